@@ -1,0 +1,1 @@
+"""What a person touches: the command line, the chat session, settings."""

@@ -1,0 +1,49 @@
+"""The errors of specchat: what happened, why, and what to do about it."""
+
+
+class SpecchatError(Exception):
+    """Base of every error a user may meet; its text is complete without a traceback."""
+
+    def __init__(self, what: str, why: str = "", remedy: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        reason = f": {self.why}" if self.why else ""
+        remedy = f"\n{self.remedy}" if self.remedy else ""
+        return f"{self.what}{reason}{remedy}"
+
+
+class UsageError(SpecchatError):
+    """An option, a setting or an input that cannot be used as given."""
+
+
+class PromptTooLongError(UsageError):
+    """A prompt that leaves no room in the context."""
+
+    def __init__(self, prompt_tokens: int, n_ctx: int) -> None:
+        super().__init__(
+            f"the prompt is {prompt_tokens:,} tokens, {prompt_tokens - n_ctx + 1:,} too many",
+            f"the context holds {n_ctx:,}, and one must stay free for the answer",
+            "Shorten it, or ask for a larger context with --ctx.",
+        )
+        self.prompt_tokens = prompt_tokens
+        self.n_ctx = n_ctx
+
+
+class ModelError(SpecchatError):
+    """A model that cannot be loaded or run."""
+
+
+class OutOfMemoryError(ModelError):
+    """Memory that the machine does not have free."""
+
+
+class RollbackRefusedError(ModelError):
+    """A context that cannot forget its last tokens."""
+
+
+class DraftUnavailableError(SpecchatError):
+    """A drafter that cannot be had; replies come undrafted, with this reason."""

@@ -1,0 +1,161 @@
+"""The contract of a backend: a loaded model, its tokenizer, and contexts that run it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Logits = NDArray[np.float32]
+"""Rows of raw scores, shape (positions, n_vocab)."""
+
+
+class Rollback(StrEnum):
+    """How far a model's context can forget its last tokens."""
+
+    ANY = "any"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What is known of loaded weights. Sizes are in bytes."""
+
+    path: Path
+    name: str
+    architecture: str
+    quantization: str
+    parameters: int
+    weight_bytes: int
+    bytes_read_per_token: int
+    """Weights one plain token must read: no input embedding table, active experts only."""
+    n_vocab: int
+    n_layers: int
+    context_limit: int
+    is_moe: bool
+    rollback: Rollback
+    backend: str
+    device: str
+    threads: int
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back, exactly as the model was trained."""
+
+    @property
+    def n_vocab(self) -> int: ...
+    @property
+    def bos(self) -> int | None:
+        """The token put before every prompt, None where the model wants none."""
+        ...
+
+    @property
+    def eos(self) -> int | None:
+        """The token that ends a text, None where the model has none."""
+        ...
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """Tokens that end a reply."""
+        ...
+
+    @property
+    def special_texts(self) -> tuple[str, ...]:
+        """Texts of control tokens, which a user's own words must not turn into."""
+        ...
+
+    @property
+    def chat_template(self) -> str | None:
+        """The Jinja source the model ships, None when it ships none."""
+        ...
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        """Token ids of text; with special, texts of control tokens become those tokens."""
+        ...
+
+    def piece(self, token: int) -> bytes:
+        """UTF-8 bytes a token adds to a reply, perhaps part of a character; b"" for control."""
+        ...
+
+    def entry(self, token: int) -> bytes:
+        """The vocabulary's own spelling of a token, which two equal vocabularies share."""
+        ...
+
+    def is_padding(self, token: int) -> bool:
+        """Whether the entry only fills up the vocabulary and is never meant."""
+        ...
+
+
+class Context(Protocol):
+    """One sequence of tokens and its KV cache."""
+
+    @property
+    def n_ctx(self) -> int:
+        """The most tokens it can hold."""
+        ...
+
+    @property
+    def n_chunk(self) -> int:
+        """The most tokens one forward takes; prefill goes in pieces of this size."""
+        ...
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The tokens whose keys and values are held, oldest first. Not to be changed."""
+        ...
+
+    @property
+    def length(self) -> int: ...
+    @property
+    def can_roll_back(self) -> bool:
+        """Whether truncate works at any length; where not, only to 0 or to where it stands."""
+        ...
+
+    @property
+    def can_verify_tree(self) -> bool: ...
+    @property
+    def kv_bytes_per_token(self) -> int: ...
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        """Append tokens and return the logits of the last n_logits, shape (n_logits, n_vocab).
+
+        The rows are a view that the next call overwrites.
+
+        Raises:
+            ModelError: the engine failed; the context is as it was before.
+        """
+        ...
+
+    def truncate(self, length: int) -> None:
+        """Keep the first length tokens.
+
+        Raises:
+            RollbackRefusedError: this kind of model cannot forget just these.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Model(Protocol):
+    """Loaded weights."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    def open(self, n_ctx: int) -> Context:
+        """A fresh context of n_ctx tokens.
+
+        Raises:
+            OutOfMemoryError: its cache does not fit in free memory.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the weights and every context still open."""
+        ...

@@ -1,0 +1,179 @@
+"""Turns a conversation into the prompt a model was trained on, by the template it ships."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from backends.base import Tokenizer
+
+_WORKER = Path(__file__).with_name("template_worker.py")
+_SECONDS = 5.0
+_MARK = "\ue000"
+"""A private-use character that stands, with a number, for a control text a user wrote."""
+
+PLAIN_STOPS = ("\nUser:", "\nSystem:")
+"""Texts that end a reply in the plain form, where no control token does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation; role is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Tokens ready for the model, and how they came about."""
+
+    tokens: list[int]
+    stops: tuple[str, ...] = ()
+    note: str = ""
+    """Why the model's own template was not used; empty when it was."""
+
+
+class ChatTemplate:
+    """The template of one model, rendered in a child process with bounds on time and size.
+
+    The next child is started ahead, so that rendering waits for no interpreter.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._source = tokenizer.chat_template
+        self._worker = self._start() if self._source else None
+
+    def prompt(self, messages: Sequence[Message]) -> Prompt:
+        """The tokens of a conversation, up to where the assistant's next words begin."""
+        marks = _Marks(self._tokenizer.special_texts)
+        guarded = [Message(message.role, marks.hide(message.content)) for message in messages]
+        text, note = self._render(guarded)
+        stops = PLAIN_STOPS if text is None else ()
+        text = plain_form(guarded) if text is None else text
+        return Prompt(self._encode(text, marks), stops, note)
+
+    def close(self) -> None:
+        """End the waiting child."""
+        if self._worker is not None:
+            _end(self._worker)
+            self._worker = None
+
+    def _render(self, messages: Sequence[Message]) -> tuple[str | None, str]:
+        if self._source is None:
+            return None, "the model ships no chat template: a plain form is used"
+        answer = self._run(messages)
+        if "text" not in answer and messages and messages[0].role == "system":
+            # Some templates refuse a system message; its words then lead the first user message.
+            answer = self._run(_without_system(messages))
+        if "text" in answer:
+            return answer["text"], ""
+        return None, f"the model's chat template failed ({answer['error']}): a plain form is used"
+
+    def _run(self, messages: Sequence[Message]) -> dict[str, str]:
+        size = sum(len(turn.content) for turn in messages)
+        request = {
+            "template": self._source,
+            "variables": {
+                "messages": [{"role": turn.role, "content": turn.content} for turn in messages],
+                "add_generation_prompt": True,
+                "bos_token": self._text_of(self._tokenizer.bos),
+                "eos_token": self._text_of(self._tokenizer.eos),
+            },
+            "max_chars": 4 * size + (1 << 16),
+        }
+        worker = self._worker or self._start()
+        self._worker = None
+        answer = _ask(worker, request)
+        self._worker = self._start()
+        return answer
+
+    def _text_of(self, token: int | None) -> str:
+        return "" if token is None else self._tokenizer.entry(token).decode(errors="replace")
+
+    def _encode(self, text: str, marks: "_Marks") -> list[int]:
+        tokenizer = self._tokenizer
+        tokens: list[int] = []
+        for part, special in marks.split(text):
+            tokens += tokenizer.encode(part, special=special)
+        if tokenizer.bos is not None and tokens[:1] != [tokenizer.bos]:
+            tokens.insert(0, tokenizer.bos)
+        return tokens
+
+    @staticmethod
+    def _start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-I", str(_WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+def plain_form(messages: Sequence[Message]) -> str:
+    """A conversation for a model without a template of its own."""
+    turns = [f"{message.role.capitalize()}: {message.content}" for message in messages]
+    return "\n\n".join([*turns, "Assistant:"])
+
+
+def _without_system(messages: Sequence[Message]) -> list[Message]:
+    system, *rest = messages
+    if rest and rest[0].role == "user":
+        return [Message("user", f"{system.content}\n\n{rest[0].content}"), *rest[1:]]
+    return [Message("user", system.content), *rest]
+
+
+def _ask(worker: subprocess.Popen[bytes], request: dict[str, object]) -> dict[str, str]:
+    try:
+        output, _ = worker.communicate(json.dumps(request).encode() + b"\n", timeout=_SECONDS)
+        return json.loads(output)
+    except subprocess.TimeoutExpired:
+        return {"error": f"it ran for over {_SECONDS:.0f} s"}
+    except (OSError, ValueError):
+        return {"error": "it ended its process"}
+    finally:
+        _end(worker)
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    worker.kill()
+    worker.wait()
+    for pipe in (worker.stdin, worker.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+class _Marks:
+    """Keeps control texts in a user's words from becoming control tokens."""
+
+    def __init__(self, special_texts: Sequence[str]) -> None:
+        self._special_texts = sorted(special_texts, key=len, reverse=True)
+        self._hidden: list[str] = []
+
+    def hide(self, content: str) -> str:
+        for text in (_MARK, *self._special_texts):
+            if text in content:
+                content = content.replace(text, f"{_MARK}{len(self._hidden)}{_MARK}")
+                self._hidden.append(text)
+        return content
+
+    def split(self, text: str) -> list[tuple[str, bool]]:
+        """Pieces of text, each with whether control texts in it are meant as such."""
+        if not self._hidden:
+            return [(text, True)]
+        return [
+            (piece, True) if index % 2 == 0 else (self._shown(piece), False)
+            for index, piece in enumerate(text.split(_MARK))
+            if piece
+        ]
+
+    def _shown(self, piece: str) -> str:
+        """What a mark stands for; a template may have cut a mark in two."""
+        known = piece.isdecimal() and int(piece) < len(self._hidden)
+        return self._hidden[int(piece)] if known else piece

@@ -1,0 +1,100 @@
+"""One sequence of tokens in llama.cpp, with its KV cache."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from llama_cpp import llama_cpp as api
+
+from backends.base import Logits, ModelError, RollbackRefusedError
+
+MAX_LOGITS = 64
+"""The most rows of logits one forward can return; the engine keeps a buffer of this many."""
+
+_NO_SLOT = 1
+
+
+class LlamaContext:
+    """A context of one loaded model. Not to be used by two threads at once."""
+
+    can_verify_tree = False
+
+    def __init__(
+        self,
+        pointer: api.llama_context_p,
+        *,
+        n_vocab: int,
+        n_ctx: int,
+        n_chunk: int,
+        kv_bytes_per_token: int,
+        can_roll_back: bool,
+        on_close: Callable[["LlamaContext"], None],
+    ) -> None:
+        self._pointer: api.llama_context_p | None = pointer
+        self._memory = api.llama_get_memory(pointer)
+        self._batch = api.llama_batch_init(n_chunk, 0, 1)
+        self._on_close = on_close
+        self._n_vocab = n_vocab
+        self.n_ctx = n_ctx
+        self.n_chunk = n_chunk
+        self.kv_bytes_per_token = kv_bytes_per_token
+        self.can_roll_back = can_roll_back
+        self.tokens: list[int] = []
+        self._fill_constant_part()
+
+    def _fill_constant_part(self) -> None:
+        """Views on the batch, written once a step instead of once a token."""
+        batch, n_chunk = self._batch, self.n_chunk
+        self._batch_tokens = np.ctypeslib.as_array(batch.token, shape=(n_chunk,))
+        self._batch_positions = np.ctypeslib.as_array(batch.pos, shape=(n_chunk,))
+        self._batch_logits = np.ctypeslib.as_array(batch.logits, shape=(n_chunk,))
+        np.ctypeslib.as_array(batch.n_seq_id, shape=(n_chunk,))[:] = 1
+        for index in range(n_chunk):
+            batch.seq_id[index][0] = 0
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        count, start = len(tokens), len(self.tokens)
+        assert 0 < count <= self.n_chunk, "prefill goes in pieces of n_chunk"
+        assert 0 <= n_logits <= min(count, MAX_LOGITS)
+        if start + count > self.n_ctx:
+            raise ModelError(
+                f"{count} tokens do not fit after {start:,}", f"the context holds {self.n_ctx:,}"
+            )
+        self._batch.n_tokens = count
+        self._batch_tokens[:count] = tokens
+        self._batch_positions[:count] = np.arange(start, start + count)
+        self._batch_logits[:count] = 0
+        self._batch_logits[count - n_logits : count] = 1
+        assert self._pointer is not None, "the context is closed"
+        status = api.llama_decode(self._pointer, self._batch)
+        if status != 0:
+            api.llama_memory_seq_rm(self._memory, 0, start, -1)
+            why = "no free place in its cache" if status == _NO_SLOT else f"llama.cpp code {status}"
+            raise ModelError("the model could not process these tokens", why)
+        self.tokens.extend(tokens)
+        if n_logits == 0:
+            return np.empty((0, self._n_vocab), dtype=np.float32)
+        rows = api.llama_get_logits(self._pointer)
+        return np.ctypeslib.as_array(rows, shape=(n_logits, self._n_vocab))
+
+    def truncate(self, length: int) -> None:
+        if length == len(self.tokens):
+            return
+        possible = self.can_roll_back or length == 0
+        if not possible or not api.llama_memory_seq_rm(self._memory, 0, length, -1):
+            raise RollbackRefusedError(
+                f"the context cannot go back from {len(self.tokens):,} to {length:,} tokens",
+                "this model keeps a running state instead of one entry per token",
+            )
+        del self.tokens[length:]
+
+    def close(self) -> None:
+        if self._pointer is None:
+            return
+        api.llama_batch_free(self._batch)
+        api.llama_free(self._pointer)
+        self._pointer = None
+        self._on_close(self)

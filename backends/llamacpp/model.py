@@ -1,0 +1,195 @@
+"""Weights loaded by llama.cpp."""
+
+import re
+from pathlib import Path
+
+from llama_cpp import llama_cpp as api
+
+from backends.base import Context, ModelError, ModelInfo, OutOfMemoryError, Rollback, UsageError
+from backends.device import available_memory, physical_cores, processor_name
+from backends.gguf_header import GgufHeader, read_header
+from backends.llamacpp import library
+from backends.llamacpp.context import MAX_LOGITS, LlamaContext
+from backends.llamacpp.tokenizer import LlamaTokenizer
+
+_ALL_LAYERS = 999
+_HALF_FLOAT_BYTES = 2
+_SMALL_MODEL_BYTES = 1 << 30
+
+
+def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = None) -> "LlamaModel":
+    """Load a GGUF file; weights are mapped, and go to the GPU where the build has one.
+
+    Raises:
+        ModelError: the file is missing, damaged or of an unknown architecture.
+    """
+    header = read_header(path)
+    library.start()
+    library.forget_log()
+    parameters = api.llama_model_default_params()
+    parameters.use_mmap = True
+    parameters.use_extra_bufts = library.repacking_is_exact()
+    offloaded = library.can_offload() if gpu_layers is None else gpu_layers > 0
+    parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
+    pointer = api.llama_model_load_from_file(str(path).encode(), parameters)
+    if pointer is None:
+        raise _load_error(path, header)
+    return LlamaModel(pointer, path, header, threads or physical_cores(), offloaded)
+
+
+def _load_error(path: Path, header: GgufHeader) -> ModelError:
+    reason = library.last_reason()
+    remedy = "Download or copy it again, or choose another model."
+    if "unknown model architecture" in reason:
+        reason = f"this version of llama.cpp does not know the architecture {header.architecture!r}"
+        remedy = "Choose another model, or a newer specchat."
+    return ModelError(f"cannot load {path}", reason, remedy)
+
+
+class LlamaModel:
+    """One set of weights, any number of contexts."""
+
+    def __init__(
+        self,
+        pointer: api.llama_model_p,
+        path: Path,
+        header: GgufHeader,
+        threads: int,
+        offloaded: bool,
+    ) -> None:
+        self._pointer: api.llama_model_p | None = pointer
+        self._contexts: set[LlamaContext] = set()
+        self._offloaded = offloaded
+        template = api.llama_model_chat_template(pointer, None)
+        self.tokenizer = LlamaTokenizer(pointer, template.decode() if template else None)
+        self.info = _describe(
+            pointer, path, header, self.tokenizer.n_vocab, threads=threads, offloaded=offloaded
+        )
+        self._kv_bytes_per_token = _kv_bytes_per_token(pointer, header)
+
+    def open(self, n_ctx: int) -> Context:
+        assert self._pointer is not None, "the model is closed"
+        info = self.info
+        if not 0 < n_ctx <= info.context_limit:
+            raise UsageError(
+                f"a context of {n_ctx:,} tokens is out of range",
+                f"{info.name} was trained for at most {info.context_limit:,}",
+                f"Use --ctx with 1 to {info.context_limit}.",
+            )
+        n_chunk = self._chunk_size(n_ctx)
+        if not self._offloaded:
+            self._check_memory(n_ctx, n_chunk)
+        parameters = api.llama_context_default_params()
+        parameters.n_ctx = n_ctx
+        parameters.n_batch = parameters.n_ubatch = n_chunk
+        parameters.n_outputs_max = min(MAX_LOGITS, n_chunk)
+        parameters.n_threads = parameters.n_threads_batch = info.threads
+        parameters.no_perf = True
+        library.forget_log()
+        pointer = api.llama_init_from_model(self._pointer, parameters)
+        if pointer is None:
+            raise OutOfMemoryError(
+                f"cannot open a context of {n_ctx:,} tokens",
+                library.last_reason(),
+                "Use a smaller --ctx.",
+            )
+        context = LlamaContext(
+            pointer,
+            n_vocab=info.n_vocab,
+            n_ctx=n_ctx,
+            n_chunk=n_chunk,
+            kv_bytes_per_token=self._kv_bytes_per_token,
+            can_roll_back=info.rollback is Rollback.ANY,
+            on_close=self._contexts.discard,
+        )
+        self._contexts.add(context)
+        return context
+
+    def _chunk_size(self, n_ctx: int) -> int:
+        """Tokens a prefill pass takes: few where a pass is slow, so that stopping is quick.
+
+        It depends on the model alone, never on time, so that the same prompt is always cut alike.
+        """
+        small = self._offloaded or self.info.weight_bytes < _SMALL_MODEL_BYTES
+        return min(256 if small else 64, n_ctx)
+
+    def _check_memory(self, n_ctx: int, n_chunk: int) -> None:
+        logits_bytes = 4 * self.info.n_vocab * (n_chunk + MAX_LOGITS)
+        needed = n_ctx * self._kv_bytes_per_token + logits_bytes
+        free = available_memory()
+        if needed > free:
+            fitting = max((free - logits_bytes) // max(self._kv_bytes_per_token, 1), 0)
+            raise OutOfMemoryError(
+                f"a context of {n_ctx:,} tokens needs {needed / 1e9:.1f} GB",
+                f"{free / 1e9:.1f} GB are free",
+                f"Use --ctx {fitting // 256 * 256} or less.",
+            )
+
+    def close(self) -> None:
+        if self._pointer is None:
+            return
+        for context in list(self._contexts):
+            context.close()
+        api.llama_model_free(self._pointer)
+        self._pointer = None
+
+
+def _describe(
+    pointer: api.llama_model_p,
+    path: Path,
+    header: GgufHeader,
+    n_vocab: int,
+    *,
+    threads: int,
+    offloaded: bool,
+) -> ModelInfo:
+    recurrent = api.llama_model_is_recurrent(pointer) or api.llama_model_is_hybrid(pointer)
+    return ModelInfo(
+        path=path,
+        name=str(header.metadata.get("general.name", path.stem)),
+        architecture=header.architecture,
+        quantization=_quantization(pointer),
+        parameters=api.llama_model_n_params(pointer),
+        weight_bytes=api.llama_model_size(pointer),
+        bytes_read_per_token=_bytes_read_per_token(header),
+        n_vocab=n_vocab,
+        n_layers=api.llama_model_n_layer(pointer),
+        context_limit=api.llama_model_n_ctx_train(pointer),
+        is_moe=header.integer("expert_count") > 0,
+        rollback=Rollback.NONE if recurrent else Rollback.ANY,
+        backend="llamacpp",
+        device="GPU" if offloaded else f"CPU: {processor_name()}",
+        threads=threads,
+    )
+
+
+def _quantization(pointer: api.llama_model_p) -> str:
+    """The file's mixture, such as Q4_1, out of a description such as 'llama 135M Q4_1'."""
+    buffer = bytes(256)
+    size = api.llama_model_desc(pointer, buffer, len(buffer))
+    words = buffer[: max(size, 0)].decode(errors="replace")
+    found = re.search(r"\b(?:I?Q\d\w*|B?F16|F32|all F32|MXFP4\w*|TQ\d\w*|NVFP4)\b", words)
+    return found.group() if found else words
+
+
+def _bytes_read_per_token(header: GgufHeader) -> int:
+    """Weights a plain token reads: a separate input embedding is only looked up."""
+    names = {tensor.name for tensor in header.tensors}
+    used = header.integer("expert_used_count")
+    experts = header.integer("expert_count")
+    total = 0
+    for tensor in header.tensors:
+        if tensor.name == "token_embd.weight" and "output.weight" in names:
+            continue
+        share = used / experts if experts and "_exps" in tensor.name else 1.0
+        total += round(tensor.stored_bytes * share)
+    return total
+
+
+def _kv_bytes_per_token(pointer: api.llama_model_p, header: GgufHeader) -> int:
+    n_heads = max(api.llama_model_n_head(pointer), 1)
+    default_size = api.llama_model_n_embd(pointer) // n_heads
+    key_size = header.integer("attention.key_length", default_size)
+    value_size = header.integer("attention.value_length", default_size)
+    per_layer = api.llama_model_n_head_kv(pointer) * (key_size + value_size)
+    return per_layer * api.llama_model_n_layer(pointer) * _HALF_FLOAT_BYTES

@@ -1,0 +1,83 @@
+"""The tokenizer inside a GGUF file."""
+
+import ctypes
+from functools import cached_property
+
+from llama_cpp import llama_cpp as api
+
+from backends.base import ModelError
+
+_PIECE_BYTES = 256
+_NO_TOKEN = -1
+
+
+class LlamaTokenizer:
+    """Tokenizer of one loaded model; valid as long as the model is."""
+
+    def __init__(self, model: api.llama_model_p, chat_template: str | None) -> None:
+        vocabulary = api.llama_model_get_vocab(model)
+        if vocabulary is None:
+            raise ModelError("the model has no vocabulary")
+        self._vocabulary = vocabulary
+        self._buffer = ctypes.create_string_buffer(_PIECE_BYTES)
+        self.n_vocab = api.llama_vocab_n_tokens(vocabulary)
+        self.chat_template = chat_template
+
+    @cached_property
+    def bos(self) -> int | None:
+        token = api.llama_vocab_bos(self._vocabulary)
+        wanted = api.llama_vocab_get_add_bos(self._vocabulary)
+        return token if wanted and token != _NO_TOKEN else None
+
+    @cached_property
+    def eos(self) -> int | None:
+        token = api.llama_vocab_eos(self._vocabulary)
+        return token if token != _NO_TOKEN else None
+
+    @cached_property
+    def end_tokens(self) -> frozenset[int]:
+        return frozenset(
+            token
+            for token in range(self.n_vocab)
+            if api.llama_vocab_is_eog(self._vocabulary, token)
+        )
+
+    @cached_property
+    def special_texts(self) -> tuple[str, ...]:
+        entries = (
+            self.entry(token).decode("utf-8", errors="replace")
+            for token in range(self.n_vocab)
+            if api.llama_vocab_is_control(self._vocabulary, token)
+        )
+        return tuple(entry for entry in entries if entry)
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        data = text.encode("utf-8")
+        capacity = len(data) + 8
+        tokens = (api.llama_token * capacity)()
+        count = api.llama_tokenize(
+            self._vocabulary, data, len(data), tokens, capacity, False, special
+        )
+        if count < 0:
+            tokens = (api.llama_token * -count)()
+            count = api.llama_tokenize(
+                self._vocabulary, data, len(data), tokens, -count, False, special
+            )
+        return tokens[:count]
+
+    def piece(self, token: int) -> bytes:
+        size = api.llama_token_to_piece(
+            self._vocabulary, token, self._buffer, len(self._buffer), 0, False
+        )
+        if size < 0:
+            self._buffer = ctypes.create_string_buffer(-size)
+            return self.piece(token)
+        return self._buffer.raw[:size]
+
+    def entry(self, token: int) -> bytes:
+        return api.llama_vocab_get_text(self._vocabulary, token) or b""
+
+    def is_padding(self, token: int) -> bool:
+        attributes = api.llama_vocab_get_attr(self._vocabulary, token)
+        unused = attributes == 0 or attributes & api.LLAMA_TOKEN_ATTR_UNUSED
+        return bool(unused) or self.entry(token).startswith(b"[PAD")

@@ -1,0 +1,81 @@
+"""Renders one chat template in a process of its own; run by path, reads and writes JSON.
+
+A template is a stranger's program. The sandbox keeps it from the system, the limits below keep it
+from memory and processor time, and the parent ends the process when it takes too long.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+MAX_MEMORY_BYTES = 1 << 29
+MAX_SECONDS = 10
+
+
+class GenerationBlock(Extension):
+    """`{% generation %}`, with which some templates mark the model's words: shown as it stands."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it as a plain set
+
+    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
+        """Keep the body, drop the mark."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _to_json(value: Any, indent: int | None = None, **_options: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationBlock]
+    )
+    now: Callable[[str], str] = lambda form: datetime.now().strftime(form)  # noqa: E731
+    environment.globals.update(raise_exception=_raise_exception, strftime_now=now)
+    environment.filters["tojson"] = _to_json
+    return environment
+
+
+def _limit_resources() -> None:
+    """Bound memory and processor time where the system can (not on Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return
+    for kind, most in ((resource.RLIMIT_AS, MAX_MEMORY_BYTES), (resource.RLIMIT_CPU, MAX_SECONDS)):
+        try:
+            resource.setrlimit(kind, (most, most))
+        except (OSError, ValueError):
+            continue
+
+
+def main() -> None:
+    """Read {template, variables, max_chars}, write {text} or {error}."""
+    environment = _environment()
+    request = json.loads(sys.stdin.buffer.readline())
+    _limit_resources()
+    try:
+        text = environment.from_string(request["template"]).render(request["variables"])
+        over = len(text) > request["max_chars"]
+        answer = {"error": f"it wrote {len(text):,} characters"} if over else {"text": text}
+    except MemoryError:
+        answer = {"error": "it asked for too much memory"}
+    except Exception as error:
+        answer = {"error": f"{type(error).__name__}: {error}"[:500]}
+    sys.stdout.buffer.write(json.dumps(answer).encode())
+
+
+if __name__ == "__main__":
+    main()

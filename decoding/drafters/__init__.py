@@ -1,0 +1,1 @@
+"""The drafters: prompt lookup, a drafter model, and chains of them."""

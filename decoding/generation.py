@@ -1,0 +1,146 @@
+"""The loop: draft, verify in one target pass, emit, roll back what was rejected."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from backends.base import Context, Logits, PromptTooLongError
+from decoding.draft import NO_DRAFT, Draft, Drafter
+from decoding.events import Event, Finish, FinishReason, Prefill, Step
+from decoding.prefill import prefill, reuse
+from decoding.sampler import Sampler
+from decoding.sampling import Distribution, SamplingSettings, uniform
+from decoding.verification import verify
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a reply ends."""
+
+    max_tokens: int
+    end_tokens: frozenset[int]
+
+    def reason(self, token: int, emitted: int) -> FinishReason | None:
+        """Why a reply ends with its emitted-th token, None if it goes on."""
+        if token in self.end_tokens:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if emitted >= self.max_tokens else None
+
+
+def generate(
+    context: Context,
+    prompt: Sequence[int],
+    settings: SamplingSettings,
+    limits: Limits,
+    *,
+    drafter: Drafter | None = None,
+    is_cancelled: Callable[[], bool] = lambda: False,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[Event]:
+    """Continue prompt; what the context holds of it already is not computed again.
+
+    Yields Prefill after each chunk, one Step per target pass, a Finish last. The first step is the
+    last chunk of the prompt and carries the first token; it drafts nothing.
+
+    Raises:
+        PromptTooLongError: the prompt leaves no room for an answer.
+        ModelError: the engine failed; every event before stands.
+    """
+    if len(prompt) >= context.n_ctx:
+        raise PromptTooLongError(len(prompt), context.n_ctx)
+    history = list(prompt)
+    sampler = Sampler(settings)
+    cached = reuse(context, history)
+    rows = None
+    for done, chunk_rows in prefill(context, history):
+        rows = chunk_rows
+        yield Prefill(done, len(history), cached)
+        if is_cancelled():
+            yield Finish(FinishReason.CANCELLED)
+            return
+    assert rows is not None, "reuse leaves the last token to be computed"
+    if drafter is not None and context.can_roll_back:
+        drafter.begin(history, sampler)
+    else:
+        drafter = None
+    emitted = 0
+    step = _first_step(rows, sampler, history, clock)
+    while True:
+        history.extend(step.tokens)
+        emitted += len(step.tokens)
+        yield step
+        reason = limits.reason(history[-1], emitted)
+        if reason is None and len(history) > context.n_ctx:
+            reason = FinishReason.CONTEXT
+        if reason is None and is_cancelled():
+            reason = FinishReason.CANCELLED
+        if reason is not None:
+            yield Finish(reason)
+            return
+        room = min(limits.max_tokens - emitted - 1, context.n_ctx - len(history))
+        step = _step(context, history, sampler, limits, drafter, room, clock)
+
+
+def _first_step(
+    rows: Logits, sampler: Sampler, history: Sequence[int], clock: Callable[[], float]
+) -> Step:
+    token = _Rows(rows, sampler, history, ())[0].draw(uniform(sampler.verification))
+    return Step((token,), "", 0, 0, 0.0, 0.0, clock())
+
+
+def _step(
+    context: Context,
+    history: list[int],
+    sampler: Sampler,
+    limits: Limits,
+    drafter: Drafter | None,
+    room: int,
+    clock: Callable[[], float],
+) -> Step:
+    """One target pass over the last token and a draft of at most room tokens."""
+    started = clock()
+    draft = NO_DRAFT
+    if drafter is not None:
+        drafter.commit(history)
+        draft = drafter.propose(history, room) if room > 0 else NO_DRAFT
+    drafted_at = clock()
+    rows = context.forward([history[-1], *draft.tokens], 1 + len(draft))
+    verified_at = clock()
+    verdict = verify(_Rows(rows, sampler, history, draft.tokens), draft, sampler.verification)
+    tokens = _up_to_end(draft, verdict.accepted, verdict.next_token, limits.end_tokens)
+    accepted = min(verdict.accepted, len(tokens))
+    context.truncate(len(history) + accepted)
+    return Step(
+        tokens,
+        draft.drafter,
+        len(draft),
+        accepted,
+        drafted_at - started,
+        verified_at - drafted_at,
+        clock(),
+    )
+
+
+def _up_to_end(
+    draft: Draft, accepted: int, next_token: int, end_tokens: frozenset[int]
+) -> tuple[int, ...]:
+    """Accepted tokens and the model's own; a token that ends the reply is the last."""
+    for position, token in enumerate(draft.tokens[:accepted]):
+        if token in end_tokens:
+            return draft.tokens[: position + 1]
+    return (*draft.tokens[:accepted], next_token)
+
+
+class _Rows:
+    """Warps a row of target logits when it is asked for, not before."""
+
+    def __init__(
+        self, rows: Logits, sampler: Sampler, history: Sequence[int], drafted: Sequence[int]
+    ) -> None:
+        self._rows = rows
+        self._sampler = sampler
+        self._history = history
+        self._drafted = drafted
+
+    def __getitem__(self, i: int) -> Distribution:
+        return self._sampler.distribution(self._rows[i], self._history, self._drafted[:i])

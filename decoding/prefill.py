@@ -1,0 +1,39 @@
+"""Bringing a context to hold given tokens, with as little work as it allows."""
+
+from collections.abc import Iterator, Sequence
+
+from backends.base import Context, Logits
+
+
+def common_prefix(held: Sequence[int], wanted: Sequence[int], known: int = 0) -> int:
+    """How many leading tokens agree; the first known are taken to."""
+    shorter = min(len(held), len(wanted))
+    if held[known:shorter] == wanted[known:shorter]:
+        return shorter
+    for position in range(known, shorter):
+        if held[position] != wanted[position]:
+            return position
+    return shorter
+
+
+def reuse(context: Context, tokens: Sequence[int], known: int = 0) -> int:
+    """Cut the context back to what it shares with tokens, all but the last of which may be kept.
+
+    Returns how many tokens it still holds; 0 where it cannot go back by a part.
+    """
+    kept = min(common_prefix(context.tokens, tokens, known), len(tokens) - 1)
+    if kept < context.length and not context.can_roll_back:
+        kept = 0
+    context.truncate(kept)
+    return kept
+
+
+def prefill(context: Context, tokens: Sequence[int]) -> Iterator[tuple[int, Logits]]:
+    """Forward what of tokens the context lacks, in chunks.
+
+    Yields (tokens held, logits) after each; the last logits have one row, the others none.
+    """
+    while context.length < len(tokens):
+        end = min(context.length + context.n_chunk, len(tokens))
+        rows = context.forward(tokens[context.length : end], int(end == len(tokens)))
+        yield end, rows

@@ -1,0 +1,36 @@
+"""The sampling settings of one reply with its two independent streams of random numbers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decoding.sampling import PENALTY_WINDOW, Distribution, SamplingSettings, warp
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """Warps rows of logits, for the target and for drafters alike.
+
+    Verification and drafting never share uniforms: a draft judged by the number that drew it
+    would be accepted too often.
+    """
+
+    settings: SamplingSettings
+    verification: np.random.Generator = field(init=False)
+    drafting: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        streams = np.random.SeedSequence(self.settings.seed).spawn(2)
+        object.__setattr__(self, "verification", np.random.default_rng(streams[0]))
+        object.__setattr__(self, "drafting", np.random.default_rng(streams[1]))
+
+    def distribution(
+        self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()
+    ) -> Distribution:
+        """What follows history and the tokens drafted after it; logits has shape (n_vocab,)."""
+        if self.settings.repeat_penalty == 1.0:
+            return warp(logits, self.settings)
+        recent = [*history[-PENALTY_WINDOW:], *drafted]
+        return warp(logits, self.settings, recent)

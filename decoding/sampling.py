@@ -1,0 +1,205 @@
+"""From logits to a probability distribution, and from that to a token.
+
+Order: repetition penalty, top-k, top-p, min-p on the model's own probabilities, temperature last,
+as llama.cpp and mlx-lm do it, so that the same settings mean the same there and here.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import ModelError, UsageError
+
+PENALTY_WINDOW = 64
+"""How many of the last tokens the repetition penalty looks at."""
+
+_MAX_SEED = 2**63 - 1
+_NUCLEUS_START = 256
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingSettings:
+    """What shapes the distribution a token is drawn from. top_k 0 means every token.
+
+    Raises:
+        UsageError: a value is out of range.
+    """
+
+    temperature: float = 0.7
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._check("temperature", self.temperature, 0.0, 100.0)
+        self._check("top-k", self.top_k, 0, 1 << 31)
+        self._check("top-p", self.top_p, 0.0, 1.0, above=True)
+        self._check("min-p", self.min_p, 0.0, 1.0)
+        self._check("repeat-penalty", self.repeat_penalty, 0.0, 100.0, above=True)
+        self._check("seed", self.seed, 0, _MAX_SEED)
+
+    @staticmethod
+    def _check(name: str, value: float, low: float, high: float, *, above: bool = False) -> None:
+        if not low <= value <= high or (above and value == low):
+            bound = f"above {low:g}" if above else f"at least {low:g}"
+            raise UsageError(f"{name} {value} is out of range", f"it is {bound}, at most {high:g}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distribution:
+    """Probabilities of the tokens that have any.
+
+    ids: int64, shape (n,), ascending. probabilities: float64, shape (n,), adding up to 1.
+    """
+
+    ids: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+
+    def of(self, token: int) -> float:
+        """The probability of one token, exactly 0.0 for one not listed."""
+        index = int(self.ids.searchsorted(token))
+        if index == len(self.ids) or self.ids[index] != token:
+            return 0.0
+        return float(self.probabilities[index])
+
+    def at(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The probabilities of many tokens, shape of ids."""
+        index = np.minimum(self.ids.searchsorted(ids), len(self.ids) - 1)
+        return np.where(self.ids[index] == ids, self.probabilities[index], 0.0)
+
+    def draw(self, uniform: float) -> int:
+        """The token at a uniform number in (0, 1]; never one of probability 0."""
+        if len(self.ids) == 1:
+            return int(self.ids[0])
+        cumulative = self.probabilities.cumsum()
+        return int(self.ids[cumulative.searchsorted(uniform * cumulative[-1])])
+
+
+def point_mass(token: int) -> Distribution:
+    """All probability on one token."""
+    return Distribution(np.array([token]), np.ones(1))
+
+
+def uniform(generator: np.random.Generator) -> float:
+    """A uniform number in (0, 1]; 0 would accept what has probability 0."""
+    return 1.0 - generator.random()
+
+
+def warp(
+    logits: NDArray[np.float32], settings: SamplingSettings, recent: Sequence[int] = ()
+) -> Distribution:
+    """The distribution that settings make of one row of logits, shape (n_vocab,).
+
+    recent: the tokens before this position, oldest first; only the repetition penalty reads them.
+
+    Raises:
+        ModelError: the row holds no finite maximum.
+    """
+    if settings.repeat_penalty != 1.0:
+        logits = _penalised(logits, set(recent[-PENALTY_WINDOW:]), settings.repeat_penalty)
+    best = int(logits.argmax())
+    if not np.isfinite(logits[best]):
+        raise ModelError(
+            "the model gave no usable scores", "not a number among them", "Its file may be damaged."
+        )
+    if settings.temperature == 0.0:
+        return point_mass(best)
+    ids, scores = _most_likely(logits, settings.top_k)
+    scores -= logits[best]
+    probabilities = np.exp(scores)
+    kept = _kept(probabilities, settings)
+    if kept is not None:
+        ids, scores = ids[kept], scores[kept]
+    if settings.temperature != 1.0 or kept is not None:
+        probabilities = np.exp(scores / settings.temperature)
+    return Distribution(ids, probabilities / probabilities.sum())
+
+
+def _penalised(
+    logits: NDArray[np.float32], tokens: Collection[int], penalty: float
+) -> NDArray[np.float32]:
+    """Repeated tokens made less likely: CTRL (Keskar et al., 2019), section 4.1."""
+    changed = logits.copy()
+    ids = np.fromiter((token for token in tokens if token < len(logits)), dtype=np.int64)
+    values = changed[ids]
+    changed[ids] = np.where(values > 0, values / penalty, values * penalty)
+    return changed
+
+
+def _most_likely(
+    logits: NDArray[np.float32], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The count highest logits with their ids, ascending by id; all of them for count 0.
+
+    Ties at the border are kept in the order of ids.
+    """
+    n_vocab = len(logits)
+    if count <= 0 or count >= n_vocab:
+        return np.arange(n_vocab), logits.astype(np.float64)
+    candidates = _above_threshold(logits, count)
+    values = logits[candidates]
+    surplus = len(candidates) - count
+    if surplus > 0:
+        order = np.argsort(-values, kind="stable")[:count]
+        order.sort()
+        candidates, values = candidates[order], values[order]
+    return candidates, values.astype(np.float64)
+
+
+def _above_threshold(logits: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """Ids of a superset of the count highest logits, small where the vocabulary is large.
+
+    The count-th highest of the maxima of disjoint groups is no higher than the count-th highest of
+    all; strided groups let the maxima be taken row by row, far faster than a partition of all.
+    """
+    groups = len(logits) // 64
+    if groups < 2 * count:
+        threshold = np.partition(logits, -count)[-count]
+    else:
+        maxima = logits[: 64 * groups].reshape(64, groups).max(axis=0)
+        threshold = np.partition(maxima, -count)[-count]
+    return np.flatnonzero(logits >= threshold)
+
+
+def _kept(
+    probabilities: NDArray[np.float64], settings: SamplingSettings
+) -> NDArray[np.intp] | None:
+    """Positions, ascending, that top-p and min-p leave; None for all. The best is always left.
+
+    probabilities need not add up to 1; their maximum is 1.
+    """
+    if settings.top_p >= 1.0 and settings.min_p <= 0.0:
+        return None
+    kept: NDArray[np.intp] | None = None
+    if settings.top_p < 1.0:
+        kept = _nucleus(probabilities, settings.top_p)
+    if settings.min_p > 0.0:
+        within = probabilities if kept is None else probabilities[kept]
+        enough = np.flatnonzero(within >= settings.min_p)
+        kept = enough if kept is None else kept[enough]
+    return kept
+
+
+def _nucleus(probabilities: NDArray[np.float64], top_p: float) -> NDArray[np.intp]:
+    """The fewest most likely positions that hold top_p of the mass (Holtzman et al., 2020, 3.1)."""
+    wanted = top_p * probabilities.sum()
+    count = min(_NUCLEUS_START, len(probabilities))
+    while True:
+        order = _descending(probabilities, count)
+        cumulative = probabilities[order].cumsum()
+        if cumulative[-1] >= wanted or count == len(probabilities):
+            break
+        count = min(8 * count, len(probabilities))
+    needed = min(int(cumulative.searchsorted(wanted)) + 1, len(order))
+    return np.sort(order[:needed])
+
+
+def _descending(values: NDArray[np.float64], count: int) -> NDArray[np.intp]:
+    if count == len(values):
+        return np.argsort(-values, kind="stable")
+    highest = np.argpartition(values, -count)[-count:]
+    return highest[np.argsort(-values[highest], kind="stable")]

@@ -1,0 +1,97 @@
+"""Finds where the end of a growing text stood before: an online suffix automaton.
+
+Blumer et al. 1985, "The smallest automaton recognizing the subwords of a text". Appending is O(1)
+amortised and the longest earlier match is known after each append, without any search.
+"""
+
+from array import array
+
+_ROOT = 0
+_NONE = -1
+_REFRESHED = 64
+"""Suffixes, longest first, whose latest occurrence an append moves; deeper ones may lag in a text
+that repeats one token for long, and then give an older occurrence."""
+
+
+class SuffixIndex:
+    """Longest suffix of the tokens so far that occurred before, and its latest occurrence."""
+
+    def __init__(self) -> None:
+        self._length = array("i", [0])
+        self._link = array("i", [_NONE])
+        self._latest = array("i", [0])
+        # Most states go on with one token only; a table is kept where a second one came.
+        self._only_token = array("i", [_NONE])
+        self._only_target = array("i", [_NONE])
+        self._branches: dict[int, dict[int, int]] = {}
+        self._last = _ROOT
+        self._size = 0
+        self.match_length = 0
+        """Tokens of the longest suffix that occurred before; 0 for none."""
+        self.match_end = 0
+        """Position of the token that followed its latest earlier occurrence."""
+
+    def __len__(self) -> int:
+        return self._size
+
+    def append(self, token: int) -> None:
+        """Take one more token and update the match."""
+        current = self._new_state(self._length[self._last] + 1)
+        state = self._last
+        while state != _NONE and self._next(state, token) == _NONE:
+            self._set_next(state, token, current)
+            state = self._link[state]
+        self._link[current] = _ROOT if state == _NONE else self._suffix_state(state, token)
+        self._last = current
+        self._size += 1
+        match = self._link[current]
+        self.match_length = self._length[match]
+        self.match_end = self._latest[match]
+        self._refresh(current)
+
+    def _suffix_state(self, state: int, token: int) -> int:
+        """The state of the longest suffix seen before, split off a longer one where needed."""
+        target = self._next(state, token)
+        length = self._length[state] + 1
+        if self._length[target] == length:
+            return target
+        clone = self._new_state(length)
+        self._link[clone] = self._link[target]
+        self._latest[clone] = self._latest[target]
+        self._only_token[clone] = self._only_token[target]
+        self._only_target[clone] = self._only_target[target]
+        if target in self._branches:
+            self._branches[clone] = self._branches[target].copy()
+        while state != _NONE and self._next(state, token) == target:
+            self._set_next(state, token, clone)
+            state = self._link[state]
+        self._link[target] = clone
+        return clone
+
+    def _refresh(self, state: int) -> None:
+        for _ in range(_REFRESHED):
+            if state == _ROOT:
+                return
+            self._latest[state] = self._size
+            state = self._link[state]
+
+    def _new_state(self, length: int) -> int:
+        self._length.append(length)
+        self._link.append(_NONE)
+        self._latest.append(0)
+        self._only_token.append(_NONE)
+        self._only_target.append(_NONE)
+        return len(self._length) - 1
+
+    def _next(self, state: int, token: int) -> int:
+        if self._only_token[state] == token:
+            return self._only_target[state]
+        branches = self._branches.get(state)
+        return _NONE if branches is None else branches.get(token, _NONE)
+
+    def _set_next(self, state: int, token: int, target: int) -> None:
+        if self._only_token[state] in (_NONE, token):
+            self._only_token[state] = token
+            self._only_target[state] = target
+        else:
+            self._branches.setdefault(state, {})[token] = target

@@ -1,0 +1,51 @@
+"""Turns the tokens of a reply into text as they come."""
+
+import codecs
+from collections.abc import Iterable
+
+from backends.base import Tokenizer
+
+
+class TextStream:
+    """Text of a growing reply: whole characters only, up to the first of the stop texts."""
+
+    def __init__(self, tokenizer: Tokenizer, stops: tuple[str, ...] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._stops = stops
+        self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+        self._held = ""
+        self.stopped = False
+        """Whether a stop text came; nothing follows it."""
+
+    def feed(self, tokens: Iterable[int]) -> str:
+        """The text that tokens add; what may be the beginning of a stop text waits."""
+        return self._release(self._decode(b"".join(map(self._tokenizer.piece, tokens))))
+
+    def finish(self) -> str:
+        """What was still held back; a character cut off becomes U+FFFD."""
+        rest = self._release(self._decode(b"", True))
+        if self.stopped:
+            return rest
+        rest += self._held
+        self._held = ""
+        return rest
+
+    def _release(self, text: str) -> str:
+        if self.stopped or not self._stops:
+            return "" if self.stopped else text
+        text = self._held + text
+        found = [at for at in map(text.find, self._stops) if at >= 0]
+        if found:
+            self.stopped = True
+            return text[: min(found)]
+        safe = len(text) - self._possible_start(text)
+        self._held = text[safe:]
+        return text[:safe]
+
+    def _possible_start(self, text: str) -> int:
+        """How many characters at the end could begin a stop text."""
+        longest = max(map(len, self._stops)) - 1
+        for size in range(min(longest, len(text)), 0, -1):
+            if any(stop.startswith(text[-size:]) for stop in self._stops):
+                return size
+        return 0

@@ -1,0 +1,52 @@
+"""Exact rejection sampling: which drafted tokens stand, and the token that follows them.
+
+Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; Chen et al. 2023 (arXiv 2302.01318).
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from decoding.draft import Draft
+from decoding.sampling import Distribution, point_mass, uniform
+
+
+class TargetRows(Protocol):
+    """p_target after the history and the first i drafted tokens, for i from 0 to all of them."""
+
+    def __getitem__(self, i: int, /) -> Distribution: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How many drafted tokens stand, and the model's own token after them."""
+
+    accepted: int
+    next_token: int
+
+
+def verify(target: TargetRows, draft: Draft, generator: np.random.Generator) -> Verdict:
+    """Judge a draft so that what is emitted has exactly the target's distribution.
+
+    Accept x with probability min(1, p_target(x) / q_draft(x)). On the first rejection draw from
+    what the draft left uncovered and stop; with all accepted draw the bonus token from p_target.
+    A deterministic draft is a point mass. Rows past a rejection are never asked for.
+    """
+    for position, token in enumerate(draft.tokens):
+        p_target = target[position]
+        q_draft = (
+            point_mass(token) if draft.distributions is None else draft.distributions[position]
+        )
+        q_of_token = q_draft.of(token)
+        if not 0.0 < uniform(generator) * q_of_token <= p_target.of(token):
+            rest = residual(p_target, q_draft)
+            return Verdict(position, rest.draw(uniform(generator)))
+    return Verdict(len(draft), target[len(draft)].draw(uniform(generator)))
+
+
+def residual(p_target: Distribution, q_draft: Distribution) -> Distribution:
+    """normalise(max(p_target - q_draft, 0)), exact zeros kept; p_target where nothing is left."""
+    left = np.maximum(p_target.probabilities - q_draft.at(p_target.ids), 0.0)
+    total = left.sum()
+    return Distribution(p_target.ids, left / total) if total > 0.0 else p_target

@@ -1,0 +1,1 @@
+"""Developer tools, each runnable as `python -m scripts.name`; never imported by the app."""
