@@ -1,17 +1,11 @@
 """Turns a conversation into the prompt a model was trained on, by the template it ships."""
 
-import contextlib
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from backends.base import Tokenizer
+from backends.template_process import TemplateProcess
 
-_WORKER = Path(__file__).with_name("template_worker.py")
-_SECONDS = 5.0
 _MARK = "\ue000"
 """A private-use character that stands, with a number, for a control text a user wrote."""
 
@@ -38,15 +32,12 @@ class Prompt:
 
 
 class ChatTemplate:
-    """The template of one model, rendered in a child process with bounds on time and size.
+    """The template of one model, rendered in a process of its own; a plain form where it fails."""
 
-    The next child is started ahead, so that rendering waits for no interpreter.
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, process: TemplateProcess) -> None:
         self._tokenizer = tokenizer
+        self._process = process
         self._source = tokenizer.chat_template
-        self._worker = self._start() if self._source else None
 
     def prompt(self, messages: Sequence[Message]) -> Prompt:
         """The tokens of a conversation, up to where the assistant's next words begin."""
@@ -57,40 +48,26 @@ class ChatTemplate:
         text = plain_form(guarded) if text is None else text
         return Prompt(self._encode(text, marks), stops, note)
 
-    def close(self) -> None:
-        """End the waiting child."""
-        if self._worker is not None:
-            _end(self._worker)
-            self._worker = None
-
     def _render(self, messages: Sequence[Message]) -> tuple[str | None, str]:
         if self._source is None:
             return None, "the model ships no chat template: a plain form is used"
-        answer = self._run(messages)
+        answer = self._run(self._source, messages)
         if "text" not in answer and messages and messages[0].role == "system":
             # Some templates refuse a system message; its words then lead the first user message.
-            answer = self._run(_without_system(messages))
+            answer = self._run(self._source, _without_system(messages))
         if "text" in answer:
             return answer["text"], ""
         return None, f"the model's chat template failed ({answer['error']}): a plain form is used"
 
-    def _run(self, messages: Sequence[Message]) -> dict[str, str]:
-        size = sum(len(turn.content) for turn in messages)
-        request = {
-            "template": self._source,
-            "variables": {
-                "messages": [{"role": turn.role, "content": turn.content} for turn in messages],
-                "add_generation_prompt": True,
-                "bos_token": self._text_of(self._tokenizer.bos),
-                "eos_token": self._text_of(self._tokenizer.eos),
-            },
-            "max_chars": 4 * size + (1 << 16),
+    def _run(self, source: str, messages: Sequence[Message]) -> dict[str, str]:
+        variables = {
+            "messages": [{"role": turn.role, "content": turn.content} for turn in messages],
+            "add_generation_prompt": True,
+            "bos_token": self._text_of(self._tokenizer.bos),
+            "eos_token": self._text_of(self._tokenizer.eos),
         }
-        worker = self._worker or self._start()
-        self._worker = None
-        answer = _ask(worker, request)
-        self._worker = self._start()
-        return answer
+        max_chars = 4 * sum(len(turn.content) for turn in messages) + (1 << 16)
+        return self._process.render(source, variables, max_chars)
 
     def _text_of(self, token: int | None) -> str:
         return "" if token is None else self._tokenizer.entry(token).decode(errors="replace")
@@ -104,16 +81,6 @@ class ChatTemplate:
             tokens.insert(0, tokenizer.bos)
         return tokens
 
-    @staticmethod
-    def _start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-I", str(_WORKER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
 
 def plain_form(messages: Sequence[Message]) -> str:
     """A conversation for a model without a template of its own."""
@@ -126,27 +93,6 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
     if rest and rest[0].role == "user":
         return [Message("user", f"{system.content}\n\n{rest[0].content}"), *rest[1:]]
     return [Message("user", system.content), *rest]
-
-
-def _ask(worker: subprocess.Popen[bytes], request: dict[str, object]) -> dict[str, str]:
-    try:
-        output, _ = worker.communicate(json.dumps(request).encode() + b"\n", timeout=_SECONDS)
-        return json.loads(output)
-    except subprocess.TimeoutExpired:
-        return {"error": f"it ran for over {_SECONDS:.0f} s"}
-    except (OSError, ValueError):
-        return {"error": "it ended its process"}
-    finally:
-        _end(worker)
-
-
-def _end(worker: subprocess.Popen[bytes]) -> None:
-    worker.kill()
-    worker.wait()
-    for pipe in (worker.stdin, worker.stdout):
-        if pipe is not None:
-            with contextlib.suppress(OSError):
-                pipe.close()
 
 
 class _Marks:

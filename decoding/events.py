@@ -28,6 +28,8 @@ class Prefill:
     done: int
     total: int
     cached: int
+    seconds: float
+    """Time spent on the prompt so far."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,13 +48,14 @@ def generate(
     """
     if len(prompt) >= context.n_ctx:
         raise PromptTooLongError(len(prompt), context.n_ctx)
+    started = clock()
     history = list(prompt)
     sampler = Sampler(settings)
     cached = reuse(context, history)
     rows = None
     for done, chunk_rows in prefill(context, history):
         rows = chunk_rows
-        yield Prefill(done, len(history), cached)
+        yield Prefill(done, len(history), cached, clock() - started)
         if is_cancelled():
             yield Finish(FinishReason.CANCELLED)
             return

@@ -194,7 +194,7 @@ def _nucleus(probabilities: NDArray[np.float64], top_p: float) -> NDArray[np.int
         if cumulative[-1] >= wanted or count == len(probabilities):
             break
         count = min(8 * count, len(probabilities))
-    needed = min(int(cumulative.searchsorted(wanted)) + 1, len(order))
+    needed = int(np.searchsorted(cumulative, wanted)) + 1
     return np.sort(order[:needed])
 
 

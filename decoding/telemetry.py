@@ -23,22 +23,24 @@ class Statistics:
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
     completion_tokens: int = 0
+    prefill_seconds: float | None = None
     steps: int = 0
     drafted: int = 0
     accepted: int = 0
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
-    by_drafter: dict[str, DrafterStatistics] = field(default_factory=dict)
+    by_drafter: dict[str, DrafterStatistics] = field(default_factory=dict[str, DrafterStatistics])
     _first_at: float | None = None
     _last_at: float = 0.0
-    _drafted_at_position: list[int] = field(default_factory=list)
-    _accepted_at_position: list[int] = field(default_factory=list)
+    _drafted_at_position: list[int] = field(default_factory=list[int])
+    _accepted_at_position: list[int] = field(default_factory=list[int])
 
     def add(self, event: Event) -> None:
         """Take one event into account."""
         if isinstance(event, Prefill):
             self.prompt_tokens = event.total
             self.cached_prompt_tokens = event.cached
+            self.prefill_seconds = event.seconds
         elif isinstance(event, Step):
             self._add_step(event)
 

@@ -21,6 +21,7 @@ class LlamaContext:
     def __init__(
         self,
         pointer: api.llama_context_p,
+        memory: api.llama_memory_t,
         *,
         n_vocab: int,
         n_ctx: int,
@@ -30,7 +31,7 @@ class LlamaContext:
         on_close: Callable[["LlamaContext"], None],
     ) -> None:
         self._pointer: api.llama_context_p | None = pointer
-        self._memory = api.llama_get_memory(pointer)
+        self._memory = memory
         self._batch = api.llama_batch_init(n_chunk, 0, 1)
         self._on_close = on_close
         self._n_vocab = n_vocab

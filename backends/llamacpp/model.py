@@ -93,8 +93,13 @@ class LlamaModel:
                 library.last_reason(),
                 "Use a smaller --ctx.",
             )
+        memory = api.llama_get_memory(pointer)
+        if memory is None:
+            api.llama_free(pointer)
+            raise ModelError(f"{info.name} cannot chat", "it encodes texts, it does not write them")
         context = LlamaContext(
             pointer,
+            memory,
             n_vocab=info.n_vocab,
             n_ctx=n_ctx,
             n_chunk=n_chunk,

@@ -1,7 +1,8 @@
 """The tokenizer inside a GGUF file."""
 
 import ctypes
-from functools import cached_property
+from collections.abc import Callable
+from typing import cast
 
 from llama_cpp import llama_cpp as api
 
@@ -22,34 +23,37 @@ class LlamaTokenizer:
         self._buffer = ctypes.create_string_buffer(_PIECE_BYTES)
         self.n_vocab = api.llama_vocab_n_tokens(vocabulary)
         self.chat_template = chat_template
+        self._end_tokens: frozenset[int] | None = None
+        self._special_texts: tuple[str, ...] | None = None
 
-    @cached_property
+    @property
     def bos(self) -> int | None:
-        token = api.llama_vocab_bos(self._vocabulary)
+        token = cast(int, api.llama_vocab_bos(self._vocabulary))
         wanted = api.llama_vocab_get_add_bos(self._vocabulary)
         return token if wanted and token != _NO_TOKEN else None
 
-    @cached_property
+    @property
     def eos(self) -> int | None:
-        token = api.llama_vocab_eos(self._vocabulary)
+        token = cast(int, api.llama_vocab_eos(self._vocabulary))
         return token if token != _NO_TOKEN else None
 
-    @cached_property
+    @property
     def end_tokens(self) -> frozenset[int]:
-        return frozenset(
-            token
-            for token in range(self.n_vocab)
-            if api.llama_vocab_is_eog(self._vocabulary, token)
-        )
+        if self._end_tokens is None:
+            self._end_tokens = frozenset(self._where(api.llama_vocab_is_eog))
+        return self._end_tokens
 
-    @cached_property
+    @property
     def special_texts(self) -> tuple[str, ...]:
-        entries = (
-            self.entry(token).decode("utf-8", errors="replace")
-            for token in range(self.n_vocab)
-            if api.llama_vocab_is_control(self._vocabulary, token)
-        )
-        return tuple(entry for entry in entries if entry)
+        if self._special_texts is None:
+            entries = map(self.entry, self._where(api.llama_vocab_is_control))
+            texts = (entry.decode("utf-8", errors="replace") for entry in entries)
+            self._special_texts = tuple(text for text in texts if text)
+        return self._special_texts
+
+    def _where(self, holds: Callable[[api.llama_vocab_p, int], bool]) -> list[int]:
+        vocabulary = self._vocabulary
+        return [token for token in range(self.n_vocab) if holds(vocabulary, token)]
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         data = text.encode("utf-8")

@@ -11,9 +11,12 @@ from decoding.suffix_index import SuffixIndex
 
 
 class PromptLookup:
-    """Proposes the continuation of the longest earlier occurrence of the history's end."""
+    """Proposes the continuation of the longest earlier occurrence of the history's end.
 
-    def __init__(self, *, min_match: int = 3, max_draft: int = 6) -> None:
+    It drafts no more tokens than matched: the longer the match, the likelier it goes on.
+    """
+
+    def __init__(self, *, min_match: int = 3, max_draft: int = 8) -> None:
         self.name = "lookup"
         self._min_match = min_match
         self._max_draft = max_draft
@@ -34,7 +37,7 @@ class PromptLookup:
 
     def propose(self, history: Sequence[int], limit: int) -> Draft:
         index = self._index
-        count = min(limit, self._max_draft)
+        count = min(limit, self._max_draft, index.match_length)
         if index.match_length < self._min_match or count <= 0:
             return NO_DRAFT
         tokens = list(history[index.match_end : index.match_end + count])

@@ -1,0 +1,142 @@
+"""`specchat ask`: one question, one answer, for scripts."""
+
+import json as json_format
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli import options, terminal, text_input
+from app.cli.interrupt import interruptible
+from app.cli.stats_line import stats_line
+from app.paths import Paths
+from app.report import reply_report
+from app.session import Reply, Session, new_reply
+from backends.base import ModelError, UsageError
+from backends.chat_template import Message, Prompt
+from decoding.events import FinishReason, Prefill
+from decoding.sampling import SamplingSettings
+
+_DEFAULTS = SamplingSettings()
+
+
+def ask(
+    context: typer.Context,
+    prompt: Annotated[
+        str | None, typer.Argument(help="The question; '-' or none reads standard input.")
+    ] = None,
+    model: options.Model = None,
+    draft: options.Draft = "auto",
+    backend: options.Backend = "auto",
+    ctx: options.Ctx = None,
+    threads: options.Threads = None,
+    gpu_layers: options.GpuLayers = None,
+    offline: options.Offline = False,
+    system: options.System = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", help="A text file to add; may be repeated.")
+    ] = None,
+    temperature: options.Temperature = _DEFAULTS.temperature,
+    top_k: options.TopK = _DEFAULTS.top_k,
+    top_p: options.TopP = _DEFAULTS.top_p,
+    min_p: options.MinP = _DEFAULTS.min_p,
+    repeat_penalty: options.RepeatPenalty = _DEFAULTS.repeat_penalty,
+    seed: options.Seed = None,
+    max_tokens: options.MaxTokens = options.DEFAULT_MAX_TOKENS,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the text as it stands, without chat template.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON object with the answer and every figure.")
+    ] = False,
+    no_stream: Annotated[
+        bool, typer.Option("--no-stream", help="Print the answer when it is whole.")
+    ] = False,
+) -> None:
+    """Answer one question on standard output; text piped in is added to it."""
+    del offline  # nothing in this version touches the network
+    settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed)
+    own = options.given(
+        context,
+        model=model,
+        draft=draft,
+        backend=backend,
+        ctx=ctx,
+        threads=threads,
+        gpu_layers=gpu_layers,
+    )
+    session_options = options.session_options(context, own)
+    if raw and system:
+        raise UsageError("--raw and --system contradict each other", "raw text has no roles")
+    if max_tokens < 1:
+        raise UsageError(f"--max-tokens {max_tokens} is out of range", "it is at least 1")
+    text = text_input.gather(prompt, file or [])
+    system = text_input.check(system, "the system message") if system else None
+    session = Session.open(session_options, Paths.of_this_user(), terminal.status)
+    try:
+        terminal.clear_status()
+        reply = new_reply()
+        tokens = session.raw_prompt(text) if raw else _chat_prompt(session, system, text)
+        for reason in (session.drafting.reason, tokens.note):
+            if reason and reason is not session.drafting.reason:
+                terminal.note(f"note: {reason}")
+            elif reason and session.drafting.requested != "off":
+                terminal.note(f"drafting: {reason}")
+        streaming = not json and not no_stream
+        _answer(session, tokens, settings, max_tokens, reply, streaming=streaming, as_json=json)
+    finally:
+        session.close()
+    if reply.finish_reason is FinishReason.CANCELLED:
+        raise typer.Exit(terminal.EXIT_INTERRUPTED)
+
+
+def _chat_prompt(session: Session, system: str | None, text: str) -> Prompt:
+    messages = [Message("system", system)] if system else []
+    return session.template.prompt([*messages, Message("user", text)])
+
+
+def _answer(
+    session: Session,
+    prompt: Prompt,
+    settings: SamplingSettings,
+    max_tokens: int,
+    reply: Reply,
+    *,
+    streaming: bool,
+    as_json: bool,
+) -> None:
+    """Print the answer; what was said before an error is printed too."""
+    try:
+        with interruptible() as stop:
+            for event, added in session.stream(prompt, settings, max_tokens, reply, stop.is_set):
+                if isinstance(event, Prefill):
+                    terminal.status(f"reading the prompt: {event.done:,} of {event.total:,} tokens")
+                elif added:
+                    terminal.clear_status()
+                if streaming:
+                    terminal.say(added)
+    except ModelError:
+        _print(session, settings, max_tokens, reply, streaming=streaming, as_json=as_json)
+        raise
+    _print(session, settings, max_tokens, reply, streaming=streaming, as_json=as_json)
+
+
+def _print(
+    session: Session,
+    settings: SamplingSettings,
+    max_tokens: int,
+    reply: Reply,
+    *,
+    streaming: bool,
+    as_json: bool,
+) -> None:
+    terminal.clear_status()
+    if as_json:
+        report = reply_report(session, reply, settings, max_tokens)
+        terminal.say(json_format.dumps(report, ensure_ascii=False) + "\n")
+        return
+    text = "" if streaming else reply.text
+    terminal.say(text if reply.text.endswith("\n") else f"{text}\n")
+    if sys.stderr.isatty():
+        terminal.note(stats_line(session, reply))

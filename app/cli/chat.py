@@ -1,0 +1,204 @@
+"""`specchat chat`: a conversation line by line, append-only, for screen readers and pipes."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+import typer
+
+from app.cli import options, terminal, text_input
+from app.cli.interrupt import interruptible
+from app.cli.stats_line import stats_line
+from app.conversation import Conversation
+from app.paths import Paths
+from app.session import Session, SessionOptions, new_reply
+from backends.base import SpecchatError
+from decoding.events import FinishReason, Prefill
+from decoding.sampling import SamplingSettings
+
+_DEFAULTS = SamplingSettings()
+_HELP = """\
+/new    start over          /stats  figures of the last answer
+/help   this list           /quit   leave (also Ctrl-D)
+A message of several lines stands between two lines of three double quotes.
+Ctrl-C stops an answer; what was said is kept."""
+
+
+def chat(
+    context: typer.Context,
+    model: options.Model = None,
+    draft: options.Draft = "auto",
+    backend: options.Backend = "auto",
+    ctx: options.Ctx = None,
+    threads: options.Threads = None,
+    gpu_layers: options.GpuLayers = None,
+    offline: options.Offline = False,
+    system: options.System = None,
+    temperature: options.Temperature = _DEFAULTS.temperature,
+    top_k: options.TopK = _DEFAULTS.top_k,
+    top_p: options.TopP = _DEFAULTS.top_p,
+    min_p: options.MinP = _DEFAULTS.min_p,
+    repeat_penalty: options.RepeatPenalty = _DEFAULTS.repeat_penalty,
+    seed: options.Seed = None,
+    max_tokens: options.MaxTokens = options.DEFAULT_MAX_TOKENS,
+) -> None:
+    """Talk line by line; nothing on the screen is ever rewritten."""
+    del offline  # nothing in this version touches the network
+    settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed)
+    own = options.given(
+        context,
+        model=model,
+        draft=draft,
+        backend=backend,
+        ctx=ctx,
+        threads=threads,
+        gpu_layers=gpu_layers,
+    )
+    system = text_input.check(system, "the system message") if system else ""
+    code = converse(options.session_options(context, own), system, settings, max_tokens)
+    raise typer.Exit(code)
+
+
+def converse(
+    session_options: SessionOptions, system: str, settings: SamplingSettings, max_tokens: int
+) -> int:
+    """Open a session and talk until the input ends; returns the exit code."""
+    session = Session.open(session_options, Paths.of_this_user(), terminal.status)
+    try:
+        terminal.clear_status()
+        talk = _Talk(session, Conversation(system), settings, max_tokens)
+        if sys.stdin.isatty():
+            terminal.note(talk.greeting())
+        return talk.run()
+    finally:
+        session.close()
+
+
+class _Talk:
+    """One conversation at a prompt."""
+
+    def __init__(
+        self,
+        session: Session,
+        conversation: Conversation,
+        settings: SamplingSettings,
+        max_tokens: int,
+    ) -> None:
+        self._session = session
+        self._conversation = conversation
+        self._settings = settings
+        self._max_tokens = max_tokens
+        self._last_stats = "no answer yet"
+
+    def greeting(self) -> str:
+        info = self._session.model.info
+        drafting = self._session.drafting
+        draft = ", ".join(drafting.names) or "off"
+        reason = f" ({drafting.reason})" if drafting.reason else ""
+        lines = [
+            f"{info.name} {info.quantization} · llama.cpp {info.device}, {info.threads} threads "
+            f"· context {self._session.context.n_ctx:,} · drafting {draft}{reason}",
+            "Type a message and press Enter; /help lists commands.",
+        ]
+        if self._session.reference.name == "demo":
+            lines.insert(1, "This bundled model is tiny; --model FILE.gguf takes a better one.")
+        return "\n".join(lines)
+
+    def run(self) -> int:
+        """Read and answer until the input ends; the exit code of the last failed message."""
+        code = terminal.EXIT_DONE
+        messages = _messages()
+        while True:
+            try:
+                message = next(messages, None)
+                if message is None or message in ("/quit", "/exit"):
+                    return code
+                if message.startswith("/") and "\n" not in message:
+                    self._command(message)
+                elif message:
+                    self._exchange(message)
+            except KeyboardInterrupt:
+                terminal.note("")
+                return terminal.EXIT_INTERRUPTED
+            except SpecchatError as error:
+                terminal.show_error(error)
+                code = terminal.exit_code(error)
+                messages = _messages()
+
+    def _command(self, command: str) -> None:
+        if command == "/new":
+            self._conversation.clear()
+            terminal.note("A new conversation.")
+        elif command == "/stats":
+            terminal.note(self._last_stats)
+        else:
+            known = command == "/help"
+            terminal.note(_HELP if known else f"There is no command {command}.\n{_HELP}")
+
+    def _exchange(self, message: str) -> None:
+        """Answer one message; a message that fails leaves the conversation as it was."""
+        session, conversation = self._session, self._conversation
+        reply = new_reply()
+        conversation.add("user", message)
+        try:
+            prompt, dropped = conversation.fit(session.template.prompt, session.context.n_ctx)
+        except SpecchatError:
+            conversation.turns.pop()
+            raise
+        if dropped:
+            terminal.note(f"note: the {dropped} oldest turns no longer fit and were dropped")
+        if prompt.note:
+            terminal.note(f"note: {prompt.note}")
+        try:
+            with interruptible() as stop:
+                for event, added in session.stream(
+                    prompt, self._settings, self._max_tokens, reply, stop.is_set
+                ):
+                    if isinstance(event, Prefill):
+                        terminal.status(f"reading: {event.done:,} of {event.total:,} tokens")
+                    elif added:
+                        terminal.clear_status()
+                    terminal.say(added)
+        finally:
+            # Whatever was said stays part of the conversation.
+            terminal.clear_status()
+            conversation.add("assistant", reply.text)
+            self._last_stats = stats_line(session, reply)
+        terminal.say("\n")
+        if sys.stderr.isatty() or reply.finish_reason is FinishReason.CANCELLED:
+            terminal.note(self._last_stats)
+
+
+def _messages() -> Iterator[str]:
+    """Messages as they are entered: a line each, or the lines between two of triple quotes."""
+    lines = _typed_lines() if sys.stdin.isatty() else _piped_lines()
+    for line in lines:
+        if line.strip() != '"""':
+            yield line.strip()
+            continue
+        block: list[str] = []
+        for inner in lines:
+            if inner.strip() == '"""':
+                break
+            block.append(inner)
+        yield "\n".join(block)
+
+
+def _typed_lines() -> Iterator[str]:
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - gives line editing and history where it exists
+    while True:
+        try:
+            line = input("> ")
+        except EOFError:
+            terminal.note("")
+            return
+        except UnicodeDecodeError:
+            terminal.note("That line is not UTF-8 text; please type it again.")
+            continue
+        yield text_input.check(line, "the message")
+
+
+def _piped_lines() -> Iterator[str]:
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        yield text_input.decode(line.rstrip(b"\r\n"), f"line {number} of standard input")

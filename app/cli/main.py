@@ -1,0 +1,103 @@
+"""The `specchat` command."""
+
+import sys
+from importlib import metadata
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from app.cli import options, settings, terminal
+from app.cli.ask import ask
+from app.cli.chat import chat
+from app.cli.doctor import doctor
+from app.cli.path import path
+from app.cli.unexpected import unexpected
+from app.paths import Paths
+from backends.base import SpecchatError, UsageError
+
+app = typer.Typer(
+    add_completion=True,
+    no_args_is_help=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (ask, chat, doctor, path):
+    app.command()(command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        terminal.say(f"specchat {metadata.version('specchat')}\n")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    model: options.Model = None,
+    draft: options.Draft = "auto",
+    backend: options.Backend = "auto",
+    ctx: options.Ctx = None,
+    threads: options.Threads = None,
+    gpu_layers: options.GpuLayers = None,
+    offline: options.Offline = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Chat with a local model, faster by exact speculative decoding.
+
+    Without a command it starts the conversation. Every option can also be set by the variable its
+    help names, or by its name in config.toml (see `specchat path config`).
+    """
+    del offline, version
+    context.obj = options.given(
+        context,
+        model=model,
+        draft=draft,
+        backend=backend,
+        ctx=ctx,
+        threads=threads,
+        gpu_layers=gpu_layers,
+    )
+    if context.invoked_subcommand is not None:
+        return
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "there is no terminal to talk in",
+            "",
+            'Use `specchat ask "…"` in scripts, or `specchat chat` to talk through pipes.',
+        )
+    _run(context, "chat")
+
+
+def _run(context: typer.Context, name: str) -> None:
+    """Run a command as if its name had been typed after what was."""
+    group = context.command
+    assert isinstance(group, TyperGroup)
+    command = group.commands[name]
+    with command.make_context(name, [], parent=context) as inner:
+        command.invoke(inner)
+
+
+def main() -> None:
+    """Run the command line; every way out has its exit code and no traceback."""
+    terminal.use_any_encoding()
+    try:
+        app(default_map=settings.defaults(Paths.of_this_user()))
+    except SpecchatError as error:
+        terminal.show_error(error)
+        sys.exit(terminal.exit_code(error))
+    except terminal.ReaderGoneError:
+        sys.exit(terminal.EXIT_DONE)
+    except KeyboardInterrupt:
+        sys.exit(terminal.EXIT_INTERRUPTED)
+    except Exception as error:
+        terminal.show_error(unexpected(error, Paths.of_this_user()))
+        sys.exit(terminal.EXIT_ERROR)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The options commands share, each also an environment variable and a settings key."""
+
+import secrets
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from typer import Context
+
+from app.session import SessionOptions
+from decoding.sampling import SamplingSettings
+
+DEFAULT_MAX_TOKENS = 2048
+_FROM_COMMAND_LINE = "COMMANDLINE"
+
+
+def _option(name: str, help_text: str, metavar: str | None = None) -> Any:
+    variable = f"SPECCHAT_{name.lstrip('-').upper().replace('-', '_')}"
+    return typer.Option(name, envvar=variable, help=help_text, metavar=metavar)
+
+
+Model = Annotated[
+    str | None,
+    _option("--model", "Alias, .gguf file or name in the models folder.", "REF"),
+]
+Draft = Annotated[
+    str,
+    _option("--draft", "auto, off, lookup, self[:RECIPE], a model, or a comma chain.", "SPEC"),
+]
+Backend = Annotated[str, _option("--backend", "auto, llamacpp or mlx.")]
+Ctx = Annotated[int | None, _option("--ctx", "Context in tokens.")]
+Threads = Annotated[int | None, _option("--threads", "Processor threads; physical cores.")]
+GpuLayers = Annotated[int | None, _option("--gpu-layers", "Layers on the GPU; as many as fit.")]
+Offline = Annotated[bool, _option("--offline", "Never touch the network. Nothing does so far.")]
+System = Annotated[str | None, _option("--system", "What the model is told before anything else.")]
+Temperature = Annotated[float, _option("--temperature", "0 for always the likeliest token.")]
+TopK = Annotated[int, _option("--top-k", "Only the K likeliest tokens; 0 for all.")]
+TopP = Annotated[float, _option("--top-p", "Only the likeliest tokens that hold P of the mass.")]
+MinP = Annotated[float, _option("--min-p", "Only tokens at least P times as likely as the best.")]
+RepeatPenalty = Annotated[float, _option("--repeat-penalty", "Above 1 repeats less; 1 is off.")]
+Seed = Annotated[int | None, _option("--seed", "For the same answer again; drawn when absent.")]
+MaxTokens = Annotated[int, _option("--max-tokens", "The longest answer, in tokens.")]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenOptions:
+    """Session options of one command line level, and which of them were typed there."""
+
+    values: dict[str, Any]
+    typed: frozenset[str]
+
+
+def given(context: Context, **values: Any) -> GivenOptions:
+    """Note which values were typed, as opposed to defaults, settings and variables."""
+    typed = {
+        name
+        for name in values
+        if getattr(context.get_parameter_source(name), "name", "") == _FROM_COMMAND_LINE
+    }
+    return GivenOptions(values, frozenset(typed))
+
+
+def session_options(context: Context, own: GivenOptions) -> SessionOptions:
+    """A command's options; what was typed before the command's name counts too."""
+    outer = context.find_object(GivenOptions) or own
+    chosen = {
+        name: outer.values[name] if name in outer.typed and name not in own.typed else value
+        for name, value in own.values.items()
+    }
+    return SessionOptions(**chosen)
+
+
+def sampling(
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    repeat_penalty: float,
+    seed: int | None,
+) -> SamplingSettings:
+    """Checked settings; a seed is drawn where none is given.
+
+    Raises:
+        UsageError: a value is out of range.
+    """
+    drawn = secrets.randbelow(1 << 32) if seed is None else seed
+    return SamplingSettings(temperature, top_k, top_p, min_p, repeat_penalty, drawn)

@@ -1,0 +1,96 @@
+"""Text from the outside world: arguments, files and standard input, checked at the border."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from backends.base import UsageError
+
+MAX_FILE_BYTES = 64 << 20
+
+
+def gather(prompt: str | None, files: Sequence[Path]) -> str:
+    """The whole question: the prompt, then piped text, then files, each file in a fence.
+
+    Raises:
+        UsageError: nothing was asked, or some of it is not text.
+    """
+    parts: list[str] = []
+    if prompt not in (None, "-"):
+        parts.append(check(prompt, "the prompt"))
+    if prompt in (None, "-") or not sys.stdin.isatty():
+        parts.append(_standard_input(required=prompt == "-" or (prompt is None and not files)))
+    parts += [_fenced(path) for path in files]
+    text = "\n\n".join(part for part in parts if part.strip())
+    if not text:
+        raise UsageError("there is no question", "the prompt is empty", 'Try: specchat ask "Why?"')
+    return text
+
+
+def decode(data: bytes, source: str) -> str:
+    """UTF-8 text of bytes; a byte order mark is dropped.
+
+    Raises:
+        UsageError: they are another encoding, or no text at all.
+    """
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise UsageError(f"{source} is UTF-16", "only UTF-8 is read", "Convert it to UTF-8 first.")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{source} is not UTF-8 text",
+            f"byte {data[error.start]:#04x} at position {error.start:,}",
+            "Convert it to UTF-8, or give another file.",
+        ) from error
+    return check(text, source)
+
+
+def check(text: str, source: str) -> str:
+    """The text itself, if it holds neither NUL nor half of a surrogate pair.
+
+    Raises:
+        UsageError: it does.
+    """
+    position = text.find("\0")
+    if position >= 0:
+        raise UsageError(f"{source} is not text", f"a NUL character at position {position:,}")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{source} is not valid Unicode", f"an unpaired surrogate at position {error.start:,}"
+        ) from error
+    return text
+
+
+def _standard_input(*, required: bool) -> str:
+    if sys.stdin.isatty():
+        if required:
+            raise UsageError(
+                "there is no question", "no prompt was given", 'Try: specchat ask "Why is…"'
+            )
+        return ""
+    return decode(sys.stdin.buffer.read(), "standard input").rstrip("\n")
+
+
+def _fenced(path: Path) -> str:
+    text = _read(path).rstrip("\n")
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{path.name}:\n{fence}\n{text}\n{fence}"
+
+
+def _read(path: Path) -> str:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", "--file takes one file at a time")
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise UsageError(
+                f"{path} is too large", f"{size / 1e6:.0f} MB, and no context holds that"
+            )
+        return decode(path.read_bytes(), str(path))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}", error.strerror or str(error)) from error

@@ -1,0 +1,42 @@
+"""Which model answers when none is named."""
+
+import contextlib
+from pathlib import Path
+
+from app.paths import Paths
+from backends.base import SpecchatError
+from backends.device import available_memory
+from models.reference import DEMO, Reference, best_installed, resolve
+
+
+def choose_model(name: str | None, paths: Paths) -> Reference:
+    """The named model; else the last one used, the best installed, the bundled one.
+
+    Raises:
+        SpecchatError: the named model, or the bundled one, is not there.
+    """
+    if name:
+        return resolve(name, paths.models)
+    for candidate in (_last_used(paths), best_installed(paths.models, available_memory())):
+        if candidate:
+            with contextlib.suppress(SpecchatError):
+                reference = resolve(candidate, paths.models)
+                if reference.path.is_file():
+                    return reference
+    return resolve(DEMO, paths.models)
+
+
+def remember_model(reference: Reference, paths: Paths) -> None:
+    """Note a model that was asked for and loaded, for the next time none is named."""
+    outside = reference.path.suffix and reference.path.name == reference.name
+    name = str(reference.path.resolve()) if outside else reference.name
+    with contextlib.suppress(OSError):
+        paths.last_model.parent.mkdir(parents=True, exist_ok=True)
+        paths.last_model.write_text(name, encoding="utf-8")
+
+
+def _last_used(paths: Paths) -> str:
+    try:
+        return Path(paths.last_model).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""

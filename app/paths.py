@@ -1,0 +1,49 @@
+"""Where specchat keeps things on this system."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from platformdirs import PlatformDirs
+
+HOME_VARIABLE = "SPECCHAT_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Folders by purpose; none is made before it is needed."""
+
+    config: Path
+    data: Path
+    cache: Path
+
+    @classmethod
+    def of_this_user(cls) -> Self:
+        """The system's usual places, or all below SPECCHAT_HOME where that is set."""
+        home = os.environ.get(HOME_VARIABLE)
+        if home:
+            root = Path(home).expanduser()
+            return cls(root / "config", root / "data", root / "cache")
+        usual = PlatformDirs("specchat", appauthor=False)
+        return cls(usual.user_config_path, usual.user_data_path, usual.user_cache_path)
+
+    @property
+    def models(self) -> Path:
+        """Where the user puts GGUF files to call them by name."""
+        return self.data / "models"
+
+    @property
+    def self_drafts(self) -> Path:
+        """Where drafters made from a model are kept."""
+        return self.cache / "self-drafts"
+
+    @property
+    def settings(self) -> Path:
+        """The settings file, which need not exist."""
+        return self.config / "config.toml"
+
+    @property
+    def last_model(self) -> Path:
+        """Holds the name of the model used last."""
+        return self.data / "last-model"

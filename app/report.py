@@ -1,0 +1,113 @@
+"""The JSON object of one reply: schema 1 of docs/json.md."""
+
+import math
+import sys
+from typing import Any
+
+import psutil
+
+from app.session import Reply, Session
+from decoding.sampling import SamplingSettings
+from decoding.telemetry import Statistics
+
+SCHEMA = 1
+
+
+def reply_report(
+    session: Session, reply: Reply, settings: SamplingSettings, max_tokens: int
+) -> dict[str, Any]:
+    """Everything known of a reply; what was not measured is None."""
+    info = session.model.info
+    drafting = session.drafting
+    return {
+        "schema": SCHEMA,
+        "text": reply.text,
+        "token_ids": reply.token_ids,
+        "finish_reason": reply.finish_reason,
+        "model": {
+            "ref": session.reference.name,
+            "name": info.name,
+            "path": str(info.path),
+            "backend": info.backend,
+            "device": info.device,
+            "architecture": info.architecture,
+            "quantization": info.quantization,
+            "parameters": info.parameters,
+            "weight_bytes": info.weight_bytes,
+            "context": session.context.n_ctx,
+        },
+        "draft": {
+            "requested": drafting.requested,
+            "state": drafting.state,
+            "reason": drafting.reason or None,
+            "drafters": drafting.names,
+        },
+        "sampling": {
+            "temperature": settings.temperature,
+            "top_k": settings.top_k,
+            "top_p": settings.top_p,
+            "min_p": settings.min_p,
+            "repeat_penalty": settings.repeat_penalty,
+            "seed": settings.seed,
+            "max_tokens": max_tokens,
+        },
+        "stats": _statistics(session, reply.statistics),
+    }
+
+
+def _statistics(session: Session, statistics: Statistics) -> dict[str, Any]:
+    rate = statistics.decode_tokens_per_second
+    # Decoding with nothing drafted is plain decoding: its rate is measured there alone.
+    plain = rate if session.drafting.drafter is None else None
+    kv_bytes = session.context.length * session.context.kv_bytes_per_token
+    figures = {
+        "prompt_tokens": statistics.prompt_tokens,
+        "cached_prompt_tokens": statistics.cached_prompt_tokens,
+        "completion_tokens": statistics.completion_tokens,
+        "steps": statistics.steps,
+        "drafted": statistics.drafted,
+        "accepted": statistics.accepted,
+        "acceptance": statistics.acceptance,
+        "tokens_per_step": statistics.tokens_per_step,
+        "accepted_by_position": statistics.accepted_by_position,
+        "by_drafter": {
+            name: {
+                "steps": drafter.steps,
+                "drafted": drafter.drafted,
+                "accepted": drafter.accepted,
+                "draft_seconds": drafter.draft_seconds,
+            }
+            for name, drafter in statistics.by_drafter.items()
+        },
+        "load_seconds": session.load_seconds,
+        "prefill_seconds": statistics.prefill_seconds,
+        "ttft_seconds": statistics.ttft_seconds,
+        "decode_seconds": statistics.decode_seconds,
+        "decode_tokens_per_second": rate,
+        "draft_seconds": statistics.draft_seconds,
+        "verify_seconds": statistics.verify_seconds,
+        "overhead_seconds": statistics.overhead_seconds,
+        "plain_tokens_per_second": plain,
+        "speedup": None if rate is None or plain is None else rate / plain,
+        "bytes_per_token": session.model.info.bytes_read_per_token + kv_bytes,
+        "bandwidth_bytes_per_second": None,
+        "bandwidth_source": None,
+        "wall_tokens_per_second": None,
+        "times_wall": None,
+        "peak_memory_bytes": peak_memory_bytes(),
+    }
+    return {name: _finite(value) for name, value in figures.items()}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def peak_memory_bytes() -> int | None:
+    """The most memory this process ever had resident."""
+    if sys.platform == "win32":
+        return psutil.Process().memory_info().peak_wset
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

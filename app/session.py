@@ -1,0 +1,181 @@
+"""A model with its context and drafters, ready to answer one message after another."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+
+from app import draft_spec
+from app.model_choice import choose_model, remember_model
+from app.paths import Paths
+from backends.base import Context, Model, OutOfMemoryError, UsageError
+from backends.chat_template import ChatTemplate, Prompt
+from backends.choice import load, require_backend
+from backends.template_process import TemplateProcess
+from decoding.events import Event, Finish, FinishReason, Step
+from decoding.generation import Limits, generate
+from decoding.sampling import SamplingSettings
+from decoding.telemetry import Statistics
+from decoding.text import TextStream
+from models.reference import Reference
+
+DEFAULT_CONTEXT = 8192
+_SMALLEST_CONTEXT = 512
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What to run, and how. None leaves the choice to specchat."""
+
+    model: str | None = None
+    draft: str = draft_spec.AUTO
+    backend: str = "auto"
+    ctx: int | None = None
+    threads: int | None = None
+    gpu_layers: int | None = None
+
+
+@dataclass(slots=True)
+class Reply:
+    """A reply as it grows; complete once finish_reason is set."""
+
+    statistics: Statistics
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Everything loaded. One thread at a time may use it."""
+
+    reference: Reference
+    model: Model
+    context: Context
+    template: ChatTemplate
+    drafting: draft_spec.Drafting
+    load_seconds: float
+    _held: ExitStack
+
+    @classmethod
+    def open(
+        cls, options: SessionOptions, paths: Paths, notify: Callable[[str], None]
+    ) -> "Session":
+        """Load the model and its drafters; notify gets a line on each phase.
+
+        Raises:
+            SpecchatError: an option cannot be met, or the model cannot be run.
+        """
+        started = time.perf_counter()
+        require_backend(options.backend)
+        _check(options)
+        reference = choose_model(options.model, paths)
+        spec = draft_spec.parse(options.draft, paths)
+        notify(f"loading {reference.name}")
+        with ExitStack() as stack:
+            templates = stack.enter_context(closing(TemplateProcess()))
+            model = stack.enter_context(
+                closing(load(reference.path, options.threads, options.gpu_layers))
+            )
+            context = _open_context(model, options.ctx, notify)
+            drafting = draft_spec.build(
+                spec, model, context.n_ctx, paths, options.threads, options.gpu_layers, notify
+            )
+            stack.enter_context(closing(drafting))
+            held = stack.pop_all()
+        if options.model:
+            remember_model(reference, paths)
+        template = ChatTemplate(model.tokenizer, templates)
+        seconds = time.perf_counter() - started
+        return cls(reference, model, context, template, drafting, seconds, held)
+
+    def raw_prompt(self, text: str) -> Prompt:
+        """Text as it stands, without the chat template."""
+        tokens = self.model.tokenizer.encode(text, special=True)
+        bos = self.model.tokenizer.bos
+        if bos is not None and tokens[:1] != [bos]:
+            tokens.insert(0, bos)
+        if not tokens:
+            raise UsageError("there is nothing to continue", "the prompt is empty")
+        return Prompt(tokens)
+
+    def stream(
+        self,
+        prompt: Prompt,
+        settings: SamplingSettings,
+        max_tokens: int,
+        reply: Reply,
+        is_cancelled: Callable[[], bool],
+    ) -> Iterator[tuple[Event, str]]:
+        """Answer a prompt, filling reply; yields each event with the text it added.
+
+        Raises:
+            PromptTooLongError: the prompt leaves no room for an answer.
+            ModelError: the engine failed; reply holds what was said before.
+        """
+        text = TextStream(self.model.tokenizer, prompt.stops)
+        for event in self._events(prompt, settings, max_tokens, is_cancelled):
+            reply.statistics.add(event)
+            added = ""
+            if isinstance(event, Step):
+                reply.token_ids += event.tokens
+                added = text.feed(event.tokens)
+            elif isinstance(event, Finish):
+                added = text.finish()
+                reply.finish_reason = event.reason
+            reply.text += added
+            yield event, added
+            if text.stopped and reply.finish_reason is None:
+                reply.finish_reason = FinishReason.STOP
+                return
+
+    def _events(
+        self,
+        prompt: Prompt,
+        settings: SamplingSettings,
+        max_tokens: int,
+        is_cancelled: Callable[[], bool],
+    ) -> Iterator[Event]:
+        return generate(
+            self.context,
+            prompt.tokens,
+            settings,
+            Limits(max_tokens, self.model.tokenizer.end_tokens),
+            drafter=self.drafting.drafter,
+            is_cancelled=is_cancelled,
+        )
+
+    def close(self) -> None:
+        """Free all memory and end the template's process."""
+        self._held.close()
+
+
+def new_reply() -> Reply:
+    """An empty reply whose time starts now."""
+    return Reply(Statistics(time.perf_counter()))
+
+
+def _check(options: SessionOptions) -> None:
+    positive: Sequence[tuple[str, int | None, int]] = (
+        ("--ctx", options.ctx, 1),
+        ("--threads", options.threads, 1),
+        ("--gpu-layers", options.gpu_layers, 0),
+    )
+    for name, value, least in positive:
+        if value is not None and value < least:
+            raise UsageError(f"{name} {value} is out of range", f"it is at least {least}")
+
+
+def _open_context(model: Model, asked: int | None, notify: Callable[[str], None]) -> Context:
+    """A context as asked for; by default the largest up to 8,192 tokens that memory allows."""
+    if asked is not None:
+        return model.open(asked)
+    n_ctx = min(model.info.context_limit, DEFAULT_CONTEXT)
+    while True:
+        try:
+            return model.open(n_ctx)
+        except OutOfMemoryError:
+            if n_ctx // 2 < _SMALLEST_CONTEXT:
+                raise
+            n_ctx //= 2
+            notify(f"memory is short: trying a context of {n_ctx:,} tokens")

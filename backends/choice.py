@@ -1,0 +1,73 @@
+"""Chooses the backend that runs a model."""
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from backends.base import Model, UsageError
+
+AUTO, LLAMACPP, MLX = "auto", "llamacpp", "mlx"
+
+
+def require_backend(name: str) -> str:
+    """The backend meant by auto or a name.
+
+    Raises:
+        UsageError: this version has no such backend.
+    """
+    if name in (AUTO, LLAMACPP):
+        return LLAMACPP
+    if name == MLX:
+        raise UsageError("there is no MLX backend in this version", "", "Use --backend llamacpp.")
+    raise UsageError(f"there is no backend {name!r}", "known: auto, llamacpp, mlx")
+
+
+def load(path: Path, threads: int | None, gpu_layers: int | None) -> Model:
+    """Load a model file with the backend for its kind.
+
+    Raises:
+        ModelError: the file cannot be loaded.
+    """
+    from backends import llamacpp
+
+    return llamacpp.load(path, threads=threads, gpu_layers=gpu_layers)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What runs models here, and what would do it faster."""
+
+    backend: str
+    reason: str
+    build: str
+    can_offload: bool
+    advice: str
+
+
+def describe_engine() -> EngineFacts:
+    """The engine that auto stands for on this machine."""
+    from backends.llamacpp import library
+
+    offload = library.can_offload()
+    return EngineFacts(
+        LLAMACPP,
+        "its build drives a GPU here" if offload else "its build runs on the processor alone",
+        library.system_info().strip(" |\n"),
+        offload,
+        _advice(offload),
+    )
+
+
+def _advice(can_offload: bool) -> str:
+    """The command that installs a faster build, as far as the machine shows what it has."""
+    if can_offload:
+        return "nothing: models run on the GPU"
+    rebuild = "uv sync --reinstall-package llama-cpp-python"
+    if sys.platform == "darwin":
+        return f'with Apple Silicon: CMAKE_ARGS="-DGGML_METAL=on" {rebuild}'
+    if shutil.which("nvidia-smi"):
+        return f'with the CUDA toolkit installed: CMAKE_ARGS="-DGGML_CUDA=on" {rebuild}'
+    if shutil.which("rocminfo"):
+        return f'with ROCm installed: CMAKE_ARGS="-DGGML_HIP=on" {rebuild}'
+    return "no GPU was found; smaller quantizations (Q4_0) decode faster than larger ones"

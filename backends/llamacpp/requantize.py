@@ -1,0 +1,54 @@
+"""Makes a smaller copy of a GGUF file, in a process of its own.
+
+The copy is slow, uninterruptible native code that may abort on unusual files: in a child it can be
+stopped, and what it does wrong stays there.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from backends.base import DraftUnavailableError
+
+_WORKER = Path(__file__).with_name("requantize_worker.py")
+
+
+def requantize(
+    source: Path, target: Path, quantization: str | None, skipped_layers: Sequence[int] = ()
+) -> Iterator[tuple[int, int]]:
+    """Write source to target with fewer bits (None: as they are) and without some layers.
+
+    Yields (tensors done, tensors in all) as it goes. Closing the generator stops the work.
+
+    Raises:
+        DraftUnavailableError: the engine could not do it; target may be half-written.
+    """
+    layers = ",".join(map(str, skipped_layers))
+    worker = subprocess.Popen(
+        [sys.executable, "-I", str(_WORKER), str(source), str(target), quantization or "", layers],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    )
+    assert worker.stdout is not None
+    reason = "the engine ended its process"
+    with worker.stdout as lines:
+        try:
+            for line in lines:
+                kind, _, rest = line.rstrip("\n").partition(" ")
+                if kind == "progress":
+                    done, total = map(int, rest.split())
+                    yield done, total
+                elif kind == "failed":
+                    reason = rest
+            status = worker.wait()
+        finally:
+            worker.kill()
+            worker.wait()
+    if status != 0:
+        raise DraftUnavailableError(f"no drafter could be made from {source.name}", reason)

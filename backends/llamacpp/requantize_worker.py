@@ -1,0 +1,50 @@
+"""The child of requantize: run by path with SOURCE TARGET QUANTIZATION LAYERS.
+
+Prints `progress DONE TOTAL` lines, and `failed REASON` before it ends with status 1.
+"""
+
+import ctypes
+import re
+import sys
+
+from llama_cpp import llama_cpp as api
+
+_COUNTER = re.compile(rb"\[\s*(\d+)/\s*(\d+)\]")
+_errors: list[str] = []
+
+
+@api.llama_log_callback
+def _follow_log(level: int, text: bytes | None, _user_data: object) -> None:
+    if not text:
+        return
+    counter = _COUNTER.match(text.lstrip())
+    if counter:
+        print("progress", int(counter[1]), int(counter[2]), flush=True)
+    elif level in (3, 4):
+        _errors.append(text.decode("utf-8", errors="replace").strip())
+
+
+def main() -> int:
+    """Do the work the arguments name."""
+    source, target, quantization, layers = sys.argv[1:]
+    api.llama_log_set(_follow_log, ctypes.c_void_p(0))
+    api.llama_backend_init()
+    parameters = api.llama_model_quantize_default_params()
+    parameters.allow_requantize = True
+    if quantization:
+        parameters.ftype = getattr(api, f"LLAMA_FTYPE_MOSTLY_{quantization.upper()}")
+    else:
+        parameters.only_copy = True
+    skipped = [int(layer) for layer in layers.split(",") if layer]
+    if skipped:
+        layers_to_prune = (ctypes.c_int32 * (len(skipped) + 1))(*skipped, -1)
+        parameters.prune_layers = ctypes.cast(layers_to_prune, ctypes.POINTER(ctypes.c_int32))
+    status = api.llama_model_quantize(source.encode(), target.encode(), ctypes.pointer(parameters))
+    if status != 0:
+        reason = _errors[-1] if _errors else f"llama.cpp code {status}"
+        print("failed", reason.splitlines()[-1], flush=True)
+    return int(status != 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The child process that renders chat templates, one waiting ahead at any time."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+_WORKER = Path(__file__).with_name("template_worker.py")
+_SECONDS = 5.0
+
+
+class TemplateProcess:
+    """Renders a template in a fresh child each time, which is ended when it takes too long.
+
+    The next child is started ahead, so that rendering waits for no interpreter.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: subprocess.Popen[bytes] | None = _start()
+
+    def render(self, template: str, variables: dict[str, Any], max_chars: int) -> dict[str, str]:
+        """Either {"text": ...} or {"error": ...}; never raises for what a template does."""
+        worker = self._waiting or _start()
+        self._waiting = None
+        request = {"template": template, "variables": variables, "max_chars": max_chars}
+        answer = _ask(worker, json.dumps(request).encode() + b"\n")
+        self._waiting = _start()
+        return answer
+
+    def close(self) -> None:
+        """End the waiting child."""
+        if self._waiting is not None:
+            _end(self._waiting)
+            self._waiting = None
+
+
+def _start() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-I", str(_WORKER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _ask(worker: subprocess.Popen[bytes], request: bytes) -> dict[str, str]:
+    try:
+        output, _ = worker.communicate(request, timeout=_SECONDS)
+        return json.loads(output)
+    except subprocess.TimeoutExpired:
+        return {"error": f"it ran for over {_SECONDS:.0f} s"}
+    except (OSError, ValueError):
+        return {"error": "it ended its process"}
+    finally:
+        _end(worker)
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    worker.kill()
+    worker.wait()
+    for pipe in (worker.stdin, worker.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()

@@ -1,0 +1,71 @@
+"""How a self-drafter is made from its target: fewer bits, fewer layers, or both."""
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from backends.base import ModelInfo, UsageError
+
+QUANTIZATIONS = (
+    "q2_k", "q3_k_s", "q3_k_m", "q4_0", "q4_1", "q4_k_s", "q4_k_m",
+    "q5_0", "q5_1", "q5_k_m", "q6_k", "q8_0",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """quantization None keeps the target's; skipped layers count from 0."""
+
+    quantization: str | None = None
+    skipped_layers: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read parts joined by '+', such as q4_0, skip=12-17 or q4_0+skip=3.
+
+        Raises:
+            UsageError: a part that is neither a known quantization nor layers to skip.
+        """
+        quantization: str | None = None
+        skipped: set[int] = set()
+        for part in text.lower().split("+"):
+            layers = re.fullmatch(r"skip=(\d{1,4})(?:-(\d{1,4}))?", part)
+            if layers:
+                first = int(layers[1])
+                skipped.update(range(first, int(layers[2] or first) + 1))
+            elif part in QUANTIZATIONS:
+                quantization = part
+            else:
+                raise UsageError(
+                    f"self:{text} names no way to make a drafter",
+                    f"{part!r} is neither skip=FIRST-LAST nor one of {', '.join(QUANTIZATIONS)}",
+                    "Example: self:q4_0+skip=12-17",
+                )
+        if "skip=" in text.lower() and not skipped:
+            raise UsageError(f"self:{text} skips no layer", "its last layer is before its first")
+        return cls(quantization, tuple(sorted(skipped)))
+
+    @classmethod
+    def default(cls, info: ModelInfo) -> Self:
+        """Four bits in the layout CPUs are fastest with; fewer where the target has that."""
+        return cls("q2_k" if info.quantization.upper() == "Q4_0" else "q4_0")
+
+    @property
+    def slug(self) -> str:
+        """A name that differs for every recipe and fits in a file name."""
+        layers = "_".join(map(str, self.skipped_layers))
+        return "-".join(filter(None, [self.quantization, layers and f"skip{layers}"]))
+
+    def check(self, info: ModelInfo) -> None:
+        """Refuse layers the model does not have.
+
+        Raises:
+            UsageError: a skipped layer is out of range, or too few would be left.
+        """
+        if self.skipped_layers and self.skipped_layers[-1] >= info.n_layers:
+            raise UsageError(
+                f"layer {self.skipped_layers[-1]} cannot be skipped",
+                f"{info.name} has layers 0 to {info.n_layers - 1}",
+            )
+        if len(self.skipped_layers) == info.n_layers:
+            raise UsageError("every layer would be skipped", "", "Leave some to draft with.")

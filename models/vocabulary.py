@@ -1,0 +1,33 @@
+"""Whether two models speak the same tokens."""
+
+from backends.base import DraftUnavailableError, Tokenizer
+
+
+def require_same_vocabulary(target: Tokenizer, drafter: Tokenizer, name: str) -> None:
+    """Compare two vocabularies token by token; the longer may end in padding.
+
+    Raises:
+        DraftUnavailableError: they differ; the first difference is named.
+    """
+    common = min(target.n_vocab, drafter.n_vocab)
+    for token in range(common):
+        ours, theirs = target.entry(token), drafter.entry(token)
+        if ours != theirs and not (target.is_padding(token) and drafter.is_padding(token)):
+            raise _mismatch(
+                name, f"token {token} is {_shown(ours)} in the model, {_shown(theirs)} in {name}"
+            )
+    longer = target if target.n_vocab > common else drafter
+    for token in range(common, longer.n_vocab):
+        if not longer.is_padding(token):
+            owner = "the model" if longer is target else name
+            raise _mismatch(
+                name, f"token {token}, {_shown(longer.entry(token))}, is only in {owner}"
+            )
+
+
+def _mismatch(name: str, difference: str) -> DraftUnavailableError:
+    return DraftUnavailableError(f"{name} cannot draft: vocabulary mismatch", difference)
+
+
+def _shown(entry: bytes) -> str:
+    return repr(entry.decode("utf-8", errors="replace"))
