@@ -190,7 +190,7 @@ def _nucleus(probabilities: NDArray[np.float64], top_p: float) -> NDArray[np.int
     count = min(_NUCLEUS_START, len(probabilities))
     while True:
         order = _descending(probabilities, count)
-        cumulative = probabilities[order].cumsum()
+        cumulative: NDArray[np.float64] = probabilities[order].cumsum()
         if cumulative[-1] >= wanted or count == len(probabilities):
             break
         count = min(8 * count, len(probabilities))

@@ -1,0 +1,38 @@
+"""Fixtures for every test: folders of its own, and the bundled model loaded once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backends import llamacpp
+from backends.base import Model
+from models.bundled import demo_path
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Settings, data and cache of this test alone; no variable of the caller's counts."""
+    import os
+
+    for name in [name for name in os.environ if name.startswith("SPECCHAT_")]:
+        monkeypatch.delenv(name)
+    folder = tmp_path / "home"
+    monkeypatch.setenv("SPECCHAT_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def demo_file() -> Path:
+    """The weight file of the bundled model."""
+    path = demo_path()
+    assert path is not None, "the dependency group 'demo' is not installed"
+    return path
+
+
+@pytest.fixture(scope="session")
+def demo(demo_file: Path) -> Iterator[Model]:
+    """The bundled model. Open contexts of your own on it and close them."""
+    model = llamacpp.load(demo_file)
+    yield model
+    model.close()
