@@ -2,10 +2,12 @@
 
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.base import Model, UsageError
+from backends.base import Model, ModelError, UsageError
 
 AUTO, LLAMACPP, MLX = "auto", "llamacpp", "mlx"
 
@@ -29,9 +31,22 @@ def load(path: Path, threads: int | None, gpu_layers: int | None) -> Model:
     Raises:
         ModelError: the file cannot be loaded.
     """
-    from backends import llamacpp
-
+    with _loaded_engine():
+        from backends import llamacpp
     return llamacpp.load(path, threads=threads, gpu_layers=gpu_layers)
+
+
+@contextmanager
+def _loaded_engine() -> Iterator[None]:
+    """Around importing an engine, which is left until a model is loaded."""
+    try:
+        yield
+    except (ImportError, OSError, RuntimeError) as error:
+        raise ModelError(
+            "llama.cpp cannot be started here",
+            str(error),
+            "Build it again: uv sync --reinstall-package llama-cpp-python",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +62,8 @@ class EngineFacts:
 
 def describe_engine() -> EngineFacts:
     """The engine that auto stands for on this machine."""
-    from backends.llamacpp import library
-
+    with _loaded_engine():
+        from backends.llamacpp import library
     offload = library.can_offload()
     return EngineFacts(
         LLAMACPP,

@@ -5,6 +5,7 @@ and gives the figures that need no loading. Format: the GGUF specification of gg
 """
 
 import mmap
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,16 @@ class GgufHeader:
         """A whole number of this architecture, such as block_count."""
         value = self.metadata.get(f"{self.architecture}.{key}", default)
         return int(value) if isinstance(value, (int, float)) else default
+
+
+def parts(path: Path) -> list[Path]:
+    """All files of a model: itself, or its siblings NAME-00001-of-0000N.gguf where it is split."""
+    split = re.fullmatch(r"(.*-)\d{5}(-of-)(\d{5})(\.gguf)", path.name)
+    if not split:
+        return [path]
+    count = int(split[3])
+    names = (f"{split[1]}{index:05}{split[2]}{split[3]}{split[4]}" for index in range(1, count + 1))
+    return [path.with_name(name) for name in names]
 
 
 class _Cursor:

@@ -190,11 +190,11 @@ def _nucleus(probabilities: NDArray[np.float64], top_p: float) -> NDArray[np.int
     count = min(_NUCLEUS_START, len(probabilities))
     while True:
         order = _descending(probabilities, count)
-        cumulative: NDArray[np.float64] = probabilities[order].cumsum()
+        cumulative = probabilities[order].cumsum()
         if cumulative[-1] >= wanted or count == len(probabilities):
             break
         count = min(8 * count, len(probabilities))
-    needed = int(np.searchsorted(cumulative, wanted)) + 1
+    needed = int((cumulative < wanted).sum()) + 1
     return np.sort(order[:needed])
 
 

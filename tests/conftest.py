@@ -9,6 +9,8 @@ from backends import llamacpp
 from backends.base import Model
 from models.bundled import demo_path
 
+pytest_plugins = ["tests.fixtures.tiny_models"]
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

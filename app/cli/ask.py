@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from app import draft_spec
 from app.cli import options, terminal, text_input
 from app.cli.interrupt import interruptible
 from app.cli.stats_line import stats_line
@@ -78,11 +79,10 @@ def ask(
         terminal.clear_status()
         reply = new_reply()
         tokens = session.raw_prompt(text) if raw else _chat_prompt(session, system, text)
-        for reason in (session.drafting.reason, tokens.note):
-            if reason and reason is not session.drafting.reason:
-                terminal.note(f"note: {reason}")
-            elif reason and session.drafting.requested != "off":
-                terminal.note(f"drafting: {reason}")
+        if session.drafting.reason and session.drafting.requested != draft_spec.OFF:
+            terminal.note(f"note: {session.drafting.reason}")
+        if tokens.note:
+            terminal.note(f"note: {tokens.note}")
         streaming = not json and not no_stream
         _answer(session, tokens, settings, max_tokens, reply, streaming=streaming, as_json=json)
     finally:

@@ -30,7 +30,7 @@ class LlamaContext:
         can_roll_back: bool,
         on_close: Callable[["LlamaContext"], None],
     ) -> None:
-        self._pointer: api.llama_context_p | None = pointer
+        self.pointer: api.llama_context_p | None = pointer
         self._memory = memory
         self._batch = api.llama_batch_init(n_chunk, 0, 1)
         self._on_close = on_close
@@ -69,8 +69,8 @@ class LlamaContext:
         self._batch_positions[:count] = np.arange(start, start + count)
         self._batch_logits[:count] = 0
         self._batch_logits[count - n_logits : count] = 1
-        assert self._pointer is not None, "the context is closed"
-        status = api.llama_decode(self._pointer, self._batch)
+        assert self.pointer is not None, "the context is closed"
+        status = api.llama_decode(self.pointer, self._batch)
         if status != 0:
             api.llama_memory_seq_rm(self._memory, 0, start, -1)
             why = "no free place in its cache" if status == _NO_SLOT else f"llama.cpp code {status}"
@@ -78,7 +78,7 @@ class LlamaContext:
         self.tokens.extend(tokens)
         if n_logits == 0:
             return np.empty((0, self._n_vocab), dtype=np.float32)
-        rows = api.llama_get_logits(self._pointer)
+        rows = api.llama_get_logits(self.pointer)
         return np.ctypeslib.as_array(rows, shape=(n_logits, self._n_vocab))
 
     def truncate(self, length: int) -> None:
@@ -93,9 +93,9 @@ class LlamaContext:
         del self.tokens[length:]
 
     def close(self) -> None:
-        if self._pointer is None:
+        if self.pointer is None:
             return
         api.llama_batch_free(self._batch)
-        api.llama_free(self._pointer)
-        self._pointer = None
+        api.llama_free(self.pointer)
+        self.pointer = None
         self._on_close(self)

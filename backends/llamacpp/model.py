@@ -1,13 +1,14 @@
 """Weights loaded by llama.cpp."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from llama_cpp import llama_cpp as api
 
 from backends.base import Context, ModelError, ModelInfo, OutOfMemoryError, Rollback, UsageError
 from backends.device import available_memory, physical_cores, processor_name
-from backends.gguf_header import GgufHeader, read_header
+from backends.gguf_header import GgufHeader, Tensor, parts, read_header
 from backends.llamacpp import library
 from backends.llamacpp.context import MAX_LOGITS, LlamaContext
 from backends.llamacpp.tokenizer import LlamaTokenizer
@@ -23,7 +24,8 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
     Raises:
         ModelError: the file is missing, damaged or of an unknown architecture.
     """
-    header = read_header(path)
+    header, *others = map(read_header, parts(path))
+    tensors = [tensor for part in (header, *others) for tensor in part.tensors]
     library.start()
     library.forget_log()
     parameters = api.llama_model_default_params()
@@ -34,7 +36,9 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
     pointer = api.llama_model_load_from_file(str(path).encode(), parameters)
     if pointer is None:
         raise _load_error(path, header)
-    return LlamaModel(pointer, path, header, threads or physical_cores(), offloaded)
+    return LlamaModel(
+        pointer, path, header, tensors, threads=threads or physical_cores(), offloaded=offloaded
+    )
 
 
 def _load_error(path: Path, header: GgufHeader) -> ModelError:
@@ -54,6 +58,8 @@ class LlamaModel:
         pointer: api.llama_model_p,
         path: Path,
         header: GgufHeader,
+        tensors: Sequence[Tensor],
+        *,
         threads: int,
         offloaded: bool,
     ) -> None:
@@ -63,7 +69,13 @@ class LlamaModel:
         template = api.llama_model_chat_template(pointer, None)
         self.tokenizer = LlamaTokenizer(pointer, template.decode() if template else None)
         self.info = _describe(
-            pointer, path, header, self.tokenizer.n_vocab, threads=threads, offloaded=offloaded
+            pointer,
+            path,
+            header,
+            tensors,
+            n_vocab=self.tokenizer.n_vocab,
+            threads=threads,
+            offloaded=offloaded,
         )
         self._kv_bytes_per_token = _kv_bytes_per_token(pointer, header)
 
@@ -143,8 +155,9 @@ def _describe(
     pointer: api.llama_model_p,
     path: Path,
     header: GgufHeader,
-    n_vocab: int,
+    tensors: Sequence[Tensor],
     *,
+    n_vocab: int,
     threads: int,
     offloaded: bool,
 ) -> ModelInfo:
@@ -156,7 +169,7 @@ def _describe(
         quantization=_quantization(pointer),
         parameters=api.llama_model_n_params(pointer),
         weight_bytes=api.llama_model_size(pointer),
-        bytes_read_per_token=_bytes_read_per_token(header),
+        bytes_read_per_token=_bytes_read_per_token(header, tensors),
         n_vocab=n_vocab,
         n_layers=api.llama_model_n_layer(pointer),
         context_limit=api.llama_model_n_ctx_train(pointer),
@@ -173,17 +186,17 @@ def _quantization(pointer: api.llama_model_p) -> str:
     buffer = bytes(256)
     size = api.llama_model_desc(pointer, buffer, len(buffer))
     words = buffer[: max(size, 0)].decode(errors="replace")
-    found = re.search(r"\b(?:I?Q\d\w*|B?F16|F32|all F32|MXFP4\w*|TQ\d\w*|NVFP4)\b", words)
+    found = re.search(r"\b(?:I?Q\d\w*|B?F16|F32|MXFP4\w*|TQ\d\w*|NVFP4)\b", words)
     return found.group() if found else words
 
 
-def _bytes_read_per_token(header: GgufHeader) -> int:
+def _bytes_read_per_token(header: GgufHeader, tensors: Sequence[Tensor]) -> int:
     """Weights a plain token reads: a separate input embedding is only looked up."""
-    names = {tensor.name for tensor in header.tensors}
+    names = {tensor.name for tensor in tensors}
     used = header.integer("expert_used_count")
     experts = header.integer("expert_count")
     total = 0
-    for tensor in header.tensors:
+    for tensor in tensors:
         if tensor.name == "token_embd.weight" and "output.weight" in names:
             continue
         share = used / experts if experts and "_exps" in tensor.name else 1.0

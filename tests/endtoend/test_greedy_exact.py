@@ -1,0 +1,119 @@
+"""At temperature 0 every drafter gives the token ids of plain decoding, on a real model."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from app import draft_spec
+from app.draft_spec import Drafting
+from app.paths import Paths
+from backends.base import Context, Model
+from decoding.drafters.draft_model import DraftModel
+from decoding.events import Step
+from decoding.generation import Limits, generate
+from decoding.sampling import SamplingSettings
+from models.recipe import Recipe
+from models.self_draft import SelfDrafts
+from scripts.prompts import tokenized
+
+TOKENS = 128
+GREEDY = SamplingSettings(temperature=0.0)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> Paths:
+    root = tmp_path_factory.mktemp("specchat")
+    return Paths(root / "config", root / "data", root / "cache")
+
+
+@pytest.fixture(scope="module")
+def context(demo: Model) -> Iterator[Context]:
+    context = demo.open(1024)
+    yield context
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def prompts(demo: Model) -> list[tuple[str, list[int]]]:
+    return tokenized(demo)
+
+
+@pytest.fixture(scope="module")
+def plain(demo: Model, context: Context, prompts: list[tuple[str, list[int]]]) -> list[list[int]]:
+    return [_reply(demo, context, prompt, None) for _, prompt in prompts]
+
+
+def _reply(
+    model: Model, context: Context, prompt: list[int], drafting: Drafting | None
+) -> list[int]:
+    context.truncate(0)
+    tokens: list[int] = []
+    limits = Limits(TOKENS, model.tokenizer.end_tokens)
+    drafter = drafting.drafter if drafting else None
+    for event in generate(context, prompt, GREEDY, limits, drafter=drafter):
+        if isinstance(event, Step):
+            tokens += event.tokens
+            if drafting is not None:
+                _seen[drafting.requested] = _seen.get(drafting.requested, 0) + event.accepted
+    return tokens
+
+
+_seen: dict[str, int] = {}
+
+
+def _spec(kind: str, demo: Model, paths: Paths) -> str:
+    """The --draft value; a drafter model is a copy of eight bits without two layers."""
+    if kind != "model":
+        return kind
+    recipe = Recipe.parse("q8_0+skip=12-13")
+    made = SelfDrafts(paths.self_drafts).get(demo.info, recipe, lambda done, total: None)
+    paths.models.mkdir(parents=True, exist_ok=True)
+    named = paths.models / "smaller.gguf"
+    if not named.exists():
+        named.hardlink_to(made)
+    return "smaller"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "lookup",
+        "lookup,self",
+        pytest.param("self", marks=pytest.mark.slow),
+        pytest.param("model", marks=pytest.mark.slow),
+    ],
+)
+def test_same_token_ids_as_plain_decoding(
+    kind: str,
+    demo: Model,
+    context: Context,
+    paths: Paths,
+    prompts: list[tuple[str, list[int]]],
+    plain: list[list[int]],
+):
+    assert len(prompts) >= 12
+    assert len({kind for kind, _ in prompts}) == 6
+    spec = draft_spec.parse(_spec(kind, demo, paths), paths)
+    drafting = draft_spec.build(spec, demo, context.n_ctx, paths, None, None, lambda text: None)
+    assert drafting.reason == ""
+    try:
+        for (_, prompt), expected in zip(prompts, plain, strict=True):
+            assert _reply(demo, context, prompt, drafting) == expected
+    finally:
+        drafting.close()
+    assert _seen[drafting.requested] > 0, "nothing was accepted: the test proved nothing"
+
+
+def test_a_drafter_equal_to_the_target_is_always_accepted(
+    demo: Model, context: Context, prompts: list[tuple[str, list[int]]], plain: list[list[int]]
+):
+    """The target drafts for itself: everything is accepted, and the caches never drift apart."""
+    own = demo.open(1024)
+    drafter = DraftModel("itself", own, n_vocab=demo.info.n_vocab, max_draft=5)
+    context.truncate(0)
+    limits = Limits(TOKENS, demo.tokenizer.end_tokens)
+    events = generate(context, prompts[0][1], GREEDY, limits, drafter=drafter)
+    steps = [event for event in events if isinstance(event, Step)]
+    own.close()
+    assert [token for step in steps for token in step.tokens] == plain[0]
+    assert all(step.accepted == step.drafted for step in steps[:-1])
