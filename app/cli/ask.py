@@ -2,6 +2,7 @@
 
 import json as json_format
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -56,35 +57,26 @@ def ask(
     ] = False,
 ) -> None:
     """Answer one question on standard output; text piped in is added to it."""
-    del offline  # nothing in this version touches the network
     settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed)
-    own = options.given(
-        context,
-        model=model,
-        draft=draft,
-        backend=backend,
-        ctx=ctx,
-        threads=threads,
-        gpu_layers=gpu_layers,
-    )
-    session_options = options.session_options(context, own)
     if raw and system:
         raise UsageError("--raw and --system contradict each other", "raw text has no roles")
     if max_tokens < 1:
         raise UsageError(f"--max-tokens {max_tokens} is out of range", "it is at least 1")
     text = text_input.gather(prompt, file or [])
     system = text_input.check(system, "the system message") if system else None
-    session = Session.open(session_options, Paths.of_this_user(), terminal.status)
+    session = Session.open(options.session_options(context), Paths.of_this_user(), terminal.status)
     try:
         terminal.clear_status()
         reply = new_reply()
-        tokens = session.raw_prompt(text) if raw else _chat_prompt(session, system, text)
-        if session.drafting.reason and session.drafting.requested != draft_spec.OFF:
-            terminal.note(f"note: {session.drafting.reason}")
-        if tokens.note:
-            terminal.note(f"note: {tokens.note}")
-        streaming = not json and not no_stream
-        _answer(session, tokens, settings, max_tokens, reply, streaming=streaming, as_json=json)
+        question = _Question(
+            session,
+            session.raw_prompt(text) if raw else _chat_prompt(session, system, text),
+            settings,
+            max_tokens,
+            as_json=json,
+            streaming=not (json or no_stream),
+        )
+        question.answer(reply)
     finally:
         session.close()
     if reply.finish_reason is FinishReason.CANCELLED:
@@ -96,47 +88,49 @@ def _chat_prompt(session: Session, system: str | None, text: str) -> Prompt:
     return session.template.prompt([*messages, Message("user", text)])
 
 
-def _answer(
-    session: Session,
-    prompt: Prompt,
-    settings: SamplingSettings,
-    max_tokens: int,
-    reply: Reply,
-    *,
-    streaming: bool,
-    as_json: bool,
-) -> None:
-    """Print the answer; what was said before an error is printed too."""
-    try:
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A prompt on its way to an answer, and the form the answer is wanted in."""
+
+    session: Session
+    prompt: Prompt
+    settings: SamplingSettings
+    max_tokens: int
+    as_json: bool
+    streaming: bool
+
+    def answer(self, reply: Reply) -> None:
+        """Print the answer; what was said before an error is printed too."""
+        drafting = self.session.drafting
+        if drafting.reason and drafting.requested != draft_spec.OFF:
+            terminal.note(f"note: {drafting.reason}")
+        if self.prompt.note:
+            terminal.note(f"note: {self.prompt.note}")
+        try:
+            self._stream(reply)
+        except ModelError:
+            self._print(reply)
+            raise
+        self._print(reply)
+
+    def _stream(self, reply: Reply) -> None:
         with interruptible() as stop:
-            for event, added in session.stream(prompt, settings, max_tokens, reply, stop.is_set):
+            for event, added in self.session.stream(
+                self.prompt, self.settings, self.max_tokens, reply, stop.is_set
+            ):
                 if isinstance(event, Prefill):
                     terminal.status(f"reading the prompt: {event.done:,} of {event.total:,} tokens")
-                elif added:
+                elif added and self.streaming:
                     terminal.clear_status()
-                if streaming:
                     terminal.say(added)
-    except ModelError:
-        _print(session, settings, max_tokens, reply, streaming=streaming, as_json=as_json)
-        raise
-    _print(session, settings, max_tokens, reply, streaming=streaming, as_json=as_json)
 
-
-def _print(
-    session: Session,
-    settings: SamplingSettings,
-    max_tokens: int,
-    reply: Reply,
-    *,
-    streaming: bool,
-    as_json: bool,
-) -> None:
-    terminal.clear_status()
-    if as_json:
-        report = reply_report(session, reply, settings, max_tokens)
-        terminal.say(json_format.dumps(report, ensure_ascii=False) + "\n")
-        return
-    text = "" if streaming else reply.text
-    terminal.say(text if reply.text.endswith("\n") else f"{text}\n")
-    if sys.stderr.isatty():
-        terminal.note(stats_line(session, reply))
+    def _print(self, reply: Reply) -> None:
+        terminal.clear_status()
+        if self.as_json:
+            report = reply_report(self.session, reply, self.settings, self.max_tokens)
+            terminal.say(json_format.dumps(report, ensure_ascii=False) + "\n")
+            return
+        text = "" if self.streaming else reply.text
+        terminal.say(text if reply.text.endswith("\n") else f"{text}\n")
+        if sys.stderr.isatty():
+            terminal.note(stats_line(self.session, reply))

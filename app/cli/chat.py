@@ -43,19 +43,9 @@ def chat(
     max_tokens: options.MaxTokens = options.DEFAULT_MAX_TOKENS,
 ) -> None:
     """Talk line by line; nothing on the screen is ever rewritten."""
-    del offline  # nothing in this version touches the network
     settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed)
-    own = options.given(
-        context,
-        model=model,
-        draft=draft,
-        backend=backend,
-        ctx=ctx,
-        threads=threads,
-        gpu_layers=gpu_layers,
-    )
     system = text_input.check(system, "the system message") if system else ""
-    code = converse(options.session_options(context, own), system, settings, max_tokens)
+    code = converse(options.session_options(context), system, settings, max_tokens)
     raise typer.Exit(code)
 
 

@@ -52,16 +52,6 @@ def start(
     Without a command it starts the conversation. Every option can also be set by the variable its
     help names, or by its name in config.toml (see `specchat path config`).
     """
-    del offline, version
-    context.obj = options.given(
-        context,
-        model=model,
-        draft=draft,
-        backend=backend,
-        ctx=ctx,
-        threads=threads,
-        gpu_layers=gpu_layers,
-    )
     if context.invoked_subcommand is not None:
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

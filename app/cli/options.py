@@ -1,7 +1,7 @@
 """The options commands share, each also an environment variable and a settings key."""
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +12,7 @@ from decoding.sampling import SamplingSettings
 
 DEFAULT_MAX_TOKENS = 2048
 _FROM_COMMAND_LINE = "COMMANDLINE"
+_SESSION_OPTIONS = [field.name for field in fields(SessionOptions)]
 
 
 def _option(name: str, help_text: str, metavar: str | None = None) -> Any:
@@ -42,32 +43,21 @@ Seed = Annotated[int | None, _option("--seed", "For the same answer again; drawn
 MaxTokens = Annotated[int, _option("--max-tokens", "The longest answer, in tokens.")]
 
 
-@dataclass(frozen=True, slots=True)
-class GivenOptions:
-    """Session options of one command line level, and which of them were typed there."""
-
-    values: dict[str, Any]
-    typed: frozenset[str]
-
-
-def given(context: Context, **values: Any) -> GivenOptions:
-    """Note which values were typed, as opposed to defaults, settings and variables."""
-    typed = {
-        name
-        for name in values
-        if getattr(context.get_parameter_source(name), "name", "") == _FROM_COMMAND_LINE
-    }
-    return GivenOptions(values, frozenset(typed))
-
-
-def session_options(context: Context, own: GivenOptions) -> SessionOptions:
+def session_options(context: Context) -> SessionOptions:
     """A command's options; what was typed before the command's name counts too."""
-    outer = context.find_object(GivenOptions) or own
-    chosen = {
-        name: outer.values[name] if name in outer.typed and name not in own.typed else value
-        for name, value in own.values.items()
-    }
-    return SessionOptions(**chosen)
+    values = {name: context.params[name] for name in _SESSION_OPTIONS}
+    outer = context.parent
+    if outer is not None:
+        for name in _SESSION_OPTIONS:
+            if _typed(outer, name) and not _typed(context, name):
+                values[name] = outer.params[name]
+    return SessionOptions(**values)
+
+
+def _typed(context: Any, name: str) -> bool:
+    """Whether a value comes from the command line, not from a default, setting or variable."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == _FROM_COMMAND_LINE
 
 
 def sampling(

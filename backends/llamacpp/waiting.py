@@ -7,7 +7,7 @@ decoding can fall to a hundredth. A short spin, then sleep, costs nothing measur
 
 import os
 
-_SPINS = "1000"
+_SPINS = "2000"
 
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
