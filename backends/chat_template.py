@@ -52,8 +52,9 @@ class ChatTemplate:
         if self._source is None:
             return None, "the model ships no chat template: a plain form is used"
         answer = self._run(self._source, messages)
-        if "text" not in answer and messages and messages[0].role == "system":
-            # Some templates refuse a system message; its words then lead the first user message.
+        refused = answer.get("error", "").startswith("TemplateError")
+        if refused and messages and messages[0].role == "system":
+            # Some templates know no system message; its words then lead the first user message.
             answer = self._run(self._source, _without_system(messages))
         if "text" in answer:
             return answer["text"], ""

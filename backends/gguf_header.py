@@ -58,15 +58,15 @@ class GgufHeader:
     def integer(self, key: str, default: int = 0) -> int:
         """A whole number of this architecture, such as block_count."""
         value = self.metadata.get(f"{self.architecture}.{key}", default)
-        return int(value) if isinstance(value, (int, float)) else default
+        return int(value) if isinstance(value, int) else default
 
 
 def parts(path: Path) -> list[Path]:
     """All files of a model: itself, or its siblings NAME-00001-of-0000N.gguf where it is split."""
     split = re.fullmatch(r"(.*-)\d{5}(-of-)(\d{5})(\.gguf)", path.name)
-    if not split:
+    count = int(split[3]) if split else 0
+    if not split or count == 0:
         return [path]
-    count = int(split[3])
     names = (f"{split[1]}{index:05}{split[2]}{split[3]}{split[4]}" for index in range(1, count + 1))
     return [path.with_name(name) for name in names]
 
@@ -121,6 +121,8 @@ class _Cursor:
 
 def read_header(path: Path) -> GgufHeader:
     """Read and check the header of a GGUF file.
+
+    A tensor's own size is not known here: a file cut inside its last one is for the engine to tell.
 
     Raises:
         ModelError: the file is missing, unreadable, not GGUF, cut short or inconsistent.
@@ -180,6 +182,8 @@ def _tensors(cursor: _Cursor, count: int, metadata: dict[str, Scalar]) -> tuple[
         shape = tuple(int(cursor.take("<Q")) for _ in range(n_dimensions))
         cursor.skip(4)
         entries.append((name, shape, int(cursor.take("<Q"))))
+    if not entries:
+        return ()
     alignment = int(metadata.get("general.alignment", 32)) or 32
     start = -(-cursor.at // alignment) * alignment
     data_bytes = len(cursor.data) - start

@@ -78,7 +78,12 @@ def generate(
         if reason is not None:
             yield Finish(reason)
             return
-        room = min(limits.max_tokens - emitted - 1, context.n_ctx - len(history))
+        room = min(
+            limits.max_tokens - emitted - 1,
+            context.n_ctx - len(history),
+            context.n_chunk - 1,
+            context.max_logits - 1,
+        )
         step = _step(context, history, sampler, limits, drafter, room, clock)
 
 

@@ -35,11 +35,12 @@ class SamplingSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._check("temperature", self.temperature, 0.0, 100.0)
+        # Below a thousandth the division by it leaves the range of floats; 0 is greedy.
+        self._check("temperature", self.temperature, 0.001 if self.temperature else 0.0, 100.0)
         self._check("top-k", self.top_k, 0, 1 << 31)
         self._check("top-p", self.top_p, 0.0, 1.0, above=True)
         self._check("min-p", self.min_p, 0.0, 1.0)
-        self._check("repeat-penalty", self.repeat_penalty, 0.0, 100.0, above=True)
+        self._check("repeat-penalty", self.repeat_penalty, 0.01, 100.0)
         self._check("seed", self.seed, 0, _MAX_SEED)
 
     @staticmethod

@@ -103,6 +103,11 @@ class Context(Protocol):
         ...
 
     @property
+    def max_logits(self) -> int:
+        """The most rows of logits one forward returns."""
+        ...
+
+    @property
     def tokens(self) -> Sequence[int]:
         """The tokens whose keys and values are held, oldest first. Not to be changed."""
         ...

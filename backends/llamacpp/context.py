@@ -26,6 +26,7 @@ class LlamaContext:
         n_vocab: int,
         n_ctx: int,
         n_chunk: int,
+        max_logits: int,
         kv_bytes_per_token: int,
         can_roll_back: bool,
         on_close: Callable[["LlamaContext"], None],
@@ -37,6 +38,7 @@ class LlamaContext:
         self._n_vocab = n_vocab
         self.n_ctx = n_ctx
         self.n_chunk = n_chunk
+        self.max_logits = max_logits
         self.kv_bytes_per_token = kv_bytes_per_token
         self.can_roll_back = can_roll_back
         self.tokens: list[int] = []
@@ -59,7 +61,7 @@ class LlamaContext:
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         count, start = len(tokens), len(self.tokens)
         assert 0 < count <= self.n_chunk, "prefill goes in pieces of n_chunk"
-        assert 0 <= n_logits <= min(count, MAX_LOGITS)
+        assert 0 <= n_logits <= min(count, self.max_logits)
         if start + count > self.n_ctx:
             raise ModelError(
                 f"{count} tokens do not fit after {start:,}", f"the context holds {self.n_ctx:,}"

@@ -1,5 +1,6 @@
 """Weights loaded by llama.cpp."""
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +34,7 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
     parameters.use_extra_bufts = library.repacking_is_exact()
     offloaded = library.can_offload() if gpu_layers is None else gpu_layers > 0
     parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
-    pointer = api.llama_model_load_from_file(str(path).encode(), parameters)
+    pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
     if pointer is None:
         raise _load_error(path, header)
     return LlamaModel(
@@ -67,7 +68,9 @@ class LlamaModel:
         self._contexts: set[LlamaContext] = set()
         self._offloaded = offloaded
         template = api.llama_model_chat_template(pointer, None)
-        self.tokenizer = LlamaTokenizer(pointer, template.decode() if template else None)
+        self.tokenizer = LlamaTokenizer(
+            pointer, template.decode(errors="replace") if template else None
+        )
         self.info = _describe(
             pointer,
             path,
@@ -115,6 +118,7 @@ class LlamaModel:
             n_vocab=info.n_vocab,
             n_ctx=n_ctx,
             n_chunk=n_chunk,
+            max_logits=parameters.n_outputs_max,
             kv_bytes_per_token=self._kv_bytes_per_token,
             can_roll_back=info.rollback is Rollback.ANY,
             on_close=self._contexts.discard,

@@ -4,6 +4,7 @@ Prints `progress DONE TOTAL` lines, and `failed REASON` before it ends with stat
 """
 
 import ctypes
+import os
 import re
 import sys
 
@@ -39,7 +40,9 @@ def main() -> int:
     if skipped:
         layers_to_prune = (ctypes.c_int32 * (len(skipped) + 1))(*skipped, -1)
         parameters.prune_layers = ctypes.cast(layers_to_prune, ctypes.POINTER(ctypes.c_int32))
-    status = api.llama_model_quantize(source.encode(), target.encode(), ctypes.pointer(parameters))
+    status = api.llama_model_quantize(
+        os.fsencode(source), os.fsencode(target), ctypes.pointer(parameters)
+    )
     if status != 0:
         reason = _errors[-1] if _errors else f"llama.cpp code {status}"
         print("failed", reason.splitlines()[-1], flush=True)

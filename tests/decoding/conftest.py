@@ -1,0 +1,88 @@
+"""A backend of numbers alone: what it says next is a table's row for the last two tokens."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from backends.base import Logits, RollbackRefusedError
+
+
+def random_table(seed: int, n_vocab: int = 6, scale: float = 2.0) -> NDArray[np.float32]:
+    """Logits after every pair of tokens; index n_vocab stands for no token."""
+    shape = (n_vocab + 1, n_vocab, n_vocab)
+    return np.random.default_rng(seed).normal(scale=scale, size=shape).astype(np.float32)
+
+
+class FakeContext:
+    """A backends.base.Context that holds its caller to the contract and counts its passes."""
+
+    can_verify_tree = False
+    kv_bytes_per_token = 1
+
+    def __init__(
+        self,
+        table: NDArray[np.float32],
+        *,
+        n_ctx: int = 64,
+        n_chunk: int = 16,
+        can_roll_back: bool = True,
+    ) -> None:
+        self.table = table
+        self.n_ctx = n_ctx
+        self.n_chunk = n_chunk
+        self.max_logits = n_chunk
+        self.can_roll_back = can_roll_back
+        self.tokens: list[int] = []
+        self.forwards: list[int] = []
+        """The number of tokens of each pass."""
+        self.truncations = 0
+        """How often tokens were forgotten."""
+        self.closed = False
+        self._given = np.empty((0, table.shape[-1]), dtype=np.float32)
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+    def row(self, text: Sequence[int]) -> NDArray[np.float32]:
+        """The logits after a text."""
+        return self.table[text[-2] if len(text) > 1 else -1, text[-1]]
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        count = len(tokens)
+        assert 0 < count <= self.n_chunk, "prefill goes in pieces of n_chunk"
+        assert 0 <= n_logits <= count
+        assert self.length + count <= self.n_ctx, "more than the context holds"
+        self._given.fill(np.nan)  # the rows given before are no longer valid
+        self.forwards.append(count)
+        self.tokens.extend(tokens)
+        ends = range(self.length - n_logits + 1, self.length + 1)
+        rows = [self.row(self.tokens[:end]) for end in ends]
+        self._given = np.array(rows, dtype=np.float32).reshape(n_logits, self.table.shape[-1])
+        return self._given
+
+    def truncate(self, length: int) -> None:
+        assert 0 <= length <= self.length
+        if length == self.length:
+            return
+        if not self.can_roll_back and length != 0:
+            raise RollbackRefusedError("it keeps a running state")
+        self.truncations += 1
+        del self.tokens[length:]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture(scope="session")
+def table() -> Callable[..., NDArray[np.float32]]:
+    """Makes a random table: table(seed, n_vocab=6, scale=2.0)."""
+    return random_table
+
+
+@pytest.fixture(scope="session")
+def fake_context() -> Callable[..., FakeContext]:
+    """Opens a context on a table: fake_context(table, n_ctx=, n_chunk=, can_roll_back=)."""
+    return FakeContext

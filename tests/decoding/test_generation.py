@@ -1,0 +1,677 @@
+"""The loop on a backend of numbers: exact for every drafter, and its cache always in step.
+
+Sampled replies are compared with the target's law by chi-square tests. Their seeds are fixed, and
+each would reject a right program with probability ALARM; a wrong rule is shown to be rejected.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from backends.base import PromptTooLongError
+from decoding import generation
+from decoding.draft import NO_DRAFT, Draft, Drafter
+from decoding.drafters.chain import Chain
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.events import Event, Finish, FinishReason, Prefill, Step
+from decoding.generation import Limits, generate
+from decoding.sampler import Sampler
+from decoding.sampling import Distribution, SamplingSettings, point_mass, uniform, warp
+from decoding.verification import TargetRows, Verdict
+
+if TYPE_CHECKING:
+    from tests.decoding.conftest import FakeContext
+
+Table = NDArray[np.float32]
+MakeTable = Callable[..., Table]
+Open = Callable[..., "FakeContext"]
+
+N_VOCAB = 6
+LONGEST_DRAFT = 8
+ALARM = 1e-6
+GREEDY = SamplingSettings(temperature=0.0)
+NO_END: frozenset[int] = frozenset()
+
+common = hypothesis_settings(max_examples=60, deadline=None, derandomize=True)
+seeds = st.integers(0, 2**32)
+prompts = st.lists(st.integers(0, N_VOCAB - 1), min_size=1, max_size=20)
+
+
+class Scripted:
+    """Proposes given continuations of the prompt, whatever the model said."""
+
+    name = "scripted"
+
+    def __init__(self, drafts: Sequence[Sequence[int]]) -> None:
+        self._drafts = iter(drafts)
+        self.begun = 0
+        self.limits: list[int] = []
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
+        self.begun += 1
+
+    def commit(self, history: Sequence[int]) -> None: ...
+
+    def propose(self, history: Sequence[int], limit: int) -> Draft:
+        self.limits.append(limit)
+        tokens = tuple(next(self._drafts, ()))[:limit]
+        return Draft(tokens, self.name, (1.0,) * len(tokens)) if tokens else NO_DRAFT
+
+
+class Adversary:
+    """Proposes at random: any length, right or wrong, drawn from any distribution or certain."""
+
+    name = "adversary"
+
+    def __init__(self, seed: int, right: Callable[[Sequence[int]], int]) -> None:
+        self._generator = np.random.default_rng(seed)
+        self._right = right
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None: ...
+
+    def commit(self, history: Sequence[int]) -> None: ...
+
+    def propose(self, history: Sequence[int], limit: int) -> Draft:
+        generator = self._generator
+        drawn = generator.random() < 0.5
+        text = list(history)
+        laws: list[Distribution] = []
+        for _ in range(int(generator.integers(0, min(limit, LONGEST_DRAFT) + 1))):
+            if generator.random() < 0.7:
+                laws.append(point_mass(self._right(text)))
+            else:
+                weights = generator.dirichlet(np.full(N_VOCAB, 0.5))
+                laws.append(Distribution(np.arange(N_VOCAB), weights))
+            text.append(laws[-1].draw(uniform(generator)))
+        tokens = tuple(text[len(history) :])
+        return Draft(tokens, self.name, (0.5,) * len(tokens), tuple(laws) if drawn else None)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A target with drafters for it."""
+
+    table: Table
+    open: Open
+    seed: int
+
+    def context(self, **options: int | bool) -> "FakeContext":
+        return self.open(self.table, **options)
+
+    def drafter_context(self, **options: int) -> "FakeContext":
+        """A worse model; its vocabulary is padded, and it likes the padding best."""
+        noise = np.random.default_rng(self.seed + 1).normal(scale=1.0, size=self.table.shape)
+        padding = np.full((*self.table.shape[:-1], 3), 50.0)
+        worse = np.concatenate([self.table + noise, padding], axis=-1)
+        return self.open(worse.astype(np.float32), **options)
+
+    def best(self, text: Sequence[int]) -> int:
+        return int(self.context().row(text).argmax())
+
+    def model(self, **options: int) -> DraftModel:
+        return DraftModel("model", self.drafter_context(**options), n_vocab=N_VOCAB)
+
+    def drafters(self) -> Iterator[Drafter]:
+        yield PromptLookup(min_match=2)
+        yield self.model()
+        yield self.model(n_ctx=20, n_chunk=3)
+        yield Chain([PromptLookup(), self.model()])
+        yield Adversary(self.seed, self.best)
+
+
+@pytest.fixture(scope="session")
+def setting(table: MakeTable, fake_context: Open) -> Callable[[int], Setting]:
+    """Makes a target and its drafters of a seed."""
+    return lambda seed: Setting(table(seed, N_VOCAB), fake_context, seed)
+
+
+def steps_of(events: Sequence[Event]) -> list[Step]:
+    return [event for event in events if isinstance(event, Step)]
+
+
+def tokens_of(events: Sequence[Event]) -> list[int]:
+    return [token for step in steps_of(events) for token in step.tokens]
+
+
+def reason_of(events: Sequence[Event]) -> FinishReason:
+    assert sum(isinstance(event, Finish) for event in events) == 1
+    assert isinstance(events[-1], Finish)
+    return events[-1].reason
+
+
+def checked(context: "FakeContext", prompt: Sequence[int], events: Iterator[Event]) -> list[Event]:
+    """All events; after each step the cache holds what was said, but for the last token.
+
+    A drafted token that ends the reply was computed on the way and may stay.
+    """
+    seen: list[Event] = []
+    history = list(prompt)
+    for event in events:
+        seen.append(event)
+        if isinstance(event, Step):
+            history += event.tokens
+            whole = event.accepted == len(event.tokens)
+            assert list(context.tokens) == (history if whole else history[:-1])
+            assert 0 <= event.accepted <= event.drafted
+            assert len(event.provenance) == len(event.tokens)
+    return seen
+
+
+def greedy_reply(
+    setting: Setting, prompt: Sequence[int], max_tokens: int, end_tokens: frozenset[int] = NO_END
+) -> list[int]:
+    """Plain decoding, without the loop under test."""
+    text = list(prompt)
+    while len(text) < len(prompt) + max_tokens:
+        text.append(setting.best(text))
+        if text[-1] in end_tokens:
+            break
+    return text[len(prompt) :]
+
+
+@common
+@given(seeds, prompts, st.integers(1, 40), st.sets(st.integers(0, N_VOCAB - 1), max_size=1))
+def test_greedy_replies_are_those_of_plain_decoding_with_every_drafter(
+    setting: Callable[[int], Setting],
+    seed: int,
+    prompt: list[int],
+    max_tokens: int,
+    ends: set[int],
+) -> None:
+    one = setting(seed)
+    end_tokens = frozenset(ends)
+    limits = Limits(max_tokens, end_tokens)
+    expected = greedy_reply(one, prompt, max_tokens, end_tokens)
+    stopped = bool(expected) and expected[-1] in end_tokens
+    for drafter in (None, *one.drafters()):
+        context = one.context()
+        events = checked(
+            context, prompt, generate(context, prompt, GREEDY, limits, drafter=drafter)
+        )
+        assert tokens_of(events) == expected
+        assert reason_of(events) is (FinishReason.STOP if stopped else FinishReason.LENGTH)
+
+
+@common
+@given(seeds, prompts, seeds)
+def test_sampled_replies_keep_the_cache_in_step_with_every_drafter(
+    setting: Callable[[int], Setting], seed: int, prompt: list[int], draw_seed: int
+) -> None:
+    one = setting(seed)
+    settings = SamplingSettings(1.0, 4, 0.95, 0.01, repeat_penalty=1.1, seed=draw_seed)
+    for drafter in one.drafters():
+        context = one.context()
+        events = generate(context, prompt, settings, Limits(25, frozenset([0])), drafter=drafter)
+        tokens = tokens_of(checked(context, prompt, events))
+        assert len(tokens) == 25 or tokens[-1] == 0
+        assert 0 not in tokens[:-1]
+
+
+@common
+@given(seeds, prompts, st.integers(1, 12))
+def test_a_full_context_ends_the_reply_after_its_last_token(
+    setting: Callable[[int], Setting], seed: int, prompt: list[int], room: int
+) -> None:
+    one = setting(seed)
+    expected = greedy_reply(one, prompt, room + 1)
+    for drafter in (None, *one.drafters()):
+        context = one.context(n_ctx=len(prompt) + room)
+        reply = generate(context, prompt, GREEDY, Limits(1000, NO_END), drafter=drafter)
+        events = checked(context, prompt, reply)
+        assert reason_of(events) is FinishReason.CONTEXT
+        assert tokens_of(events) == expected
+        assert context.length == context.n_ctx
+
+
+@pytest.mark.parametrize("excess", [0, 1, 5])
+def test_a_prompt_that_leaves_no_room_is_refused(
+    setting: Callable[[int], Setting], excess: int
+) -> None:
+    context = setting(0).context(n_ctx=10)
+    with pytest.raises(PromptTooLongError) as caught:
+        next(generate(context, [1] * (10 + excess), GREEDY, Limits(5, NO_END)))
+    assert (caught.value.prompt_tokens, caught.value.n_ctx) == (10 + excess, 10)
+    assert context.forwards == []
+
+
+def test_an_end_token_inside_a_draft_ends_the_reply_there(
+    setting: Callable[[int], Setting],
+) -> None:
+    one = setting(15)
+    text = greedy_reply(one, [1, 2], 8)
+    first = 3
+    end = text[first]
+    assert end not in text[:first], "another seed is needed"
+    context = one.context()
+    drafter = Scripted([text[1:8]])
+    limits = Limits(100, frozenset([end]))
+    events = checked(context, [1, 2], generate(context, [1, 2], GREEDY, limits, drafter=drafter))
+    assert tokens_of(events) == text[: first + 1]
+    assert reason_of(events) is FinishReason.STOP
+    assert list(context.tokens) == [1, 2, *text[: first + 1]]
+    last = steps_of(events)[-1]
+    assert (last.drafted, last.accepted) == (7, first)
+    assert last.provenance == ("scripted",) * first
+
+
+def test_an_end_token_of_the_models_own_ends_the_reply(setting: Callable[[int], Setting]) -> None:
+    one = setting(3)
+    text = greedy_reply(one, [1, 2], 8)
+    events = list(generate(one.context(), [1, 2], GREEDY, Limits(8, frozenset([text[0]]))))
+    assert (tokens_of(events), reason_of(events)) == (text[:1], FinishReason.STOP)
+
+
+def test_an_end_token_at_the_limit_counts_as_a_stop(setting: Callable[[int], Setting]) -> None:
+    one = setting(3)
+    text = greedy_reply(one, [1, 2], 1)
+    events = list(generate(one.context(), [1, 2], GREEDY, Limits(1, frozenset(text))))
+    assert reason_of(events) is FinishReason.STOP
+
+
+def test_a_draft_leaves_room_for_the_models_own_token(setting: Callable[[int], Setting]) -> None:
+    drafter = Scripted([])
+    list(generate(setting(0).context(), [1], GREEDY, Limits(4, NO_END), drafter=drafter))
+    assert drafter.limits == [2, 1]
+
+
+def test_provenance_tells_drafted_corrected_bonus_and_plain_tokens(
+    setting: Callable[[int], Setting],
+) -> None:
+    one = setting(5)
+    text = greedy_reply(one, [1, 2], 8)
+    wrong = (text[5] + 1) % N_VOCAB
+    drafter = Scripted([text[1:3], [text[4], wrong, text[6]], []])
+    events = list(generate(one.context(), [1, 2], GREEDY, Limits(8, NO_END), drafter=drafter))
+    assert tokens_of(events) == text[:8]
+    assert [step.provenance for step in steps_of(events)] == [
+        ("model",),
+        ("scripted", "scripted", "bonus"),
+        ("scripted", "corrected"),
+        ("model",),
+        ("model",),
+    ]
+    counts = [(step.drafted, step.accepted) for step in steps_of(events)]
+    assert counts == [(0, 0), (2, 2), (3, 1), (0, 0), (0, 0)]
+
+
+def test_the_first_step_drafts_nothing(setting: Callable[[int], Setting]) -> None:
+    one = setting(1)
+    drafter = Scripted([[1, 2, 3]])
+    events = generate(one.context(), [1, 2], GREEDY, Limits(9, NO_END), drafter=drafter)
+    first = next(event for event in events if isinstance(event, Step))
+    assert (first.drafted, len(first.tokens), drafter.limits) == (0, 1, [])
+
+
+def test_prefill_goes_in_chunks_and_tells_its_progress(setting: Callable[[int], Setting]) -> None:
+    context = setting(1).context(n_chunk=4)
+    events = list(generate(context, [1, 2, 3, 4, 5] * 2, GREEDY, Limits(1, NO_END)))
+    prefills = [event for event in events if isinstance(event, Prefill)]
+    assert [(event.done, event.total, event.cached) for event in prefills] == [
+        (4, 10, 0),
+        (8, 10, 0),
+        (10, 10, 0),
+    ]
+    assert context.forwards == [4, 4, 2]
+
+
+def test_cancelling_during_the_prompt_says_nothing(setting: Callable[[int], Setting]) -> None:
+    one = setting(1)
+    context = one.context(n_chunk=4)
+    reply = generate(
+        context,
+        [1, 2, 3, 4, 5] * 2,
+        GREEDY,
+        Limits(9, NO_END),
+        is_cancelled=lambda: context.length >= 8,
+    )
+    events = list(reply)
+    assert [type(event) for event in events] == [Prefill, Prefill, Finish]
+    assert reason_of(events) is FinishReason.CANCELLED
+    again = list(generate(context, [1, 2, 3, 4, 5] * 2, GREEDY, Limits(3, NO_END)))
+    assert tokens_of(again) == greedy_reply(one, [1, 2, 3, 4, 5] * 2, 3)
+    assert isinstance(again[0], Prefill)
+    assert again[0].cached == 8
+
+
+def test_cancelling_between_steps_keeps_what_was_said(setting: Callable[[int], Setting]) -> None:
+    one = setting(1)
+    context = one.context()
+    reply = generate(
+        context, [1, 2], GREEDY, Limits(9, NO_END), is_cancelled=lambda: context.length >= 4
+    )
+    events = checked(context, [1, 2], reply)
+    assert tokens_of(events) == greedy_reply(one, [1, 2], 3)
+    assert reason_of(events) is FinishReason.CANCELLED
+
+
+def test_a_reply_left_alone_midway_leaves_a_context_to_go_on_with(
+    setting: Callable[[int], Setting],
+) -> None:
+    one = setting(2)
+    context = one.context()
+    reply = generate(context, [1, 2], GREEDY, Limits(30, NO_END), drafter=one.model())
+    for event in reply:
+        if isinstance(event, Step) and event.drafted:
+            break
+    assert isinstance(reply, Generator)
+    reply.close()
+    events = checked(context, [4, 5], generate(context, [4, 5], GREEDY, Limits(9, NO_END)))
+    assert tokens_of(events) == greedy_reply(one, [4, 5], 9)
+
+
+def test_a_second_reply_computes_only_what_is_new(setting: Callable[[int], Setting]) -> None:
+    one = setting(4)
+    context = one.context()
+    prompt = [1, 2, 3]
+    reply = tokens_of(list(generate(context, prompt, GREEDY, Limits(5, NO_END))))
+    context.forwards.clear()
+    longer = [*prompt, *reply, 0, 4]
+    events = list(generate(context, longer, GREEDY, Limits(3, NO_END), drafter=one.model()))
+    assert isinstance(events[0], Prefill)
+    assert (events[0].cached, events[0].done, events[0].total) == (7, 10, 10)
+    assert context.forwards[0] == 3
+    assert tokens_of(events) == greedy_reply(one, longer, 3)
+
+
+def test_the_same_prompt_again_computes_its_last_token_only(
+    setting: Callable[[int], Setting],
+) -> None:
+    one = setting(4)
+    context = one.context()
+    first = tokens_of(list(generate(context, [1, 2, 3, 4], GREEDY, Limits(5, NO_END))))
+    context.forwards.clear()
+    second = tokens_of(list(generate(context, [1, 2, 3, 4], GREEDY, Limits(5, NO_END))))
+    assert second == first
+    assert context.forwards == [1] * 5
+
+
+def test_a_model_that_cannot_roll_back_runs_undrafted(setting: Callable[[int], Setting]) -> None:
+    one = setting(4)
+    context = one.context(can_roll_back=False)
+    drafter = Scripted([[1], [2], [3]])
+    events = list(generate(context, [1, 2], GREEDY, Limits(6, NO_END), drafter=drafter))
+    assert tokens_of(events) == greedy_reply(one, [1, 2], 6)
+    assert (drafter.begun, drafter.limits, context.truncations) == (0, [], 0)
+
+
+def test_a_model_that_cannot_roll_back_reuses_a_whole_prefix_or_starts_afresh(
+    setting: Callable[[int], Setting],
+) -> None:
+    one = setting(4)
+    context = one.context(can_roll_back=False)
+    said = tokens_of(list(generate(context, [1, 2], GREEDY, Limits(4, NO_END))))
+    for prompt, cached in (([1, 2, *said, 3], 5), ([1, 2, 5], 0)):
+        events = list(generate(context, prompt, GREEDY, Limits(4, NO_END)))
+        assert isinstance(events[0], Prefill)
+        assert events[0].cached == cached
+        assert tokens_of(events) == greedy_reply(one, prompt, 4)
+
+
+def test_a_draft_model_catches_up_after_full_acceptance(setting: Callable[[int], Setting]) -> None:
+    context = setting(0).drafter_context()
+    model = DraftModel("model", context, n_vocab=N_VOCAB, max_draft=3)
+    history = [1, 2, 3, 4]
+    model.begin(history, Sampler(GREEDY))
+    draft = model.propose(history, 8)
+    assert len(draft) == 3
+    assert context.tokens == [*history, *draft.tokens[:2]]
+    history += [*draft.tokens, 5]
+    context.forwards.clear()
+    model.commit(history)
+    second = model.propose(history, 8)
+    assert context.forwards == [2, 1, 1]
+    assert context.tokens == [*history, *second.tokens[:2]]
+
+
+def test_a_draft_model_forgets_what_was_rejected(setting: Callable[[int], Setting]) -> None:
+    one = setting(0)
+    context = one.drafter_context()
+    model = DraftModel("model", context, n_vocab=N_VOCAB, max_draft=3)
+    history = [1, 2, 3, 4]
+    model.begin(history, Sampler(GREEDY))
+    draft = model.propose(history, 8)
+    history += [draft.tokens[0], (draft.tokens[1] + 1) % N_VOCAB]
+    context.forwards.clear()
+    model.commit(history)
+    second = model.propose(history, 1)
+    assert context.forwards == [1]
+    assert context.tokens == history
+    fresh = DraftModel("model", one.drafter_context(), n_vocab=N_VOCAB)
+    fresh.begin(history, Sampler(GREEDY))
+    assert fresh.propose(history, 1).tokens == second.tokens
+
+
+def test_a_draft_model_left_out_for_some_steps_catches_up(
+    setting: Callable[[int], Setting],
+) -> None:
+    one = setting(0)
+    context = one.drafter_context()
+    model = DraftModel("model", context, n_vocab=N_VOCAB, max_draft=3)
+    history = [1, 2, 3, 4]
+    model.begin(history, Sampler(GREEDY))
+    draft = model.propose(history, 8)
+    history += [(draft.tokens[0] + 1) % N_VOCAB, 5, 0, 2]
+    context.forwards.clear()
+    model.commit(history)
+    second = model.propose(history, 1)
+    assert context.forwards == [4]
+    assert context.tokens == history
+    fresh = one.model()
+    fresh.begin(history, Sampler(GREEDY))
+    assert fresh.propose(history, 1).tokens == second.tokens
+
+
+def test_a_draft_model_hands_on_the_law_each_token_was_drawn_from(
+    setting: Callable[[int], Setting],
+) -> None:
+    context = setting(7).drafter_context()
+    for seed in range(10):
+        model = DraftModel("model", context, n_vocab=N_VOCAB, max_draft=3)
+        settings = SamplingSettings(0.9, 5, 0.95, 0.02, repeat_penalty=1.3, seed=seed)
+        model.begin([1, 2], Sampler(settings))
+        draft = model.propose([1, 2], 3)
+        assert draft.distributions is not None
+        for i, (token, law) in enumerate(zip(draft.tokens, draft.distributions, strict=True)):
+            text = [1, 2, *draft.tokens[:i]]
+            expected = warp(context.row(text)[:N_VOCAB], settings, text)
+            assert law.ids.tolist() == expected.ids.tolist()
+            assert law.probabilities.tolist() == expected.probabilities.tolist()
+            assert draft.confidence[i] == law.of(token) > 0.0
+
+
+def test_a_draft_model_draws_from_the_drafting_stream_alone(
+    setting: Callable[[int], Setting],
+) -> None:
+    used, untouched = Sampler(SamplingSettings(1.0)), Sampler(SamplingSettings(1.0))
+    model = setting(7).model()
+    model.begin([1, 2], used)
+    model.propose([1, 2], 3)
+    assert used.verification.random() == untouched.verification.random()
+    assert used.drafting.random() != untouched.drafting.random()
+
+
+@pytest.mark.parametrize("other", [[4, 5, 3, 3, 4, 5, 1], [1, 2, 0], [5]])
+def test_a_draft_model_turns_to_another_conversation(
+    setting: Callable[[int], Setting], other: list[int]
+) -> None:
+    one = setting(0)
+    context = one.drafter_context()
+    used = DraftModel("model", context, n_vocab=N_VOCAB)
+    used.begin([1, 2, 3, 4], Sampler(GREEDY))
+    used.propose([1, 2, 3, 4], 3)
+    used.begin(other, Sampler(GREEDY))
+    fresh = one.model()
+    fresh.begin(other, Sampler(GREEDY))
+    draft = used.propose(other, 3)
+    assert draft.tokens == fresh.propose(other, 3).tokens
+    assert context.tokens == [*other, *draft.tokens[:-1]]
+
+
+def test_a_draft_model_stops_after_an_end_token(setting: Callable[[int], Setting]) -> None:
+    one = setting(0)
+    free = DraftModel("model", one.drafter_context(), n_vocab=N_VOCAB, max_draft=5)
+    free.begin([1, 2], Sampler(GREEDY))
+    tokens = free.propose([1, 2], 5).tokens
+    model = DraftModel(
+        "model",
+        one.drafter_context(),
+        n_vocab=N_VOCAB,
+        end_tokens=frozenset([tokens[1]]),
+        max_draft=5,
+    )
+    model.begin([1, 2], Sampler(GREEDY))
+    assert model.propose([1, 2], 5).tokens == tokens[: tokens.index(tokens[1]) + 1]
+
+
+def test_a_draft_models_padding_is_never_proposed(setting: Callable[[int], Setting]) -> None:
+    one = setting(0)
+    events = list(generate(one.context(), [1, 2], GREEDY, Limits(30, NO_END), drafter=one.model()))
+    assert max(tokens_of(events)) < N_VOCAB
+    assert sum(step.accepted for step in steps_of(events)) > 0
+
+
+def test_a_draft_model_with_a_smaller_context_falls_silent(
+    setting: Callable[[int], Setting],
+) -> None:
+    one = setting(0)
+    reply = generate(one.context(), [1, 2], GREEDY, Limits(40, NO_END), drafter=one.model(n_ctx=12))
+    history, drafted = 2, 0
+    for step in steps_of(list(reply)):
+        assert history < 12 or step.drafted == 0
+        history += len(step.tokens)
+        drafted += step.drafted
+    assert drafted > 0
+
+
+def test_a_chain_asks_the_next_drafter_when_one_is_silent() -> None:
+    first, second = Scripted([[1], []]), Scripted([[2], [3]])
+    chain = Chain([first, second])
+    chain.begin([0], Sampler(GREEDY))
+    assert chain.name == "scripted,scripted"
+    assert chain.propose([0], 4).tokens == (1,)
+    assert chain.propose([0], 4).tokens == (2,)
+    assert chain.propose([0], 4).tokens == (3,)
+    assert chain.propose([0], 4) is NO_DRAFT
+    assert (first.begun, second.begun, len(second.limits)) == (1, 1, 3)
+
+
+def test_times_are_read_from_the_clock(setting: Callable[[int], Setting]) -> None:
+    ticks = iter(range(1000))
+    reply = generate(
+        setting(0).context(),
+        [1, 2],
+        GREEDY,
+        Limits(2, NO_END),
+        drafter=Scripted([]),
+        clock=lambda: float(next(ticks)),
+    )
+    prefill, first, second, _ = list(reply)
+    assert isinstance(prefill, Prefill)
+    assert isinstance(first, Step)
+    assert isinstance(second, Step)
+    assert prefill.seconds == 1.0
+    assert (first.at, second.at) == (2.0, 6.0)
+    assert (second.draft_seconds, second.verify_seconds) == (1.0, 1.0)
+
+
+LENGTH = 3
+REPLIES = 2500
+SAMPLED = {
+    "temperature alone": SamplingSettings(0.8, 0, 1.0, 0.0),
+    "every border and a penalty": SamplingSettings(0.9, 4, 0.9, 0.04, repeat_penalty=1.4),
+}
+
+
+def law_of_reply(
+    context: "FakeContext", prompt: Sequence[int], settings: SamplingSettings
+) -> dict[tuple[int, ...], float]:
+    """The exact probability of every possible reply."""
+    law: dict[tuple[int, ...], float] = {}
+    for reply in product(range(N_VOCAB), repeat=LENGTH):
+        probability = 1.0
+        for i, token in enumerate(reply):
+            text = [*prompt, *reply[:i]]
+            probability *= warp(context.row(text), settings, text).of(token)
+        if probability > 0.0:
+            law[reply] = probability
+    return law
+
+
+def p_value(law: dict[tuple[int, ...], float], counts: Counter[tuple[int, ...]]) -> float:
+    """Chi-square; replies expected less than five times are counted together."""
+    total = counts.total()
+    assert counts.keys() <= law.keys(), "a reply the target never gives"
+    common_ones = [reply for reply, probability in law.items() if total * probability >= 5.0]
+    expected = [total * law[reply] for reply in common_ones]
+    observed = [float(counts[reply]) for reply in common_ones]
+    rest = total - sum(expected)
+    if rest > 1e-6 * total:
+        expected.append(rest)
+        observed.append(total - sum(observed))
+    terms = [(o - e) ** 2 / e for o, e in zip(observed, expected, strict=True)]
+    return float(chi2.sf(sum(terms), len(terms) - 1))
+
+
+def sampled_p_value(one: Setting, settings: SamplingSettings, drafter: Drafter | None) -> float:
+    prompt = [1, 3, 2, 1, 3]
+    context = one.context()
+    counts: Counter[tuple[int, ...]] = Counter()
+    drafted = 0
+    for seed in range(REPLIES):
+        seeded = SamplingSettings(
+            settings.temperature,
+            settings.top_k,
+            settings.top_p,
+            settings.min_p,
+            settings.repeat_penalty,
+            seed,
+        )
+        limits = Limits(LENGTH + 1, NO_END)
+        events = list(generate(context, prompt, seeded, limits, drafter=drafter))
+        counts[tuple(tokens_of(events)[:LENGTH])] += 1
+        drafted += sum(step.drafted for step in steps_of(events))
+    assert drafted > 0
+    return p_value(law_of_reply(context, prompt, settings), counts)
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_sampled_replies_with_a_draft_model_follow_the_law_of_the_target(
+    setting: Callable[[int], Setting], name: str
+) -> None:
+    one = setting(11)
+    assert sampled_p_value(one, SAMPLED[name], one.model()) > ALARM
+
+
+def test_sampled_replies_with_prompt_lookup_follow_the_law_of_the_target(
+    setting: Callable[[int], Setting],
+) -> None:
+    settings = SAMPLED["every border and a penalty"]
+    assert sampled_p_value(setting(11), settings, PromptLookup(min_match=1)) > ALARM
+
+
+def test_control_the_same_test_rejects_resampling_from_the_target(
+    setting: Callable[[int], Setting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(target: TargetRows, draft: Draft, generator: np.random.Generator) -> Verdict:
+        laws = draft.distributions or ()
+        for i, (token, law) in enumerate(zip(draft.tokens, laws, strict=True)):
+            p_target, q_draft = target[i].of(token), law.of(token)
+            if uniform(generator) * q_draft > p_target:
+                return Verdict(i, target[i].draw(uniform(generator)))
+        return Verdict(len(draft), target[len(draft)].draw(uniform(generator)))
+
+    monkeypatch.setattr(generation, "verify", wrong)
+    one = setting(11)
+    settings = SAMPLED["temperature alone"]
+    assert sampled_p_value(one, settings, one.model()) < ALARM

@@ -1,0 +1,120 @@
+"""Figures of a reply from scripted events; None for what was not measured."""
+
+import pytest
+
+from decoding.events import Event, Finish, FinishReason, Prefill, Step
+from decoding.telemetry import Statistics
+
+PREFILLS = [Prefill(8, 20, 5, 0.5), Prefill(20, 20, 5, 1.25)]
+
+
+def step(
+    tokens: int,
+    drafter: str = "",
+    drafted: int = 0,
+    accepted: int = 0,
+    *,
+    draft: float = 0.0,
+    verify: float = 0.0,
+    at: float,
+) -> Step:
+    return Step(tuple(range(tokens)), drafter, drafted, accepted, draft, verify, at)
+
+
+STEPS = [
+    step(1, at=11.5),
+    step(3, "lookup", 4, 2, draft=0.1, verify=0.5, at=12.5),
+    step(1, draft=0.2, verify=0.25, at=13.0),
+    step(4, "model", 3, 3, draft=0.4, verify=0.5, at=14.0),
+    step(1, "lookup", 1, 0, draft=0.1, verify=0.5, at=15.5),
+]
+
+
+def statistics(*events: Event) -> Statistics:
+    found = Statistics(started_at=10.0)
+    for event in events:
+        found.add(event)
+    return found
+
+
+@pytest.fixture
+def whole() -> Statistics:
+    return statistics(*PREFILLS, *STEPS, Finish(FinishReason.STOP))
+
+
+def test_the_prompt_counts_as_its_last_progress_told(whole: Statistics) -> None:
+    assert (whole.prompt_tokens, whole.cached_prompt_tokens) == (20, 5)
+    assert whole.prefill_seconds == 1.25
+
+
+def test_steps_and_tokens_are_added_up(whole: Statistics) -> None:
+    assert (whole.steps, whole.completion_tokens) == (5, 10)
+    assert (whole.drafted, whole.accepted) == (8, 5)
+    assert whole.tokens_per_step == 10 / 5
+    assert whole.acceptance == 5 / 8
+
+
+def test_each_drafter_has_its_own_counts(whole: Statistics) -> None:
+    lookup, model = whole.by_drafter["lookup"], whole.by_drafter["model"]
+    assert whole.by_drafter.keys() == {"lookup", "model"}
+    assert (lookup.steps, lookup.drafted, lookup.accepted) == (2, 5, 2)
+    assert (model.steps, model.drafted, model.accepted) == (1, 3, 3)
+    assert lookup.draft_seconds == pytest.approx(0.2)
+    assert model.draft_seconds == pytest.approx(0.4)
+
+
+def test_acceptance_by_position_counts_what_was_drafted_there(whole: Statistics) -> None:
+    assert whole.accepted_by_position == [2 / 3, 2 / 2, 1 / 2, 0 / 1]
+
+
+def test_ttft_runs_from_the_request_to_the_first_token(whole: Statistics) -> None:
+    assert whole.ttft_seconds == 1.5
+
+
+def test_the_decode_rate_leaves_out_the_first_token_and_the_time_before_it(
+    whole: Statistics,
+) -> None:
+    assert whole.decode_seconds == 4.0
+    assert whole.decode_tokens_per_second == 9 / 4
+
+
+def test_overhead_is_what_neither_drafting_nor_the_passes_took(whole: Statistics) -> None:
+    assert whole.draft_seconds == pytest.approx(0.8)
+    assert whole.verify_seconds == pytest.approx(1.75)
+    assert whole.overhead_seconds == pytest.approx(4.0 - 0.8 - 1.75)
+
+
+def test_before_any_event_nothing_is_known() -> None:
+    empty = statistics()
+    assert empty.prefill_seconds is None
+    assert empty.acceptance is None
+    assert empty.tokens_per_step is None
+    assert empty.ttft_seconds is None
+    assert empty.decode_seconds is None
+    assert empty.decode_tokens_per_second is None
+    assert empty.overhead_seconds is None
+    assert empty.accepted_by_position == []
+    assert empty.by_drafter == {}
+
+
+def test_a_reply_cancelled_in_its_prompt_has_no_rate() -> None:
+    found = statistics(PREFILLS[0], Finish(FinishReason.CANCELLED))
+    assert (found.prefill_seconds, found.completion_tokens) == (0.5, 0)
+    assert (found.ttft_seconds, found.decode_tokens_per_second) == (None, None)
+
+
+def test_one_token_has_a_time_and_no_rate() -> None:
+    found = statistics(PREFILLS[1], step(1, at=11.5))
+    assert (found.ttft_seconds, found.tokens_per_step) == (1.5, 1.0)
+    assert (found.decode_tokens_per_second, found.acceptance) == (None, None)
+
+
+def test_without_drafts_acceptance_was_not_measured() -> None:
+    found = statistics(step(1, at=11.0), step(1, verify=0.5, at=12.0))
+    assert (found.acceptance, found.by_drafter, found.accepted_by_position) == (None, {}, [])
+    assert found.decode_tokens_per_second == 1.0
+
+
+def test_drafts_never_accepted_have_acceptance_0() -> None:
+    found = statistics(step(1, at=11.0), step(1, "lookup", 2, 0, at=12.0))
+    assert (found.acceptance, found.accepted_by_position) == (0.0, [0.0, 0.0])

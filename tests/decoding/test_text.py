@@ -1,0 +1,139 @@
+"""Text from tokens: whole characters, invalid bytes, and stop texts wherever they are cut."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backends.base import Tokenizer
+from decoding.text import TextStream
+
+common = settings(max_examples=200, deadline=None, derandomize=True)
+SMILE = "\N{GRINNING FACE}"
+
+
+class Pieces:
+    """The part of a tokenizer that matters here: token i is the i-th piece."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = pieces
+
+    def piece(self, token: int) -> bytes:
+        return self._pieces[token]
+
+
+def text_stream(pieces: Sequence[bytes], stops: tuple[str, ...] = ()) -> TextStream:
+    return TextStream(cast(Tokenizer, Pieces(pieces)), stops)
+
+
+def fed(pieces: Sequence[bytes], *stops: str) -> tuple[list[str], str, bool]:
+    """What each piece released, what the end did, and whether a stop text came."""
+    stream = text_stream(pieces, stops)
+    released = [stream.feed([token]) for token in range(len(pieces))]
+    rest = stream.finish()
+    return released, rest, stream.stopped
+
+
+def cut(data: bytes, cuts: Sequence[int]) -> list[bytes]:
+    borders = [0, *sorted(min(at, len(data)) for at in cuts), len(data)]
+    return [data[a:b] for a, b in pairwise(borders)]
+
+
+def test_a_character_waits_until_it_is_whole() -> None:
+    data = SMILE.encode()
+    assert fed([data[:1], data[1:3], data[3:]]) == (["", "", SMILE], "", False)
+
+
+def test_several_tokens_at_once_are_joined() -> None:
+    stream = text_stream([b"a", SMILE.encode()[:2], SMILE.encode()[2:]])
+    assert stream.feed([0, 1, 2]) == "a" + SMILE
+    assert stream.feed([]) == ""
+
+
+def test_invalid_bytes_become_replacement_characters() -> None:
+    assert fed([b"a\xffb", b"\x80"]) == (["a\ufffdb", "\ufffd"], "", False)
+
+
+def test_a_character_cut_off_at_the_end_becomes_a_replacement_character() -> None:
+    assert fed([b"ok", SMILE.encode()[:2]]) == (["ok", ""], "\ufffd", False)
+
+
+def test_a_character_broken_off_in_the_middle_does_not_swallow_the_next() -> None:
+    assert fed([SMILE.encode()[:2], b"x"]) == (["", "\ufffdx"], "", False)
+
+
+def test_control_tokens_add_nothing() -> None:
+    assert fed([b"a", b"", b"b"]) == (["a", "", "b"], "", False)
+
+
+@common
+@given(st.binary(max_size=40), st.lists(st.integers(0, 40), max_size=6))
+def test_cutting_bytes_anywhere_gives_the_same_text(data: bytes, cuts: list[int]) -> None:
+    released, rest, stopped = fed(cut(data, cuts))
+    assert "".join(released) + rest == data.decode("utf-8", errors="replace")
+    assert not stopped
+
+
+def test_text_ends_before_a_stop_text() -> None:
+    assert fed([b"hello STOP and more", b"even more"], "STOP") == (["hello ", ""], "", True)
+
+
+def test_a_stop_text_split_across_tokens_is_found() -> None:
+    assert fed([b"hi\n", b"Us", b"er: x"], "\nUser:") == (["hi", "", ""], "", True)
+
+
+def test_a_stop_text_that_begins_within_a_false_start_is_found() -> None:
+    assert fed([b"xaa", b"ab"], "aab") == (["x", "a"], "", True)
+    assert fed([b"xaa", b"b"], "aab") == (["x", ""], "", True)
+
+
+def test_what_only_looked_like_a_stop_text_is_released() -> None:
+    assert fed([b"a\nUs", b"ual"], "\nUser:") == (["a", "\nUsual"], "", False)
+
+
+def test_what_was_held_back_is_released_at_the_end() -> None:
+    assert fed([b"a\nUse"], "\nUser:") == (["a"], "\nUse", False)
+
+
+def test_a_character_cut_off_behind_held_text_comes_at_the_end_too() -> None:
+    assert fed([b"a\nUs\xe2\x82"], "\nUser:") == (["a"], "\nUs\ufffd", False)
+
+
+def test_finish_gives_its_text_once() -> None:
+    stream = text_stream([b"\nUs"], ("\nUser:",))
+    assert stream.feed([0]) == ""
+    assert (stream.finish(), stream.finish()) == ("\nUs", "")
+
+
+def test_the_first_of_several_stop_texts_counts() -> None:
+    assert fed([b"one \nSystem: two \nUser:"], "\nUser:", "\nSystem:") == (["one "], "", True)
+
+
+def test_a_stop_text_with_a_character_split_across_tokens_is_found() -> None:
+    data = SMILE.encode()
+    assert fed([b"a" + data[:2], data[2:] + b"b"], SMILE) == (["a", ""], "", True)
+
+
+@common
+@given(
+    st.text(alphabet="ab\n", max_size=30),
+    st.lists(st.integers(0, 30), max_size=8),
+    st.sampled_from([("ab",), ("aab",), ("abab", "\na"), ("\n\n",), ("a\nb", "bb")]),
+)
+def test_cutting_text_anywhere_ends_it_at_the_same_place(
+    text: str, cuts: list[int], stops: tuple[str, ...]
+) -> None:
+    found = [at for at in map(text.find, stops) if at >= 0]
+    released, rest, stopped = fed(cut(text.encode(), cuts), *stops)
+    assert "".join(released) + rest == (text[: min(found)] if found else text)
+    assert stopped == bool(found)
+
+
+@pytest.mark.parametrize("stops", [(), ("END",)])
+def test_only_what_may_begin_a_stop_text_waits(stops: tuple[str, ...]) -> None:
+    released, rest, _ = fed([b"word E", b"!", b" END"[:3]], *stops)
+    held = ["word ", "E!", " "] if stops else ["word E", "!", " EN"]
+    assert (released, rest) == (held, "EN" if stops else "")
