@@ -86,8 +86,9 @@ def _p_value(law: Law, drawn: Counter) -> float:
 
 @pytest.fixture(scope="module")
 def tiny_pair(tiny_llama: Callable[..., Path]) -> Iterator[tuple[Context, Context, int]]:
-    """Two models of random weights and one vocabulary: they agree on little."""
-    target, drafter = llamacpp.load(tiny_llama(seed=1)), llamacpp.load(tiny_llama(seed=2))
+    """A model of random weights and a disturbed copy: they agree in part."""
+    target = llamacpp.load(tiny_llama(seed=1))
+    drafter = llamacpp.load(tiny_llama(seed=1, noise=0.15))
     yield target.open(64), drafter.open(64), target.info.n_vocab
     target.close()
     drafter.close()

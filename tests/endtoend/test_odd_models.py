@@ -1,0 +1,57 @@
+"""Models that are not like the bundled one: no chat template, no rollback."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.paths import Paths
+from app.session import Session, SessionOptions, new_reply
+from backends.chat_template import Message
+from decoding.events import FinishReason
+from decoding.sampling import SamplingSettings
+
+
+def _answer(model: Path, draft: str) -> tuple[Session, list[int], str]:
+    options = SessionOptions(model=str(model), draft=draft, ctx=128)
+    session = Session.open(options, Paths.of_this_user(), lambda text: None)
+    prompt = session.template.prompt([Message("user", "Hello!")])
+    reply = new_reply()
+    settings = SamplingSettings(temperature=0.0)
+    for _ in session.stream(prompt, settings, 24, reply, lambda: False):
+        pass
+    session.close()
+    assert reply.finish_reason in (FinishReason.LENGTH, FinishReason.STOP)
+    return session, reply.token_ids, prompt.note
+
+
+@pytest.mark.parametrize("draft", ["lookup", "self", "lookup,self"])
+def test_a_recurrent_model_answers_undrafted_and_says_why(tiny_mamba: Path, draft: str):
+    _, plain, _ = _answer(tiny_mamba, "off")
+    session, tokens, _ = _answer(tiny_mamba, draft)
+    assert tokens == plain
+    assert session.drafting.state == "off"
+    assert "cannot forget rejected tokens" in session.drafting.reason
+
+
+def test_a_model_without_template_gets_a_plain_form_and_a_note(tiny_llama: Callable[..., Path]):
+    _, tokens, note = _answer(tiny_llama(), "lookup")
+    assert tokens
+    assert "no chat template" in note
+
+
+def test_a_padded_drafter_vocabulary_is_no_obstacle(tiny_llama: Callable[..., Path]):
+    _, plain, _ = _answer(tiny_llama(), "off")
+    padded = tiny_llama(n_vocab=384, noise=0.1)
+    session, tokens, _ = _answer(tiny_llama(), str(padded))
+    assert tokens == plain
+    assert session.drafting.reason == ""
+
+
+def test_a_recurrent_drafter_is_refused_with_the_reason(
+    tiny_llama: Callable[..., Path], tiny_mamba: Path
+):
+    session, tokens, _ = _answer(tiny_llama(), f"lookup,{tiny_mamba}")
+    assert tokens
+    assert session.drafting.names == ["lookup"]
+    assert "running state" in session.drafting.reason
