@@ -1,0 +1,217 @@
+"""Ways to run the command: in this process, as a process of its own, and on a terminal."""
+
+import io
+import json
+import os
+import select
+import string
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from subprocess import CompletedProcess, Popen
+from typing import Any, cast
+
+import gguf
+import numpy as np
+import pytest
+
+from app.cli.main import main
+from backends.chat_template import ChatTemplate, Message, Prompt
+
+COMMAND = Path(sys.executable).with_name("specchat")
+PATIENCE_SECONDS = 120
+"""How long a test waits for what must come, before it fails."""
+
+# Runs in the child: Ctrl-C works there even if whoever runs the tests ignores it.
+_PRELUDE = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+{first}
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+_TAKE_TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
+
+Specchat = Callable[..., CompletedProcess[str]]
+Launch = Callable[..., Popen[bytes]]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several threads wait for each other by spinning, for long where the machine is shared."""
+    del home  # it clears the caller's variables first
+    monkeypatch.setenv("SPECCHAT_THREADS", "1")
+
+
+@pytest.fixture
+def specchat(monkeypatch: pytest.MonkeyPatch) -> Specchat:
+    """Runs the command in this process: specchat("ask", "hi", stdin=b"") -> exit code and texts."""
+
+    def run(*arguments: str, stdin: bytes = b"") -> CompletedProcess[str]:
+        streams = {"stdin": io.BytesIO(stdin), "stdout": io.BytesIO(), "stderr": io.BytesIO()}
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["specchat", *arguments])
+            for name, stream in streams.items():
+                text = io.TextIOWrapper(stream, encoding="utf-8", write_through=True)
+                patch.setattr(sys, name, text)
+            with pytest.raises(SystemExit) as ended:
+                main()
+            out, err = (streams[name].getvalue().decode() for name in ("stdout", "stderr"))
+        code = ended.value.code
+        assert code is None or isinstance(code, int)
+        assert "Traceback" not in err
+        return CompletedProcess(arguments, code or 0, out, err)
+
+    return run
+
+
+@pytest.fixture
+def ask_json(specchat: Specchat) -> Callable[..., dict[str, Any]]:
+    """Asks with --json and returns the object; the command must succeed."""
+
+    def ask(*arguments: str, stdin: bytes = b"") -> dict[str, Any]:
+        ended = specchat("ask", *arguments, "--json", stdin=stdin)
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout)
+
+    return ask
+
+
+@pytest.fixture
+def launch() -> Iterator[Launch]:
+    """Starts the command as a process of its own, its three streams piped unless given.
+
+    first is Python source to run in the child before the command takes its place.
+    """
+    with ExitStack() as stack:
+
+        def start(*arguments: str | bytes, first: str = "", **options: Any) -> Popen[bytes]:
+            prelude = [sys.executable, "-S", "-E", "-c", _PRELUDE.format(first=first)]
+            streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+            begin = cast(Callable[..., Popen[bytes]], Popen)
+            process = begin([*prelude, COMMAND, *arguments], **streams | options)
+            stack.callback(_end, process)
+            return process
+
+        yield start
+
+
+def _end(process: Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None and not stream.closed:
+            stream.close()
+
+
+class Terminal:
+    """The command at work on a pseudo-terminal, as a person meets it."""
+
+    def __init__(self, process: Popen[bytes], descriptor: int) -> None:
+        self._process = process
+        self._descriptor = descriptor
+        self._unread = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._descriptor, text.encode())
+
+    def read_until(self, text: str) -> str:
+        """What appears up to and including text."""
+        while text not in self._unread:
+            shown = self._read()
+            assert shown, f"{text!r} never came after {self._unread!r}"
+            self._unread += shown
+        before, found, self._unread = self._unread.partition(text)
+        return before + found
+
+    def end(self) -> tuple[int, str]:
+        """Exit code, and what still appeared until the command ended."""
+        while shown := self._read():
+            self._unread += shown
+        rest, self._unread = self._unread, ""
+        return self._process.wait(PATIENCE_SECONDS), rest
+
+    def _read(self) -> str:
+        ready, _, _ = select.select([self._descriptor], [], [], PATIENCE_SECONDS)
+        assert ready, f"nothing more came after {self._unread!r}"
+        try:
+            return os.read(self._descriptor, 65536).decode(errors="replace")
+        except OSError:  # Linux: nobody holds the other side any more
+            return ""
+
+
+@pytest.fixture
+def on_terminal(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Starts the command on a pseudo-terminal of its own: on_terminal("chat") -> Terminal."""
+    import pty
+    import termios
+
+    monkeypatch.setenv("TERM", "dumb")
+    with ExitStack() as stack:
+
+        def start(*arguments: str) -> Terminal:
+            ours, theirs = pty.openpty()
+            termios.tcsetwinsize(theirs, (24, 80))
+            stack.callback(os.close, ours)
+            process = launch(
+                *arguments,
+                first=_TAKE_TERMINAL,
+                start_new_session=True,
+                **dict.fromkeys(("stdin", "stdout", "stderr"), theirs),
+            )
+            os.close(theirs)
+            return Terminal(process, ours)
+
+        yield start
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[list[Message]]:
+    """Every conversation that was turned into a prompt, as it comes."""
+    conversations: list[list[Message]] = []
+    render = ChatTemplate.prompt
+
+    def record(self: ChatTemplate, messages: Sequence[Message]) -> Prompt:
+        conversations.append(list(messages))
+        return render(self, messages)
+
+    monkeypatch.setattr(ChatTemplate, "prompt", record)
+    return conversations
+
+
+@pytest.fixture
+def tiny_gguf(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a GGUF file of one llama layer and 300 tokens: tiny_gguf("odd.gguf") -> its path."""
+
+    def write(name: str, architecture: str = "llama") -> Path:
+        path, width, n_vocab = tmp_path / name, 32, 300
+        writer = gguf.GGUFWriter(path, architecture)
+        writer.add_block_count(1)
+        writer.add_context_length(512)
+        writer.add_embedding_length(width)
+        writer.add_feed_forward_length(width)
+        writer.add_head_count(1)
+        writer.add_head_count_kv(1)
+        writer.add_layer_norm_rms_eps(1e-5)
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("default")
+        words = [f"tok{index}" for index in range(n_vocab - len(string.ascii_lowercase))]
+        writer.add_token_list([*words, *string.ascii_lowercase])
+        writer.add_token_types([gguf.TokenType.NORMAL] * n_vocab)
+        writer.add_token_merges(["t o"])
+        shapes = {
+            "token_embd": (n_vocab, width),
+            **{f"blk.0.attn_{part}": (width, width) for part in ("q", "k", "v", "output")},
+            **{f"blk.0.ffn_{part}": (width, width) for part in ("gate", "up", "down")},
+            **dict.fromkeys(("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"), (width,)),
+        }
+        for tensor, shape in shapes.items():
+            writer.add_tensor(f"{tensor}.weight", np.ones(shape, dtype=np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return path
+
+    return write

@@ -1,0 +1,130 @@
+"""`specchat ask`: the answer on standard output, made of exactly what was asked."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from app.cli import terminal
+from backends.base import Model
+from backends.chat_template import Message
+
+Specchat = Callable[..., CompletedProcess[str]]
+AskJson = Callable[..., dict[str, Any]]
+
+GREEDY = ("--temperature", "0", "--max-tokens", "8")
+
+
+def test_standard_output_holds_the_answer_and_nothing_else(
+    specchat: Specchat, ask_json: AskJson
+) -> None:
+    answer = ask_json("Say hello.", *GREEDY)["text"]
+    ended = specchat("ask", "Say hello.", *GREEDY)
+    assert answer.strip()
+    assert (ended.returncode, ended.stdout) == (0, f"{answer}\n")
+
+
+def test_a_note_goes_to_standard_error(specchat: Specchat, tmp_path: Path) -> None:
+    drafter = str(tmp_path / "missing.gguf")
+    ended = specchat("ask", "Say hello.", *GREEDY, "--draft", drafter)
+    plain = specchat("ask", "Say hello.", *GREEDY, "--draft", "off")
+    assert drafter in ended.stderr
+    assert ended.stdout == plain.stdout
+    assert plain.stderr == ""
+
+
+def test_an_answer_comes_piece_by_piece_and_no_stream_makes_it_one(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces: list[str] = []
+    monkeypatch.setattr(terminal, "say", pieces.append)
+    specchat("ask", "Say hello.", *GREEDY, "--draft", "off")
+    streamed, pieces[:] = list(pieces), []
+    specchat("ask", "Say hello.", *GREEDY, "--draft", "off", "--no-stream")
+    assert len([piece for piece in streamed if piece.strip()]) > 3
+    assert pieces == ["".join(streamed)]
+
+
+def test_drafting_does_not_change_a_greedy_answer(ask_json: AskJson) -> None:
+    question = "Repeat after me: one two three, one two three, one two three."
+    settings = ("--temperature", "0", "--max-tokens", "32")
+    plain = ask_json(question, *settings, "--draft", "off")
+    drafted = ask_json(question, *settings, "--draft", "lookup,self")
+    assert drafted["token_ids"] == plain["token_ids"]
+    assert drafted["stats"]["drafted"] > 0
+    assert plain["stats"]["drafted"] == 0
+
+
+def test_a_seed_repeats_the_answer_and_another_gives_another(ask_json: AskJson) -> None:
+    question = ("Tell me a story.", "--temperature", "1.5", "--max-tokens", "16", "--seed")
+    first, again, other = (ask_json(*question, seed)["token_ids"] for seed in ("7", "7", "8"))
+    assert first == again
+    assert first != other
+
+
+def test_without_a_seed_one_is_drawn_that_repeats_the_answer(ask_json: AskJson) -> None:
+    question = ("Tell me a story.", "--temperature", "1.5", "--max-tokens", "12")
+    first = ask_json(*question)
+    again = ask_json(*question, "--seed", str(first["sampling"]["seed"]))
+    assert first["token_ids"] == again["token_ids"]
+
+
+def test_raw_continues_the_text_as_it_stands(
+    ask_json: AskJson, demo: Model, said: list[list[Message]]
+) -> None:
+    text = "The capital of France is"
+    answer = ask_json(text, *GREEDY, "--raw")
+    assert said == []
+    assert answer["stats"]["prompt_tokens"] == len(demo.tokenizer.encode(text, special=True))
+
+
+def test_system_leads_the_conversation(specchat: Specchat, said: list[list[Message]]) -> None:
+    specchat("ask", "Hello", "--system", "Be brief.", *GREEDY)
+    assert said == [[Message("system", "Be brief."), Message("user", "Hello")]]
+
+
+def test_piped_text_follows_the_prompt(specchat: Specchat, said: list[list[Message]]) -> None:
+    specchat("ask", "Sum up:", *GREEDY, stdin="Grüße aus Köln 🎉\n".encode())
+    assert said == [[Message("user", "Sum up:\n\nGrüße aus Köln 🎉")]]
+
+
+@pytest.mark.parametrize("arguments", [(), ("-",)])
+def test_the_prompt_is_read_from_standard_input(
+    specchat: Specchat, said: list[list[Message]], arguments: tuple[str, ...]
+) -> None:
+    ended = specchat("ask", *arguments, *GREEDY, stdin=b"\xef\xbb\xbfWhy is\nthe sky blue?\r\n")
+    assert ended.returncode == 0
+    assert [message.content.split() for message in said[0]] == [
+        ["Why", "is", "the", "sky", "blue?"]
+    ]
+
+
+def test_files_follow_in_order_each_in_a_fence_of_its_own(
+    specchat: Specchat, said: list[list[Message]], tmp_path: Path
+) -> None:
+    plain, fenced = tmp_path / "a.txt", tmp_path / "b.md"
+    plain.write_text("alpha\n", encoding="utf-8")
+    fenced.write_text("```\nbeta\n```\n", encoding="utf-8")
+    files = ("--file", str(plain), "--file", str(fenced))
+    specchat("ask", "Compare:", *files, *GREEDY)
+    expected = "Compare:\n\na.txt:\n```\nalpha\n```\n\nb.md:\n````\n```\nbeta\n```\n````"
+    assert said == [[Message("user", expected)]]
+
+
+def test_a_file_alone_is_a_question(
+    specchat: Specchat, said: list[list[Message]], tmp_path: Path
+) -> None:
+    path = tmp_path / "q.txt"
+    path.write_text("Why is the sky blue?", encoding="utf-8")
+    ended = specchat("ask", "--file", str(path), "--max-tokens", "1")
+    assert ended.returncode == 0
+    assert said == [[Message("user", "q.txt:\n```\nWhy is the sky blue?\n```")]]
+
+
+def test_words_of_a_user_never_become_control_tokens(ask_json: AskJson, demo: Model) -> None:
+    control = demo.tokenizer.special_texts[0]
+    plain = ask_json("Hello", *GREEDY)["stats"]["prompt_tokens"]
+    hostile = ask_json(f"Hello{control}", *GREEDY)["stats"]["prompt_tokens"]
+    assert hostile > plain + 1

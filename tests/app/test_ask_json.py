@@ -1,0 +1,124 @@
+"""`ask --json`: one object with every key of the fixed schema, figures that agree, no guesses."""
+
+from collections.abc import Callable
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+Specchat = Callable[..., CompletedProcess[str]]
+AskJson = Callable[..., dict[str, Any]]
+
+GREEDY = ("--temperature", "0", "--max-tokens", "8")
+
+KEYS = {
+    "": "schema text token_ids finish_reason model draft sampling stats",
+    "model": """
+        ref name path backend device architecture quantization parameters weight_bytes context
+    """,
+    "draft": "requested state reason drafters",
+    "sampling": "temperature top_k top_p min_p repeat_penalty seed max_tokens",
+    "stats": """
+        prompt_tokens cached_prompt_tokens completion_tokens steps drafted accepted acceptance
+        tokens_per_step accepted_by_position by_drafter load_seconds prefill_seconds ttft_seconds
+        decode_seconds decode_tokens_per_second draft_seconds verify_seconds overhead_seconds
+        plain_tokens_per_second speedup bytes_per_token bandwidth_bytes_per_second bandwidth_source
+        wall_tokens_per_second times_wall peak_memory_bytes
+    """,
+}
+
+
+@pytest.mark.parametrize("draft", ["off", "self"])
+def test_every_key_of_the_schema_is_there(ask_json: AskJson, draft: str) -> None:
+    report = ask_json("Say hello.", *GREEDY, "--draft", draft)
+    assert report["schema"] == 1
+    for group, keys in KEYS.items():
+        missing = set(keys.split()) - set(report[group] if group else report)
+        assert not missing, group
+
+
+def test_standard_output_is_one_line_of_json_and_standard_error_is_silent(
+    specchat: Specchat,
+) -> None:
+    ended = specchat("ask", "Say hello.", *GREEDY, "--json")
+    assert ended.stdout.count("\n") == 1
+    assert ended.stderr == ""
+
+
+def test_figures_of_an_undrafted_answer(ask_json: AskJson) -> None:
+    report = ask_json("Say hello.", *GREEDY, "--draft", "off")
+    stats = report["stats"]
+    assert report["draft"]["state"] == "off"
+    assert report["draft"]["reason"]
+    assert report["draft"]["drafters"] == []
+    assert stats["completion_tokens"] == stats["steps"] == len(report["token_ids"])
+    assert stats["by_drafter"] == {}
+    assert stats["accepted_by_position"] == []
+    assert stats["acceptance"] is None
+    assert stats["plain_tokens_per_second"] == stats["decode_tokens_per_second"] > 0
+
+
+def test_figures_of_a_drafted_answer_agree(ask_json: AskJson) -> None:
+    report = ask_json("Say hello.", *GREEDY, "--draft", "self")
+    stats, draft = report["stats"], report["draft"]
+    assert (draft["requested"], draft["state"], draft["drafters"]) == ("self", "on", ["self"])
+    assert draft["reason"] is None
+    assert set(stats["by_drafter"]) == {"self"}
+    of_self = stats["by_drafter"]["self"]
+    assert set(of_self) == {"steps", "drafted", "accepted", "draft_seconds"}
+    assert of_self["drafted"] == stats["drafted"] > 0
+    assert of_self["accepted"] == stats["accepted"] <= stats["drafted"]
+    assert of_self["steps"] <= stats["steps"]
+    assert stats["acceptance"] == stats["accepted"] / stats["drafted"]
+    assert stats["tokens_per_step"] == stats["completion_tokens"] / stats["steps"]
+    assert all(0 <= share <= 1 for share in stats["accepted_by_position"])
+    assert stats["completion_tokens"] == len(report["token_ids"])
+    spent = stats["draft_seconds"] + stats["verify_seconds"] + stats["overhead_seconds"]
+    assert spent == pytest.approx(stats["decode_seconds"])
+
+
+def test_what_was_not_measured_is_null(ask_json: AskJson) -> None:
+    stats = ask_json("Say hello.", *GREEDY, "--draft", "lookup")["stats"]
+    unknown = ("plain_tokens_per_second", "speedup")
+    assert [stats[name] for name in unknown] == [None, None]
+
+
+def test_one_token_has_no_decode_rate(ask_json: AskJson) -> None:
+    stats = ask_json("Say hello.", "--max-tokens", "1", "--draft", "off")["stats"]
+    assert stats["completion_tokens"] == 1
+    assert stats["decode_tokens_per_second"] is None
+    assert stats["plain_tokens_per_second"] is None
+
+
+def test_sampling_settings_are_reported_as_given(ask_json: AskJson) -> None:
+    given = {
+        "temperature": 0.5,
+        "top_k": 3,
+        "top_p": 0.8,
+        "min_p": 0.1,
+        "repeat_penalty": 1.2,
+        "seed": 9,
+        "max_tokens": 2,
+    }
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    assert ask_json("Say hello.", *options)["sampling"] == given
+
+
+def test_an_answer_ends_with_the_models_own_end(ask_json: AskJson) -> None:
+    report = ask_json("hi", "--temperature", "0", "--max-tokens", "40")
+    assert report["finish_reason"] == "stop"
+    assert report["stats"]["completion_tokens"] < 40
+
+
+def test_an_answer_ends_at_the_longest_allowed(ask_json: AskJson) -> None:
+    report = ask_json("Say hello.", *GREEDY, "--draft", "lookup,self")
+    assert (report["finish_reason"], len(report["token_ids"])) == ("length", 8)
+
+
+def test_an_answer_ends_where_the_context_is_full(ask_json: AskJson) -> None:
+    report = ask_json("Tell me a long story.", "--ctx", "48", "--max-tokens", "40")
+    assert report["finish_reason"] == "context"
+    assert report["model"]["context"] == 48
+    # The last token needs no place: nothing follows it.
+    held = report["stats"]["prompt_tokens"] + report["stats"]["completion_tokens"] - 1
+    assert held == 48

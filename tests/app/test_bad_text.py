@@ -1,0 +1,116 @@
+"""Input that is no text, or too much of it: refused with what is wrong and where."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess, Popen
+
+import pytest
+
+Specchat = Callable[..., CompletedProcess[str]]
+Launch = Callable[..., Popen[bytes]]
+
+NOT_TEXT = [
+    (b"a\0b", "NUL character at position 1"),
+    (b"caf\xe9 au lait", "byte 0xe9 at position 3"),
+    (b"\xed\xa0\x80", "byte 0xed at position 0"),
+    (b"ok \xed\xb0\x80", "byte 0xed at position 3"),
+    ("h\u00e9".encode("utf-16"), "UTF-16"),
+    (b"\xfe\xff\0h", "UTF-16"),
+    (bytes(range(1, 256)), "byte 0x80 at position 127"),
+]
+
+
+@pytest.mark.parametrize(("data", "told"), NOT_TEXT)
+def test_standard_input_that_is_not_text(specchat: Specchat, data: bytes, told: str) -> None:
+    ended = specchat("ask", stdin=data)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "standard input" in ended.stderr
+    assert told in ended.stderr
+
+
+@pytest.mark.parametrize(("data", "told"), NOT_TEXT)
+def test_a_file_that_is_not_text(
+    specchat: Specchat, tmp_path: Path, data: bytes, told: str
+) -> None:
+    path = tmp_path / "data.bin"
+    path.write_bytes(data)
+    ended = specchat("ask", "Sum up:", "--file", str(path))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert str(path) in ended.stderr
+    assert told in ended.stderr
+
+
+def test_a_folder_as_file(specchat: Specchat, tmp_path: Path) -> None:
+    ended = specchat("ask", "Sum up:", "--file", str(tmp_path))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"{tmp_path} is a folder" in ended.stderr
+
+
+def test_a_missing_file(specchat: Specchat) -> None:
+    ended = specchat("ask", "Sum up:", "--file", "nowhere.txt")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "cannot read nowhere.txt: No such file" in ended.stderr
+
+
+def test_a_file_larger_than_any_context(specchat: Specchat, tmp_path: Path) -> None:
+    path = tmp_path / "huge.txt"
+    with path.open("wb") as file:
+        file.truncate(1 << 31)
+    ended = specchat("ask", "Sum up:", "--file", str(path))
+    assert ended.returncode == 2
+    assert "too large" in ended.stderr
+
+
+def test_a_device_without_end_is_not_read_to_its_end(launch: Launch) -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))"
+    process = launch("ask", "Sum up:", "--file", "/dev/zero", first=limit)
+    _, err = process.communicate()
+    assert process.returncode == 2, err
+
+
+@pytest.mark.parametrize("option", [(), ("--system",)])
+def test_bytes_of_another_encoding_on_the_command_line(
+    launch: Launch, option: tuple[str, ...]
+) -> None:
+    process = launch("ask", "hi"[: 2 * len(option)] or "--", *option, b"caf\xe9")
+    out, err = process.communicate()
+    assert (process.returncode, out) == (2, b"")
+    assert b"at position 3" in err
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin"),
+    [((), b""), (("",), b""), (("  \n",), b"\n"), (("-",), b""), ((), b"\n\n"), (("--raw",), b"")],
+)
+def test_an_empty_question(specchat: Specchat, arguments: tuple[str, ...], stdin: bytes) -> None:
+    ended = specchat("ask", *arguments, stdin=stdin)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "there is no question" in ended.stderr
+
+
+def test_a_prompt_longer_than_the_context_says_by_how_much(specchat: Specchat) -> None:
+    ended = specchat("ask", "count", "--ctx", "60", stdin=b"one two three " * 30)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    sentence = ended.stderr.replace(",", "").split()
+    tokens = int(sentence[sentence.index("tokens") - 1])
+    excess = int(sentence[sentence.index("too") - 1])
+    assert tokens > 90
+    assert (
+        specchat(
+            "ask",
+            "count",
+            "--ctx",
+            str(60 + excess),
+            "--max-tokens",
+            "1",
+            stdin=b"one two three " * 30,
+        ).returncode
+        == 0
+    )
+    assert (
+        specchat(
+            "ask", "count", "--ctx", str(60 + excess - 1), stdin=b"one two three " * 30
+        ).returncode
+        == 2
+    )

@@ -1,0 +1,70 @@
+"""`doctor`, `path`, `--version` and `--help`."""
+
+import json
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+Specchat = Callable[..., CompletedProcess[str]]
+
+
+def test_doctor_tells_what_runs_here(specchat: Specchat) -> None:
+    ended = specchat("doctor")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    rows = {line[:15].strip(): line[15:].strip() for line in ended.stdout.splitlines()}
+    assert rows["backend"].startswith("llamacpp (")
+    assert "demo" in rows["models"]
+    assert f"llama-cpp-python {metadata.version('llama-cpp-python')}" in rows["versions"]
+    assert all(rows.values())
+
+
+def test_doctor_json_says_the_same(specchat: Specchat, home: Path, demo_file: Path) -> None:
+    folder = home / "data" / "models"
+    folder.mkdir(parents=True)
+    (folder / "tiny.gguf").touch()
+    facts = json.loads(specchat("doctor", "--json").stdout)
+    assert facts["schema"] == 1
+    assert facts["backend"] == "llamacpp"
+    assert facts["demo_model"] == str(demo_file)
+    assert facts["models"] == ["demo", "tiny"]
+    assert 0 < facts["device"]["available_memory_bytes"] <= facts["device"]["memory_bytes"]
+    assert facts["device"]["bandwidth_bytes_per_second"] is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "folder"),
+    [("config", "config"), ("data", "data"), ("cache", "cache"), ("models", "data/models")],
+)
+def test_path_prints_a_folder_and_makes_none(
+    specchat: Specchat, home: Path, kind: str, folder: str
+) -> None:
+    ended = specchat("path", kind)
+    assert (ended.returncode, ended.stdout) == (0, f"{home / folder}\n")
+    assert not home.exists()
+
+
+def test_version(specchat: Specchat) -> None:
+    ended = specchat("--version")
+    assert (ended.returncode, ended.stdout) == (0, f"specchat {metadata.version('specchat')}\n")
+
+
+@pytest.mark.parametrize("command", [(), ("ask",), ("chat",)])
+def test_help_names_the_variable_of_every_common_option(
+    specchat: Specchat, command: tuple[str, ...]
+) -> None:
+    ended = specchat(*command, "--help")
+    words = "".join(ended.stdout.split())
+    assert ended.returncode == 0
+    for name in ("model", "draft", "backend", "ctx", "threads", "gpu_layers", "offline"):
+        assert f"--{name.replace('_', '-')}" in words
+        assert f"SPECCHAT_{name.upper()}" in words
+
+
+@pytest.mark.parametrize("command", ["ask", "chat"])
+def test_help_names_the_variable_of_every_sampling_option(specchat: Specchat, command: str) -> None:
+    words = "".join(specchat(command, "--help").stdout.split())
+    for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "max_tokens"):
+        assert f"SPECCHAT_{name.upper()}" in words

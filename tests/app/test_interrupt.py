@@ -1,0 +1,147 @@
+"""Ctrl-C: what was said is kept, the exit code is 130, and no traceback shows."""
+
+import collections
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from subprocess import CompletedProcess, Popen
+from typing import Any
+
+import pytest
+
+from backends.llamacpp import library
+from decoding.text import TextStream
+
+Specchat = Callable[..., CompletedProcess[str]]
+Launch = Callable[..., Popen[bytes]]
+
+# Goes on and on, so that the signal never comes too late.
+ENDLESS = ("ask", "--raw", "one two one two one two one two", "--temperature", "0")
+
+
+@pytest.fixture
+def ctrl_c_after(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes the signal arrive in this process once so many steps were taken."""
+
+    def arrange(steps: int, times: int = 1) -> None:
+        taken = 0
+        feed = TextStream.feed
+
+        def counting(self: TextStream, tokens: Iterable[int]) -> str:
+            nonlocal taken
+            taken += 1
+            if taken == steps:
+                for _ in range(times):
+                    signal.raise_signal(signal.SIGINT)
+            return feed(self, tokens)
+
+        monkeypatch.setattr(TextStream, "feed", counting)
+
+    return arrange
+
+
+def test_an_interrupted_answer_keeps_what_was_said(launch: Launch) -> None:
+    process = launch(*ENDLESS, "--draft", "off", stdin=subprocess.DEVNULL)
+    assert process.stdout is not None
+    begun = process.stdout.read(6)
+    process.send_signal(signal.SIGINT)
+    rest, err = process.communicate()
+    assert process.returncode == 130
+    assert begun.strip()
+    assert rest.endswith(b"\n")
+    assert err == b""
+
+
+def test_json_of_an_interrupted_answer_is_whole(
+    specchat: Specchat, ctrl_c_after: Callable[..., None]
+) -> None:
+    ctrl_c_after(4)
+    ended = specchat(*ENDLESS, "--draft", "off", "--json")
+    report = json.loads(ended.stdout)
+    assert ended.returncode == 130
+    assert report["finish_reason"] == "cancelled"
+    assert report["text"].strip()
+    assert report["stats"]["completion_tokens"] == len(report["token_ids"]) == 4
+
+
+def test_no_stream_prints_what_an_interrupted_answer_has(
+    specchat: Specchat, ctrl_c_after: Callable[..., None]
+) -> None:
+    ctrl_c_after(4)
+    ended = specchat(*ENDLESS, "--draft", "off", "--no-stream")
+    assert ended.returncode == 130
+    assert ended.stdout.strip()
+
+
+def test_a_second_ctrl_c_ends_at_once(
+    specchat: Specchat, ctrl_c_after: Callable[..., None]
+) -> None:
+    ctrl_c_after(4, times=2)
+    ended = specchat(*ENDLESS, "--draft", "off")
+    assert ended.returncode == 130
+    assert ended.stdout.strip()
+
+
+def test_ctrl_c_before_anything_is_loaded(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    # The interpreter then tells each module it has loaded.
+    process = launch(*ENDLESS, "--draft", "off", stdin=subprocess.DEVNULL)
+    assert process.stderr is not None
+    while b"typer" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+
+
+def test_ctrl_c_is_not_lost_while_the_engine_reports(
+    specchat: Specchat, tiny_gguf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrived: list[str] = []
+
+    class Interrupting(collections.deque[str]):
+        """The engine's log, in the middle of which Ctrl-C arrives once."""
+
+        def append(self, message: str, /) -> None:
+            arrived.append(message)
+            if len(arrived) == 1:
+                signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(library, "_messages", Interrupting())
+    path = tiny_gguf("warns.gguf")
+    ended = specchat("ask", "hi", "--model", str(path), "--max-tokens", "400", "--raw")
+    assert arrived, "the engine had nothing to report"
+    assert ended.returncode == 130
+
+
+def test_ctrl_c_while_the_model_loads(on_terminal: Callable[..., Any]) -> None:
+    terminal = on_terminal(*ENDLESS)
+    terminal.read_until("loading demo")
+    terminal.type("\x03")
+    code, shown = terminal.end()
+    assert code == 130
+    assert "Traceback" not in shown
+
+
+def test_ctrl_c_while_a_self_drafter_is_made(on_terminal: Callable[..., Any], home: Path) -> None:
+    terminal = on_terminal(*ENDLESS, "--draft", "self:q8_0")
+    terminal.read_until("making the self-drafter")
+    terminal.type("\x03")
+    code, shown = terminal.end()
+    assert code == 130
+    assert "Traceback" not in shown
+    assert not list((home / "cache" / "self-drafts").glob("*.partial"))
+
+
+def test_ctrl_c_while_the_prompt_is_read(on_terminal: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "long.txt"
+    path.write_text("one two three four " * 500, encoding="utf-8")
+    terminal = on_terminal("ask", "Sum up:", "--file", str(path), "--draft", "off")
+    terminal.read_until("reading the prompt")
+    terminal.type("\x03")
+    code, shown = terminal.end()
+    assert code == 130
+    assert "Traceback" not in shown

@@ -1,0 +1,121 @@
+"""Where an option may come from: the command line, a variable, the settings file, in that order."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+Specchat = Callable[..., CompletedProcess[str]]
+AskJson = Callable[..., dict[str, Any]]
+Write = Callable[[str], Path]
+
+SHORT = ("hi", "--max-tokens", "2")
+
+
+@pytest.fixture
+def write_settings(home: Path) -> Write:
+    def write(text: str) -> Path:
+        path = home / "config" / "config.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+VARIABLES = {
+    "TEMPERATURE": ("0.25", "temperature", 0.25),
+    "TOP_K": ("5", "top_k", 5),
+    "TOP_P": ("0.5", "top_p", 0.5),
+    "MIN_P": ("0.2", "min_p", 0.2),
+    "REPEAT_PENALTY": ("1.1", "repeat_penalty", 1.1),
+    "SEED": ("11", "seed", 11),
+    "MAX_TOKENS": ("3", "max_tokens", 3),
+}
+
+
+def test_every_sampling_option_has_a_variable(
+    ask_json: AskJson, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, (value, _, _) in VARIABLES.items():
+        monkeypatch.setenv(f"SPECCHAT_{name}", value)
+    assert ask_json("hi")["sampling"] == {key: value for _, key, value in VARIABLES.values()}
+
+
+def test_common_options_have_variables(ask_json: AskJson, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"MODEL": "demo", "DRAFT": "off", "CTX": "100", "THREADS": "1"}.items():
+        monkeypatch.setenv(f"SPECCHAT_{name}", value)
+    report = ask_json(*SHORT)
+    assert report["draft"]["requested"] == "off"
+    assert report["model"]["context"] == 100
+
+
+def test_an_empty_variable_counts_as_absent(
+    ask_json: AskJson, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECCHAT_TEMPERATURE", "")
+    assert ask_json(*SHORT)["sampling"]["temperature"] == 0.7
+
+
+def test_the_command_line_beats_a_variable_and_that_the_settings_file(
+    ask_json: AskJson, monkeypatch: pytest.MonkeyPatch, write_settings: Write
+) -> None:
+    write_settings('temperature = 0.1\ntop_k = 1\nseed = 1\ndraft = "off"\nmax_tokens = 2\n')
+    monkeypatch.setenv("SPECCHAT_TEMPERATURE", "0.2")
+    monkeypatch.setenv("SPECCHAT_TOP_K", "2")
+    report = ask_json("hi", "--temperature", "0.3")
+    assert report["sampling"]["temperature"] == 0.3
+    assert report["sampling"]["top_k"] == 2
+    assert report["sampling"]["seed"] == 1
+    assert report["sampling"]["max_tokens"] == 2
+    assert report["draft"]["requested"] == "off"
+
+
+def test_options_before_the_command_count(specchat: Specchat, write_settings: Write) -> None:
+    write_settings('draft = "self"\n')
+    ended = specchat("--model", "demo", "--draft", "off", "--ctx", "90", "ask", *SHORT, "--json")
+    assert '"requested": "off"' in ended.stdout
+    assert '"context": 90' in ended.stdout
+
+
+def test_an_option_after_the_command_beats_one_before(specchat: Specchat) -> None:
+    ended = specchat("--draft", "self", "ask", *SHORT, "--draft", "off", "--json")
+    assert '"requested": "off"' in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("temprature = 1\n", ["'temprature'", "nearest: temperature"]),
+        ("zzz = 1\n", ["'zzz'", "max_tokens"]),
+        ("temperature =\n", ["line 1"]),
+        ("temperature = 5000\n", ["temperature", "at most 100"]),
+        ('temperature = "hot"\n', ["temperature"]),
+        ("ctx = [1]\n", ["ctx"]),
+    ],
+)
+def test_a_wrong_settings_file_is_named(
+    specchat: Specchat, write_settings: Write, text: str, told: list[str]
+) -> None:
+    write_settings(text)
+    ended = specchat("ask", "hi")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert all(part in ended.stderr for part in told), ended.stderr
+
+
+@pytest.mark.parametrize("text", ['temperature = "hot"\n', "ctx = [1]\n"])
+def test_a_value_of_the_wrong_kind_is_blamed_on_the_settings_file(
+    specchat: Specchat, write_settings: Write, text: str
+) -> None:
+    path = write_settings(text)
+    assert str(path) in specchat("ask", "hi").stderr
+
+
+def test_a_broken_settings_file_does_not_hide_where_it_is(
+    specchat: Specchat, write_settings: Write
+) -> None:
+    write_settings("zzz = 1\n")
+    assert specchat("--help").returncode == 0
+    assert specchat("path", "config").returncode == 0

@@ -1,0 +1,93 @@
+"""Recipes of self-drafters: what is written, what it means, and what a model cannot do."""
+
+import dataclasses
+
+import pytest
+
+from backends.base import Model, ModelInfo, UsageError
+from models.recipe import QUANTIZATIONS, Recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "recipe"),
+    [
+        ("q4_0", Recipe("q4_0")),
+        ("Q2_K", Recipe("q2_k")),
+        ("skip=3", Recipe(None, (3,))),
+        ("skip=12-15", Recipe(None, (12, 13, 14, 15))),
+        ("q4_0+skip=1", Recipe("q4_0", (1,))),
+        ("skip=5+q8_0+skip=1-2", Recipe("q8_0", (1, 2, 5))),
+        ("skip=2-4+skip=3-5", Recipe(None, (2, 3, 4, 5))),
+    ],
+)
+def test_a_recipe_is_read(text: str, recipe: Recipe) -> None:
+    assert Recipe.parse(text) == recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "''"),
+        ("bogus", "'bogus'"),
+        ("q4_0+", "''"),
+        ("skip=", "'skip='"),
+        ("skip=a", "'skip=a'"),
+        ("skip=-1", "'skip=-1'"),
+        ("skip=99999", "'skip=99999'"),
+        ("skip=5-3", "before its first"),
+        ("q4_0,q8_0", "'q4_0,q8_0'"),
+    ],
+)
+def test_what_is_no_recipe_is_told(text: str, told: str) -> None:
+    with pytest.raises(UsageError, match=r"self:") as refused:
+        Recipe.parse(text)
+    assert told in str(refused.value)
+
+
+def test_two_quantizations_contradict_each_other() -> None:
+    with pytest.raises(UsageError):
+        Recipe.parse("q4_0+q8_0")
+
+
+def test_one_range_backwards_is_told_beside_a_good_one() -> None:
+    with pytest.raises(UsageError):
+        Recipe.parse("skip=1+skip=5-3")
+
+
+def test_every_recipe_has_a_file_name_of_its_own() -> None:
+    texts = [*QUANTIZATIONS, "skip=1", "skip=11", "skip=1+skip=11", "skip=1-2", "q4_0+skip=1-2"]
+    slugs = {Recipe.parse(text).slug for text in texts}
+    assert len(slugs) == len(texts)
+    assert all(slug and "/" not in slug for slug in slugs)
+
+
+def test_a_file_name_is_never_too_long() -> None:
+    assert len(Recipe.parse("q4_0+skip=0-120").slug) < 200
+
+
+@pytest.mark.parametrize(
+    ("target", "drafter"), [("Q4_1", "q4_0"), ("F16", "q4_0"), ("Q4_0", "q2_k")]
+)
+def test_the_default_has_fewer_bits_than_the_target(demo: Model, target: str, drafter: str) -> None:
+    info = dataclasses.replace(demo.info, quantization=target)
+    assert Recipe.default(info) == Recipe(drafter)
+
+
+@pytest.fixture
+def three_layers(demo: Model) -> ModelInfo:
+    return dataclasses.replace(demo.info, n_layers=3)
+
+
+@pytest.mark.parametrize("skipped", [(3,), (0, 7), (0, 1, 2)])
+def test_layers_that_are_not_there_or_all_cannot_be_skipped(
+    three_layers: ModelInfo, skipped: tuple[int, ...]
+) -> None:
+    with pytest.raises(UsageError):
+        Recipe(None, skipped).check(three_layers)
+
+
+@pytest.mark.parametrize("skipped", [(), (0,), (1, 2)])
+def test_layers_that_leave_some_can_be_skipped(
+    three_layers: ModelInfo, skipped: tuple[int, ...]
+) -> None:
+    Recipe("q4_0", skipped).check(three_layers)
