@@ -26,21 +26,17 @@ class Conversation:
         """The prompt of as many last turns as leave room for an answer, and how many went.
 
         Raises:
-            PromptTooLongError: the last message does not fit even alone.
+            PromptTooLongError: the last message does not fit even alone; nothing was dropped.
         """
         room = n_ctx - min(n_ctx // 4, 512)
+        head = [Message("system", self.system)] if self.system else []
         dropped = 0
-        prompt = render(self._messages())
-        while len(prompt.tokens) > room and len(self.turns) > 1:
+        prompt = render([*head, *self.turns])
+        while len(prompt.tokens) > room and dropped < len(self.turns) - 1:
             # A turn goes with its answer, so that the rest still begins with the user.
-            gone = 2 if len(self.turns) > 2 else 1
-            del self.turns[:gone]
-            dropped += gone
-            prompt = render(self._messages())
+            dropped = min(dropped + 2, len(self.turns) - 1)
+            prompt = render([*head, *self.turns[dropped:]])
         if len(prompt.tokens) >= n_ctx:
             raise PromptTooLongError(len(prompt.tokens), n_ctx)
+        del self.turns[:dropped]
         return prompt, dropped
-
-    def _messages(self) -> list[Message]:
-        head = [Message("system", self.system)] if self.system else []
-        return [*head, *self.turns]

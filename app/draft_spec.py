@@ -23,7 +23,7 @@ from models.reference import Reference, resolve
 from models.self_draft import SelfDrafts
 from models.vocabulary import require_same_vocabulary
 
-LOOKUP, SELF, OFF, AUTO = "lookup", "self", "off", "auto"
+WORDS = LOOKUP, SELF, OFF, AUTO = "lookup", "self", "off", "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def parse(text: str, paths: Paths) -> DraftSpec:
     Raises:
         UsageError: a part that cannot be read, off within a chain, or a drafter named twice.
     """
-    parts = [part.strip() for part in text.split(",")]
+    parts = [_spelled(part.strip()) for part in text.split(",")]
     if parts in ([OFF], [AUTO]):
         return DraftSpec(text, () if parts == [OFF] else (Link(LOOKUP),))
     links: list[Link] = []
@@ -92,6 +92,10 @@ def parse(text: str, paths: Paths) -> DraftSpec:
     return DraftSpec(text, tuple(links))
 
 
+def _spelled(part: str) -> str:
+    return part.lower() if part.lower() in WORDS else part
+
+
 def _link(part: str, paths: Paths) -> Link:
     if part == LOOKUP:
         return Link(LOOKUP)
@@ -99,7 +103,7 @@ def _link(part: str, paths: Paths) -> Link:
     if kind == SELF:
         return Link(part, recipe=Recipe.parse(recipe) if colon else None)
     try:
-        return Link(part, reference=resolve(part, paths.models))
+        return Link(part, reference=resolve(part, paths.models, WORDS))
     except ModelError as error:
         raise UsageError(error.what, error.why, error.remedy) from error
 

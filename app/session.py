@@ -21,6 +21,8 @@ from models.reference import Reference
 
 DEFAULT_CONTEXT = 8192
 _SMALLEST_CONTEXT = 512
+_MOST_THREADS = 512
+"""llama.cpp's own limit; it crashes far above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Session:
     template: ChatTemplate
     drafting: draft_spec.Drafting
     load_seconds: float
+    notes: tuple[str, ...]
+    """What was given up to run the model here."""
     _held: ExitStack
 
     @classmethod
@@ -77,7 +81,7 @@ class Session:
             model = stack.enter_context(
                 closing(load(reference.path, options.threads, options.gpu_layers))
             )
-            context = _open_context(model, options.ctx, notify)
+            context, notes = _open_context(model, options.ctx)
             drafting = draft_spec.build(
                 spec, model, context.n_ctx, paths, options.threads, options.gpu_layers, notify
             )
@@ -87,7 +91,7 @@ class Session:
             remember_model(reference, paths)
         template = ChatTemplate(model.tokenizer, templates)
         seconds = time.perf_counter() - started
-        return cls(reference, model, context, template, drafting, seconds, held)
+        return cls(reference, model, context, template, drafting, seconds, notes, held)
 
     def raw_prompt(self, text: str) -> Prompt:
         """Text as it stands, without the chat template."""
@@ -156,26 +160,29 @@ def new_reply() -> Reply:
 
 
 def _check(options: SessionOptions) -> None:
-    positive: Sequence[tuple[str, int | None, int]] = (
-        ("--ctx", options.ctx, 1),
-        ("--threads", options.threads, 1),
-        ("--gpu-layers", options.gpu_layers, 0),
+    ranges: Sequence[tuple[str, int | None, int, int]] = (
+        ("--ctx", options.ctx, 1, 1 << 30),
+        ("--threads", options.threads, 1, _MOST_THREADS),
+        ("--gpu-layers", options.gpu_layers, 0, 1 << 30),
     )
-    for name, value, least in positive:
-        if value is not None and value < least:
-            raise UsageError(f"{name} {value} is out of range", f"it is at least {least}")
+    for name, value, least, most in ranges:
+        if value is not None and not least <= value <= most:
+            bounds = f"it is at least {least}, at most {most:,}"
+            raise UsageError(f"{name} {value} is out of range", bounds)
 
 
-def _open_context(model: Model, asked: int | None, notify: Callable[[str], None]) -> Context:
+def _open_context(model: Model, asked: int | None) -> tuple[Context, tuple[str, ...]]:
     """A context as asked for; by default the largest up to 8,192 tokens that memory allows."""
     if asked is not None:
-        return model.open(asked)
-    n_ctx = min(model.info.context_limit, DEFAULT_CONTEXT)
+        return model.open(asked), ()
+    usual = n_ctx = min(model.info.context_limit, DEFAULT_CONTEXT)
     while True:
         try:
-            return model.open(n_ctx)
+            context = model.open(n_ctx)
         except OutOfMemoryError:
             if n_ctx // 2 < _SMALLEST_CONTEXT:
                 raise
             n_ctx //= 2
-            notify(f"memory is short: trying a context of {n_ctx:,} tokens")
+            continue
+        short = f"memory is short: the context is {n_ctx:,} tokens instead of {usual:,}"
+        return context, (short,) if n_ctx < usual else ()

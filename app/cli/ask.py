@@ -11,8 +11,8 @@ import typer
 from app import draft_spec
 from app.cli import options, terminal, text_input
 from app.cli.interrupt import interruptible
+from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
-from app.paths import Paths
 from app.report import reply_report
 from app.session import Reply, Session, new_reply
 from backends.base import ModelError, UsageError
@@ -37,7 +37,8 @@ def ask(
     offline: options.Offline = False,
     system: options.System = None,
     file: Annotated[
-        list[Path] | None, typer.Option("--file", help="A text file to add; may be repeated.")
+        list[Path] | None,
+        typer.Option("--file", metavar="PATH", help="A text file to add; may be repeated."),
     ] = None,
     temperature: options.Temperature = _DEFAULTS.temperature,
     top_k: options.TopK = _DEFAULTS.top_k,
@@ -60,11 +61,10 @@ def ask(
     settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed)
     if raw and system:
         raise UsageError("--raw and --system contradict each other", "raw text has no roles")
-    if max_tokens < 1:
-        raise UsageError(f"--max-tokens {max_tokens} is out of range", "it is at least 1")
+    options.check_max_tokens(max_tokens)
     text = text_input.gather(prompt, file or [])
     system = text_input.check(system, "the system message") if system else None
-    session = Session.open(options.session_options(context), Paths.of_this_user(), terminal.status)
+    session = open_session(options.session_options(context))
     try:
         terminal.clear_status()
         reply = new_reply()
@@ -104,8 +104,8 @@ class _Question:
         drafting = self.session.drafting
         if drafting.reason and drafting.requested != draft_spec.OFF:
             terminal.note(f"note: {drafting.reason}")
-        if self.prompt.note:
-            terminal.note(f"note: {self.prompt.note}")
+        for text in filter(None, (*self.session.notes, self.prompt.note)):
+            terminal.note(f"note: {text}")
         try:
             self._stream(reply)
         except ModelError:

@@ -8,9 +8,9 @@ import typer
 
 from app.cli import options, terminal, text_input
 from app.cli.interrupt import interruptible
+from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
 from app.conversation import Conversation
-from app.paths import Paths
 from app.session import Session, SessionOptions, new_reply
 from backends.base import SpecchatError
 from decoding.events import FinishReason, Prefill
@@ -44,6 +44,7 @@ def chat(
 ) -> None:
     """Talk line by line; nothing on the screen is ever rewritten."""
     settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed)
+    options.check_max_tokens(max_tokens)
     system = text_input.check(system, "the system message") if system else ""
     code = converse(options.session_options(context), system, settings, max_tokens)
     raise typer.Exit(code)
@@ -53,7 +54,7 @@ def converse(
     session_options: SessionOptions, system: str, settings: SamplingSettings, max_tokens: int
 ) -> int:
     """Open a session and talk until the input ends; returns the exit code."""
-    session = Session.open(session_options, Paths.of_this_user(), terminal.status)
+    session = open_session(session_options)
     try:
         terminal.clear_status()
         talk = _Talk(session, Conversation(system), settings, max_tokens)
@@ -85,10 +86,12 @@ class _Talk:
         drafting = self._session.drafting
         draft = ", ".join(drafting.names) or "off"
         reason = f" ({drafting.reason})" if drafting.reason else ""
+        threads = "1 thread" if info.threads == 1 else f"{info.threads} threads"
         lines = [
-            f"{info.name} {info.quantization} · llama.cpp {info.device}, {info.threads} threads "
-            f"· context {self._session.context.n_ctx:,} · drafting {draft}{reason}",
-            "Type a message and press Enter; /help lists commands.",
+            f"{info.path.stem} · llama.cpp {info.device.partition(':')[0]}, {threads} · "
+            f"context {self._session.context.n_ctx:,} · drafting {draft}{reason}",
+            *self._session.notes,
+            "Type a message and press Enter. Ctrl-C stops an answer; /help lists commands.",
         ]
         if self._session.reference.name == "demo":
             lines.insert(1, "This bundled model is tiny; --model FILE.gguf takes a better one.")
@@ -97,10 +100,13 @@ class _Talk:
     def run(self) -> int:
         """Read and answer until the input ends; the exit code of the last failed message."""
         code = terminal.EXIT_DONE
-        messages = _messages()
+        interrupted = False
+        lines = _typed_lines() if sys.stdin.isatty() else _piped_lines()
+        messages = _messages(lines)
         while True:
             try:
                 message = next(messages, None)
+                interrupted = interrupted and message == ""
                 if message is None or message in ("/quit", "/exit"):
                     return code
                 if message.startswith("/") and "\n" not in message:
@@ -108,12 +114,16 @@ class _Talk:
                 elif message:
                     self._exchange(message)
             except KeyboardInterrupt:
-                terminal.note("")
-                return terminal.EXIT_INTERRUPTED
+                if interrupted or not sys.stdin.isatty():
+                    terminal.note("")
+                    return terminal.EXIT_INTERRUPTED
+                terminal.note("\nCtrl-C again, or Ctrl-D, leaves.")
+                interrupted = True
+                messages = _messages(lines)
             except SpecchatError as error:
                 terminal.show_error(error)
                 code = terminal.exit_code(error)
-                messages = _messages()
+                messages = _messages(lines)
 
     def _command(self, command: str) -> None:
         if command == "/new":
@@ -150,45 +160,68 @@ class _Talk:
                         terminal.clear_status()
                     terminal.say(added)
         finally:
-            # Whatever was said stays part of the conversation.
+            # Whatever was said stays part of the conversation; a question without answer does not.
             terminal.clear_status()
-            conversation.add("assistant", reply.text)
+            if reply.text:
+                conversation.add("assistant", reply.text)
+            else:
+                conversation.turns.pop()
             self._last_stats = stats_line(session, reply)
         terminal.say("\n")
         if sys.stderr.isatty() or reply.finish_reason is FinishReason.CANCELLED:
             terminal.note(self._last_stats)
 
 
-def _messages() -> Iterator[str]:
+def _messages(lines: Iterator[str]) -> Iterator[str]:
     """Messages as they are entered: a line each, or the lines between two of triple quotes."""
-    lines = _typed_lines() if sys.stdin.isatty() else _piped_lines()
     for line in lines:
         if line.strip() != '"""':
             yield line.strip()
             continue
-        block: list[str] = []
-        for inner in lines:
-            if inner.strip() == '"""':
-                break
-            block.append(inner)
-        yield "\n".join(block)
+        yield _block(lines)
+
+
+def _block(lines: Iterator[str]) -> str:
+    """The lines up to the closing quotes; one that is refused refuses the block, to its end."""
+    block: list[str] = []
+    refusal: SpecchatError | None = None
+    while True:
+        try:
+            line = next(lines, '"""')
+        except SpecchatError as error:
+            refusal = refusal or error
+            continue
+        if line.strip() != '"""':
+            block.append(line)
+        elif refusal is not None:
+            raise refusal
+        else:
+            return "\n".join(block)
 
 
 def _typed_lines() -> Iterator[str]:
+    """Lines typed at the prompt; like the piped ones, they go on after one that is refused."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - gives line editing and history where it exists
-    while True:
-        try:
-            line = input("> ")
-        except EOFError:
-            terminal.note("")
-            return
-        except UnicodeDecodeError:
-            terminal.note("That line is not UTF-8 text; please type it again.")
-            continue
-        yield text_input.check(line, "the message")
+    return map(_checked, iter(_typed_line, None))
+
+
+def _typed_line() -> str | None:
+    try:
+        return input("> ")
+    except EOFError:
+        terminal.note("")
+        return None
+
+
+def _checked(line: str) -> str:
+    return text_input.check(line, "the message")
 
 
 def _piped_lines() -> Iterator[str]:
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        yield text_input.decode(line.rstrip(b"\r\n"), f"line {number} of standard input")
+    return map(_decoded, enumerate(sys.stdin.buffer, start=1))
+
+
+def _decoded(numbered_line: tuple[int, bytes]) -> str:
+    number, line = numbered_line
+    return text_input.decode(line.rstrip(b"\r\n"), f"line {number} of standard input")

@@ -44,7 +44,8 @@ def start(
     gpu_layers: options.GpuLayers = None,
     offline: options.Offline = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print it.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Chat with a local model, faster by exact speculative decoding.
@@ -74,9 +75,14 @@ def _run(context: typer.Context, name: str) -> None:
 
 def main() -> None:
     """Run the command line; every way out has its exit code and no traceback."""
-    terminal.use_any_encoding()
+    terminal.prepare()
+    defaults, fault = {}, None
     try:
-        app(default_map=settings.defaults(Paths.of_this_user()))
+        defaults = settings.defaults(Paths.of_this_user())
+    except SpecchatError as error:
+        fault = error  # shown by the commands that need settings; help and paths do not
+    try:
+        app(default_map=defaults, obj=fault)
     except SpecchatError as error:
         terminal.show_error(error)
         sys.exit(terminal.exit_code(error))
@@ -84,6 +90,9 @@ def main() -> None:
         sys.exit(terminal.EXIT_DONE)
     except KeyboardInterrupt:
         sys.exit(terminal.EXIT_INTERRUPTED)
+    except OSError as error:
+        terminal.show_error(SpecchatError("cannot go on", str(error)))
+        sys.exit(terminal.EXIT_ERROR)
     except Exception as error:
         terminal.show_error(unexpected(error, Paths.of_this_user()))
         sys.exit(terminal.EXIT_ERROR)

@@ -8,6 +8,7 @@ import typer
 from typer import Context
 
 from app.session import SessionOptions
+from backends.base import SpecchatError, UsageError
 from decoding.sampling import SamplingSettings
 
 DEFAULT_MAX_TOKENS = 2048
@@ -30,8 +31,10 @@ Draft = Annotated[
 ]
 Backend = Annotated[str, _option("--backend", "auto, llamacpp or mlx.")]
 Ctx = Annotated[int | None, _option("--ctx", "Context in tokens.")]
-Threads = Annotated[int | None, _option("--threads", "Processor threads; physical cores.")]
-GpuLayers = Annotated[int | None, _option("--gpu-layers", "Layers on the GPU; as many as fit.")]
+Threads = Annotated[
+    int | None, _option("--threads", "Processor threads (default: physical cores).")
+]
+GpuLayers = Annotated[int | None, _option("--gpu-layers", "Layers on the GPU (default: all).")]
 Offline = Annotated[bool, _option("--offline", "Never touch the network. Nothing does so far.")]
 System = Annotated[str | None, _option("--system", "What the model is told before anything else.")]
 Temperature = Annotated[float, _option("--temperature", "0 for always the likeliest token.")]
@@ -44,7 +47,13 @@ MaxTokens = Annotated[int, _option("--max-tokens", "The longest answer, in token
 
 
 def session_options(context: Context) -> SessionOptions:
-    """A command's options; what was typed before the command's name counts too."""
+    """A command's options; what was typed before the command's name counts too.
+
+    Raises:
+        UsageError: the settings file cannot be used.
+    """
+    if isinstance(context.obj, SpecchatError):
+        raise context.obj
     values = {name: context.params[name] for name in _SESSION_OPTIONS}
     outer = context.parent
     if outer is not None:
@@ -58,6 +67,16 @@ def _typed(context: Any, name: str) -> bool:
     """Whether a value comes from the command line, not from a default, setting or variable."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == _FROM_COMMAND_LINE
+
+
+def check_max_tokens(max_tokens: int) -> None:
+    """Refuse an answer of no tokens.
+
+    Raises:
+        UsageError: it is not positive.
+    """
+    if max_tokens < 1:
+        raise UsageError(f"--max-tokens {max_tokens} is out of range", "it is at least 1")
 
 
 def sampling(

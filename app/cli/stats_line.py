@@ -25,8 +25,8 @@ def stats_line(session: Session, reply: Reply) -> str:
         parts.append(f"{drafting.drafter.name} had nothing to propose")
     else:
         parts.append(
-            f"{drafting.drafter.name}: {statistics.acceptance:.0%} of drafted accepted, "
-            f"{statistics.tokens_per_step:.2f} tokens per step"
+            f"{drafting.drafter.name}: {statistics.accepted} of {statistics.drafted} drafted "
+            f"accepted, {statistics.tokens_per_step:.2f} tokens per step"
         )
     if reply.finish_reason is not None and reply.finish_reason in _ENDINGS:
         parts.append(_ENDINGS[reply.finish_reason])

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+from pathlib import Path
 
 from backends.base import SpecchatError, UsageError
 
@@ -10,6 +11,8 @@ EXIT_DONE = 0
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+
+_ERASE = "\r\x1b[K"
 
 
 class ReaderGoneError(Exception):
@@ -21,9 +24,13 @@ def exit_code(error: SpecchatError) -> int:
     return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
 
 
+_status_shown = False
+
+
 def note(text: str) -> None:
     """A line the user should know of."""
-    _write(f"{_erase()}{text}\n")
+    clear_status()
+    _write(f"{text}\n")
 
 
 def show_error(error: SpecchatError) -> None:
@@ -33,14 +40,18 @@ def show_error(error: SpecchatError) -> None:
 
 def status(text: str) -> None:
     """What is going on, replaced by the next one; only where someone can watch."""
+    global _status_shown  # noqa: PLW0603 - there is one terminal
     if sys.stderr.isatty():
-        width = _width()
-        _write(f"{_erase()}{text[: width - 1]}")
+        _write(f"{_ERASE}{text[: _width() - 1]}")
+        _status_shown = True
 
 
 def clear_status() -> None:
-    """Take the status line away."""
-    _write(_erase())
+    """Take the status line away, if there is one: an answer may share its line."""
+    global _status_shown  # noqa: PLW0603 - there is one terminal
+    if _status_shown:
+        _write(_ERASE)
+        _status_shown = False
 
 
 def say(text: str) -> None:
@@ -67,8 +78,12 @@ def _stop_writing() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def use_any_encoding() -> None:
-    """Show a replacement for characters the terminal cannot, instead of failing."""
+def prepare() -> None:
+    """Do with what the caller gave: closed streams go nowhere, odd encodings show a substitute."""
+    nothing = Path(os.devnull)
+    sys.stdin = sys.stdin or nothing.open(encoding="utf-8")
+    sys.stdout = sys.stdout or nothing.open("w", encoding="utf-8")
+    sys.stderr = sys.stderr or nothing.open("w", encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
@@ -80,11 +95,7 @@ def _write(text: str) -> None:
         sys.stderr.flush()
 
 
-def _erase() -> str:
-    return "\r\x1b[K" if sys.stderr.isatty() else ""
-
-
 def _width() -> int:
     with contextlib.suppress(OSError, ValueError):
-        return os.get_terminal_size(sys.stderr.fileno()).columns
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     return 80

@@ -4,9 +4,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from app.cli import terminal
 from backends.base import UsageError
 
-MAX_FILE_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
+"""More than any context holds."""
 
 
 def gather(prompt: str | None, files: Sequence[Path]) -> str:
@@ -33,6 +35,8 @@ def decode(data: bytes, source: str) -> str:
     Raises:
         UsageError: they are another encoding, or no text at all.
     """
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{source} is too large", f"over {MAX_BYTES / 1e6:.0f} MB of text")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise UsageError(f"{source} is UTF-16", "only UTF-8 is read", "Convert it to UTF-8 first.")
     try:
@@ -41,7 +45,7 @@ def decode(data: bytes, source: str) -> str:
         raise UsageError(
             f"{source} is not UTF-8 text",
             f"byte {data[error.start]:#04x} at position {error.start:,}",
-            "Convert it to UTF-8, or give another file.",
+            "Convert it to UTF-8 first.",
         ) from error
     return check(text, source)
 
@@ -71,7 +75,10 @@ def _standard_input(*, required: bool) -> str:
                 "there is no question", "no prompt was given", 'Try: specchat ask "Why is…"'
             )
         return ""
-    return decode(sys.stdin.buffer.read(), "standard input").rstrip("\n")
+    terminal.status("reading standard input")
+    data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    terminal.clear_status()
+    return decode(data, "standard input").rstrip("\n")
 
 
 def _fenced(path: Path) -> str:
@@ -86,11 +93,7 @@ def _read(path: Path) -> str:
     if path.is_dir():
         raise UsageError(f"{path} is a folder", "--file takes one file at a time")
     try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise UsageError(
-                f"{path} is too large", f"{size / 1e6:.0f} MB, and no context holds that"
-            )
-        return decode(path.read_bytes(), str(path))
+        with path.open("rb") as file:
+            return decode(file.read(MAX_BYTES + 1), str(path))
     except OSError as error:
         raise UsageError(f"cannot read {path}", error.strerror or str(error)) from error

@@ -27,7 +27,7 @@ class PromptTooLongError(UsageError):
         super().__init__(
             f"the prompt is {prompt_tokens:,} tokens, {prompt_tokens - n_ctx + 1:,} too many",
             f"the context holds {n_ctx:,}, and one must stay free for the answer",
-            "Shorten it, or ask for a larger context with --ctx.",
+            "Shorten it, or use a larger --ctx where the model has one.",
         )
         self.prompt_tokens = prompt_tokens
         self.n_ctx = n_ctx

@@ -143,7 +143,9 @@ class LlamaModel:
             raise OutOfMemoryError(
                 f"a context of {n_ctx:,} tokens needs {needed / 1e9:.1f} GB",
                 f"{free / 1e9:.1f} GB are free",
-                f"Use --ctx {fitting // 256 * 256} or less.",
+                f"Use --ctx {fitting // 256 * 256} or less."
+                if fitting >= 256
+                else "Free some memory, or choose a smaller model.",
             )
 
     def close(self) -> None:

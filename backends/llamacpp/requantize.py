@@ -27,7 +27,7 @@ def requantize(
     layers = ",".join(map(str, skipped_layers))
     worker = subprocess.Popen(
         [sys.executable, "-I", str(_WORKER), str(source), str(target), quantization or "", layers],
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -35,6 +35,7 @@ def requantize(
         errors="replace",
         start_new_session=True,
     )
+    assert worker.stdin is not None
     assert worker.stdout is not None
     reason = "the engine ended its process"
     with worker.stdout as lines:
@@ -50,5 +51,6 @@ def requantize(
         finally:
             worker.kill()
             worker.wait()
+            worker.stdin.close()
     if status != 0:
         raise DraftUnavailableError(f"no drafter could be made from {source.name}", reason)

@@ -3,10 +3,12 @@
 Prints `progress DONE TOTAL` lines, and `failed REASON` before it ends with status 1.
 """
 
+import contextlib
 import ctypes
 import os
 import re
 import sys
+import threading
 
 from llama_cpp import llama_cpp as api
 
@@ -25,9 +27,18 @@ def _follow_log(level: int, text: bytes | None, _user_data: object) -> None:
         _errors.append(text.decode("utf-8", errors="replace").strip())
 
 
+def _end_with_parent(target: str) -> None:
+    """Wait until standard input closes, as it does when the parent ends in any way."""
+    os.read(sys.stdin.fileno(), 1)
+    with contextlib.suppress(OSError):
+        os.unlink(target)
+    os._exit(1)
+
+
 def main() -> int:
     """Do the work the arguments name."""
     source, target, quantization, layers = sys.argv[1:]
+    threading.Thread(target=_end_with_parent, args=(target,), daemon=True).start()
     api.llama_log_set(_follow_log, ctypes.c_void_p(0))
     api.llama_backend_init()
     parameters = api.llama_model_quantize_default_params()
@@ -45,6 +56,8 @@ def main() -> int:
     )
     if status != 0:
         reason = _errors[-1] if _errors else f"llama.cpp code {status}"
+        if "iostream error" in reason:
+            reason = "its file could not be written in full"
         print("failed", reason.splitlines()[-1], flush=True)
     return int(status != 0)
 

@@ -69,7 +69,7 @@ def test_more_threads_than_the_engine_can_start_are_refused(
         (("--draft", "lookup,"), "gap"),
         (("--draft", ""), "gap"),
         (("--draft", "self:bogus"), "'bogus'"),
-        (("--draft", "self:skip=5-3"), "before its first"),
+        (("--draft", "self:skip=5-3"), "3 comes before 5"),
         (("--draft", "dmo"), "nearest: demo"),
         (("--backend", "mlx"), "MLX"),
     ],

@@ -41,10 +41,13 @@ def test_ctrl_d_ends_the_conversation(on_terminal: OnTerminal) -> None:
     assert "Traceback" not in shown
 
 
-def test_ctrl_c_at_the_prompt_ends_with_130(on_terminal: OnTerminal) -> None:
+def test_ctrl_c_twice_at_the_prompt_ends_with_130(on_terminal: OnTerminal) -> None:
     terminal = on_terminal("chat", "--draft", "off")
     terminal.read_until("> ")
     # The line end wakes readline, which misses a signal that comes as it begins to wait.
+    terminal.type("\x03\n")
+    terminal.read_until("leaves")
+    terminal.read_until("> ")
     terminal.type("\x03\n")
     code, shown = terminal.end()
     assert code == 130

@@ -1,5 +1,6 @@
 """Which model answers when none is named."""
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ def test_the_bundled_one_where_there_is_no_other(paths: Paths) -> None:
 
 
 def test_the_best_installed_before_the_bundled_one(paths: Paths) -> None:
-    (paths.models / "mine.gguf").write_bytes(b"GGUF")
+    (paths.models / "mine.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
+    (paths.models / "damaged.gguf").write_bytes(bytes(5000))
     assert choose_model(None, paths).name == "mine"
 
 

@@ -1,0 +1,27 @@
+"""Opening a session from the command line."""
+
+from app.cli import terminal
+from app.cli.interrupt import deferred
+from app.paths import Paths
+from app.session import Session, SessionOptions
+
+
+def open_session(session_options: SessionOptions) -> Session:
+    """Load everything, saying what is going on; the first Ctrl-C ends it at the next phase.
+
+    Raises:
+        SpecchatError: an option cannot be met, or the model cannot be run.
+        KeyboardInterrupt: it was interrupted.
+    """
+    with deferred() as stop:
+
+        def notify(text: str) -> None:
+            if stop.is_set():
+                raise KeyboardInterrupt
+            terminal.status(text)
+
+        session = Session.open(session_options, Paths.of_this_user(), notify)
+        if stop.is_set():
+            session.close()
+    terminal.clear_status()
+    return session
