@@ -1,12 +1,10 @@
 """The JSON object of one reply: schema 1 of docs/json.md."""
 
 import math
-import sys
 from typing import Any
 
-import psutil
-
 from app.session import Reply, Session
+from backends.device import peak_memory_bytes
 from decoding.sampling import SamplingSettings
 from decoding.telemetry import Statistics
 
@@ -101,13 +99,3 @@ def _statistics(session: Session, statistics: Statistics) -> dict[str, Any]:
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def peak_memory_bytes() -> int | None:
-    """The most memory this process ever had resident."""
-    if sys.platform == "win32":
-        return psutil.Process().memory_info().peak_wset
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sys
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,21 @@ def available_memory() -> int:
 def total_memory() -> int:
     """Bytes of memory in the machine."""
     return psutil.virtual_memory().total
+
+
+def peak_memory_bytes() -> int | None:
+    """The most memory this program had resident so far, None where the system does not tell."""
+    if sys.platform == "win32":
+        return psutil.Process().memory_info().peak_wset
+    if sys.platform == "darwin":
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux carries ru_maxrss over from whatever program started this one.
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None
 
 
 def processor_name() -> str:

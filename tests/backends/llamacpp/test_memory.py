@@ -11,7 +11,7 @@ from backends import llamacpp
 _PEAK = """
 import sys
 from pathlib import Path
-from app.report import peak_memory_bytes
+from backends.device import peak_memory_bytes
 from backends import llamacpp
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
