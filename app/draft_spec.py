@@ -1,18 +1,12 @@
 """Builds what `--draft` asks for: auto, off, lookup, self[:RECIPE], a model, or a chain."""
 
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from app.paths import Paths
-from backends.base import (
-    Context,
-    DraftUnavailableError,
-    Model,
-    ModelError,
-    Rollback,
-    SpecchatError,
-    UsageError,
-)
+from backends.base import DraftUnavailableError, Model, ModelError, Rollback, UsageError
 from backends.choice import load
 from decoding.draft import Drafter
 from decoding.drafters.chain import Chain
@@ -133,32 +127,22 @@ def build(
         if link.name == LOOKUP:
             drafters.append(PromptLookup())
             continue
-        model: Model | None = None
         try:
             path = _file(link, target, paths, notify)
-            model = load(path, threads, gpu_layers)
-            context = _open(model, link, target, n_ctx)
+            with ExitStack() as stack:
+                model = stack.enter_context(closing(load(path, threads, gpu_layers)))
+                drafters.append(_draft_model(model, link, target, n_ctx))
+                drafting.models = (*drafting.models, model)
+                stack.pop_all()
         except (DraftUnavailableError, ModelError) as error:
-            reasons.append(_one_line(error))
-            if model is not None:
-                model.close()
-            continue
-        drafting.models = (*drafting.models, model)
-        drafters.append(
-            DraftModel(
-                link.name,
-                context,
-                n_vocab=target.info.n_vocab,
-                end_tokens=target.tokenizer.end_tokens,
-            )
-        )
+            reasons.append(f"{error.what}: {error.why}" if error.why else error.what)
     drafting.reason = "; ".join(reasons)
     if drafters:
         drafting.drafter = drafters[0] if len(drafters) == 1 else Chain(drafters)
     return drafting
 
 
-def _file(link: Link, target: Model, paths: Paths, notify: Callable[[str], None]):
+def _file(link: Link, target: Model, paths: Paths, notify: Callable[[str], None]) -> Path:
     if link.reference is not None:
         return link.reference.path
     recipe = link.recipe or Recipe.default(target.info)
@@ -170,15 +154,22 @@ def _file(link: Link, target: Model, paths: Paths, notify: Callable[[str], None]
     )
 
 
-def _open(model: Model, link: Link, target: Model, n_ctx: int) -> Context:
+def _draft_model(model: Model, link: Link, target: Model, n_ctx: int) -> DraftModel:
+    """A drafter on a loaded model.
+
+    Raises:
+        DraftUnavailableError: it has another vocabulary, or cannot be rolled back.
+        ModelError: there is no memory for its context.
+    """
     if link.reference is not None:
         require_same_vocabulary(target.tokenizer, model.tokenizer, link.name)
     if model.info.rollback is not Rollback.ANY:
         raise DraftUnavailableError(
             f"{link.name} cannot draft", "it keeps a running state, which cannot be rolled back"
         )
-    return model.open(min(n_ctx, model.info.context_limit))
-
-
-def _one_line(error: SpecchatError) -> str:
-    return f"{error.what}: {error.why}" if error.why else error.what
+    return DraftModel(
+        link.name,
+        model.open(min(n_ctx, model.info.context_limit)),
+        n_vocab=target.info.n_vocab,
+        end_tokens=target.tokenizer.end_tokens,
+    )

@@ -24,6 +24,7 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
 
     Raises:
         ModelError: the file is missing, damaged or of an unknown architecture.
+        UsageError: layers for a GPU that this build does not drive.
     """
     header, *others = map(read_header, parts(path))
     tensors = [tensor for part in (header, *others) for tensor in part.tensors]
@@ -32,7 +33,13 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
     parameters = api.llama_model_default_params()
     parameters.use_mmap = True
     parameters.use_extra_bufts = library.repacking_is_exact()
-    offloaded = library.can_offload() if gpu_layers is None else gpu_layers > 0
+    if gpu_layers and not library.can_offload():
+        raise UsageError(
+            f"--gpu-layers {gpu_layers} cannot be met",
+            "llama.cpp runs on the processor alone here",
+            "`specchat doctor` tells how to change that.",
+        )
+    offloaded = library.can_offload() and gpu_layers != 0
     parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
     pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
     if pointer is None:
