@@ -23,7 +23,7 @@ class Paths:
         """The system's usual places, or all below SPECCHAT_HOME where that is set."""
         home = os.environ.get(HOME_VARIABLE)
         if home:
-            root = Path(home).expanduser()
+            root = Path(home).expanduser().absolute()
             return cls(root / "config", root / "data", root / "cache")
         usual = PlatformDirs("specchat", appauthor=False)
         return cls(usual.user_config_path, usual.user_data_path, usual.user_cache_path)

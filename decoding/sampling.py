@@ -35,8 +35,11 @@ class SamplingSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        # Below a thousandth the division by it leaves the range of floats; 0 is greedy.
-        self._check("temperature", self.temperature, 0.001 if self.temperature else 0.0, 100.0)
+        # Below a thousandth the division by it leaves the range of floats.
+        if self.temperature != 0.0 and not 0.001 <= self.temperature <= 100.0:
+            raise UsageError(
+                f"--temperature {self.temperature} is out of range", "it is 0, or from 0.001 to 100"
+            )
         self._check("top-k", self.top_k, 0, 1 << 31)
         self._check("top-p", self.top_p, 0.0, 1.0, above=True)
         self._check("min-p", self.min_p, 0.0, 1.0)

@@ -32,10 +32,11 @@ def resolve(name: str, folder: Path, words: Sequence[str] = ()) -> Reference:
     """
     path = Path(name).expanduser()
     if path.suffix.lower() == ".gguf" or path.is_file():
-        return Reference(path.name, path)
+        named = folder / path
+        return Reference(path.name, named if named.is_file() and not path.is_file() else path)
     if path.is_dir():
         raise UsageError(
-            f"{path} is a folder", "MLX models cannot be run here yet", "Give a .gguf file."
+            f"{path} is a folder", "a model is one file here so far", "Give a .gguf file."
         )
     known = known_names(folder)
     wanted = _simplified(name)
@@ -55,6 +56,11 @@ def known_names(folder: Path) -> dict[str, Path]:
     names = {} if demo is None else {DEMO: demo}
     names.update({path.stem: path for path in _files(folder)})
     return names
+
+
+def readable_names(folder: Path) -> list[str]:
+    """The names of models whose files are not damaged, as far as their headers tell."""
+    return [name for name, path in known_names(folder).items() if _is_readable(path)]
 
 
 def best_installed(folder: Path, room: int) -> str | None:

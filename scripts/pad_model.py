@@ -22,11 +22,11 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from app.prompts import built_in_prompts
 from backends import llamacpp
 from backends.base import SpecchatError, UsageError
 from backends.llamacpp.requantize import requantize
 from models.recipe import QUANTIZATIONS
-from scripts.prompts import texts
 
 _UNITS = {"M": 10**6, "B": 10**9}
 _WIDTH_PER_LAYER = 90
@@ -249,7 +249,7 @@ def _value(reader: gguf.GGUFReader, name: str):
 def agreement(source: Path, target: Path) -> tuple[float, float]:
     """Share of positions with the same likeliest token, and the largest difference of logits."""
     models = [llamacpp.load(path) for path in (source, target)]
-    text = " ".join(text for _, text in texts())
+    text = " ".join(prompt.text for prompt in built_in_prompts())
     tokens = models[0].tokenizer.encode(text, special=False)
     n_ctx = min(len(tokens), models[0].info.context_limit)
     contexts = [model.open(n_ctx) for model in models]

@@ -1,18 +1,9 @@
-"""The prompts that tests and measurements share."""
+"""The built-in prompts as tokens, for tests and measurements."""
 
-import tomllib
-from pathlib import Path
-
+from app.prompts import built_in_prompts
 from backends.base import Model
 from backends.chat_template import ChatTemplate, Message
 from backends.template_process import TemplateProcess
-
-_FILE = Path(__file__).parents[1] / "tests" / "prompts.toml"
-
-
-def texts() -> list[tuple[str, str]]:
-    """(kind, text) of every prompt."""
-    return [(entry["kind"], entry["text"]) for entry in tomllib.loads(_FILE.read_text())["prompt"]]
 
 
 def tokenized(model: Model) -> list[tuple[str, list[int]]]:
@@ -20,6 +11,9 @@ def tokenized(model: Model) -> list[tuple[str, list[int]]]:
     process = TemplateProcess()
     try:
         template = ChatTemplate(model.tokenizer, process)
-        return [(kind, template.prompt([Message("user", text)]).tokens) for kind, text in texts()]
+        return [
+            (prompt.kind, template.prompt([Message("user", prompt.text)]).tokens)
+            for prompt in built_in_prompts()
+        ]
     finally:
         process.close()

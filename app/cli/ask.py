@@ -103,7 +103,8 @@ class _Question:
         """Print the answer; what was said before an error is printed too."""
         drafting = self.session.drafting
         if drafting.reason and drafting.requested != draft_spec.OFF:
-            terminal.note(f"note: {drafting.reason}")
+            effect = "drafting goes on without one" if drafting.drafter else "drafting is off"
+            terminal.note(f"note: {effect}: {drafting.reason}")
         for text in filter(None, (*self.session.notes, self.prompt.note)):
             terminal.note(f"note: {text}")
         try:

@@ -1,13 +1,12 @@
 """`specchat chat`: a conversation line by line, append-only, for screen readers and pipes."""
 
-import contextlib
 import sys
-from collections.abc import Iterator
 
 import typer
 
 from app.cli import options, terminal, text_input
 from app.cli.interrupt import interruptible
+from app.cli.message_input import LineDroppedError, TypedLines, piped_lines, read_messages
 from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
 from app.conversation import Conversation
@@ -101,8 +100,8 @@ class _Talk:
         """Read and answer until the input ends; the exit code of the last failed message."""
         code = terminal.EXIT_DONE
         interrupted = False
-        lines = _typed_lines() if sys.stdin.isatty() else _piped_lines()
-        messages = _messages(lines)
+        lines = TypedLines() if sys.stdin.isatty() else piped_lines()
+        messages = read_messages(lines)
         while True:
             try:
                 message = next(messages, None)
@@ -113,21 +112,24 @@ class _Talk:
                     self._command(message)
                 elif message:
                     self._exchange(message)
+            except LineDroppedError:
+                messages = read_messages(lines)
             except KeyboardInterrupt:
                 if interrupted or not sys.stdin.isatty():
                     terminal.note("")
                     return terminal.EXIT_INTERRUPTED
                 terminal.note("\nCtrl-C again, or Ctrl-D, leaves.")
                 interrupted = True
-                messages = _messages(lines)
+                messages = read_messages(lines)
             except SpecchatError as error:
                 terminal.show_error(error)
                 code = terminal.exit_code(error)
-                messages = _messages(lines)
+                messages = read_messages(lines)
 
     def _command(self, command: str) -> None:
         if command == "/new":
             self._conversation.clear()
+            self._last_stats = "no answer yet"
             terminal.note("A new conversation.")
         elif command == "/stats":
             terminal.note(self._last_stats)
@@ -170,58 +172,3 @@ class _Talk:
         terminal.say("\n")
         if sys.stderr.isatty() or reply.finish_reason is FinishReason.CANCELLED:
             terminal.note(self._last_stats)
-
-
-def _messages(lines: Iterator[str]) -> Iterator[str]:
-    """Messages as they are entered: a line each, or the lines between two of triple quotes."""
-    for line in lines:
-        if line.strip() != '"""':
-            yield line.strip()
-            continue
-        yield _block(lines)
-
-
-def _block(lines: Iterator[str]) -> str:
-    """The lines up to the closing quotes; one that is refused refuses the block, to its end."""
-    block: list[str] = []
-    refusal: SpecchatError | None = None
-    while True:
-        try:
-            line = next(lines, '"""')
-        except SpecchatError as error:
-            refusal = refusal or error
-            continue
-        if line.strip() != '"""':
-            block.append(line)
-        elif refusal is not None:
-            raise refusal
-        else:
-            return "\n".join(block)
-
-
-def _typed_lines() -> Iterator[str]:
-    """Lines typed at the prompt; like the piped ones, they go on after one that is refused."""
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: F401 - gives line editing and history where it exists
-    return map(_checked, iter(_typed_line, None))
-
-
-def _typed_line() -> str | None:
-    try:
-        return input("> ")
-    except EOFError:
-        terminal.note("")
-        return None
-
-
-def _checked(line: str) -> str:
-    return text_input.check(line, "the message")
-
-
-def _piped_lines() -> Iterator[str]:
-    return map(_decoded, enumerate(sys.stdin.buffer, start=1))
-
-
-def _decoded(numbered_line: tuple[int, bytes]) -> str:
-    number, line = numbered_line
-    return text_input.decode(line.rstrip(b"\r\n"), f"line {number} of standard input")

@@ -13,7 +13,7 @@ from app.paths import Paths
 from backends.choice import describe_engine
 from backends.device import available_memory, physical_cores, processor_name, total_memory
 from models.bundled import demo_path
-from models.reference import known_names
+from models.reference import readable_names
 
 _PACKAGES = ("specchat", "llama-cpp-python", "numpy", "jinja2", "typer")
 
@@ -51,7 +51,7 @@ def _facts() -> dict[str, Any]:
         "python": sys.version.split()[0],
         "versions": {name: _version(name) for name in _PACKAGES},
         "demo_model": str(demo_path()) if demo_path() else None,
-        "models": sorted(known_names(Paths.of_this_user().models)),
+        "models": sorted(readable_names(Paths.of_this_user().models)),
     }
 
 

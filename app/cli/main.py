@@ -13,6 +13,7 @@ from app.cli.chat import chat
 from app.cli.doctor import doctor
 from app.cli.path import path
 from app.cli.unexpected import unexpected
+from app.cli.verify import verify
 from app.paths import Paths
 from backends.base import SpecchatError, UsageError
 
@@ -23,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (ask, chat, doctor, path):
+for command in (ask, chat, doctor, path, verify):
     app.command()(command)
 
 

@@ -13,6 +13,16 @@ def open_session(session_options: SessionOptions) -> Session:
         SpecchatError: an option cannot be met, or the model cannot be run.
         KeyboardInterrupt: it was interrupted.
     """
+    try:
+        return _open(session_options)
+    except KeyboardInterrupt:
+        terminal.note("")
+        raise
+    finally:
+        terminal.clear_status()
+
+
+def _open(session_options: SessionOptions) -> Session:
     with deferred() as stop:
 
         def notify(text: str) -> None:
@@ -23,5 +33,4 @@ def open_session(session_options: SessionOptions) -> Session:
         session = Session.open(session_options, Paths.of_this_user(), notify)
         if stop.is_set():
             session.close()
-    terminal.clear_status()
     return session

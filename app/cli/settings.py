@@ -27,7 +27,7 @@ _KNOWN = _COMMON | {
     "seed": (int,),
     "max_tokens": (int,),
 }
-_COMMANDS = ("ask", "chat")
+_COMMANDS = ("ask", "chat", "verify")
 
 
 def defaults(paths: Paths) -> dict[str, Any]:

@@ -19,7 +19,9 @@ def stats_line(session: Session, reply: Reply) -> str:
     if statistics.ttft_seconds is not None:
         parts.append(f"first after {statistics.ttft_seconds:.2f} s")
     drafting = session.drafting
-    if drafting.drafter is None:
+    if statistics.steps == 0:
+        pass
+    elif drafting.drafter is None:
         parts.append("drafting off")
     elif statistics.acceptance is None:
         parts.append(f"{drafting.drafter.name} had nothing to propose")

@@ -177,7 +177,7 @@ def _describe(
     recurrent = api.llama_model_is_recurrent(pointer) or api.llama_model_is_hybrid(pointer)
     return ModelInfo(
         path=path,
-        name=str(header.metadata.get("general.name", path.stem)),
+        name=path.stem,
         architecture=header.architecture,
         quantization=_quantization(pointer),
         parameters=api.llama_model_n_params(pointer),

@@ -1,0 +1,21 @@
+"""The built-in prompts: two of each of six kinds, our own words."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+_FILE = Path(__file__).with_name("prompts.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltInPrompt:
+    """kind is chat, code, copy, summary, maths or translation."""
+
+    kind: str
+    text: str
+
+
+def built_in_prompts() -> list[BuiltInPrompt]:
+    """Every prompt, in the order of kinds."""
+    entries = tomllib.loads(_FILE.read_text(encoding="utf-8"))["prompt"]
+    return [BuiltInPrompt(entry["kind"], entry["text"]) for entry in entries]

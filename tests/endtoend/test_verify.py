@@ -1,0 +1,67 @@
+"""`specchat verify` finds nothing wrong with the engine, and finds every fault put into it."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.cli.main import main
+from decoding import generation, verification
+from decoding.draft import Draft
+from decoding.sampling import Distribution
+from decoding.verification import TargetRows, Verdict
+
+
+@pytest.fixture
+def verify_tiny(
+    tiny_llama: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[[], tuple[int, str]]:
+    """Runs the command on a model of random weights, drafted by a disturbed copy."""
+
+    def run() -> tuple[int, str]:
+        target, drafter = tiny_llama(seed=1), tiny_llama(seed=1, noise=0.15)
+        options = ["--model", str(target), "--draft", f"lookup,{drafter}"]
+        monkeypatch.setattr(sys, "argv", ["specchat", "verify", *options])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, capsys.readouterr().out
+
+    return run
+
+
+def test_a_sound_engine_is_lossless(verify_tiny: Callable[[], tuple[int, str]]):
+    code, said = verify_tiny()
+    assert code == 0
+    assert "Verdict: lossless" in said
+    assert "NOT" not in said
+
+
+def test_accepting_every_draft_is_found(
+    verify_tiny: Callable[[], tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+):
+    def accept_all(target: TargetRows, draft: Draft, generator: np.random.Generator) -> Verdict:
+        return Verdict(len(draft), target[len(draft)].draw(generator.random()))
+
+    monkeypatch.setattr(generation, "verify", accept_all)
+    code, said = verify_tiny()
+    assert code == 1
+    assert "more than rounding explains" in said
+    assert "Verdict: NOT lossless" in said
+
+
+def test_a_wrong_residual_is_found_by_the_distribution_alone(
+    verify_tiny: Callable[[], tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+):
+    def whole_target(p_target: Distribution, q_draft: Distribution) -> Distribution:
+        return p_target
+
+    monkeypatch.setattr(verification, "residual", whole_target)
+    code, said = verify_tiny()
+    assert code == 1
+    assert "not what the model alone gives" in said
+    assert "more than rounding explains" not in said
