@@ -38,7 +38,8 @@ class SamplingSettings:
         # Below a thousandth the division by it leaves the range of floats.
         if self.temperature != 0.0 and not 0.001 <= self.temperature <= 100.0:
             raise UsageError(
-                f"--temperature {self.temperature} is out of range", "it is 0, or from 0.001 to 100"
+                f"--temperature {self.temperature} is out of range",
+                "it is 0, or at least 0.001 and at most 100",
             )
         self._check("top-k", self.top_k, 0, 1 << 31)
         self._check("top-p", self.top_p, 0.0, 1.0, above=True)

@@ -1,6 +1,7 @@
 """`doctor`, `path`, `--version` and `--help`."""
 
 import json
+import struct
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -24,7 +25,8 @@ def test_doctor_tells_what_runs_here(specchat: Specchat) -> None:
 def test_doctor_json_says_the_same(specchat: Specchat, home: Path, demo_file: Path) -> None:
     folder = home / "data" / "models"
     folder.mkdir(parents=True)
-    (folder / "tiny.gguf").touch()
+    (folder / "tiny.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
+    (folder / "damaged.gguf").touch()
     facts = json.loads(specchat("doctor", "--json").stdout)
     assert facts["schema"] == 1
     assert facts["backend"] == "llamacpp"
