@@ -8,7 +8,8 @@ import pytest
 
 from backends import llamacpp
 from backends.base import UsageError
-from scripts.pad_model import agreement, pad, parameters_of, shape_of, target_shape
+from scripts.pad_model import agreement, pad, parameters_of, shape_of
+from scripts.padded_shape import target_shape
 
 
 @pytest.mark.parametrize("parameters", [150_000, 400_000, 2_000_000])
