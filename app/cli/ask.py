@@ -10,14 +10,14 @@ import typer
 
 from app import draft_spec
 from app.cli import options, terminal, text_input
-from app.cli.interrupt import interruptible
 from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
+from app.cli.streaming import stream_answer
 from app.report import reply_report
 from app.session import Reply, Session, new_reply
 from backends.base import ModelError, UsageError
 from backends.chat_template import Message, Prompt
-from decoding.events import FinishReason, Prefill
+from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
 
 _DEFAULTS = SamplingSettings()
@@ -108,22 +108,18 @@ class _Question:
         for text in filter(None, (*self.session.notes, self.prompt.note)):
             terminal.note(f"note: {text}")
         try:
-            self._stream(reply)
+            stream_answer(
+                self.session,
+                self.prompt,
+                self.settings,
+                self.max_tokens,
+                reply,
+                shown=self.streaming,
+            )
         except ModelError:
             self._print(reply)
             raise
         self._print(reply)
-
-    def _stream(self, reply: Reply) -> None:
-        with interruptible() as stop:
-            for event, added in self.session.stream(
-                self.prompt, self.settings, self.max_tokens, reply, stop.is_set
-            ):
-                if isinstance(event, Prefill):
-                    terminal.status(f"reading the prompt: {event.done:,} of {event.total:,} tokens")
-                elif added and self.streaming:
-                    terminal.clear_status()
-                    terminal.say(added)
 
     def _print(self, reply: Reply) -> None:
         terminal.clear_status()

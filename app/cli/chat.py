@@ -5,14 +5,14 @@ import sys
 import typer
 
 from app.cli import options, terminal, text_input
-from app.cli.interrupt import interruptible
 from app.cli.message_input import LineDroppedError, TypedLines, piped_lines, read_messages
 from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
+from app.cli.streaming import stream_answer
 from app.conversation import Conversation
 from app.session import Session, SessionOptions, new_reply
 from backends.base import SpecchatError
-from decoding.events import FinishReason, Prefill
+from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
 
 _DEFAULTS = SamplingSettings()
@@ -152,15 +152,7 @@ class _Talk:
         if prompt.note:
             terminal.note(f"note: {prompt.note}")
         try:
-            with interruptible() as stop:
-                for event, added in session.stream(
-                    prompt, self._settings, self._max_tokens, reply, stop.is_set
-                ):
-                    if isinstance(event, Prefill):
-                        terminal.status(f"reading: {event.done:,} of {event.total:,} tokens")
-                    elif added:
-                        terminal.clear_status()
-                    terminal.say(added)
+            stream_answer(session, prompt, self._settings, self._max_tokens, reply)
         finally:
             # Whatever was said stays part of the conversation; a question without answer does not.
             terminal.clear_status()

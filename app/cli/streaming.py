@@ -1,0 +1,31 @@
+"""An answer on its way to standard output."""
+
+from app.cli import terminal
+from app.cli.interrupt import interruptible
+from app.session import Reply, Session
+from backends.chat_template import Prompt
+from decoding.events import Prefill
+from decoding.sampling import SamplingSettings
+
+
+def stream_answer(
+    session: Session,
+    prompt: Prompt,
+    settings: SamplingSettings,
+    max_tokens: int,
+    reply: Reply,
+    *,
+    shown: bool = True,
+) -> None:
+    """Fill reply, printing it as it comes if shown; the first Ctrl-C stops it.
+
+    Raises:
+        ModelError: the engine failed; reply holds what was said before.
+    """
+    with interruptible() as stop:
+        for event, added in session.stream(prompt, settings, max_tokens, reply, stop.is_set):
+            if isinstance(event, Prefill):
+                terminal.status(f"reading the prompt: {event.done:,} of {event.total:,} tokens")
+            elif added and shown:
+                terminal.clear_status()
+                terminal.say(added)
