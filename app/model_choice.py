@@ -17,13 +17,13 @@ def choose_model(name: str | None, paths: Paths) -> Reference:
     """
     if name:
         return resolve(name, paths.models)
-    for candidate in (_last_used(paths), best_installed(paths.models, available_memory())):
-        if candidate:
-            with contextlib.suppress(SpecchatError):
-                reference = resolve(candidate, paths.models)
-                if reference.path.is_file():
-                    return reference
-    return resolve(DEMO, paths.models)
+    last = _last_used(paths)
+    if last:
+        with contextlib.suppress(SpecchatError):
+            reference = resolve(last, paths.models)
+            if reference.path.is_file():
+                return reference
+    return resolve(best_installed(paths.models, available_memory()) or DEMO, paths.models)
 
 
 def remember_model(reference: Reference, paths: Paths) -> None:

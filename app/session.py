@@ -9,7 +9,7 @@ from app import draft_spec
 from app.model_choice import choose_model, remember_model
 from app.paths import Paths
 from backends.base import Context, Model, OutOfMemoryError, UsageError
-from backends.chat_template import ChatTemplate, Prompt
+from backends.chat_template import ChatTemplate, Prompt, with_bos
 from backends.choice import load, require_backend
 from backends.template_process import TemplateProcess
 from decoding.events import Event, Finish, FinishReason, Step
@@ -95,10 +95,8 @@ class Session:
 
     def raw_prompt(self, text: str) -> Prompt:
         """Text as it stands, without the chat template."""
-        tokens = self.model.tokenizer.encode(text, special=True)
-        bos = self.model.tokenizer.bos
-        if bos is not None and tokens[:1] != [bos]:
-            tokens.insert(0, bos)
+        tokenizer = self.model.tokenizer
+        tokens = with_bos(tokenizer.encode(text, special=True), tokenizer)
         if not tokens:
             raise UsageError("there is nothing to continue", "the prompt is empty")
         return Prompt(tokens)

@@ -78,9 +78,14 @@ class ChatTemplate:
         tokens: list[int] = []
         for part, special in marks.split(text):
             tokens += tokenizer.encode(part, special=special)
-        if tokenizer.bos is not None and tokens[:1] != [tokenizer.bos]:
-            tokens.insert(0, tokenizer.bos)
+        return with_bos(tokens, tokenizer)
+
+
+def with_bos(tokens: list[int], tokenizer: Tokenizer) -> list[int]:
+    """Tokens led by the one the model wants before every prompt, once."""
+    if tokenizer.bos is None or tokens[:1] == [tokenizer.bos]:
         return tokens
+    return [tokenizer.bos, *tokens]
 
 
 def plain_form(messages: Sequence[Message]) -> str:

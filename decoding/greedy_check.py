@@ -59,10 +59,9 @@ def kernel_difference(context: Context, tokens: Sequence[int], most: int) -> flo
     context.truncate(0)
     for _ in prefill(context, tokens[:begun]):
         pass
+    alone = np.stack([context.forward([token], 1)[0].copy() for token in tried])
     for count in range(2, most + 1):
-        together = context.forward(tried[:count], count).copy()
         context.truncate(begun)
-        alone = np.stack([context.forward([token], 1)[0].copy() for token in tried[:count]])
-        context.truncate(begun)
-        largest = max(largest, float(np.abs(together - alone).max()))
+        together = context.forward(tried[:count], count)
+        largest = max(largest, float(np.abs(together - alone[:count]).max()))
     return largest

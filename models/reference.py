@@ -66,9 +66,9 @@ def readable_names(folder: Path) -> list[str]:
 def best_installed(folder: Path, room: int) -> str | None:
     """The largest model in the folder that fits into room bytes; the best guess without tests."""
     sizes = {path: path.stat().st_size for path in _files(folder)}
-    fitting = (path for path, size in sizes.items() if size < room and _is_readable(path))
-    best = max(fitting, key=sizes.__getitem__, default=None)
-    return best and best.stem
+    largest_first = sorted(sizes, key=sizes.__getitem__, reverse=True)
+    fitting = (path for path in largest_first if sizes[path] < room and _is_readable(path))
+    return next((path.stem for path in fitting), None)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -66,7 +66,6 @@ def ask(
     system = text_input.check(system, "the system message") if system else None
     session = open_session(options.session_options(context))
     try:
-        terminal.clear_status()
         reply = new_reply()
         question = _Question(
             session,

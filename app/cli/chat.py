@@ -55,7 +55,6 @@ def converse(
     """Open a session and talk until the input ends; returns the exit code."""
     session = open_session(session_options)
     try:
-        terminal.clear_status()
         talk = _Talk(session, Conversation(system), settings, max_tokens)
         if sys.stdin.isatty():
             terminal.note(talk.greeting())

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from threading import Event, current_thread, main_thread
 from types import FrameType
 
-_EXIT_INTERRUPTED = 130
+from app.cli.terminal import EXIT_INTERRUPTED
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def deferred() -> Iterator[Event]:
 
     The second ends the program at once.
     """
-    with _caught(lambda: os._exit(_EXIT_INTERRUPTED)) as stop:
+    with _caught(lambda: os._exit(EXIT_INTERRUPTED)) as stop:
         yield stop
     if stop.is_set():
         raise KeyboardInterrupt

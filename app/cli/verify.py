@@ -2,6 +2,7 @@
 
 import typer
 
+from app import draft_spec
 from app.cli import options, terminal
 from app.cli.interrupt import interruptible
 from app.cli.opening import open_session
@@ -23,7 +24,7 @@ def verify(
 ) -> None:
     """Check that drafting changes nothing: exit code 0 if lossless, 1 if not."""
     session_options = options.session_options(context)
-    if session_options.draft == "off":
+    if session_options.draft == draft_spec.OFF:
         raise UsageError("there is nothing to verify", "drafting is off")
     session = open_session(session_options)
     try:
