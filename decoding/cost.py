@@ -1,0 +1,56 @@
+"""What a target pass costs by its number of tokens: measured once, corrected by every pass."""
+
+import math
+from collections.abc import Mapping
+
+_DRIFT_RATE = 0.15
+_SHAPE_RATE = 0.03
+_LARGEST_SURPRISE = 0.5
+"""In log seconds; one pass that met a busy machine must not count for more."""
+
+
+class CostModel:
+    """Seconds of a pass over n tokens, interpolated between measured points.
+
+    Two corrections follow what passes take: a drift that all n share (a deeper context, other load
+    on the machine) and, slower, the shape of the curve at each n. points: seconds by n; it has 1.
+    """
+
+    def __init__(self, points: Mapping[int, float]) -> None:
+        self.points = dict(sorted(points.items()))
+        self._measured = [0.0, *(_interpolated(self.points, n) for n in range(1, max(points) + 1))]
+        self._shape = [0.0] * len(self._measured)
+        self._drift = 0.0
+
+    @property
+    def largest(self) -> int:
+        """The most tokens the curve is known for."""
+        return len(self._measured) - 1
+
+    def seconds(self, n: int) -> float:
+        """What a pass over n tokens takes now."""
+        return self._measured[n] * math.exp(self._shape[n] + self._drift)
+
+    def relative(self, n: int) -> float:
+        """The same in units of a plain step, that is of one token."""
+        return self._measured[n] / self._measured[1] * math.exp(self._shape[n])
+
+    def observe(self, n: int, seconds: float) -> None:
+        """Correct the curve by a pass over n tokens."""
+        if not 1 <= n <= self.largest or seconds <= 0.0:
+            return
+        surprise = math.log(seconds / self.seconds(n))
+        surprise = max(-_LARGEST_SURPRISE, min(_LARGEST_SURPRISE, surprise))
+        self._drift += _DRIFT_RATE * surprise
+        if n > 1:
+            self._shape[n] += _SHAPE_RATE * surprise
+
+
+def _interpolated(points: Mapping[int, float], n: int) -> float:
+    """The straight line between the measured neighbours of n."""
+    below = max(point for point in points if point <= n)
+    above = min(point for point in points if point >= n)
+    if below == above:
+        return points[n]
+    share = (n - below) / (above - below)
+    return points[below] + share * (points[above] - points[below])
