@@ -54,3 +54,25 @@ def _interpolated(points: Mapping[int, float], n: int) -> float:
         return points[n]
     share = (n - below) / (above - below)
     return points[below] + share * (points[above] - points[below])
+
+
+class DraftCost:
+    """Seconds a drafter takes: for each token it draws, and for each it has to read first."""
+
+    def __init__(self, draw_seconds: float, read_seconds: float) -> None:
+        self.draw_seconds = draw_seconds
+        self.read_seconds = read_seconds
+
+    def seconds(self, drafted: int, backlog: int) -> float:
+        """Of a draft after backlog tokens, the last of which is read as the first is drawn."""
+        return drafted * self.draw_seconds + max(backlog - 1, 0) * self.read_seconds
+
+    def observe(self, drafted: int, backlog: int, seconds: float) -> None:
+        """Correct both figures by what a draft took."""
+        expected = self.seconds(drafted, backlog)
+        if expected <= 0.0 or seconds <= 0.0:
+            return
+        surprise = math.log(seconds / expected)
+        surprise = max(-_LARGEST_SURPRISE, min(_LARGEST_SURPRISE, surprise))
+        self.draw_seconds *= math.exp(_DRIFT_RATE * surprise)
+        self.read_seconds *= math.exp(_DRIFT_RATE * surprise)

@@ -1,28 +1,45 @@
 """What a drafter proposes, and what every drafter offers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution
 
+KeepOn = Callable[[float, int], bool]
+"""Asked after each token drawn, with its confidence and evidence: whether to draw one more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
     """Tokens proposed to follow a history.
 
-    confidence: the drafter's own probability of each token, or 1.0 where it has none.
+    confidence: the probability the drafter itself gives that each token is right.
     distributions: the q_draft each token was drawn from, None for a deterministic drafter.
+    evidence: for each token the class of what spoke for it before verification, such as the
+        length of a match; tokens of one class are accepted about equally often.
     """
 
     tokens: tuple[int, ...]
     drafter: str
     confidence: tuple[float, ...]
     distributions: tuple[Distribution, ...] | None = None
+    evidence: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def first(self, count: int) -> "Draft":
+        """The draft cut to its first count tokens; lossless for a deterministic drafter only."""
+        assert self.distributions is None, "a token drawn from q_draft is never thrown away"
+        return Draft(
+            self.tokens[:count],
+            self.drafter,
+            self.confidence[:count],
+            None,
+            self.evidence[:count],
+        )
 
 
 NO_DRAFT = Draft((), "", ())
@@ -36,14 +53,24 @@ class Drafter(Protocol):
         """How the drafter is called in statistics and on screen."""
         ...
 
+    @property
+    def is_free(self) -> bool:
+        """Whether a proposal costs next to nothing and may be cut, so that every step has one."""
+        ...
+
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         """Start a reply to history, which need not continue the one before."""
         ...
 
-    def propose(self, history: Sequence[int], limit: int) -> Draft:
+    def backlog(self, history: Sequence[int]) -> int:
+        """Tokens of history it would have to read before it can propose."""
+        ...
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         """At most limit tokens to follow history; an empty draft for nothing to say.
 
-        history continues what begin or the last commit gave.
+        history continues what begin or the last commit gave. A drafter that draws one token after
+        another asks keep_on after each, and hands on every token it drew.
         """
         ...
 

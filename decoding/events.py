@@ -46,6 +46,8 @@ class Step:
     accepted: int
     draft_seconds: float
     verify_seconds: float
+    seconds: float
+    """The whole step; 0 for the first, whose pass belongs to the prompt."""
     at: float
 
     @property

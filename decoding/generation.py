@@ -91,7 +91,7 @@ def _first_step(
     rows: Logits, sampler: Sampler, history: Sequence[int], clock: Callable[[], float]
 ) -> Step:
     token = _Rows(rows, sampler, history, ())[0].draw(uniform(sampler.verification))
-    return Step((token,), "", 0, 0, 0.0, 0.0, clock())
+    return Step((token,), "", 0, 0, 0.0, 0.0, 0.0, clock())
 
 
 def _step(
@@ -116,6 +116,7 @@ def _step(
     tokens = _up_to_end(draft, verdict.accepted, verdict.next_token, limits.end_tokens)
     accepted = min(verdict.accepted, len(tokens))
     context.truncate(len(history) + accepted)
+    ended = clock()
     return Step(
         tokens,
         draft.drafter,
@@ -123,7 +124,8 @@ def _step(
         accepted,
         drafted_at - started,
         verified_at - drafted_at,
-        clock(),
+        ended - started,
+        ended,
     )
 
 

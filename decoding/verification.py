@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from decoding.draft import Draft
-from decoding.sampling import Distribution, point_mass, uniform
+from decoding.sampling import Distribution, uniform
 
 
 class TargetRows(Protocol):
@@ -31,13 +31,20 @@ def verify(target: TargetRows, draft: Draft, generator: np.random.Generator) -> 
 
     Accept x with probability min(1, p_target(x) / q_draft(x)). On the first rejection draw from
     what the draft left uncovered and stop; with all accepted draw the bonus token from p_target.
-    A deterministic draft is a point mass. Rows past a rejection are never asked for.
+    Rows past a rejection are never asked for.
+
+    A deterministic draft is a point mass. For it the same rule is to draw from p_target and accept
+    what was drafted alike: each token then takes one uniform, as in plain decoding, and a seed
+    gives the plain reply.
     """
     for position, token in enumerate(draft.tokens):
         p_target = target[position]
-        q_draft = (
-            point_mass(token) if draft.distributions is None else draft.distributions[position]
-        )
+        if draft.distributions is None:
+            drawn = p_target.draw(uniform(generator))
+            if drawn != token:
+                return Verdict(position, drawn)
+            continue
+        q_draft = draft.distributions[position]
         q_of_token = q_draft.of(token)
         if not 0.0 < uniform(generator) * q_of_token <= p_target.of(token):
             rest = residual(p_target, q_draft)

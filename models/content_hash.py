@@ -1,13 +1,10 @@
 """SHA-256 of a model's files, computed once and remembered until one changes."""
 
-import contextlib
 import hashlib
-import json
-import os
 from pathlib import Path
-from typing import cast
 
 from backends.gguf_header import parts
+from models.json_file import read_object, write_object
 
 
 def content_hash(path: Path, memory: Path) -> str:
@@ -18,15 +15,12 @@ def content_hash(path: Path, memory: Path) -> str:
     """
     files = parts(path)
     key = " ".join(map(_stamp, files))
-    known = _recall(memory)
+    known = {str(key): str(digest) for key, digest in read_object(memory).items()}
     if key not in known:
         digests = "".join(map(_digest, files))
         one = len(files) == 1
         known[key] = digests if one else hashlib.sha256(digests.encode()).hexdigest()
-        with contextlib.suppress(OSError):
-            fresh = memory.with_suffix(f".{os.getpid()}")
-            fresh.write_text(json.dumps(known), encoding="utf-8")
-            fresh.replace(memory)
+        write_object(memory, known)
     return known[key]
 
 
@@ -38,13 +32,3 @@ def _stamp(path: Path) -> str:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _recall(memory: Path) -> dict[str, str]:
-    try:
-        known = json.loads(memory.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(known, dict):
-        return {}
-    return {str(key): str(digest) for key, digest in cast(dict[str, str], known).items()}

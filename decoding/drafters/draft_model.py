@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 
 from backends.base import Context
-from decoding.draft import NO_DRAFT, Draft
-from decoding.prefill import prefill, reuse
+from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.prefill import common_prefix, prefill, reuse
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, uniform
+
+_CLASSES = 10
+"""Classes of evidence: the drafter's own probability of the token it drew, in tenths."""
 
 
 class DraftModel:
@@ -16,6 +19,8 @@ class DraftModel:
     proposal brings it to the history first. n_vocab is the target's: entries past it are padding.
     """
 
+    is_free = False
+
     def __init__(
         self,
         name: str,
@@ -23,7 +28,7 @@ class DraftModel:
         *,
         n_vocab: int,
         end_tokens: frozenset[int] = frozenset(),
-        max_draft: int = 3,
+        max_draft: int = 15,
     ) -> None:
         self.name = name
         self._context = context
@@ -41,7 +46,11 @@ class DraftModel:
     def commit(self, history: Sequence[int]) -> None:
         """Nothing to learn: the next proposal catches up."""
 
-    def propose(self, history: Sequence[int], limit: int) -> Draft:
+    def backlog(self, history: Sequence[int]) -> int:
+        held = common_prefix(self._context.tokens, history, self._agreed)
+        return len(history) - min(held, len(history) - 1)
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft, self._context.n_ctx - len(history))
         if count <= 0:
             return NO_DRAFT
@@ -50,13 +59,21 @@ class DraftModel:
         self._agreed = len(history)
         tokens: list[int] = []
         distributions: list[Distribution] = []
+        confidence: list[float] = []
         while True:
             q_draft = self._sampler.distribution(rows[0, : self._n_vocab], history, tokens)
             token = q_draft.draw(uniform(self._sampler.drafting))
             tokens.append(token)
             distributions.append(q_draft)
+            confidence.append(q_draft.of(token))
             if len(tokens) == count or token in self._end_tokens:
                 break
+            if keep_on is not None and not keep_on(confidence[-1], _class(confidence[-1])):
+                break
             rows = self._context.forward([token], 1)
-        confidence = tuple(q.of(token) for q, token in zip(distributions, tokens, strict=True))
-        return Draft(tuple(tokens), self.name, confidence, tuple(distributions))
+        evidence = tuple(map(_class, confidence))
+        return Draft(tuple(tokens), self.name, tuple(confidence), tuple(distributions), evidence)
+
+
+def _class(confidence: float) -> int:
+    return min(int(confidence * _CLASSES), _CLASSES - 1)

@@ -3,45 +3,66 @@
 Saxena 2023, prompt lookup decoding; here with the longest match, at its latest occurrence.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
-from decoding.draft import NO_DRAFT, Draft
+from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.sampler import Sampler
 from decoding.suffix_index import SuffixIndex
 
+_CLASSES = (
+    (1, 0.2), (2, 0.5), (3, 0.6), (4, 0.7), (5, 0.75), (6, 0.8), (8, 0.85), (11, 0.9), (15, 0.92),
+    (20, 0.94), (30, 0.96), (50, 0.97),
+)  # fmt: skip
+"""Lengths where a class of matches begins, and how often one goes on before this text is known."""
+
 
 class PromptLookup:
-    """Proposes the continuation of the longest earlier occurrence of the history's end.
+    """Proposes the continuation of an earlier occurrence of the history's end."""
 
-    It drafts no more tokens than matched: the longer the match, the likelier it goes on.
-    """
+    is_free = True
 
-    def __init__(self, *, min_match: int = 3, max_draft: int = 8) -> None:
+    def __init__(self, *, min_match: int = 2, max_draft: int = 15) -> None:
         self.name = "lookup"
         self._min_match = min_match
         self._max_draft = max_draft
+        self._restart()
+
+    def _restart(self) -> None:
         self._index = SuffixIndex()
         self._indexed: list[int] = []
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         del sampler  # it says what it found, whatever the settings
         if list(history[: len(self._indexed)]) != self._indexed:
-            self._index = SuffixIndex()
-            self._indexed = []
+            self._restart()
         self.commit(history)
+
+    def backlog(self, history: Sequence[int]) -> int:
+        del history
+        return 0
 
     def commit(self, history: Sequence[int]) -> None:
         for token in history[len(self._indexed) :]:
             self._index.append(token)
             self._indexed.append(token)
 
-    def propose(self, history: Sequence[int], limit: int) -> Draft:
-        index = self._index
-        count = min(limit, self._max_draft, index.match_length)
-        if index.match_length < self._min_match or count <= 0:
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        del keep_on  # its evidence is known at once
+        length, end = self._index.match_length, self._index.match_end
+        count = min(limit, self._max_draft)
+        if count <= 0 or length < self._min_match:
             return NO_DRAFT
-        tokens = list(history[index.match_end : index.match_end + count])
+        tokens = list(history[end : end + count])
         # Where the occurrence reaches the end of the text, the text repeats itself.
         while len(tokens) < count:
-            tokens.append(tokens[len(tokens) - (len(history) - index.match_end)])
-        return Draft(tuple(tokens), self.name, (1.0,) * count)
+            tokens.append(tokens[len(tokens) - (len(history) - end)])
+        # A token is judged only if those before it are right: the match has grown by them.
+        evidence = tuple(_class(length + place) for place in range(count))
+        confidence = tuple(_CLASSES[number][1] for number in evidence)
+        return Draft(tuple(tokens), self.name, confidence, None, evidence)
+
+
+def _class(length: int) -> int:
+    """The class of a match of some tokens, at least 1."""
+    return bisect_right(_CLASSES, length, key=lambda entry: entry[0]) - 1

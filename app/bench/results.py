@@ -1,0 +1,180 @@
+"""What a bench measured, and the medians that sum it up."""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+PLAIN = "off"
+SCHEMA = 1
+SUPPLIED_TEXT = ("copy", "summary", "document")
+"""Kinds of prompts that bring the text the answer is made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One reply to one prompt by one method, in one round."""
+
+    kind: str
+    prompt: int
+    temperature: float
+    method: str
+    round: int
+    tokens: int
+    """Decoded after the first one."""
+    seconds: float
+    """From the first token to the last."""
+    steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    drafted_at: tuple[int, ...] = ()
+    """How often a token was drafted at each place in a draft."""
+    accepted_at: tuple[int, ...] = ()
+    lengths: tuple[int, ...] = ()
+    """Steps by the number of tokens drafted, from none up."""
+    overhead_seconds: float | None = None
+    """Neither drafting nor the target's passes."""
+    same_tokens: bool | None = None
+    """At temperature 0, whether the reply is the plain one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """Decode rate over the plain rate of the same round: median, least and most of the rounds."""
+
+    median: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Everything one bench found. Rates are in tokens per second, sizes in bytes."""
+
+    suite: str
+    date: str
+    model: str
+    quantization: str
+    parameters: int
+    device: str
+    backend: str
+    threads: int
+    methods: tuple[str, ...]
+    """In the order shown; the first is plain decoding."""
+    kinds: tuple[str, ...]
+    temperatures: tuple[float, ...]
+    rounds: int
+    max_tokens: int
+    cost_seconds: dict[int, float]
+    """Of a target pass, by its number of tokens."""
+    bytes_per_token: int
+    bandwidth_bytes_per_second: float | None
+    bandwidth_source: str | None
+    runs: tuple[Run, ...]
+    notes: tuple[str, ...] = ()
+    """What was left out and why, and what a reader has to know of the model."""
+
+    @property
+    def wall(self) -> float | None:
+        """The plain rate that memory bandwidth alone would allow."""
+        bandwidth = self.bandwidth_bytes_per_second
+        return bandwidth / self.bytes_per_token if bandwidth else None
+
+    def select(
+        self, method: str, kind: str | None = None, temperature: float | None = None
+    ) -> list[Run]:
+        """The runs of a method, of one kind and temperature if given."""
+        return [
+            run
+            for run in self.runs
+            if run.method == method
+            and kind in (None, run.kind)
+            and temperature in (None, run.temperature)
+        ]
+
+    def rate(
+        self, method: str, kind: str | None = None, temperature: float | None = None
+    ) -> float | None:
+        """Tokens per second over all such runs."""
+        return _rate(self.select(method, kind, temperature))
+
+    def speedup(self, method: str, kind: str, temperature: float) -> Speedup | None:
+        """Against plain decoding in the same round; None where either is missing."""
+        ratios: list[float] = []
+        for number in range(self.rounds):
+            ours = _rate(_of_round(self.select(method, kind, temperature), number))
+            plain = _rate(_of_round(self.select(PLAIN, kind, temperature), number))
+            if ours and plain:
+                ratios.append(ours / plain)
+        if not ratios:
+            return None
+        return Speedup(statistics.median(ratios), min(ratios), max(ratios))
+
+    def mean_speedup(
+        self, method: str, temperature: float, kinds: Sequence[str] | None = None
+    ) -> float | None:
+        """The geometric mean of the medians over kinds; None where one is missing."""
+        found = [self.speedup(method, kind, temperature) for kind in kinds or self.kinds]
+        medians = [speedup.median for speedup in found if speedup is not None]
+        if len(medians) < len(found) or not medians:
+            return None
+        return math.exp(statistics.fmean(map(math.log, medians)))
+
+    def acceptance(self, method: str, temperature: float | None = None) -> float | None:
+        """Accepted of drafted tokens, at one temperature if given."""
+        runs = self.select(method, temperature=temperature)
+        drafted = sum(run.drafted for run in runs)
+        return sum(run.accepted for run in runs) / drafted if drafted else None
+
+    def acceptance_by_position(self, method: str) -> list[float]:
+        """For each place in a draft, the share of tokens drafted there that were accepted."""
+        runs = self.select(method)
+        accepted = _added(run.accepted_at for run in runs)
+        drafted = _added(run.drafted_at for run in runs)
+        return [right / all_ for right, all_ in zip(accepted, drafted, strict=True) if all_]
+
+    def lengths(self, method: str) -> list[int]:
+        """Steps by the number of tokens drafted, from none up."""
+        return _added(run.lengths for run in self.select(method))
+
+    def as_json(self) -> dict[str, Any]:
+        """The whole as JSON, with the summary a reader wants first."""
+        return {"schema": SCHEMA, "summary": self._summary(), **asdict(self)}
+
+    def _summary(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "method": method,
+                "temperature": temperature,
+                "speedup": {
+                    kind: asdict(found)
+                    if (found := self.speedup(method, kind, temperature))
+                    else None
+                    for kind in self.kinds
+                },
+                "mean_speedup": self.mean_speedup(method, temperature),
+                "decode_tokens_per_second": self.rate(method, temperature=temperature),
+                "acceptance": self.acceptance(method, temperature),
+            }
+            for method in self.methods
+            for temperature in self.temperatures
+        ]
+
+
+def _of_round(runs: Iterable[Run], number: int) -> list[Run]:
+    return [run for run in runs if run.round == number]
+
+
+def _rate(runs: Sequence[Run]) -> float | None:
+    seconds = sum(run.seconds for run in runs)
+    return sum(run.tokens for run in runs) / seconds if seconds > 0 else None
+
+
+def _added(rows: Iterable[Sequence[int]]) -> list[int]:
+    total: list[int] = []
+    for row in rows:
+        total += [0] * (len(row) - len(total))
+        for place, count in enumerate(row):
+            total[place] += count
+    return total

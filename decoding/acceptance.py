@@ -1,0 +1,73 @@
+"""How often tokens of a kind are accepted: learned from every verification, slowly forgotten."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_MEMORY = 0.985
+"""What a count keeps at each new observation of its kind: about the last 60 matter."""
+
+_PRIOR_WEIGHT = 10.0
+"""Observations that a prior counts for."""
+
+_MOOD_RATE = 0.12
+_MOOD_MEMORY = 0.98
+_CARRIED = 20.0
+"""Observations that what an earlier start learned counts for at most."""
+
+_LEAST = 0.005
+
+
+@dataclass(slots=True)
+class Count:
+    """Decayed counts of one kind of token."""
+
+    accepted: float = 0.0
+    judged: float = 0.0
+
+    def add(self, accepted: bool) -> None:
+        """Take one judged token into account."""
+        self.accepted = self.accepted * _MEMORY + accepted
+        self.judged = self.judged * _MEMORY + 1.0
+
+    def mean(self, prior: float) -> float:
+        """The posterior mean under a prior worth a few observations."""
+        return (self.accepted + _PRIOR_WEIGHT * prior) / (self.judged + _PRIOR_WEIGHT)
+
+
+class Acceptance:
+    """Estimates by kind of token, shifted by how this reply goes.
+
+    A kind is any text; its count is a Beta posterior with decay. The shift, in log odds, is shared
+    by all kinds: text that a drafter suits better than usual shows in a few tokens.
+    """
+
+    def __init__(self, counts: Mapping[str, tuple[float, float]] | None = None) -> None:
+        self._counts: dict[str, Count] = {}
+        self._mood = 0.0
+        for kind, (accepted, judged) in (counts or {}).items():
+            share = min(1.0, _CARRIED / judged) if judged > 0 else 0.0
+            self._counts[kind] = Count(accepted * share, judged * share)
+
+    def counts(self) -> dict[str, tuple[float, float]]:
+        """What to keep for the next start: accepted and judged by kind."""
+        return {kind: (count.accepted, count.judged) for kind, count in self._counts.items()}
+
+    def begin(self) -> None:
+        """A new reply: it may go otherwise than the last."""
+        self._mood = 0.0
+
+    def of(self, kind: str, prior: float) -> float:
+        """The probability that a token of a kind is accepted, if those before it are."""
+        count = self._counts.get(kind)
+        mean = prior if count is None else count.mean(prior)
+        mean = min(max(mean, _LEAST), 1.0 - _LEAST)
+        if self._mood == 0.0:
+            return mean
+        return 1.0 / (1.0 + (1.0 / mean - 1.0) * math.exp(-self._mood))
+
+    def add(self, kind: str, prior: float, accepted: bool) -> None:
+        """Learn from one judged token."""
+        expected = self.of(kind, prior)
+        self._mood = _MOOD_MEMORY * self._mood + _MOOD_RATE * (accepted - expected)
+        self._counts.setdefault(kind, Count()).add(accepted)

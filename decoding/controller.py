@@ -1,0 +1,218 @@
+"""Decides at every step who drafts and how much: what is expected to pay, and can be afforded.
+
+Free drafters propose at every step, sent or not, and are judged by what the model then says. A
+drafter that costs time is asked only where it is expected to pay, and draws token by token.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from decoding.cost import CostModel, DraftCost
+from decoding.credit import Credit
+from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.events import Step
+from decoding.length import NOTHING, Plan, best_length
+from decoding.member import Member
+from decoding.parking import Standing, standing
+from decoding.sampler import Sampler
+
+BASELINE_EVERY = 64
+"""Steps after which one is plain, so that what plain decoding takes stays measured."""
+
+_RATE_MEMORY = 60.0
+"""Plain steps after which half of the present rate is forgotten."""
+
+_START_STEPS = 32
+"""Steps over which reading what a drafter missed is spread when judging whether it pays."""
+
+_STALL_SECONDS = 1.0
+_STALL_FACTOR = 20.0
+_PROBE_SHARE = 0.01
+"""Of decoding, what asking parked drafters may cost."""
+
+_MOST_PROBES = 4.0
+
+
+class Controller:
+    """A drafter made of drafters. It learns from every step it is told of by observe.
+
+    costs: of the target's passes. n_vocab: of the target.
+    """
+
+    is_free = False
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        costs: CostModel,
+        n_vocab: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.members = tuple(members)
+        self.costs = costs
+        self.name = ",".join(member.name for member in members)
+        self._n_vocab = n_vocab
+        self._clock = clock
+        self._credit = Credit()
+        self._tokens = self._units = 10.0
+        self._since_plain = 0
+        self._probing = 0.0
+        self._refused: Member | None = None
+        self._backlog = 0
+
+    @property
+    def standings(self) -> list[Standing]:
+        """What each drafter does now, and why."""
+        return [standing(member, self.costs) for member in self.members]
+
+    @property
+    def rate(self) -> float:
+        """Tokens lately in the time of a plain step; 1 is plain decoding."""
+        return max(1.0, self._tokens / self._units)
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
+        self._credit.begin()
+        for member in self._active():
+            member.begin(sampler.settings.temperature)
+            member.guarded(lambda one=member: one.drafter.begin(history, sampler), None)
+
+    def backlog(self, history: Sequence[int]) -> int:
+        del history
+        return 0
+
+    def commit(self, history: Sequence[int]) -> None:
+        for member in self._active():
+            member.guarded(lambda one=member: one.drafter.commit(history), None)
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        del keep_on  # it decides itself
+        self._refused = None
+        limit = min(limit, self.costs.largest - 1)
+        plans = [(self._plan(member, history, limit), member) for member in self._active()]
+        if not plans or limit < 1 or self._since_plain >= BASELINE_EVERY:
+            return NO_DRAFT
+        plan, member = max(plans, key=lambda pair: pair[0].gain)
+        if plan.length == 0:
+            return self._probe(history, limit)
+        if member.cost is None:
+            draft = member.proposal.first(plan.length)
+        else:
+            draft = self._drawn(member, member.cost, history, limit)
+        self._credit.risk(self.costs.relative(1 + len(draft)) - 1.0)
+        return draft
+
+    def _active(self) -> list[Member]:
+        return [member for member in self.members if not member.dropped]
+
+    def _plan(self, member: Member, history: Sequence[int], limit: int) -> Plan:
+        """The best draft of a member that can be afforded."""
+        if member.cost is not None:
+            return self._plan_to_draw(member, member.cost, history, limit)
+        draft = member.propose(history, limit, self._n_vocab)
+        if not draft.tokens:
+            return NOTHING
+        plan = self._best(member.estimates(draft), self._credit.affordable)
+        if plan.length == 0 and self._best(member.estimates(draft)).length > 0:
+            self._refused = member
+        return plan
+
+    def _best(self, acceptance: Sequence[float], affordable: float = float("inf")) -> Plan:
+        return best_length(acceptance, self.costs, rate=self.rate, affordable=affordable)
+
+    def _plan_to_draw(
+        self, member: Member, cost: DraftCost, history: Sequence[int], limit: int
+    ) -> Plan:
+        plain = self.costs.seconds(1)
+        start = cost.seconds(0, member.drafter.backlog(history)) / plain
+        return best_length(
+            member.by_position(0, limit),
+            self.costs,
+            rate=self.rate,
+            affordable=self._credit.affordable - start,
+            draft_cost=cost.draw_seconds / plain,
+            start_cost=start / _START_STEPS,
+        )
+
+    def _drawn(
+        self, member: Member, cost: DraftCost, history: Sequence[int], limit: int, least: int = 1
+    ) -> Draft:
+        """A draft of a member that costs time, ended where one more token would not pay."""
+        started = self._clock()
+        self._backlog = member.drafter.backlog(history)
+        draw_cost = cost.draw_seconds / self.costs.seconds(1)
+        together = 1.0
+        drawn = 0
+
+        def keep_on(confidence: float, evidence: int) -> bool:
+            nonlocal together, drawn
+            together *= member.estimate(confidence, evidence)
+            drawn += 1
+            if drawn < least:
+                return True
+            if self._clock() - started > _STALL_SECONDS:
+                return False
+            further = member.by_position(drawn, limit - drawn)
+            if not further:
+                return False
+            lost = self.costs.relative(1 + drawn) - 1.0 + drawn * draw_cost
+            plan = best_length(
+                [together * further[0], *further[1:]],
+                self.costs,
+                rate=self.rate,
+                affordable=self._credit.affordable - lost,
+                draft_cost=draw_cost,
+                drafted=drawn,
+            )
+            return plan.length > 0
+
+        draft = member.propose(history, limit, self._n_vocab, keep_on)
+        seconds = self._clock() - started
+        expected = cost.seconds(max(len(draft), 1), self._backlog)
+        if seconds > max(_STALL_SECONDS, _STALL_FACTOR * expected):
+            proposal = member.proposal
+            member.drop(f"it stalled: {seconds:.1f} s for {len(draft)} tokens")
+            member.proposal = proposal  # what was drawn stands
+        return draft
+
+    def _probe(self, history: Sequence[int], limit: int) -> Draft:
+        """A draft of a parked drafter within the budget, to see whether it would pay now."""
+        for member in self._active():
+            if member.cost is None:
+                continue
+            plain = self.costs.seconds(1)
+            draw = member.cost.draw_seconds / plain
+            hopeful = best_length(
+                [1.0] * limit, self.costs, rate=1.0, affordable=_MOST_PROBES, draft_cost=draw
+            )
+            length = min(hopeful.length, 3)
+            start = member.cost.seconds(0, member.drafter.backlog(history)) / plain
+            price = start + length * draw + self.costs.relative(1 + length) - 1.0
+            if length > 0 and price <= min(self._probing, self._credit.affordable):
+                self._probing -= price
+                return self._drawn(member, member.cost, history, length, least=length)
+        return NO_DRAFT
+
+    def observe(self, step: Step) -> None:
+        """Learn from a step: what it cost, what came of each proposal, what may be risked next."""
+        if step.seconds <= 0.0:
+            return  # the first token comes with the prompt
+        self.costs.observe(1 + step.drafted, step.seconds - step.draft_seconds)
+        plain = self.costs.seconds(1)
+        cost = self.costs.relative(1 + step.drafted)
+        refused = self._refused
+        if refused is not None and refused.proposal.tokens:
+            self._credit.refused(step.tokens[0] == refused.proposal.tokens[0])
+        for member in self.members:
+            if member.name == step.drafter and member.cost is not None:
+                member.cost.observe(step.drafted, self._backlog, step.draft_seconds)
+                cost += step.draft_seconds / plain
+            if member.proposal.tokens:
+                member.unsent = 0 if member.name == step.drafter else member.unsent + 1
+            member.learn(step)
+        count = len(step.tokens)
+        self._credit.settle(count, cost)
+        self._probing = min(self._probing + _PROBE_SHARE * count, _MOST_PROBES)
+        kept = 0.5 ** (cost / _RATE_MEMORY)
+        self._tokens = kept * self._tokens + count
+        self._units = kept * self._units + cost
+        self._since_plain = self._since_plain + 1 if step.drafted else 0

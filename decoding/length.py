@@ -1,0 +1,89 @@
+"""How long a draft should be: expected tokens against the seconds they cost.
+
+The ratio of tokens to time is maximised as in Dinkelbach 1967, "On nonlinear fractional
+programming": a draft is worth its expected tokens less what its time would have brought otherwise.
+Costs are in units of a plain step, rates in tokens per unit; plain decoding has rate 1.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from decoding.cost import CostModel
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A draft length and what it is expected to gain, in tokens, over drafting nothing."""
+
+    length: int
+    gain: float
+
+
+NOTHING = Plan(0, 0.0)
+
+
+def best_length(
+    acceptance: Sequence[float],
+    costs: CostModel,
+    *,
+    rate: float,
+    affordable: float,
+    draft_cost: float = 0.0,
+    start_cost: float = 0.0,
+    drafted: int = 0,
+) -> Plan:
+    """The number of further tokens to draft with the highest gain; all lengths are compared.
+
+    acceptance: of each further token, given that all before it are accepted.
+    affordable: the most that may be lost if every drafted token is rejected.
+    draft_cost, start_cost: of drafting one token, and of beginning to.
+    drafted: tokens drafted already; acceptance[0] must then hold their joint acceptance too.
+
+    The curve is stepped, so that a longer draft may pay where a shorter one does not.
+    """
+    best = NOTHING
+    expected, together = 0.0, 1.0
+    base = costs.relative(1 + drafted)
+    for count, accepted in enumerate(acceptance, start=1):
+        if 1 + drafted + count > costs.largest:
+            break
+        together *= accepted
+        expected += together
+        cost = costs.relative(1 + drafted + count) - base + count * draft_cost + start_cost
+        if cost > affordable:
+            continue
+        gain = expected - rate * cost
+        if gain > best.gain:
+            best = Plan(count, gain)
+    return best
+
+
+def predicted_speedup(
+    acceptance: Callable[[int], float], costs: CostModel, draft_cost: float = 0.0
+) -> float:
+    """Tokens per unit of time at the best fixed length of at least 1; acceptance by position."""
+    best = 0.0
+    expected, together = 1.0, 1.0
+    for count in range(1, costs.largest):
+        together *= acceptance(count - 1)
+        expected += together
+        best = max(best, expected / (costs.relative(1 + count) + count * draft_cost))
+    return best
+
+
+def break_even(costs: CostModel, draft_cost: float = 0.0) -> float:
+    """The least acceptance, alike at every position, at which some length is no slower than plain.
+
+    Leviathan et al. 2023 (arXiv 2211.17192), section 3.3, with measured verification costs. Above 1
+    where even accepting every token would not pay.
+    """
+    if predicted_speedup(lambda _: 1.0, costs, draft_cost) < 1.0:
+        return float("inf")
+    low, high = 0.0, 1.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        if predicted_speedup(lambda _, value=middle: value, costs, draft_cost) < 1.0:
+            low = middle
+        else:
+            high = middle
+    return high

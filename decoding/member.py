@@ -1,0 +1,125 @@
+"""A drafter under the controller, with what is known of it."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from decoding.acceptance import Acceptance, Count
+from decoding.cost import DraftCost
+from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
+from decoding.events import Step
+
+POSITION_PRIOR = 0.65
+"""Acceptance expected of a drafter model that nobody has measured."""
+
+Result = TypeVar("Result")
+
+
+class Member:
+    """Guards a drafter, estimates what its tokens are worth, and learns from what became of them.
+
+    cost: None for a free drafter. counts: what an earlier start learned.
+    """
+
+    def __init__(
+        self, drafter: Drafter, acceptance: Acceptance | None = None, cost: DraftCost | None = None
+    ) -> None:
+        self.drafter = drafter
+        self.acceptance = acceptance or Acceptance()
+        self.cost = cost
+        self.dropped = ""
+        """Why it is not asked any more; empty while it is."""
+        self.judged = Count()
+        """Its tokens that the model judged, sent or not."""
+        self.unsent = 0
+        """Proposals in a row that were not worth sending."""
+        self.proposal = NO_DRAFT
+        self._band = ""
+
+    @property
+    def name(self) -> str:
+        """The drafter's."""
+        return self.drafter.name
+
+    def begin(self, temperature: float) -> None:
+        """A new reply at a temperature."""
+        self._band = _band(temperature)
+        self.proposal = NO_DRAFT
+        self.acceptance.begin()
+
+    def guarded(self, call: Callable[[], Result], otherwise: Result) -> Result:
+        """What a call on the drafter gives; one that raises is dropped with the reason."""
+        try:
+            return call()
+        except Exception as error:  # whatever a drafter does, the reply goes on
+            self.drop(f"it failed: {error or type(error).__name__}".splitlines()[0])
+            return otherwise
+
+    def propose(
+        self, history: Sequence[int], limit: int, n_vocab: int, keep_on: KeepOn | None = None
+    ) -> Draft:
+        """A draft that is fit to be verified; nonsense drops the drafter."""
+        draft = self.guarded(lambda: self.drafter.propose(history, limit, keep_on), NO_DRAFT)
+        if draft.tokens and not _is_sound(draft, limit, n_vocab):
+            self.drop("it proposed nonsense")
+            draft = NO_DRAFT
+        self.proposal = draft
+        return draft
+
+    def drop(self, reason: str) -> None:
+        """Ask it no more."""
+        self.dropped = reason
+        self.proposal = NO_DRAFT
+
+    def estimate(self, confidence: float, evidence: int) -> float:
+        """The probability that a token is accepted, if all before it are."""
+        return self.acceptance.of(f"{self._band}:{evidence}", confidence)
+
+    def estimates(self, draft: Draft) -> list[float]:
+        """The same for each token of a draft."""
+        pairs = zip(draft.confidence, draft.evidence, strict=True)
+        return [self.estimate(confidence, evidence) for confidence, evidence in pairs]
+
+    def by_position(self, first: int, count: int) -> list[float]:
+        """The same for tokens not drawn yet, known by their place in the draft alone."""
+        places = range(first, first + count)
+        return [self.acceptance.of(f"{self._band}:at{p}", POSITION_PRIOR) for p in places]
+
+    def learn(self, step: Step) -> None:
+        """Judge the last proposal, sent or not, by what the model said."""
+        draft = self.proposal
+        self.proposal = NO_DRAFT
+        sent = step.drafted > 0 and step.drafter == draft.drafter
+        for place, token in enumerate(draft.tokens):
+            if draft.distributions is None:
+                if place == len(step.tokens):
+                    return
+                accepted = token == step.tokens[place]
+            elif not sent or (place == step.accepted == len(step.tokens)):
+                return
+            else:
+                accepted = place < step.accepted
+                self.acceptance.add(f"{self._band}:at{place}", POSITION_PRIOR, accepted)
+            kind = f"{self._band}:{draft.evidence[place]}"
+            self.acceptance.add(kind, draft.confidence[place], accepted)
+            self.judged.add(accepted)
+            if not accepted:
+                return
+
+
+def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:
+    count = len(draft)
+    lengths = {len(draft.confidence), len(draft.evidence), count}
+    if draft.distributions is not None:
+        lengths.add(len(draft.distributions))
+    return (
+        lengths == {count}
+        and count <= limit
+        and all(0 <= token < n_vocab for token in draft.tokens)
+    )
+
+
+def _band(temperature: float) -> str:
+    """Temperatures at which tokens are accepted about equally often."""
+    if temperature == 0.0:
+        return "greedy"
+    return "cool" if temperature <= 0.5 else "warm" if temperature <= 0.9 else "hot"

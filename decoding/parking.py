@@ -1,0 +1,66 @@
+"""Whether drafting is on, parked or off, and why: in words a user can check."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from decoding.cost import CostModel
+from decoding.length import break_even, predicted_speedup
+from decoding.member import POSITION_PRIOR, Member
+
+_PARKED_AFTER = 32
+"""Proposals in a row not worth sending, after which a free drafter counts as parked."""
+
+
+class State(StrEnum):
+    """Of drafting, or of one drafter."""
+
+    ON = "on"
+    PARKED = "parked"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a drafter does now; the reason is empty while it is on."""
+
+    name: str
+    state: State
+    reason: str = ""
+
+
+def standing(member: Member, costs: CostModel) -> Standing:
+    """How a drafter stands at what passes cost now."""
+    if member.dropped:
+        return Standing(member.name, State.OFF, member.dropped)
+    if member.cost is None:
+        draw_cost = 0.0
+        parked = member.unsent >= _PARKED_AFTER
+    else:
+        draw_cost = member.cost.draw_seconds / costs.seconds(1)
+        parked = predicted_speedup(lambda p: member.by_position(p, 1)[0], costs, draw_cost) <= 1.0
+    if not parked:
+        return Standing(member.name, State.ON)
+    return Standing(member.name, State.PARKED, _reason(member, break_even(costs, draw_cost)))
+
+
+def overall(standings: Sequence[Standing]) -> tuple[State, str]:
+    """The state of drafting as a whole, and the reasons of all that is not on."""
+    states = [one.state for one in standings]
+    reasons = [f"{one.name}: {one.reason}" for one in standings if one.reason]
+    for state in (State.ON, State.PARKED):
+        if state in states:
+            return state, "; ".join(reasons)
+    return State.OFF, "; ".join(reasons)
+
+
+def _reason(member: Member, needed: float) -> str:
+    if needed > 1.0:
+        return "slower than plain here even if every drafted token were accepted"
+    found = member.judged
+    has = (
+        f"has {found.accepted / found.judged:.2f}"
+        if found.judged > 0.0
+        else f"untried, {POSITION_PRIOR:.2f} assumed"
+    )
+    return f"slower than plain: needs acceptance {needed:.2f}, {has}"

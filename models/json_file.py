@@ -1,0 +1,25 @@
+"""Small JSON files that are done without when they are damaged, and never left half written."""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any, cast
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object a file holds, an empty one where it cannot be had."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+
+def write_object(path: Path, value: dict[str, Any]) -> None:
+    """Replace a file whole; where that is not possible, leave it."""
+    fresh = path.with_suffix(f".{os.getpid()}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(json.dumps(value), encoding="utf-8")
+        fresh.replace(path)
