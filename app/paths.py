@@ -39,6 +39,16 @@ class Paths:
         return self.cache / "self-drafts"
 
     @property
+    def calibrations(self) -> Path:
+        """What passes over several tokens were measured to cost."""
+        return self.cache / "calibration"
+
+    @property
+    def acceptance(self) -> Path:
+        """How often each drafter was right, by target."""
+        return self.data / "acceptance"
+
+    @property
     def settings(self) -> Path:
         """The settings file, which need not exist."""
         return self.config / "config.toml"

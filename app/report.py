@@ -3,10 +3,9 @@
 import math
 from typing import Any
 
+from app.performance import performance
 from app.session import Reply, Session
-from backends.device import peak_memory_bytes
 from decoding.sampling import SamplingSettings
-from decoding.telemetry import Statistics
 
 SCHEMA = 1
 
@@ -49,15 +48,12 @@ def reply_report(
             "seed": settings.seed,
             "max_tokens": max_tokens,
         },
-        "stats": _statistics(session, reply.statistics),
+        "stats": _statistics(session, reply),
     }
 
 
-def _statistics(session: Session, statistics: Statistics) -> dict[str, Any]:
-    rate = statistics.decode_tokens_per_second
-    # Decoding with nothing drafted is plain decoding: its rate is measured there alone.
-    plain = rate if session.drafting.drafter is None else None
-    kv_bytes = session.context.length * session.context.kv_bytes_per_token
+def _statistics(session: Session, reply: Reply) -> dict[str, Any]:
+    statistics = reply.statistics
     figures = {
         "prompt_tokens": statistics.prompt_tokens,
         "cached_prompt_tokens": statistics.cached_prompt_tokens,
@@ -81,18 +77,11 @@ def _statistics(session: Session, statistics: Statistics) -> dict[str, Any]:
         "prefill_seconds": statistics.prefill_seconds,
         "ttft_seconds": statistics.ttft_seconds,
         "decode_seconds": statistics.decode_seconds,
-        "decode_tokens_per_second": rate,
+        "decode_tokens_per_second": statistics.decode_tokens_per_second,
         "draft_seconds": statistics.draft_seconds,
         "verify_seconds": statistics.verify_seconds,
         "overhead_seconds": statistics.overhead_seconds,
-        "plain_tokens_per_second": plain,
-        "speedup": None if rate is None or plain is None else rate / plain,
-        "bytes_per_token": session.model.info.bytes_read_per_token + kv_bytes,
-        "bandwidth_bytes_per_second": None,
-        "bandwidth_source": None,
-        "wall_tokens_per_second": None,
-        "times_wall": None,
-        "peak_memory_bytes": peak_memory_bytes(),
+        **performance(session, reply),
     }
     return {name: _finite(value) for name, value in figures.items()}
 

@@ -6,13 +6,17 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 from app import draft_spec
+from app.drafting import Drafting, Place, build
 from app.model_choice import choose_model, remember_model
 from app.paths import Paths
+from app.performance import memory_bandwidth
+from backends.bandwidth import Bandwidth
 from backends.base import Context, Model, OutOfMemoryError, UsageError
 from backends.chat_template import ChatTemplate, Prompt, with_bos
 from backends.choice import load, require_backend
+from backends.energy import Energy, EnergyMeter, energy_meter
 from backends.template_process import TemplateProcess
-from decoding.events import Event, Finish, FinishReason, Step
+from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
 from decoding.telemetry import Statistics
@@ -45,17 +49,22 @@ class Reply:
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
+    joules: float | None = None
+    """Energy of decoding, where the machine tells it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     """Everything loaded. One thread at a time may use it."""
 
+    paths: Paths
     reference: Reference
     model: Model
     context: Context
     template: ChatTemplate
-    drafting: draft_spec.Drafting
+    drafting: Drafting
+    bandwidth: Bandwidth | None
+    meter: EnergyMeter | None
     load_seconds: float
     notes: tuple[str, ...]
     """What was given up to run the model here."""
@@ -82,16 +91,29 @@ class Session:
                 closing(load(reference.path, options.threads, options.gpu_layers))
             )
             context, notes = _open_context(model, options.ctx)
-            drafting = draft_spec.build(
-                spec, model, context.n_ctx, paths, options.threads, options.gpu_layers, notify
-            )
+            place = Place(model, context, paths, options.threads, options.gpu_layers, notify)
+            drafting = build(spec, place)
             stack.enter_context(closing(drafting))
+            bandwidth = memory_bandwidth(model.info, paths)
             held = stack.pop_all()
         if options.model:
             remember_model(reference, paths)
         template = ChatTemplate(model.tokenizer, templates)
         seconds = time.perf_counter() - started
-        return cls(reference, model, context, template, drafting, seconds, notes, held)
+        meter = energy_meter(on_gpu=model.info.device.startswith("GPU"))
+        return cls(
+            paths,
+            reference,
+            model,
+            context,
+            template,
+            drafting,
+            bandwidth,
+            meter,
+            seconds,
+            notes,
+            held,
+        )
 
     def raw_prompt(self, text: str) -> Prompt:
         """Text as it stands, without the chat template."""
@@ -115,7 +137,21 @@ class Session:
             PromptTooLongError: the prompt leaves no room for an answer.
             ModelError: the engine failed; reply holds what was said before.
         """
+        try:
+            yield from self._filled(reply, prompt, settings, max_tokens, is_cancelled)
+        finally:
+            self.drafting.remember()
+
+    def _filled(
+        self,
+        reply: Reply,
+        prompt: Prompt,
+        settings: SamplingSettings,
+        max_tokens: int,
+        is_cancelled: Callable[[], bool],
+    ) -> Iterator[tuple[Event, str]]:
         text = TextStream(self.model.tokenizer, prompt.stops)
+        energy = Energy(self.meter)
         for event in self._events(prompt, settings, max_tokens, is_cancelled):
             reply.statistics.add(event)
             added = ""
@@ -125,10 +161,14 @@ class Session:
             elif isinstance(event, Finish):
                 added = text.finish()
                 reply.finish_reason = event.reason
+                reply.joules = energy.joules
             reply.text += added
             yield event, added
+            if isinstance(event, Prefill):
+                energy.start()
             if text.stopped and reply.finish_reason is None:
                 reply.finish_reason = FinishReason.STOP
+                reply.joules = energy.joules
                 return
 
     def _events(
@@ -138,14 +178,18 @@ class Session:
         max_tokens: int,
         is_cancelled: Callable[[], bool],
     ) -> Iterator[Event]:
-        return generate(
+        controller = self.drafting.controller
+        for event in generate(
             self.context,
             prompt.tokens,
             settings,
             Limits(max_tokens, self.model.tokenizer.end_tokens),
-            drafter=self.drafting.drafter,
+            drafter=controller,
             is_cancelled=is_cancelled,
-        )
+        ):
+            if controller is not None and isinstance(event, Step):
+                controller.observe(event)
+            yield event
 
     def close(self) -> None:
         """Free all memory and end the template's process."""

@@ -4,6 +4,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,10 @@ from backends.base import OutOfMemoryError
 from backends.device import available_memory
 
 _MOST_BYTES = 512_000_000
+_USUAL_BYTES = 160_000_000
 _LEAST_BYTES = 64_000_000
+_TIMES_CACHE = 4
+_LAST_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 _MOST_PASSES = 10
 _FEWEST_PASSES = 2
 _SECONDS = 0.35
@@ -35,9 +39,9 @@ def measured_on_cpu(threads: int) -> Bandwidth:
     """What a read-only stream achieves: the best of several passes, in about 0.3 s.
 
     Every thread reads a part of its own and nothing is written, as when weights are decoded with;
-    a copy or a mix of reads and writes gets less. All parts together are 512 MB, or half of the
-    memory that is free if that is less, and are read whole in each pass. Whatever else the
-    machine does at the time takes from the result.
+    a copy or a mix of reads and writes gets less. All parts together are several times the last
+    cache, within 160 to 512 MB and half of the memory that is free, and are read whole in each
+    pass. Whatever else the machine does at the time takes from the result.
 
     Raises:
         OutOfMemoryError: not enough memory is free to tell it from the caches.
@@ -100,8 +104,17 @@ class _Rounds:
         self._passes += 1
 
 
+def _last_cache_bytes() -> int:
+    """The size of the last cache, 0 where the system does not tell."""
+    try:
+        return int(_LAST_CACHE.read_text().strip().removesuffix("K")) * 1024
+    except (OSError, ValueError):
+        return 0
+
+
 def _parts(threads: int) -> list[_Words]:
-    size = min(_MOST_BYTES, available_memory() // 2)
+    size = min(max(_USUAL_BYTES, _TIMES_CACHE * _last_cache_bytes()), _MOST_BYTES)
+    size = min(size, available_memory() // 2)
     while size >= _LEAST_BYTES:
         words = size // threads // np.dtype(np.uint64).itemsize
         try:

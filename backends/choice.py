@@ -2,12 +2,12 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.base import Model, ModelError, UsageError
+from backends.base import Model, ModelError, ModelInfo, UsageError
 
 AUTO, LLAMACPP, MLX = "auto", "llamacpp", "mlx"
 
@@ -34,6 +34,22 @@ def load(path: Path, threads: int | None, gpu_layers: int | None) -> Model:
     with _loaded_engine():
         from backends import llamacpp
     return llamacpp.load(path, threads=threads, gpu_layers=gpu_layers)
+
+
+Answer = Callable[..., tuple[list[int], float]]
+"""Continues a prompt: tokens, and seconds from the first to the last."""
+
+
+def peer(info: ModelInfo, n_ctx: int) -> tuple[str, Answer, Callable[[], None]]:
+    """What else runs a model here with drafting of its own: name, reply, close.
+
+    Raises:
+        ModelError: it cannot load the model.
+    """
+    with _loaded_engine():
+        from backends.llamacpp.peer import NAME, Peer
+    found = Peer(info.path, n_ctx, info.threads, on_gpu=info.device.startswith("GPU"))
+    return NAME, found.reply, found.close
 
 
 @contextmanager

@@ -29,6 +29,24 @@ def energy_meter(*, on_gpu: bool, powercap: Path = _POWERCAP) -> EnergyMeter | N
     return (_gpu_meter() if on_gpu else None) or _package_meter(powercap)
 
 
+class Energy:
+    """The energy between two moments; of nothing where there is no meter."""
+
+    def __init__(self, meter: EnergyMeter | None) -> None:
+        self._meter = meter
+        self._started: float | None = None
+
+    def start(self) -> None:
+        """Count from now."""
+        self._started = self._meter.joules() if self._meter else None
+
+    @property
+    def joules(self) -> float | None:
+        """Used since the start, None if that cannot be told."""
+        now = self._meter.joules() if self._meter else None
+        return None if now is None or self._started is None else now - self._started
+
+
 class _Package:
     """One processor package's counter, without the falls back to zero of what the kernel shows."""
 

@@ -29,6 +29,11 @@ class Statistics:
     accepted: int = 0
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
+    plain_steps: int = 0
+    """Steps after the first with nothing drafted."""
+    plain_step_seconds: float = 0.0
+    drafted_lengths: list[int] = field(default_factory=list[int])
+    """Steps after the first by the number of tokens drafted, from none up."""
     by_drafter: dict[str, DrafterStatistics] = field(default_factory=dict[str, DrafterStatistics])
     _first_at: float | None = None
     _last_at: float = 0.0
@@ -51,8 +56,13 @@ class Statistics:
         self.verify_seconds += step.verify_seconds
         if self._first_at is None:
             self._first_at = step.at
+        else:
+            self.drafted_lengths += [0] * (step.drafted + 1 - len(self.drafted_lengths))
+            self.drafted_lengths[step.drafted] += 1
         self._last_at = step.at
         if step.drafted == 0:
+            self.plain_steps += step.seconds > 0.0
+            self.plain_step_seconds += step.seconds
             return
         self.drafted += step.drafted
         self.accepted += step.accepted
@@ -78,6 +88,16 @@ class Statistics:
         """For each place in a draft, the share of tokens drafted there that were accepted."""
         pairs = zip(self._accepted_at_position, self._drafted_at_position, strict=True)
         return [accepted / drafted for accepted, drafted in pairs]
+
+    @property
+    def drafted_at_position(self) -> list[int]:
+        """How often a token was drafted at each place in a draft."""
+        return list(self._drafted_at_position)
+
+    @property
+    def accepted_at_position(self) -> list[int]:
+        """How often the token drafted at each place was accepted."""
+        return list(self._accepted_at_position)
 
     @property
     def tokens_per_step(self) -> float | None:

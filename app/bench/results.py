@@ -35,8 +35,9 @@ class Run:
     """Steps by the number of tokens drafted, from none up."""
     overhead_seconds: float | None = None
     """Neither drafting nor the target's passes."""
+    token_ids: tuple[int, ...] = ()
     same_tokens: bool | None = None
-    """At temperature 0, whether the reply is the plain one."""
+    """Whether the reply is the plain one with the same seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,10 @@ class Bench:
 
     def as_json(self) -> dict[str, Any]:
         """The whole as JSON, with the summary a reader wants first."""
-        return {"schema": SCHEMA, "summary": self._summary(), **asdict(self)}
+        whole = asdict(self)
+        for run in whole["runs"]:
+            del run["token_ids"]
+        return {"schema": SCHEMA, "summary": self._summary(), **whole}
 
     def _summary(self) -> list[dict[str, Any]]:
         return [

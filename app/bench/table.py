@@ -1,10 +1,17 @@
 """What a bench found, as plain text for a terminal of about 90 columns."""
 
 from collections.abc import Sequence
-from itertools import zip_longest
+from textwrap import fill
 
 from app.bench.results import Bench
-from app.bench.wording import MISSING, SLOWER, decimals, percent, spread_sentence, wall_sentence
+from app.bench.wording import (
+    SLOWER,
+    comparable_rate,
+    decimals,
+    percent,
+    spread_sentence,
+    wall_sentence,
+)
 
 _LONGEST_NAME = 24
 """A longer method takes a line of its own, so that the columns stay within the terminal."""
@@ -16,46 +23,61 @@ _LEGEND = f"{_MARK} slower than plain"
 def table(bench: Bench) -> str:
     """A block for each temperature, then the spread, the wall and the notes."""
     blocks = "\n\n".join(_block(bench, temperature) for temperature in bench.temperatures)
-    lines = [_LEGEND] if _MARK in blocks else []
-    lines += [spread_sentence(bench), wall_sentence(bench), *bench.notes]
-    return "\n".join([blocks, "", *lines])
+    legend = [_LEGEND] if _any_slower(bench) else []
+    lines = [*legend, spread_sentence(bench), wall_sentence(bench), *bench.notes]
+    return "\n".join([blocks, "", *(fill(line, 90, subsequent_indent="  ") for line in lines)])
 
 
 def _block(bench: Bench, temperature: float) -> str:
-    header = ["", *bench.kinds, "mean", "tok/s", "acceptance"]
+    header = ["", *(f"{name} " for name in (*bench.kinds, "mean")), "tok/s", "acceptance"]
     rows = [[method, *_cells(bench, method, temperature)] for method in bench.methods]
     title = f"Temperature {temperature:g}: speedup against plain decoding, median of the rounds"
-    return "\n".join([title, *_aligned(header, rows)])
+    return "\n".join([title, *_aligned([header, *rows])])
 
 
 def _cells(bench: Bench, method: str, temperature: float) -> list[str]:
-    found = [bench.speedup(method, kind, temperature) for kind in bench.kinds]
-    medians = [None if speedup is None else speedup.median for speedup in found]
     return [
-        *(_speedup(value) for value in [*medians, bench.mean_speedup(method, temperature)]),
-        decimals(bench.rate(method, temperature=temperature), 1),
+        *(_marked(value) for value in _speedups(bench, method, temperature)),
+        decimals(comparable_rate(bench, method, temperature), 1),
         percent(bench.acceptance(method, temperature)),
     ]
 
 
-def _speedup(value: float | None) -> str:
+def _speedups(bench: Bench, method: str, temperature: float) -> list[float | None]:
+    """The median of each kind, then their mean."""
+    found = [bench.speedup(method, kind, temperature) for kind in bench.kinds]
+    medians = [None if speedup is None else speedup.median for speedup in found]
+    return [*medians, bench.mean_speedup(method, temperature)]
+
+
+def _is_slower(value: float | None) -> bool:
+    return value is not None and value < SLOWER
+
+
+def _any_slower(bench: Bench) -> bool:
+    return any(
+        _is_slower(value)
+        for method in bench.methods
+        for temperature in bench.temperatures
+        for value in _speedups(bench, method, temperature)
+    )
+
+
+def _marked(value: float | None) -> str:
     """With room for the mark, so that digits stand below each other."""
-    slower = value is not None and value < SLOWER
-    return f"{decimals(value, 2)}{_MARK if slower else ' '}"
+    return decimals(value, 2) + (_MARK if _is_slower(value) else " ")
 
 
-def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    columns = list(zip_longest(header, *rows, fillvalue=MISSING))
-    widths = [max(map(len, column)) for column in columns]
-    widths[0] = max(len(row[0]) for row in rows if len(row[0]) <= _LONGEST_NAME or row is rows[0])
-    return [line for row in [header, *rows] for line in _lines(row, widths)]
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths[0] = max(len(row[0]) for row in rows if len(row[0]) <= _LONGEST_NAME)
+    return [line for row in rows for line in _lines(row, widths)]
 
 
 def _lines(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     name, *cells = row
-    figures = " ".join(
-        cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)
-    ).rstrip()
+    padded = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+    figures = " ".join(padded).rstrip()
     if len(name) > widths[0]:
         return [name, f"{'':{widths[0]}} {figures}"]
     return [f"{name:{widths[0]}} {figures}"]

@@ -37,6 +37,13 @@ def parameters(count: int) -> str:
     return f"{count:,} parameters"
 
 
+def comparable_rate(bench: Bench, method: str, temperature: float) -> float | None:
+    """Tokens per second; None where a kind is missing, as other kinds run at other rates."""
+    if any(bench.rate(method, kind, temperature) is None for kind in bench.kinds):
+        return None
+    return bench.rate(method, temperature=temperature)
+
+
 def wall_sentence(bench: Bench) -> str:
     """What memory allows plain decoding, and what it reached."""
     wall, bandwidth = bench.wall, bench.bandwidth_bytes_per_second

@@ -101,9 +101,9 @@ class _Question:
     def answer(self, reply: Reply) -> None:
         """Print the answer; what was said before an error is printed too."""
         drafting = self.session.drafting
-        if drafting.reason and drafting.requested != draft_spec.OFF:
-            effect = "drafting goes on without one" if drafting.drafter else "drafting is off"
-            terminal.note(f"note: {effect}: {drafting.reason}")
+        if drafting.missing and drafting.requested != draft_spec.OFF:
+            effect = "drafting goes on without one" if drafting.built else "drafting is off"
+            terminal.note(f"note: {effect}: {drafting.missing}")
         for text in filter(None, (*self.session.notes, self.prompt.note)):
             terminal.note(f"note: {text}")
         try:

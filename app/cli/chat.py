@@ -83,7 +83,7 @@ class _Talk:
         info = self._session.model.info
         drafting = self._session.drafting
         draft = ", ".join(drafting.names) or "off"
-        reason = f" ({drafting.reason})" if drafting.reason else ""
+        reason = f" ({drafting.missing})" if drafting.missing else ""
         threads = "1 thread" if info.threads == 1 else f"{info.threads} threads"
         lines = [
             f"{info.path.stem} · llama.cpp {info.device.partition(':')[0]}, {threads} · "

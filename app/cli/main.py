@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from app.cli import options, settings, terminal
 from app.cli.ask import ask
+from app.cli.bench import bench
 from app.cli.chat import chat
 from app.cli.doctor import doctor
 from app.cli.path import path
@@ -24,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (ask, chat, doctor, path, verify):
+for command in (ask, bench, chat, doctor, path, verify):
     app.command()(command)
 
 

@@ -1,7 +1,10 @@
 """One line of figures after an answer."""
 
+from app.performance import plain_rate
 from app.session import Reply, Session
 from decoding.events import FinishReason
+from decoding.parking import State
+from decoding.telemetry import Statistics
 
 _ENDINGS = {
     FinishReason.LENGTH: "cut at --max-tokens",
@@ -14,22 +17,29 @@ def stats_line(session: Session, reply: Reply) -> str:
     """Measured figures only; acceptance is of drafted tokens."""
     statistics = reply.statistics
     parts = [f"{statistics.completion_tokens} tokens"]
-    if statistics.decode_tokens_per_second is not None:
-        parts.append(f"{statistics.decode_tokens_per_second:.1f} tok/s")
+    rate = statistics.decode_tokens_per_second
+    if rate is not None:
+        parts.append(f"{rate:.1f} tok/s")
+        plain, _ = plain_rate(session, statistics)
+        if session.drafting.controller is not None and plain is not None:
+            parts.append(f"{rate / plain:.2f}× plain")
     if statistics.ttft_seconds is not None:
         parts.append(f"first after {statistics.ttft_seconds:.2f} s")
-    drafting = session.drafting
-    if statistics.steps == 0:
-        pass
-    elif drafting.drafter is None:
-        parts.append("drafting off")
-    elif statistics.acceptance is None:
-        parts.append(f"{drafting.drafter.name} had nothing to propose")
-    else:
-        parts.append(
-            f"{drafting.drafter.name}: {statistics.accepted} of {statistics.drafted} drafted "
-            f"accepted, {statistics.tokens_per_step:.2f} tokens per step"
-        )
+    if statistics.steps > 0:
+        parts.append(_drafting(session, statistics))
     if reply.finish_reason is not None and reply.finish_reason in _ENDINGS:
         parts.append(_ENDINGS[reply.finish_reason])
     return f"[{' · '.join(parts)}]"
+
+
+def _drafting(session: Session, statistics: Statistics) -> str:
+    drafting = session.drafting
+    if drafting.controller is None:
+        return "drafting off"
+    if statistics.acceptance is None:
+        parked = drafting.state is State.PARKED
+        return f"parked: {drafting.reason}" if parked else "nothing drafted"
+    return (
+        f"{','.join(statistics.by_drafter)}: {statistics.accepted} of {statistics.drafted} drafted "
+        f"accepted, {statistics.tokens_per_step:.2f} tokens per step"
+    )

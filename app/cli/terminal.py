@@ -13,6 +13,7 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 _ERASE = "\r\x1b[K"
+_BAR = 24
 
 
 class ReaderGoneError(Exception):
@@ -44,6 +45,13 @@ def status(text: str) -> None:
     if sys.stderr.isatty():
         _write(f"{_ERASE}{text[: _width() - 1]}")
         _status_shown = True
+
+
+def progress(done: int, planned: int, text: str) -> None:
+    """A bar with what is being done, in place of a status line."""
+    filled = _BAR * done // max(planned, 1)
+    bar = "█" * filled + "░" * (_BAR - filled)
+    status(f"{bar} {100 * done // max(planned, 1):3d} %  {text}")
 
 
 def clear_status() -> None:

@@ -28,9 +28,10 @@ def verify(
         raise UsageError("there is nothing to verify", "drafting is off")
     session = open_session(session_options)
     try:
-        if session.drafting.drafter is None:
+        drafter = session.drafting.chain
+        if drafter is None:
             raise DraftUnavailableError("there is nothing to verify", session.drafting.reason)
-        code = _report(session, session.drafting.drafter)
+        code = _report(session, drafter)
     finally:
         session.close()
     raise typer.Exit(code)

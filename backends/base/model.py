@@ -38,6 +38,8 @@ class ModelInfo:
     is_moe: bool
     rollback: Rollback
     backend: str
+    engine: str
+    """The build that runs it: another one may take other times."""
     device: str
     threads: int
 

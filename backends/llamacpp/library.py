@@ -3,6 +3,7 @@
 import ctypes
 import functools
 from collections import deque
+from importlib import metadata
 
 from llama_cpp import llama_cpp as api
 
@@ -42,6 +43,11 @@ def system_info() -> str:
     """Instruction sets and devices this build uses, in llama.cpp's words."""
     start()
     return api.llama_print_system_info().decode()
+
+
+def build() -> str:
+    """This build of the engine, with the instruction sets and devices it uses."""
+    return f"llama-cpp-python {metadata.version('llama-cpp-python')} {system_info().strip(' |')}"
 
 
 def can_offload() -> bool:

@@ -45,7 +45,13 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
     if pointer is None:
         raise _load_error(path, header)
     return LlamaModel(
-        pointer, path, header, tensors, threads=threads or physical_cores(), offloaded=offloaded
+        pointer,
+        path,
+        header,
+        tensors,
+        threads=threads or physical_cores(),
+        offloaded=offloaded,
+        gpu_layers=gpu_layers,
     )
 
 
@@ -70,6 +76,7 @@ class LlamaModel:
         *,
         threads: int,
         offloaded: bool,
+        gpu_layers: int | None = None,
     ) -> None:
         self._pointer: api.llama_model_p | None = pointer
         self._contexts: set[LlamaContext] = set()
@@ -85,7 +92,7 @@ class LlamaModel:
             tensors,
             n_vocab=self.tokenizer.n_vocab,
             threads=threads,
-            offloaded=offloaded,
+            device=_device(gpu_layers, offloaded=offloaded),
         )
         self._kv_bytes_per_token = _kv_bytes_per_token(pointer, header)
 
@@ -172,7 +179,7 @@ def _describe(
     *,
     n_vocab: int,
     threads: int,
-    offloaded: bool,
+    device: str,
 ) -> ModelInfo:
     recurrent = api.llama_model_is_recurrent(pointer) or api.llama_model_is_hybrid(pointer)
     return ModelInfo(
@@ -189,9 +196,16 @@ def _describe(
         is_moe=header.integer("expert_count") > 0,
         rollback=Rollback.NONE if recurrent else Rollback.ANY,
         backend="llamacpp",
-        device="GPU" if offloaded else f"CPU: {processor_name()}",
+        engine=library.build(),
+        device=device,
         threads=threads,
     )
+
+
+def _device(gpu_layers: int | None, *, offloaded: bool) -> str:
+    if not offloaded:
+        return f"CPU: {processor_name()}"
+    return "GPU" if gpu_layers is None else f"GPU: {gpu_layers} layers"
 
 
 def _quantization(pointer: api.llama_model_p) -> str:

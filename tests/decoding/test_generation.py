@@ -6,7 +6,7 @@ each would reject a right program with probability ALARM; a wrong rule is shown 
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -20,12 +20,15 @@ from scipy.stats import chi2
 
 from backends.base import PromptTooLongError
 from decoding import generation
-from decoding.draft import NO_DRAFT, Draft, Drafter
+from decoding.controller import Controller
+from decoding.cost import CostModel, DraftCost
+from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
+from decoding.member import Member
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, point_mass, uniform, warp
 from decoding.verification import TargetRows, Verdict
@@ -52,6 +55,7 @@ class Scripted:
     """Proposes given continuations of the prompt, whatever the model said."""
 
     name = "scripted"
+    is_free = True
 
     def __init__(self, drafts: Sequence[Sequence[int]]) -> None:
         self._drafts = iter(drafts)
@@ -61,18 +65,23 @@ class Scripted:
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         self.begun += 1
 
+    def backlog(self, history: Sequence[int]) -> int:
+        return 0
+
     def commit(self, history: Sequence[int]) -> None: ...
 
-    def propose(self, history: Sequence[int], limit: int) -> Draft:
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         self.limits.append(limit)
         tokens = tuple(next(self._drafts, ()))[:limit]
-        return Draft(tokens, self.name, (1.0,) * len(tokens)) if tokens else NO_DRAFT
+        count = len(tokens)
+        return Draft(tokens, self.name, (1.0,) * count, None, (0,) * count) if tokens else NO_DRAFT
 
 
 class Adversary:
     """Proposes at random: any length, right or wrong, drawn from any distribution or certain."""
 
     name = "adversary"
+    is_free = False
 
     def __init__(self, seed: int, right: Callable[[Sequence[int]], int]) -> None:
         self._generator = np.random.default_rng(seed)
@@ -80,9 +89,12 @@ class Adversary:
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None: ...
 
+    def backlog(self, history: Sequence[int]) -> int:
+        return 0
+
     def commit(self, history: Sequence[int]) -> None: ...
 
-    def propose(self, history: Sequence[int], limit: int) -> Draft:
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         generator = self._generator
         drawn = generator.random() < 0.5
         text = list(history)
@@ -95,7 +107,9 @@ class Adversary:
                 laws.append(Distribution(np.arange(N_VOCAB), weights))
             text.append(laws[-1].draw(uniform(generator)))
         tokens = tuple(text[len(history) :])
-        return Draft(tokens, self.name, (0.5,) * len(tokens), tuple(laws) if drawn else None)
+        count = len(tokens)
+        drawn_from = tuple(laws) if drawn else None
+        return Draft(tokens, self.name, (0.5,) * count, drawn_from, (0,) * count)
 
 
 @dataclass(frozen=True)
@@ -127,6 +141,7 @@ class Setting:
         yield self.model()
         yield self.model(n_ctx=20, n_chunk=3)
         yield Chain([PromptLookup(), self.model()])
+        yield controlled(PromptLookup(), self.model())
         yield Adversary(self.seed, self.best)
 
 
@@ -566,6 +581,14 @@ def test_a_chain_asks_the_next_drafter_when_one_is_silent() -> None:
     assert (first.begun, second.begun, len(second.limits)) == (1, 1, 3)
 
 
+def test_a_chain_drafts_at_most_its_own_length() -> None:
+    drafter = Scripted([[1] * 20] * 3)
+    assert len(Chain([drafter]).propose([0], 9)) == 4
+    assert len(Chain([drafter], max_draft=7).propose([0], 9)) == 7
+    assert len(Chain([drafter], max_draft=7).propose([0], 2)) == 2
+    assert drafter.limits == [4, 7, 2]
+
+
 def test_times_are_read_from_the_clock(setting: Callable[[int], Setting]) -> None:
     ticks = iter(range(1000))
     reply = generate(
@@ -583,6 +606,77 @@ def test_times_are_read_from_the_clock(setting: Callable[[int], Setting]) -> Non
     assert prefill.seconds == 1.0
     assert (first.at, second.at) == (2.0, 6.0)
     assert (second.draft_seconds, second.verify_seconds) == (1.0, 1.0)
+    assert (first.seconds, second.seconds) == (0.0, 3.0)
+
+
+def controlled(*drafters: Drafter) -> Controller:
+    """A controller over drafters where a token more costs next to nothing, so that it drafts."""
+    members = [
+        Member(drafter, cost=None if drafter.is_free else DraftCost(0.1, 0.01))
+        for drafter in drafters
+    ]
+    costs = CostModel({1: 2.0, 16: 2.1})
+    return Controller(members, costs, N_VOCAB, clock=lambda: 0.0)
+
+
+def reply_of(
+    context: "FakeContext", prompt: Sequence[int], settings: SamplingSettings, drafter: Drafter
+) -> tuple[list[int], int]:
+    """The tokens of a reply and how many of them were drafted; a pass takes 2 ticks."""
+    ticks = iter(range(10_000))
+    events = []
+    for event in generate(
+        context,
+        prompt,
+        settings,
+        Limits(60, NO_END),
+        drafter=drafter,
+        clock=lambda: float(next(ticks)),
+    ):
+        events.append(event)
+        if isinstance(event, Step) and isinstance(drafter, Controller):
+            drafter.observe(event)
+    return tokens_of(events), sum(step.accepted for step in steps_of(events))
+
+
+PENALISED = SamplingSettings(0.8, 4, 0.95, 0.02, repeat_penalty=1.2)
+
+
+@pytest.mark.parametrize("settings", [SamplingSettings(0.8), PENALISED])
+def test_a_seed_gives_the_plain_reply_whatever_prompt_lookup_drafts(
+    setting: Callable[[int], Setting], settings: SamplingSettings
+) -> None:
+    one = setting(21)
+    prompt = [1, 2, 3, 4, 1, 2, 3]
+    accepted: Counter[str] = Counter()
+    for seed in range(12):
+        seeded = replace(settings, seed=seed)
+        limits = Limits(60, NO_END)
+        events = list(generate(one.context(n_ctx=128), prompt, seeded, limits))
+        plain = tokens_of(events)
+        drafters: dict[str, Drafter] = {
+            "alone": PromptLookup(min_match=1),
+            "controller": controlled(PromptLookup()),
+        }
+        for length in (1, 2, 5, 15):
+            drafters[f"chain of {length}"] = Chain([PromptLookup()], max_draft=length)
+        for name, drafter in drafters.items():
+            context = one.context(n_ctx=128)
+            tokens, stood = reply_of(context, prompt, seeded, drafter)
+            assert tokens == plain, (name, seed)
+            accepted[name] += stood
+    assert len(accepted) == 6
+    assert min(accepted.values()) > 20
+
+
+def test_seeds_give_different_replies(setting: Callable[[int], Setting]) -> None:
+    """Control: were all plain replies alike, the test before would prove nothing."""
+    one = setting(21)
+    replies = {
+        tuple(reply_of(one.context(n_ctx=128), [1, 2, 3], seeded, PromptLookup())[0])
+        for seeded in (SamplingSettings(0.8, seed=seed) for seed in range(12))
+    }
+    assert len(replies) == 12
 
 
 LENGTH = 3
@@ -629,14 +723,7 @@ def sampled_p_value(one: Setting, settings: SamplingSettings, drafter: Drafter |
     counts: Counter[tuple[int, ...]] = Counter()
     drafted = 0
     for seed in range(REPLIES):
-        seeded = SamplingSettings(
-            settings.temperature,
-            settings.top_k,
-            settings.top_p,
-            settings.min_p,
-            settings.repeat_penalty,
-            seed,
-        )
+        seeded = replace(settings, seed=seed)
         limits = Limits(LENGTH + 1, NO_END)
         events = list(generate(context, prompt, seeded, limits, drafter=drafter))
         counts[tuple(tokens_of(events)[:LENGTH])] += 1

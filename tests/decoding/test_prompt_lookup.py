@@ -26,22 +26,25 @@ def proposal(history: Sequence[int], limit: int = 100, **options: int) -> list[i
 
 
 def test_it_proposes_what_followed_the_same_words() -> None:
-    assert proposal([1, 2, 3, 4, 5, 6, 7, 1, 2, 3]) == [4, 5, 6]
+    assert proposal([1, 2, 3, 4, 5, 6, 7, 1, 2, 3], limit=4) == [4, 5, 6, 7]
 
 
 def test_the_latest_occurrence_counts() -> None:
-    assert proposal([1, 2, 3, 4, 4, 4, 1, 2, 3, 5, 5, 5, 1, 2, 3]) == [5, 5, 5]
+    assert proposal([1, 2, 3, 4, 4, 4, 1, 2, 3, 5, 5, 5, 1, 2, 3], limit=3) == [5, 5, 5]
 
 
 def test_a_longer_match_goes_before_a_later_one() -> None:
     history = [9, 1, 2, 3, 4, 4, 4, 4, 8, 1, 2, 3, 5, 5, 5, 9, 1, 2, 3]
-    assert proposal(history) == [4, 4, 4, 4]
+    assert proposal(history, limit=4) == [4, 4, 4, 4]
 
 
 def test_a_match_too_short_proposes_nothing() -> None:
-    history = [1, 2, 3, 4, 5, 2, 3]
+    history = [1, 2, 3, 4, 5, 3]
     assert proposal(history) == []
-    assert proposal(history, min_match=2) == [4, 5]
+    assert proposal(history, limit=2, min_match=1) == [4, 5]
+    history = [1, 2, 3, 4, 5, 2, 3]
+    assert proposal(history, min_match=3) == []
+    assert proposal(history, limit=2) == [4, 5]
 
 
 @pytest.mark.parametrize("history", [[], [1], [1, 2, 3, 4]])
@@ -51,15 +54,15 @@ def test_without_a_repetition_it_proposes_nothing(history: list[int]) -> None:
 
 def test_the_limit_and_its_own_maximum_bound_a_draft() -> None:
     history = [*range(20), *range(12)]
-    assert proposal(history) == list(range(12, 20))
+    assert proposal(history) == [*range(12, 20), *range(7)]
     assert proposal(history, limit=5) == [12, 13, 14, 15, 16]
     assert proposal(history, limit=0) == []
     assert proposal(history, max_draft=3) == [12, 13, 14]
 
 
 def test_text_that_repeats_itself_is_continued_past_its_end() -> None:
-    assert proposal([1, 2, 3] * 4) == [1, 2, 3, 1, 2, 3, 1, 2]
-    assert proposal([5] * 9) == [5] * 8
+    assert proposal([1, 2, 3] * 4, limit=8) == [1, 2, 3, 1, 2, 3, 1, 2]
+    assert proposal([5] * 4) == [5] * 15
 
 
 @common
@@ -77,16 +80,45 @@ def test_a_draft_continues_the_longest_match(
         index.append(token)
     drafted = proposal(history, limit, min_match=min_match, max_draft=max_draft)
     enough = index.match_length >= min_match
-    assert len(drafted) == (min(limit, max_draft, index.match_length) if enough else 0)
+    assert len(drafted) == (min(limit, max_draft) if enough else 0)
     continued = [*history, *drafted]
     assert drafted == continued[index.match_end : index.match_end + len(drafted)]
 
 
-def test_a_draft_is_certain_and_bears_its_name() -> None:
+def test_a_draft_bears_its_name_and_was_drawn_from_nothing() -> None:
     lookup = PromptLookup()
     lookup.begin([1, 2, 3, 4, 1, 2, 3], SAMPLER)
     draft = lookup.propose([1, 2, 3, 4, 1, 2, 3], 2)
-    assert (draft.drafter, draft.confidence, draft.distributions) == ("lookup", (1.0, 1.0), None)
+    assert (lookup.name, lookup.is_free, lookup.backlog([1, 2])) == ("lookup", True, 0)
+    assert (draft.drafter, draft.distributions) == ("lookup", None)
+
+
+@common
+@given(st.lists(st.integers(0, 2), max_size=60), st.integers(1, 20))
+def test_the_longer_the_match_the_more_is_expected_of_a_token(
+    history: list[int], limit: int
+) -> None:
+    lookup = PromptLookup(min_match=1)
+    lookup.begin(history, SAMPLER)
+    draft = lookup.propose(history, limit)
+    assert len(draft.confidence) == len(draft.evidence) == len(draft)
+    assert list(draft.evidence) == sorted(draft.evidence)
+    assert list(draft.confidence) == sorted(draft.confidence)
+    assert all(0.0 < chance < 1.0 for chance in draft.confidence)
+    same = dict(zip(draft.evidence, draft.confidence, strict=True))
+    assert [same[one] for one in draft.evidence] == list(draft.confidence)
+
+
+def test_evidence_follows_the_match_as_it_would_grow() -> None:
+    """A token three into a draft on a match of 2 is judged only when 5 tokens matched."""
+    lookup = PromptLookup()
+    lookup.begin([1, 2, 3, 4, 5, 6, 7, 8, 1, 2], SAMPLER)
+    short = lookup.propose([1, 2, 3, 4, 5, 6, 7, 8, 1, 2], 6)
+    grown = PromptLookup()
+    grown.begin([1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5], SAMPLER)
+    longer = grown.propose([1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5], 3)
+    assert short.tokens[3:] == longer.tokens
+    assert short.evidence[3:] == longer.evidence
 
 
 def test_a_reply_is_learnt_as_it_grows() -> None:

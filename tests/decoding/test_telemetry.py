@@ -18,7 +18,7 @@ def step(
     verify: float = 0.0,
     at: float,
 ) -> Step:
-    return Step(tuple(range(tokens)), drafter, drafted, accepted, draft, verify, at)
+    return Step(tuple(range(tokens)), drafter, drafted, accepted, draft, verify, draft + verify, at)
 
 
 STEPS = [

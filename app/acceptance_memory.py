@@ -1,0 +1,76 @@
+"""What was learned of each drafter of a target, kept on disk for the next start."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.paths import Paths
+from decoding.acceptance import Acceptance
+from models.fingerprint import fingerprint
+from models.json_file import read_object, write_object
+
+_MOST_KINDS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDrafter:
+    """A drafter model that drafted for a target before, and how often it was right."""
+
+    name: str
+    path: Path
+    acceptance: float
+    draw_seconds: float
+
+
+class AcceptanceMemory:
+    """One file per target: counts by drafter and kind of evidence, and no text of the user's."""
+
+    def __init__(self, target: Path, paths: Paths) -> None:
+        self._path = paths.acceptance / f"{fingerprint(target)}.json"
+        self._drafters: dict[str, Any] = {}
+        for key, entry in read_object(self._path).items():
+            if isinstance(entry, dict):
+                self._drafters[key] = entry
+
+    def recall(self, key: str) -> Acceptance:
+        """What is known of a drafter, which may be nothing."""
+        return Acceptance(_counts(self._drafters.get(key, {})))
+
+    def known_drafters(self) -> list[KnownDrafter]:
+        """Drafter models used before whose files are still there."""
+        found: list[KnownDrafter] = []
+        for entry in self._drafters.values():
+            try:
+                name, path = str(entry["name"]), Path(entry["path"])
+                share, seconds = float(entry["acceptance"]), float(entry["draw_seconds"])
+            except (KeyError, TypeError, ValueError):
+                continue
+            if path.is_file() and 0.0 <= share <= 1.0 and 0.0 < seconds < math.inf:
+                found.append(KnownDrafter(name, path, share, seconds))
+        return found
+
+    def remember(self, key: str, acceptance: Acceptance, facts: dict[str, Any]) -> None:
+        """Take what was learned; it reaches the disk with save."""
+        counts = {kind: list(pair) for kind, pair in acceptance.counts().items()}
+        if counts:
+            self._drafters[key] = {**self._drafters.get(key, {}), **facts, "counts": counts}
+
+    def save(self) -> None:
+        """Write the file, or leave it where that cannot be done."""
+        if self._drafters:
+            write_object(self._path, self._drafters)
+
+
+def _counts(entry: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """Kinds with accepted and judged; what makes no sense is left out."""
+    found: dict[str, tuple[float, float]] = {}
+    counts = entry.get("counts")
+    for kind, pair in list(counts.items())[:_MOST_KINDS] if isinstance(counts, dict) else ():
+        try:
+            accepted, judged = map(float, pair)
+        except (TypeError, ValueError):
+            continue
+        if 0.0 <= accepted <= judged < math.inf:
+            found[str(kind)] = (accepted, judged)
+    return found

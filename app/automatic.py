@@ -1,0 +1,61 @@
+"""What `--draft auto` adds to prompt lookup: a drafter model that is expected to pay here."""
+
+from app.acceptance_memory import AcceptanceMemory
+from app.draft_spec import SELF, Link
+from backends.base import ModelInfo
+from backends.device import available_memory
+from decoding.cost import CostModel
+from decoding.length import predicted_speedup
+from decoding.member import Member
+from models.recipe import Recipe
+from models.reference import Reference
+
+WORTHWHILE = 1.1
+"""Predicted speedup from which a drafter is worth its memory."""
+
+_SELF_ACCEPTANCE = 0.8
+"""What a self-drafter reaches at best: a file is built only if that would pay."""
+
+_BITS = {"q4_0": 4.5, "q2_k": 2.6}
+
+
+def candidates(info: ModelInfo, costs: CostModel, memory: AcceptanceMemory) -> list[Link]:
+    """At most one drafter model to load, the one with the highest predicted speedup.
+
+    Models that drafted for this target before are judged by what was measured then; the target's
+    own copy in fewer bits by its size and by the acceptance it can have at best.
+    """
+    plain = costs.seconds(1)
+    found: list[tuple[float, Link]] = []
+    for known in memory.known_drafters():
+        speedup = predicted_speedup(
+            lambda _, share=known.acceptance: share, costs, known.draw_seconds / plain
+        )
+        link = Link(known.name, reference=Reference(known.name, known.path))
+        if _fits(known.path.stat().st_size):
+            found.append((speedup, link))
+    size = _self_bytes(info)
+    speedup = predicted_speedup(
+        lambda _: _SELF_ACCEPTANCE, costs, size / max(info.bytes_read_per_token, 1)
+    )
+    if _fits(size):
+        found.append((speedup, Link(SELF)))
+    speedup, link = max(found, key=lambda pair: pair[0], default=(0.0, Link(SELF)))
+    return [link] if speedup >= WORTHWHILE else []
+
+
+def pays(member: Member, costs: CostModel) -> bool:
+    """Whether a drafter that was built and measured is still expected to pay."""
+    if member.cost is None:
+        return True
+    draw_cost = member.cost.draw_seconds / costs.seconds(1)
+    return predicted_speedup(lambda _: _SELF_ACCEPTANCE, costs, draw_cost) >= WORTHWHILE
+
+
+def _self_bytes(info: ModelInfo) -> int:
+    quantization = Recipe.default(info).quantization or "q4_0"
+    return round(info.parameters * _BITS[quantization] / 8)
+
+
+def _fits(size: int) -> bool:
+    return 1.2 * size < available_memory()

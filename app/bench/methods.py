@@ -1,0 +1,172 @@
+"""The ways of decoding that a bench compares on one loaded model."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from app import draft_spec
+from app.bench.results import PLAIN
+from app.drafting import Built, Drafting, Place, build
+from app.session import Session
+from backends.base import SpecchatError
+from backends.choice import peer
+from decoding.controller import Controller
+from decoding.draft import Drafter
+from decoding.drafters.chain import Chain
+from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.events import Step
+from decoding.generation import Limits, generate
+from decoding.sampling import SamplingSettings
+from decoding.telemetry import Statistics
+
+FIXED_LENGTHS = (3, 7, 15)
+_FIXED_MATCH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One reply: its tokens, seconds from the first to the last, and what is known besides."""
+
+    tokens: list[int]
+    seconds: float
+    statistics: Statistics | None = None
+
+
+class Method(Protocol):
+    """One way of decoding."""
+
+    @property
+    def name(self) -> str: ...
+
+    def reply(self, prompt: Sequence[int], settings: SamplingSettings, max_tokens: int) -> Outcome:
+        """Answer a prompt.
+
+        Raises:
+            ModelError: the engine failed.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """Generation by specchat, with a drafter or none."""
+
+    name: str
+    session: Session
+    drafter: Drafter | None
+
+    def reply(self, prompt: Sequence[int], settings: SamplingSettings, max_tokens: int) -> Outcome:
+        statistics = Statistics(time.perf_counter())
+        tokens: list[int] = []
+        limits = Limits(max_tokens, self.session.model.tokenizer.end_tokens)
+        events = generate(self.session.context, prompt, settings, limits, drafter=self.drafter)
+        for event in events:
+            statistics.add(event)
+            if isinstance(event, Step):
+                tokens += event.tokens
+                if isinstance(self.drafter, Controller):
+                    self.drafter.observe(event)
+        return Outcome(tokens, statistics.decode_seconds or 0.0, statistics)
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """Generation by the engine's own Python package."""
+
+    name: str
+    session: Session
+    answer: Callable[..., tuple[list[int], float]]
+
+    def reply(self, prompt: Sequence[int], settings: SamplingSettings, max_tokens: int) -> Outcome:
+        tokens, seconds = self.answer(
+            prompt,
+            temperature=settings.temperature,
+            top_k=settings.top_k,
+            top_p=settings.top_p,
+            min_p=settings.min_p,
+            seed=settings.seed,
+            max_tokens=max_tokens,
+            ends=self.session.model.tokenizer.end_tokens.__contains__,
+        )
+        return Outcome(tokens, seconds)
+
+
+@dataclass(slots=True)
+class Methods:
+    """All methods of a bench, with what they hold; notes say what was left out and why."""
+
+    chosen: list[Method]
+    notes: list[str]
+    auto: Controller | None
+    _held: ExitStack
+
+    def close(self) -> None:
+        """Free drafter models and the peer."""
+        self._held.close()
+
+
+def methods(
+    session: Session,
+    place: Place,
+    given: str,
+    scratch: Path,
+    *,
+    with_fixed: bool,
+) -> Methods:
+    """Plain decoding first, then each drafter under the controller, auto, and the peer.
+
+    given: the --draft that was asked for. scratch: an empty folder; drafters start from it without
+    anything learned before. A method that cannot be had is left out, with a note.
+    """
+    place = replace(place, paths=replace(place.paths, data=scratch))
+    specs = [draft_spec.LOOKUP, draft_spec.SELF, draft_spec.AUTO]
+    if given.lower() not in (*specs, draft_spec.OFF):
+        specs.insert(2, given)
+    with ExitStack() as stack:
+        found = Methods([Ours(PLAIN, session, None)], [], None, stack)
+        for text in specs:
+            drafting = build(draft_spec.parse(text, session.paths), place)
+            stack.enter_context(closing(drafting))
+            if drafting.missing:
+                found.notes.append(f"{text} was left out: {drafting.missing}")
+            if drafting.controller is None:
+                continue
+            found.chosen.append(Ours(text, session, drafting.controller))
+            if text == draft_spec.AUTO:
+                found.auto = drafting.controller
+            if with_fixed:
+                found.chosen += _fixed(text, session, drafting)
+        _add_peer(found, session)
+        found._held = stack.pop_all()
+    return found
+
+
+def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
+    """The same drafters at lengths that do not change: what the controller has to beat."""
+    if text == draft_spec.LOOKUP:
+        lookups = [
+            Chain([PromptLookup(min_match=_FIXED_MATCH)], max_draft=length)
+            for length in FIXED_LENGTHS
+        ]
+        return [
+            Ours(f"lookup, always {length}", session, lookup)
+            for length, lookup in zip(FIXED_LENGTHS, lookups, strict=True)
+        ]
+    models: list[Built] = [built for built in drafting.built if built.model]
+    if text == draft_spec.AUTO or not models:
+        return []
+    chain = Chain([built.member.drafter for built in models], max_draft=FIXED_LENGTHS[0])
+    return [Ours(f"{text}, always {FIXED_LENGTHS[0]}", session, chain)]
+
+
+def _add_peer(found: Methods, session: Session) -> None:
+    try:
+        name, answer, close = peer(session.model.info, session.context.n_ctx)
+    except SpecchatError as error:
+        found.notes.append(str(error).splitlines()[0])
+        return
+    found._held.callback(close)
+    found.chosen.append(Theirs(name, session, answer))

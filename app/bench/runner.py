@@ -1,0 +1,172 @@
+"""Runs a bench: every method on every prompt, interleaved, round after round."""
+
+import datetime
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from app.bench.methods import Method, Methods, Outcome
+from app.bench.results import PLAIN, Bench, Run
+from app.bench.suite import Suite, Task, tasks
+from app.session import Session
+from backends.base import ModelError
+from backends.chat_template import Message
+from decoding.sampling import SamplingSettings
+
+_WARM_UP_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Replies done and planned, and what is being measured."""
+
+    done: int
+    planned: int
+    text: str
+
+
+class Runner:
+    """Collects runs; they can be summed up at any time, however many there are."""
+
+    def __init__(self, session: Session, methods: Methods, suite: Suite) -> None:
+        self._session = session
+        self._methods = methods
+        self._suite = suite
+        self._tasks = tasks(suite)
+        self._runs: list[Run] = []
+        self._notes = list(methods.notes)
+        self._rounds = 0
+        self._started = datetime.datetime.now(datetime.UTC)
+
+    def run(self, clock: Callable[[], float] = time.perf_counter) -> Iterator[Progress]:
+        """Measure, yielding before each reply; stops between rounds when time is up.
+
+        Raises:
+            ModelError: plain decoding failed.
+        """
+        begun = clock()
+        suite = self._suite
+        self._warm_up()
+        each = len(self._tasks) * len(suite.temperatures) * len(self._methods.chosen)
+        for number in range(suite.rounds):
+            for count, (task, temperature, method) in enumerate(self._order(number)):
+                text = f"{task.kind}, temperature {temperature:g}: {method.name}"
+                yield Progress(number * each + count, suite.rounds * each, text)
+                self._measure(task, temperature, method, number)
+            self._rounds = number + 1
+            spent = clock() - begun
+            if spent + spent / self._rounds > suite.seconds and self._rounds < suite.rounds:
+                self._notes.append(
+                    f"time was up after {self._rounds} of {suite.rounds} rounds "
+                    f"({spent / 60:.0f} minutes)"
+                )
+                return
+
+    def _order(self, number: int) -> Iterator[tuple[Task, float, Method]]:
+        """Methods side by side on each prompt, another one first in each round."""
+        methods = list(self._methods.chosen)
+        for task in self._tasks:
+            for temperature in self._suite.temperatures:
+                for place in range(len(methods)):
+                    yield task, temperature, methods[(place + number) % len(methods)]
+
+    def _warm_up(self) -> None:
+        prompt = self._prompt(self._tasks[0])
+        for method in list(self._methods.chosen):
+            self._reply(method, prompt, SamplingSettings(temperature=0.0), _WARM_UP_TOKENS)
+
+    def _prompt(self, task: Task) -> list[int]:
+        return list(self._session.template.prompt([Message("user", task.text)]).tokens)
+
+    def _reply(
+        self, method: Method, prompt: list[int], settings: SamplingSettings, max_tokens: int
+    ) -> Outcome | None:
+        """A method that fails is left out from here on; plain decoding may not."""
+        try:
+            return method.reply(prompt, settings, max_tokens)
+        except ModelError as error:
+            if method.name == PLAIN:
+                raise
+            self._notes.append(f"{method.name} was left out: {error}".splitlines()[0])
+            self._methods.chosen.remove(method)
+            return None
+
+    def _measure(self, task: Task, temperature: float, method: Method, number: int) -> None:
+        if method not in self._methods.chosen:
+            return
+        seed = 1000 * number + task.number
+        settings = SamplingSettings(temperature=temperature, seed=seed)
+        outcome = self._reply(method, self._prompt(task), settings, self._suite.max_tokens)
+        if outcome is None or len(outcome.tokens) < 2:
+            return
+        run = Run(
+            kind=task.kind,
+            prompt=task.number,
+            temperature=temperature,
+            method=method.name,
+            round=number,
+            tokens=len(outcome.tokens) - 1,
+            seconds=outcome.seconds,
+            token_ids=tuple(outcome.tokens),
+        )
+        statistics = outcome.statistics
+        if statistics is not None:
+            run = replace(
+                run,
+                steps=statistics.steps - 1,
+                drafted=statistics.drafted,
+                accepted=statistics.accepted,
+                drafted_at=tuple(statistics.drafted_at_position),
+                accepted_at=tuple(statistics.accepted_at_position),
+                lengths=tuple(statistics.drafted_lengths),
+                overhead_seconds=statistics.overhead_seconds,
+            )
+        self._runs.append(run)
+
+    @property
+    def bench(self) -> Bench:
+        """What was measured so far, in whole rounds if there is one."""
+        session, info = self._session, self._session.model.info
+        rounds = max(self._rounds, 1)
+        runs = tuple(run for run in self._runs if run.round < rounds)
+        auto = self._methods.auto
+        kept = session.context.kv_bytes_per_token * session.context.length
+        bandwidth = session.bandwidth
+        return Bench(
+            suite=self._suite.name,
+            date=self._started.strftime("%Y-%m-%d %H:%M UTC"),
+            model=info.name,
+            quantization=info.quantization,
+            parameters=info.parameters,
+            device=info.device,
+            backend=info.engine,
+            threads=info.threads,
+            methods=tuple(dict.fromkeys(method.name for method in self._methods.chosen)),
+            kinds=tuple(dict.fromkeys(task.kind for task in self._tasks)),
+            temperatures=self._suite.temperatures,
+            rounds=rounds,
+            max_tokens=self._suite.max_tokens,
+            cost_seconds=dict(auto.costs.points) if auto else {},
+            bytes_per_token=info.bytes_read_per_token + kept,
+            bandwidth_bytes_per_second=bandwidth.bytes_per_second if bandwidth else None,
+            bandwidth_source=bandwidth.source if bandwidth else None,
+            runs=_compared(runs),
+            notes=tuple(self._notes),
+        )
+
+
+def _compared(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    """The runs with whether each has the tokens of plain decoding with the same seed."""
+    plain = {
+        (run.kind, run.prompt, run.temperature, run.round): run.token_ids
+        for run in runs
+        if run.method == PLAIN
+    }
+    return tuple(
+        replace(
+            run,
+            same_tokens=run.token_ids
+            == plain.get((run.kind, run.prompt, run.temperature, run.round)),
+        )
+        for run in runs
+    )

@@ -1,0 +1,46 @@
+"""The prompts of the bench, and how much of them a suite takes."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+_FILE = Path(__file__).with_name("suite.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """prompts: of each kind. A suite stops between rounds when its seconds are used up."""
+
+    name: str
+    prompts: int
+    rounds: int
+    max_tokens: int
+    seconds: float
+    temperatures: tuple[float, ...] = (0.0, 0.8)
+    with_fixed: bool = False
+    """Whether fixed draft lengths are measured too, to compare the controller with."""
+
+
+SUITES = {
+    "quick": Suite("quick", 2, 3, 128, 480.0),
+    "full": Suite("full", 4, 5, 192, 7200.0, with_fixed=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One prompt of a kind."""
+
+    kind: str
+    number: int
+    text: str
+
+
+def tasks(suite: Suite) -> list[Task]:
+    """The prompts of a suite, kind by kind."""
+    found: list[Task] = []
+    for entry in tomllib.loads(_FILE.read_text(encoding="utf-8"))["prompt"]:
+        number = sum(task.kind == entry["kind"] for task in found)
+        if number < suite.prompts:
+            found.append(Task(entry["kind"], number, entry["text"]))
+    return found

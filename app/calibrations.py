@@ -1,0 +1,81 @@
+"""What passes cost, measured once per model, engine, device and threads, and kept on disk."""
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.paths import Paths
+from app.prompts import built_in_prompts
+from backends.base import Context, Model
+from decoding.calibration import MOST_TOKENS, calibrate
+from decoding.cost import CostModel, DraftCost
+from models.fingerprint import fingerprint
+from models.json_file import read_object, write_object
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrations:
+    """The store below the cache folder; what cannot be used is measured again, silently."""
+
+    paths: Paths
+    notify: Callable[[str], None]
+
+    def target(self, model: Model, context: Context) -> CostModel:
+        """Costs of a target's passes. The context is left empty.
+
+        Raises:
+            ModelError: the engine failed.
+        """
+        return CostModel(self._seconds(model, context))
+
+    def drafter(self, model: Model, context: Context) -> DraftCost:
+        """What a drafter takes to draw a token, and to read one among many.
+
+        Raises:
+            ModelError: the engine failed.
+        """
+        seconds = self._seconds(model, context)
+        largest = max(seconds)
+        return DraftCost(seconds[1], seconds[largest] / largest)
+
+    def _seconds(self, model: Model, context: Context) -> dict[int, float]:
+        path = self._path(model)
+        known = _points(read_object(path))
+        if known is None:
+            self.notify(f"measuring what {model.info.name} costs here")
+            known = calibrate(context, _text(model))
+            info = model.info
+            facts = {"engine": info.engine, "device": info.device, "threads": info.threads}
+            seconds = {str(n): value for n, value in known.items()}
+            write_object(path, {"schema": SCHEMA, **facts, "seconds": seconds})
+        return known
+
+    def _path(self, model: Model) -> Path:
+        info = model.info
+        place = f"{info.engine} {info.device} {info.threads}"
+        digest = hashlib.sha256(place.encode()).hexdigest()[:16]
+        return self.paths.calibrations / f"{fingerprint(info.path)}-{digest}.json"
+
+
+def _points(kept: dict[str, Any]) -> dict[int, float] | None:
+    """The seconds by tokens that a file holds, None where it makes no sense."""
+    try:
+        points = {int(n): float(value) for n, value in kept["seconds"].items()}
+    except (KeyError, AttributeError, TypeError, ValueError):
+        return None
+    sound = all(0 < n <= MOST_TOKENS for n in points) and all(
+        value > 0.0 and math.isfinite(value) for value in points.values()
+    )
+    return points if sound and 1 in points and kept.get("schema") == SCHEMA else None
+
+
+def _text(model: Model) -> list[int]:
+    """Ordinary text to time passes on; what it says counts where experts are chosen by it."""
+    text = " ".join(prompt.text for prompt in built_in_prompts())
+    tokens = list(model.tokenizer.encode(text, special=False))[: 4 * MOST_TOKENS]
+    return tokens * (2 * MOST_TOKENS // max(len(tokens), 1) + 1)

@@ -1,0 +1,103 @@
+"""`specchat bench`: what drafting gains on this machine, measured against plain decoding."""
+
+import json as json_format
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.bench.methods import methods
+from app.bench.page import page
+from app.bench.runner import Runner
+from app.bench.suite import SUITES
+from app.bench.table import table
+from app.cli import options, terminal
+from app.cli.interrupt import interruptible
+from app.cli.opening import open_session
+from app.drafting import Place
+from backends.base import SpecchatError, UsageError
+
+
+def bench(
+    context: typer.Context,
+    model: options.Model = None,
+    draft: options.Draft = "auto",
+    backend: options.Backend = "auto",
+    ctx: options.Ctx = None,
+    threads: options.Threads = None,
+    gpu_layers: options.GpuLayers = None,
+    offline: options.Offline = False,
+    suite: Annotated[
+        str, typer.Option("--suite", help="quick (minutes) or full (an hour or more).")
+    ] = "quick",
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write every figure as JSON.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with charts.")
+    ] = None,
+) -> None:
+    """Compare plain decoding with every drafter, interleaved, on six kinds of prompts."""
+    chosen = SUITES.get(suite)
+    if chosen is None:
+        raise UsageError(f"there is no suite {suite!r}", f"known: {', '.join(SUITES)}")
+    for file in filter(None, (json, html)):
+        _check_writable(file)
+    session_options = options.session_options(context)
+    session = open_session(session_options)
+    try:
+        place = Place(
+            session.model,
+            session.context,
+            session.paths,
+            session_options.threads,
+            session_options.gpu_layers,
+            terminal.status,
+        )
+        with tempfile.TemporaryDirectory() as scratch:
+            found = methods(
+                session, place, session_options.draft, Path(scratch), with_fixed=chosen.with_fixed
+            )
+            with closing(found):
+                runner = Runner(session, found, chosen)
+                finished = _measure(runner)
+                _report(runner, json, html)
+    finally:
+        session.close()
+    if not finished:
+        raise typer.Exit(terminal.EXIT_INTERRUPTED)
+
+
+def _check_writable(file: Path) -> None:
+    """Find out before the long part, not after it."""
+    try:
+        with file.open("a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot write {file}", error.strerror or str(error)) from error
+
+
+def _measure(runner: Runner) -> bool:
+    """Run the suite under a progress bar; False if it was stopped."""
+    with interruptible() as stop:
+        for progress in runner.run():
+            terminal.progress(progress.done, progress.planned, progress.text)
+            if stop.is_set():
+                terminal.note("stopped: the figures are of what was measured until then")
+                return False
+    return True
+
+
+def _report(runner: Runner, json: Path | None, html: Path | None) -> None:
+    terminal.clear_status()
+    result = runner.bench
+    terminal.say(f"{table(result)}\n")
+    try:
+        if json is not None:
+            json.write_text(json_format.dumps(result.as_json(), indent=1), encoding="utf-8")
+        if html is not None:
+            html.write_text(page(result), encoding="utf-8")
+    except OSError as error:
+        raise SpecchatError("cannot write the results", error.strerror or str(error)) from error

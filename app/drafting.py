@@ -1,0 +1,214 @@
+"""The drafters of a session: built from a spec, measured, and put under one controller."""
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app import automatic
+from app.acceptance_memory import AcceptanceMemory
+from app.calibrations import Calibrations
+from app.draft_spec import LOOKUP, DraftSpec, Link
+from app.paths import Paths
+from backends.base import Context, DraftUnavailableError, Model, ModelError, Rollback
+from backends.choice import load
+from decoding.controller import Controller
+from decoding.cost import CostModel
+from decoding.draft import Drafter
+from decoding.drafters.chain import Chain
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.member import Member
+from decoding.parking import State, overall
+from models.fingerprint import fingerprint
+from models.recipe import Recipe
+from models.self_draft import SelfDrafts
+from models.vocabulary import require_same_vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where drafters are built: the target with its context, and how engines are run."""
+
+    target: Model
+    context: Context
+    paths: Paths
+    threads: int | None
+    gpu_layers: int | None
+    notify: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A drafter of a session, with the model it runs, if any, and its key in the memory."""
+
+    key: str
+    member: Member
+    model: Model | None = None
+    kv_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Drafting:
+    """What came of a spec. missing says what was asked for and cannot be had, and why."""
+
+    requested: str
+    missing: str = ""
+    built: list[Built] = field(default_factory=list[Built])
+    controller: Controller | None = None
+    memory: AcceptanceMemory | None = None
+
+    @property
+    def state(self) -> State:
+        """On, parked or off."""
+        return overall(self.controller.standings)[0] if self.controller else State.OFF
+
+    @property
+    def reason(self) -> str:
+        """Why what is not on is not."""
+        reasons = overall(self.controller.standings)[1] if self.controller else ""
+        return "; ".join(filter(None, [self.missing, reasons]))
+
+    @property
+    def names(self) -> list[str]:
+        """The drafters in order of preference."""
+        return [built.member.name for built in self.built]
+
+    @property
+    def chain(self) -> Drafter | None:
+        """The same drafters, asked at every step whether it pays or not: for checks."""
+        drafters = [built.member.drafter for built in self.built]
+        return Chain(drafters) if drafters else None
+
+    @property
+    def drafter_bytes(self) -> int:
+        """Memory of the drafters' weights."""
+        return sum(built.model.info.weight_bytes for built in self.built if built.model)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Memory of the drafters' key-value caches."""
+        return sum(built.kv_bytes for built in self.built)
+
+    def remember(self) -> None:
+        """Keep what was learned for the next start."""
+        if self.memory is None:
+            return
+        for built in self.built:
+            member = built.member
+            facts: dict[str, object] = {"name": member.name}
+            if built.model and member.cost and member.judged.judged > 0.0:
+                share = member.judged.accepted / member.judged.judged
+                facts |= {"acceptance": share, "draw_seconds": member.cost.draw_seconds}
+                facts |= {"path": str(built.model.info.path)}
+            self.memory.remember(built.key, member.acceptance, facts)
+        self.memory.save()
+
+    def close(self) -> None:
+        """Free the drafter models."""
+        for built in self.built:
+            if built.model:
+                built.model.close()
+
+
+def build(spec: DraftSpec, place: Place) -> Drafting:
+    """Make the drafters of a spec; one that cannot be had is left out, with the reason.
+
+    Raises:
+        ModelError: the target cannot be run.
+    """
+    drafting = Drafting(spec.requested)
+    info = place.target.info
+    if not spec.links:
+        drafting.missing = "switched off by --draft off"
+    elif info.rollback is not Rollback.ANY:
+        drafting.missing = f"{info.name} keeps a running state, which cannot forget rejected tokens"
+    else:
+        calibrations = Calibrations(place.paths, place.notify)
+        costs = calibrations.target(place.target, place.context)
+        drafting.memory = AcceptanceMemory(info.path, place.paths)
+        _build_links(drafting, spec, place, calibrations, costs)
+        if drafting.built:
+            members = [built.member for built in drafting.built]
+            drafting.controller = Controller(members, costs, info.n_vocab)
+    return drafting
+
+
+def _build_links(
+    drafting: Drafting,
+    spec: DraftSpec,
+    place: Place,
+    calibrations: Calibrations,
+    costs: CostModel,
+) -> None:
+    memory = drafting.memory
+    assert memory is not None
+    links = list(spec.links)
+    if spec.is_automatic:
+        links += automatic.candidates(place.target.info, costs, memory)
+    missing: list[str] = []
+    for link in links:
+        try:
+            built = _build(link, place, calibrations, memory)
+        except (DraftUnavailableError, ModelError) as error:
+            if not spec.is_automatic:
+                missing.append(f"{error.what}: {error.why}" if error.why else error.what)
+            continue
+        if spec.is_automatic and not automatic.pays(built.member, costs):
+            if built.model:
+                built.model.close()
+            continue
+        drafting.built.append(built)
+    drafting.missing = "; ".join(missing)
+
+
+def _build(link: Link, place: Place, calibrations: Calibrations, memory: AcceptanceMemory) -> Built:
+    if link.name == LOOKUP:
+        return Built(LOOKUP, Member(PromptLookup(), memory.recall(LOOKUP)))
+    path = _file(link, place)
+    with ExitStack() as stack:
+        model = stack.enter_context(closing(load(path, place.threads, place.gpu_layers)))
+        drafter, context = _draft_model(model, link, place)
+        cost = calibrations.drafter(model, context)
+        stack.pop_all()
+    key = fingerprint(path)
+    kv_bytes = context.n_ctx * context.kv_bytes_per_token
+    return Built(key, Member(drafter, memory.recall(key), cost), model, kv_bytes)
+
+
+def _file(link: Link, place: Place) -> Path:
+    if link.reference is not None:
+        return link.reference.path
+    info = place.target.info
+    recipe = link.recipe or Recipe.default(info)
+    return SelfDrafts(place.paths.self_drafts).get(
+        info,
+        recipe,
+        lambda done, total: place.notify(
+            f"making the self-drafter {recipe.slug}: {done} of {total}"
+        ),
+    )
+
+
+def _draft_model(model: Model, link: Link, place: Place) -> tuple[DraftModel, Context]:
+    """A drafter on a loaded model, and its context.
+
+    Raises:
+        DraftUnavailableError: it has another vocabulary, or cannot be rolled back.
+        ModelError: there is no memory for its context.
+    """
+    target = place.target
+    if link.reference is not None:
+        require_same_vocabulary(target.tokenizer, model.tokenizer, link.name)
+    if model.info.rollback is not Rollback.ANY:
+        raise DraftUnavailableError(
+            f"{link.name} cannot draft", "it keeps a running state, which cannot be rolled back"
+        )
+    context = model.open(min(place.context.n_ctx, model.info.context_limit))
+    drafter = DraftModel(
+        link.name,
+        context,
+        n_vocab=target.info.n_vocab,
+        end_tokens=target.tokenizer.end_tokens,
+    )
+    return drafter, context

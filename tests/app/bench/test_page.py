@@ -1,0 +1,157 @@
+"""The page: whole, harmless, and with every figure."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from app.bench.page import page
+from app.bench.results import Bench
+from tests.fixtures.benches import METHODS, synthetic_bench
+
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+LOADING = {"src", "href", "xlink:href", "srcset", "data", "action", "poster", "background"}
+HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{ 7 * 7 }}"
+
+
+class Reader(HTMLParser):
+    """Checks that tags nest, and keeps what was read."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.loads: list[str] = []
+        self.handlers: list[str] = []
+        self.ids: list[str] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        self._keep(tag, attrs)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._keep(tag, attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"{tag} ends at {self.getpos()}"
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def _keep(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name in LOADING:
+                self.loads.append(value or "")
+            if name.startswith("on"):
+                self.handlers.append(name)
+            if name == "id":
+                self.ids.append(value or "")
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def hostile_bench() -> Bench:
+    bench = synthetic_bench(("off", HOSTILE))
+    return replace(bench, model=HOSTILE, device=HOSTILE, bandwidth_source=HOSTILE, notes=(HOSTILE,))
+
+
+def bare_bench() -> Bench:
+    return replace(
+        synthetic_bench(),
+        runs=(),
+        cost_seconds={},
+        bandwidth_bytes_per_second=None,
+        bandwidth_source=None,
+        notes=(),
+    )
+
+
+@pytest.mark.parametrize(
+    "bench",
+    [
+        synthetic_bench(),
+        synthetic_bench(("off", "lookup")),
+        synthetic_bench(("off",)),
+        synthetic_bench((*METHODS, "smollm2-135m-instruct-q4_0-requantized-x", "smollm2-360m")),
+        replace(synthetic_bench(), temperatures=(0.0,), rounds=1),
+        hostile_bench(),
+        bare_bench(),
+    ],
+    ids=["usual", "two", "plain", "seven", "one round", "hostile", "bare"],
+)
+def test_the_page_is_whole_and_loads_nothing(bench: Bench) -> None:
+    html = page(bench)
+    assert html.startswith("<!DOCTYPE html>")
+    reader = Reader(html)
+    assert all(load.startswith("data:") for load in reader.loads)
+    assert reader.handlers == []
+    assert "script" not in reader.tags
+    assert not re.search(r"https?://|@import|url\(", html)
+    assert len(set(reader.ids)) == len(reader.ids)
+    assert not re.search(r'="-?(nan|inf)', html)
+
+
+def test_a_hostile_name_stays_text() -> None:
+    reader = Reader(page(hostile_bench()))
+    assert "img" not in reader.tags
+    assert reader.text.count(HOSTILE) >= 3
+    assert "49" not in reader.words
+
+
+def test_every_speedup_of_the_summary_is_in_the_page() -> None:
+    bench = synthetic_bench()
+    text = Reader(page(bench)).text
+    for row in bench.as_json()["summary"]:
+        assert f"{row['mean_speedup']:.2f}" in text
+        for speedup in row["speedup"].values():
+            told = f"{speedup['median']:.2f} {speedup['least']:.2f} to {speedup['most']:.2f}"
+            assert told in text
+
+
+def test_the_headline_is_auto_at_both_temperatures() -> None:
+    html = page(synthetic_bench())
+    cards = re.findall(r'class="big">([^<]*)<', html)
+    assert cards == ["1.42", "1.34"]
+    text = Reader(html).text
+    assert "auto at temperature 0, mean of 6 kinds of prompts" in text
+    assert "Measured against plain decoding, in the same run." in text
+
+
+def test_every_chart_is_described_and_has_its_numbers() -> None:
+    reader = Reader(page(synthetic_bench()))
+    assert reader.tags.count("desc") == 5
+    assert reader.tags.count("table") == 5
+    for name in ("speedup-1", "speedup-2", "acceptance", "cost", "rates"):
+        assert {f"{name}-title", f"{name}-about"} <= set(reader.ids)
+
+
+def test_missing_figures_are_said_to_be() -> None:
+    text = Reader(page(bare_bench())).text
+    assert "wall: not measured" in text
+    assert text.count("Not measured.") == 2
+    assert "Notes" not in text
+
+
+def test_same_tokens_are_counted_at_temperature_0_against_others() -> None:
+    bench = synthetic_bench(("off", "auto"))
+    runs = tuple(replace(run, same_tokens=run.temperature == 0) for run in bench.runs)
+    assert "18 of 18 replies have the very tokens" in Reader(page(replace(bench, runs=runs))).text
+    none = tuple(replace(run, same_tokens=None) for run in bench.runs)
+    assert "very tokens" not in page(replace(bench, runs=none))
+
+
+def test_a_missing_kind_leaves_a_dash() -> None:
+    bench = synthetic_bench(("off", "auto"))
+    runs = tuple(run for run in bench.runs if (run.method, run.kind) != ("auto", "maths"))
+    html = page(replace(bench, runs=runs))
+    assert re.findall(r'class="big">([^<]*)<', html) == ["-", "-"]
+    assert '<text class="name" x="460.0"' in html

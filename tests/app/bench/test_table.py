@@ -1,0 +1,93 @@
+"""The table of a terminal."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.bench.table import table
+from tests.fixtures.benches import KINDS, METHODS, synthetic_bench
+
+LEGEND = "! slower than plain"
+
+
+def row(text: str, method: str) -> list[str]:
+    """The cells of a method at the first temperature."""
+    return next(
+        line.removeprefix(method).split() for line in text.splitlines() if line.startswith(method)
+    )
+
+
+def test_a_row_has_every_figure() -> None:
+    cells = row(table(synthetic_bench()), "auto")
+    assert cells == ["1.00", "1.12", "2.64", "1.41", "1.05", "1.88", "1.42", "106.7", "52", "%"]
+
+
+def test_every_temperature_has_a_block_with_every_method() -> None:
+    blocks = table(synthetic_bench()).split("\n\n")
+    assert len(blocks) == 3
+    for block, temperature in zip(blocks, ("0", "0.8"), strict=False):
+        title, header, *rows = block.splitlines()
+        assert title.startswith(f"Temperature {temperature}: speedup against plain decoding")
+        assert header.split() == [*KINDS, "mean", "tok/s", "acceptance"]
+        assert [line[:23].strip() for line in rows] == list(METHODS)
+
+
+def test_digits_stand_below_each_other() -> None:
+    _, _, *rows = table(synthetic_bench()).split("\n\n")[0].splitlines()
+    for position, letter in enumerate(rows[0]):
+        if letter == ".":
+            assert {line[position] for line in rows} == {"."}
+
+
+def test_what_is_slower_is_marked_and_explained() -> None:
+    text = table(synthetic_bench())
+    assert row(text, "self")[0] == "0.61!"
+    assert row(text, "lookup")[1] == "1.08"
+    assert text.count(LEGEND) == 1
+
+
+def test_without_anything_slower_there_is_no_legend() -> None:
+    assert "!" not in table(replace(synthetic_bench(("off", "auto")), temperatures=(0.0,)))
+
+
+def test_missing_figures_are_dashes() -> None:
+    bench = synthetic_bench()
+    runs = (run for run in bench.runs if (run.method, run.kind) != ("lookup", "maths"))
+    cells = row(table(replace(bench, runs=tuple(runs))), "lookup")
+    assert cells == ["0.96!", "1.08", "2.31", "1.33", "-", "1.71", "-", "-", "51", "%"]
+    assert row(table(replace(bench, runs=())), "auto") == ["-"] * 9
+
+
+def test_a_long_name_is_written_in_full_within_the_columns() -> None:
+    long = "smollm2-135m-instruct-q4_0-requantized-x"
+    text = table(synthetic_bench((*METHODS, long)))
+    assert long in text.splitlines()
+    assert max(map(len, text.splitlines())) <= 92
+
+
+def test_the_spread_is_the_furthest_round() -> None:
+    text = table(replace(synthetic_bench(("off", "auto")), temperatures=(0.0,)))
+    assert "no round lay further than 9 % from its median (auto, document, temperature 0)" in text
+
+
+def test_one_round_has_no_spread() -> None:
+    assert "one round" in table(replace(synthetic_bench(), rounds=1))
+
+
+def test_the_wall_is_told_with_its_source() -> None:
+    text = " ".join(table(synthetic_bench()).split())
+    assert (
+        "plain decoding reads 0.085 GB a token; memory gives 14.2 GB/s (measured: reading memory "
+        "on 2 threads): at most 167.1 tok/s; plain ran at 80.0"
+    ) in text
+
+
+def test_an_unknown_wall_is_said_to_be() -> None:
+    bench = replace(synthetic_bench(), bandwidth_bytes_per_second=None, bandwidth_source=None)
+    text = " ".join(table(bench).split())
+    assert "memory bandwidth was not measured; plain ran at 80.0 tok/s" in text
+
+
+@pytest.mark.parametrize("note", ["The document prompts were left out: the context is short."])
+def test_notes_come_last(note: str) -> None:
+    assert table(replace(synthetic_bench(), notes=("First.", note))).endswith(f"First.\n{note}")
