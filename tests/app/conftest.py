@@ -4,6 +4,7 @@ import io
 import json
 import os
 import select
+import shutil
 import string
 import subprocess
 import sys
@@ -42,6 +43,36 @@ def _one_thread(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several threads wait for each other by spinning, for long where the machine is shared."""
     del home  # it clears the caller's variables first
     monkeypatch.setenv("SPECCHAT_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What tests before this one measured of this machine."""
+    return tmp_path_factory.mktemp("measured")
+
+
+@pytest.fixture(autouse=True)
+def _measured_once(home: Path, measured: Path) -> Iterator[None]:
+    """Every test has a home of its own; costs and bandwidth are measured by the first of them."""
+    cache = home / "cache"
+    shutil.copytree(measured, cache)
+    yield
+    for name in ("calibration", "bandwidth"):
+        if (cache / name).is_dir():
+            shutil.copytree(cache / name, measured / name, dirs_exist_ok=True)
+
+
+@pytest.fixture
+def cheap_drafts(
+    home: Path, _measured_once: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Passes over many tokens are taken to cost little more than over one: drafting pays."""
+    kept = home / "cache" / "calibration"
+    shutil.rmtree(kept, ignore_errors=True)
+    costs = {1: 0.020, 16: 0.022}
+    monkeypatch.setattr("app.calibrations.calibrate", lambda context, tokens: costs)
+    yield
+    shutil.rmtree(kept)
 
 
 @pytest.fixture

@@ -58,29 +58,58 @@ def test_figures_of_an_undrafted_answer(ask_json: AskJson) -> None:
     assert stats["plain_tokens_per_second"] == stats["decode_tokens_per_second"] > 0
 
 
+REPEAT = "Repeat this: " + "one two three four five six seven eight nine ten, " * 8
+
+
+@pytest.mark.usefixtures("cheap_drafts")
 def test_figures_of_a_drafted_answer_agree(ask_json: AskJson) -> None:
-    report = ask_json("Say hello.", *GREEDY, "--draft", "self")
+    report = ask_json(REPEAT, "--raw", *GREEDY, "--max-tokens", "60", "--draft", "lookup")
     stats, draft = report["stats"], report["draft"]
-    assert (draft["requested"], draft["state"], draft["drafters"]) == ("self", "on", ["self"])
+    assert (draft["requested"], draft["state"], draft["drafters"]) == ("lookup", "on", ["lookup"])
     assert draft["reason"] is None
-    assert set(stats["by_drafter"]) == {"self"}
-    of_self = stats["by_drafter"]["self"]
-    assert set(of_self) == {"steps", "drafted", "accepted", "draft_seconds"}
-    assert of_self["drafted"] == stats["drafted"] > 0
-    assert of_self["accepted"] == stats["accepted"] <= stats["drafted"]
-    assert of_self["steps"] <= stats["steps"]
+    assert set(stats["by_drafter"]) == {"lookup"}
+    of_lookup = stats["by_drafter"]["lookup"]
+    assert set(of_lookup) == {"steps", "drafted", "accepted", "draft_seconds"}
+    assert of_lookup["drafted"] == stats["drafted"] > 0
+    assert of_lookup["accepted"] == stats["accepted"] <= stats["drafted"]
+    assert of_lookup["steps"] <= stats["steps"]
     assert stats["acceptance"] == stats["accepted"] / stats["drafted"]
     assert stats["tokens_per_step"] == stats["completion_tokens"] / stats["steps"]
     assert all(0 <= share <= 1 for share in stats["accepted_by_position"])
     assert stats["completion_tokens"] == len(report["token_ids"])
     spent = stats["draft_seconds"] + stats["verify_seconds"] + stats["overhead_seconds"]
     assert spent == pytest.approx(stats["decode_seconds"])
+    rate, plain = stats["decode_tokens_per_second"], stats["plain_tokens_per_second"]
+    assert stats["speedup"] == pytest.approx(rate / plain)
+    wall = stats["bandwidth_bytes_per_second"] / stats["bytes_per_token"]
+    assert stats["wall_tokens_per_second"] == pytest.approx(wall)
+    assert stats["times_wall"] == pytest.approx(rate / wall)
+    assert stats["bandwidth_source"].startswith("measured: 1 thread")
+    assert sum(stats["memory"].values()) > 0
+
+
+def test_a_drafter_that_does_not_pay_is_parked_and_says_why(ask_json: AskJson) -> None:
+    # A copy of nearly the target's own size cannot pay on a processor.
+    report = ask_json("Say hello.", *GREEDY, "--draft", "self:q8_0")
+    assert report["draft"]["state"] == "parked"
+    assert "slower than plain" in report["draft"]["reason"]
+    assert report["stats"]["drafted"] == 0
+    assert report["stats"]["memory"]["drafter_bytes"] > 0
 
 
 def test_what_was_not_measured_is_null(ask_json: AskJson) -> None:
-    stats = ask_json("Say hello.", *GREEDY, "--draft", "lookup")["stats"]
-    unknown = ("plain_tokens_per_second", "speedup")
-    assert [stats[name] for name in unknown] == [None, None]
+    stats = ask_json("Say hello.", "--max-tokens", "1", "--draft", "lookup")["stats"]
+    unknown = ("plain_tokens_per_second", "plain_source", "speedup", "times_wall")
+    assert [stats[name] for name in unknown] == [None] * 4
+
+
+@pytest.mark.usefixtures("cheap_drafts")
+def test_a_seed_gives_the_plain_answer_drafted_by_lookup_too(ask_json: AskJson) -> None:
+    sampled = ("--raw", "--temperature", "0.9", "--seed", "7", "--max-tokens", "60")
+    drafted = ask_json(REPEAT, *sampled, "--draft", "lookup")
+    plain = ask_json(REPEAT, *sampled, "--draft", "off")
+    assert drafted["stats"]["drafted"] > 0
+    assert drafted["token_ids"] == plain["token_ids"]
 
 
 def test_one_token_has_no_decode_rate(ask_json: AskJson) -> None:

@@ -48,4 +48,4 @@ def test_the_wheel_holds_the_four_packages_and_nothing_else(tmp_path: Path) -> N
         "models",
     }
     code = [name for name in names if ".dist-info/" not in name]
-    assert {Path(name).suffix for name in code} == {".py", ".toml"}
+    assert {Path(name).suffix for name in code} == {".py", ".toml", ".j2", ".css"}

@@ -86,18 +86,26 @@ def test_time_that_is_up_ends_it_after_the_fewest_passes(monkeypatch: pytest.Mon
     assert len(bandwidth._pass_seconds(parts)) == bandwidth._FEWEST_PASSES
 
 
-@pytest.mark.parametrize("free", [200_000_000, 1 << 62])
-def test_it_takes_at_most_half_of_free_memory_and_512_mb(
-    monkeypatch: pytest.MonkeyPatch, free: int
+@pytest.mark.parametrize(
+    ("free", "cache", "most"),
+    [
+        (200_000_000, 0, 100_000_000),
+        (1 << 62, 0, 160_000_000),
+        (1 << 62, 50_000_000, 200_000_000),
+        (1 << 62, 1 << 30, 512_000_000),
+    ],
+)
+def test_it_takes_several_times_the_cache_and_at_most_half_of_free_memory(
+    monkeypatch: pytest.MonkeyPatch, free: int, cache: int, most: int
 ):
     monkeypatch.setattr(bandwidth, "available_memory", lambda: free)
+    monkeypatch.setattr(bandwidth, "_last_cache_bytes", lambda: cache)
     tracemalloc.start()
     try:
         measured_on_cpu(2)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    most = min(free // 2, 512_000_000)
     assert most <= peak < most + 2_000_000
 
 
