@@ -9,7 +9,7 @@ from backends import llamacpp
 from backends.base import Model
 from models.bundled import demo_path
 
-pytest_plugins = ["tests.fixtures.tiny_models"]
+pytest_plugins = ["tests.fixtures.tiny_models", "tests.fixtures.costs"]
 
 
 @pytest.fixture(autouse=True)

@@ -63,19 +63,6 @@ def _measured_once(home: Path, measured: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def cheap_drafts(
-    home: Path, _measured_once: None, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    """Passes over many tokens are taken to cost little more than over one: drafting pays."""
-    kept = home / "cache" / "calibration"
-    shutil.rmtree(kept, ignore_errors=True)
-    costs = {1: 0.020, 16: 0.022}
-    monkeypatch.setattr("app.calibrations.calibrate", lambda context, tokens: costs)
-    yield
-    shutil.rmtree(kept)
-
-
-@pytest.fixture
 def specchat(monkeypatch: pytest.MonkeyPatch) -> Specchat:
     """Runs the command in this process: specchat("ask", "hi", stdin=b"") -> exit code and texts."""
 

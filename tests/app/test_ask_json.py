@@ -61,7 +61,7 @@ def test_figures_of_an_undrafted_answer(ask_json: AskJson) -> None:
 REPEAT = "Repeat this: " + "one two three four five six seven eight nine ten, " * 8
 
 
-@pytest.mark.usefixtures("cheap_drafts")
+@pytest.mark.usefixtures("drafting_pays")
 def test_figures_of_a_drafted_answer_agree(ask_json: AskJson) -> None:
     report = ask_json(REPEAT, "--raw", *GREEDY, "--max-tokens", "60", "--draft", "lookup")
     stats, draft = report["stats"], report["draft"]
@@ -103,7 +103,7 @@ def test_what_was_not_measured_is_null(ask_json: AskJson) -> None:
     assert [stats[name] for name in unknown] == [None] * 4
 
 
-@pytest.mark.usefixtures("cheap_drafts")
+@pytest.mark.usefixtures("drafting_pays")
 def test_a_seed_gives_the_plain_answer_drafted_by_lookup_too(ask_json: AskJson) -> None:
     sampled = ("--raw", "--temperature", "0.9", "--seed", "7", "--max-tokens", "60")
     drafted = ask_json(REPEAT, *sampled, "--draft", "lookup")

@@ -1,13 +1,17 @@
 """At temperature 0 every drafter gives the token ids of plain decoding, on a real model."""
 
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from app import draft_spec
-from app.draft_spec import Drafting
+from app.drafting import Place, build
 from app.paths import Paths
 from backends.base import Context, Model
+from decoding.controller import Controller
+from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
@@ -43,22 +47,26 @@ def plain(demo: Model, context: Context, prompts: list[tuple[str, list[int]]]) -
     return [_reply(demo, context, prompt, None) for _, prompt in prompts]
 
 
-def _reply(
-    model: Model, context: Context, prompt: list[int], drafting: Drafting | None
-) -> list[int]:
+def _reply(model: Model, context: Context, prompt: list[int], drafter: Drafter | None) -> list[int]:
+    return [token for step in _steps(model, context, prompt, drafter) for token in step.tokens]
+
+
+def _steps(
+    model: Model, context: Context, prompt: list[int], drafter: Drafter | None
+) -> list[Step]:
     context.truncate(0)
-    tokens: list[int] = []
+    steps: list[Step] = []
     limits = Limits(TOKENS, model.tokenizer.end_tokens)
-    drafter = drafting.drafter if drafting else None
     for event in generate(context, prompt, GREEDY, limits, drafter=drafter):
         if isinstance(event, Step):
-            tokens += event.tokens
-            if drafting is not None:
-                _seen[drafting.requested] = _seen.get(drafting.requested, 0) + event.accepted
-    return tokens
+            steps.append(event)
+            if isinstance(drafter, Controller):
+                drafter.observe(event)
+    return steps
 
 
-_seen: dict[str, int] = {}
+def _place(demo: Model, context: Context, paths: Paths) -> Place:
+    return Place(demo, context, paths, None, None, lambda text: None)
 
 
 def _spec(kind: str, demo: Model, paths: Paths) -> str:
@@ -94,14 +102,35 @@ def test_same_token_ids_as_plain_decoding(
     assert len(prompts) >= 12
     assert len({kind for kind, _ in prompts}) == 6
     spec = draft_spec.parse(_spec(kind, demo, paths), paths)
-    drafting = draft_spec.build(spec, demo, context.n_ctx, paths, None, None, lambda text: None)
-    assert drafting.reason == ""
-    try:
+    accepted = 0
+    with closing(build(spec, _place(demo, context, paths))) as drafting:
+        assert drafting.missing == ""
         for (_, prompt), expected in zip(prompts, plain, strict=True):
-            assert _reply(demo, context, prompt, drafting) == expected
-    finally:
-        drafting.close()
-    assert _seen[drafting.requested] > 0, "nothing was accepted: the test proved nothing"
+            steps = _steps(demo, context, prompt, drafting.chain)
+            assert [token for step in steps for token in step.tokens] == expected
+            accepted += sum(step.accepted for step in steps)
+    assert accepted > 0, "nothing was accepted: the test proved nothing"
+
+
+@pytest.mark.usefixtures("drafting_pays")
+@pytest.mark.parametrize("kind", ["auto", pytest.param("lookup,self", marks=pytest.mark.slow)])
+def test_the_controller_gives_the_same_token_ids(
+    kind: str,
+    demo: Model,
+    context: Context,
+    prompts: list[tuple[str, list[int]]],
+    plain: list[list[int]],
+    tmp_path: Path,
+):
+    paths = Paths(tmp_path / "config", tmp_path / "data", tmp_path / "cache")
+    spec = draft_spec.parse(kind, paths)
+    drafted = 0
+    with closing(build(spec, _place(demo, context, paths))) as drafting:
+        for (_, prompt), expected in zip(prompts, plain, strict=True):
+            steps = _steps(demo, context, prompt, drafting.controller)
+            assert [token for step in steps for token in step.tokens] == expected
+            drafted += sum(step.drafted for step in steps)
+    assert drafted > 0
 
 
 def test_a_drafter_equal_to_the_target_is_always_accepted(
