@@ -49,7 +49,11 @@ class Runner:
         self._warm_up()
         each = len(self._tasks) * len(suite.temperatures) * len(self._methods.chosen)
         for number in range(suite.rounds):
+            read = None
             for count, (task, temperature, method) in enumerate(self._order(number)):
+                if task is not read:
+                    self._read(task)
+                    read = task
                 text = f"{task.kind}, temperature {temperature:g}: {method.name}"
                 yield Progress(number * each + count, suite.rounds * each, text)
                 self._measure(task, temperature, method, number)
@@ -74,6 +78,11 @@ class Runner:
         prompt = self._prompt(self._tasks[0])
         for method in list(self._methods.chosen):
             self._reply(method, prompt, SamplingSettings(temperature=0.0), _WARM_UP_TOKENS)
+
+    def _read(self, task: Task) -> None:
+        """Hold the prompt, so that every method begins with the same cached numbers."""
+        plain = self._methods.chosen[0]
+        self._reply(plain, self._prompt(task), SamplingSettings(temperature=0.0), 1)
 
     def _prompt(self, task: Task) -> list[int]:
         return list(self._session.template.prompt([Message("user", task.text)]).tokens)

@@ -10,6 +10,8 @@ import typer
 
 from app.cli import terminal
 from app.paths import Paths
+from app.performance import processor_bandwidth
+from backends.bandwidth import of_gpu
 from backends.choice import describe_engine
 from backends.device import available_memory, physical_cores, processor_name, total_memory
 from models.bundled import demo_path
@@ -32,6 +34,8 @@ def doctor(
 
 def _facts() -> dict[str, Any]:
     engine = describe_engine()
+    bandwidth = of_gpu() if engine.can_offload else None
+    bandwidth = bandwidth or processor_bandwidth(physical_cores(), Paths.of_this_user(), again=True)
     return {
         "schema": 1,
         "backend": engine.backend,
@@ -44,8 +48,8 @@ def _facts() -> dict[str, Any]:
             "physical_cores": physical_cores(),
             "memory_bytes": total_memory(),
             "available_memory_bytes": available_memory(),
-            "bandwidth_bytes_per_second": None,
-            "bandwidth_source": None,
+            "bandwidth_bytes_per_second": bandwidth.bytes_per_second if bandwidth else None,
+            "bandwidth_source": bandwidth.source if bandwidth else None,
         },
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": sys.version.split()[0],
@@ -53,6 +57,11 @@ def _facts() -> dict[str, Any]:
         "demo_model": str(demo_path()) if demo_path() else None,
         "models": sorted(readable_names(Paths.of_this_user().models)),
     }
+
+
+def _bandwidth(device: dict[str, Any]) -> str:
+    rate, source = device["bandwidth_bytes_per_second"], device["bandwidth_source"]
+    return f"{rate / 1e9:.1f} GB/s ({source})" if rate else "not measured"
 
 
 def _version(package: str) -> str | None:
@@ -71,7 +80,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "processor": f"{device['processor']}, {device['physical_cores']} physical cores",
         "memory": f"{device['available_memory_bytes'] / 1e9:.1f} GB available "
         f"of {device['memory_bytes'] / 1e9:.1f} GB",
-        "bandwidth": "not measured",
+        "bandwidth": _bandwidth(device),
         "system": facts["system"],
         "Python": facts["python"],
         "versions": ", ".join(

@@ -33,7 +33,8 @@ def test_doctor_json_says_the_same(specchat: Specchat, home: Path, demo_file: Pa
     assert facts["demo_model"] == str(demo_file)
     assert facts["models"] == ["demo", "tiny"]
     assert 0 < facts["device"]["available_memory_bytes"] <= facts["device"]["memory_bytes"]
-    assert facts["device"]["bandwidth_bytes_per_second"] is None
+    assert facts["device"]["bandwidth_bytes_per_second"] > 1e8
+    assert facts["device"]["bandwidth_source"].startswith("measured: ")
 
 
 @pytest.mark.parametrize(
