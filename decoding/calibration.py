@@ -1,5 +1,6 @@
 """Measures what passes over several tokens cost, before the first reply."""
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 
@@ -9,18 +10,15 @@ MOST_TOKENS = 16
 """The longest pass measured, and so the longest draft plus one."""
 
 BUDGET_SECONDS = 0.9
-"""Spent on repeating where a model is fast; the first two rounds may take longer."""
+"""Spent on repeating where a model is fast; the first rounds may take longer."""
 
-_TWO_ROUNDS_SECONDS = 3.6
-_POINTS = (
-    (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16),
-    (1, 2, 3, 4, 6, 8, 12, 16),
-    (1, 2, 4, 8, 16),
-    (1, 2, 4),
-)
-"""Choices of points, the most telling that time allows; kernels work in groups of 4 and 8."""
+_PLANS = (((2, 3, 4, 5, 8, 9, 16), 3), ((2, 4, 5, 8, 16), 2), ((2, 4, 16), 1), ((2, 4), 1))
+"""Points and the least rounds, the most telling that time allows; kernels work in groups of 4."""
 
-_GUESSED_SLOPE = 0.35
+_SECONDS = 4.5
+"""The least rounds may take this long on a slow model."""
+
+_GUESSED_SLOPE = 0.45
 """Cost of each further token in tokens, to choose the points by."""
 
 
@@ -29,9 +27,10 @@ def calibrate(
     tokens: Sequence[int],
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[int, float]:
-    """Seconds of a target pass by its number of tokens: the least of equally many rounds.
+    """Seconds of a target pass by its number of tokens: medians of a few rounds.
 
-    tokens: ordinary text of at least 2 * MOST_TOKENS tokens. The context is left empty.
+    Each pass follows one over a single token, as while decoding: it finds the caches as that left
+    them. tokens: ordinary text of at least 2 * MOST_TOKENS tokens. The context is left empty.
 
     Raises:
         ModelError: the engine failed.
@@ -47,23 +46,27 @@ def calibrate(
     context.truncate(0)
     context.forward(tokens[:1], 1)  # brings the weights into memory
     started = clock()
-    points = _points(min(timed(1), timed(1)), most)
-    best = {n: timed(n) for n in points}
-    rounds = 1
-    least_rounds = 2 if len(points) > len(_POINTS[-1]) else 1
-    while rounds < least_rounds or clock() - started + sum(best.values()) < BUDGET_SECONDS:
-        rounds += 1
+    timed(1)
+    single = timed(1)
+    points, rounds = _plan(single, most)
+    found: dict[int, list[float]] = {1: [single]}
+    done = 0
+    while done < rounds or (clock() - started) * (done + 1) / done < BUDGET_SECONDS:
         for n in points:
-            best[n] = min(best[n], timed(n))
+            timed(1)  # the first after a longer pass is slower
+            found[1].append(timed(1))
+            found.setdefault(n, []).append(timed(n))
+        done += 1
     context.truncate(0)
-    return best
+    return {n: statistics.median(seconds) for n, seconds in found.items()}
 
 
-def _points(single: float, most: int) -> list[int]:
-    """The largest choice of points whose two first rounds are short enough."""
+def _plan(single: float, most: int) -> tuple[list[int], int]:
+    """The points beyond 1, and the least number of rounds."""
 
-    def guess(choice: Sequence[int]) -> float:
-        return 2 * single * sum(1 + _GUESSED_SLOPE * (n - 1) for n in choice)
+    def seconds(points: Sequence[int], rounds: int) -> float:
+        return rounds * single * sum(3 + _GUESSED_SLOPE * (n - 1) for n in points)
 
-    fitting = (choice for choice in _POINTS if guess(choice) <= _TWO_ROUNDS_SECONDS)
-    return [n for n in next(fitting, _POINTS[-1]) if n <= most]
+    fitting = (plan for plan in _PLANS if seconds(*plan) <= _SECONDS)
+    points, rounds = next(fitting, _PLANS[-1])
+    return [n for n in points if n <= most], rounds

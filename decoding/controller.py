@@ -11,7 +11,7 @@ from decoding.cost import CostModel, DraftCost
 from decoding.credit import Credit
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.events import Step
-from decoding.length import NOTHING, Plan, best_length
+from decoding.length import NOTHING, SWITCHING, Plan, best_length
 from decoding.member import Member
 from decoding.parking import Standing, standing
 from decoding.sampler import Sampler
@@ -196,9 +196,10 @@ class Controller:
         """Learn from a step: what it cost, what came of each proposal, what may be risked next."""
         if step.seconds <= 0.0:
             return  # the first token comes with the prompt
-        self.costs.observe(1 + step.drafted, step.seconds - step.draft_seconds)
+        if step.drafted or self._since_plain == 0:  # a plain step after a draft is slower
+            self.costs.observe(1 + step.drafted, step.seconds - step.draft_seconds)
         plain = self.costs.seconds(1)
-        cost = self.costs.relative(1 + step.drafted)
+        cost = self.costs.relative(1 + step.drafted) + (SWITCHING if step.drafted else 0.0)
         refused = self._refused
         if refused is not None and refused.proposal.tokens:
             self._credit.refused(step.tokens[0] == refused.proposal.tokens[0])

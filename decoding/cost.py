@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 _DRIFT_RATE = 0.15
-_SHAPE_RATE = 0.03
+_SHAPE_RATE = 0.06
 _LARGEST_SURPRISE = 0.5
 """In log seconds; one pass that met a busy machine must not count for more."""
 

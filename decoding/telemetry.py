@@ -30,11 +30,12 @@ class Statistics:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     plain_steps: int = 0
-    """Steps after the first with nothing drafted."""
+    """Steps with nothing drafted that follow one such: after a longer pass they are slower."""
     plain_step_seconds: float = 0.0
     drafted_lengths: list[int] = field(default_factory=list[int])
     """Steps after the first by the number of tokens drafted, from none up."""
     by_drafter: dict[str, DrafterStatistics] = field(default_factory=dict[str, DrafterStatistics])
+    _last_was_plain: bool = False
     _first_at: float | None = None
     _last_at: float = 0.0
     _drafted_at_position: list[int] = field(default_factory=list[int])
@@ -60,9 +61,11 @@ class Statistics:
             self.drafted_lengths += [0] * (step.drafted + 1 - len(self.drafted_lengths))
             self.drafted_lengths[step.drafted] += 1
         self._last_at = step.at
+        follows_plain, self._last_was_plain = self._last_was_plain, step.drafted == 0
         if step.drafted == 0:
-            self.plain_steps += step.seconds > 0.0
-            self.plain_step_seconds += step.seconds
+            if follows_plain and step.seconds > 0.0:
+                self.plain_steps += 1
+                self.plain_step_seconds += step.seconds
             return
         self.drafted += step.drafted
         self.accepted += step.accepted
