@@ -72,9 +72,15 @@ class Session:
 
     @classmethod
     def open(
-        cls, options: SessionOptions, paths: Paths, notify: Callable[[str], None]
+        cls,
+        options: SessionOptions,
+        paths: Paths,
+        notify: Callable[[str], None],
+        usual_context: int = DEFAULT_CONTEXT,
     ) -> "Session":
         """Load the model and its drafters; notify gets a line on each phase.
+
+        usual_context: tokens of the context where the options name no number.
 
         Raises:
             SpecchatError: an option cannot be met, or the model cannot be run.
@@ -90,7 +96,7 @@ class Session:
             model = stack.enter_context(
                 closing(load(reference.path, options.threads, options.gpu_layers))
             )
-            context, notes = _open_context(model, options.ctx)
+            context, notes = _open_context(model, options.ctx, usual_context)
             place = Place(model, context, paths, options.threads, options.gpu_layers, notify)
             drafting = build(spec, place)
             stack.enter_context(closing(drafting))
@@ -213,11 +219,11 @@ def _check(options: SessionOptions) -> None:
             raise UsageError(f"{name} {value} is out of range", bounds)
 
 
-def _open_context(model: Model, asked: int | None) -> tuple[Context, tuple[str, ...]]:
-    """A context as asked for; by default the largest up to 8,192 tokens that memory allows."""
+def _open_context(model: Model, asked: int | None, most: int) -> tuple[Context, tuple[str, ...]]:
+    """A context as asked for; by default the largest up to most tokens that memory allows."""
     if asked is not None:
         return model.open(asked), ()
-    usual = n_ctx = min(model.info.context_limit, DEFAULT_CONTEXT)
+    usual = n_ctx = min(model.info.context_limit, most)
     while True:
         try:
             context = model.open(n_ctx)

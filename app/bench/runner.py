@@ -9,7 +9,7 @@ from app.bench.methods import Method, Methods, Outcome
 from app.bench.results import PLAIN, Bench, Run
 from app.bench.suite import Suite, Task, tasks
 from app.session import Session
-from backends.base import ModelError
+from backends.base import ModelError, UsageError
 from backends.chat_template import Message
 from decoding.sampling import SamplingSettings
 
@@ -32,20 +32,32 @@ class Runner:
         self._session = session
         self._methods = methods
         self._suite = suite
-        self._tasks = tasks(suite)
-        self._runs: list[Run] = []
         self._notes = list(methods.notes)
+        self._tasks = [task for task in tasks(suite) if self._fits(task)]
+        self._runs: list[Run] = []
         self._rounds = 0
         self._started = datetime.datetime.now(datetime.UTC)
+
+    def _fits(self, task: Task) -> bool:
+        needed = len(self._prompt(task)) + self._suite.max_tokens
+        if needed <= self._session.context.n_ctx:
+            return True
+        self._notes.append(
+            f"{task.kind} {task.number + 1} was left out: it needs a context of {needed:,} tokens"
+        )
+        return False
 
     def run(self, clock: Callable[[], float] = time.perf_counter) -> Iterator[Progress]:
         """Measure, yielding before each reply; stops between rounds when time is up.
 
         Raises:
             ModelError: plain decoding failed.
+            UsageError: no prompt fits the context.
         """
         begun = clock()
         suite = self._suite
+        if not self._tasks:
+            raise UsageError("no prompt fits the context", "", "Use a larger --ctx.")
         self._warm_up()
         each = len(self._tasks) * len(suite.temperatures) * len(self._methods.chosen)
         for number in range(suite.rounds):

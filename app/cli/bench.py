@@ -19,6 +19,9 @@ from app.cli.opening import open_session
 from app.drafting import Place
 from backends.base import SpecchatError, UsageError
 
+_CONTEXT = 1024
+"""Enough for the longest prompt with its reply; the peer keeps a row of scores for each token."""
+
 
 def bench(
     context: typer.Context,
@@ -46,7 +49,7 @@ def bench(
     for file in filter(None, (json, html)):
         _check_writable(file)
     session_options = options.session_options(context)
-    session = open_session(session_options)
+    session = open_session(session_options, _CONTEXT)
     try:
         place = Place(
             session.model,

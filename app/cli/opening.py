@@ -3,10 +3,10 @@
 from app.cli import terminal
 from app.cli.interrupt import deferred
 from app.paths import Paths
-from app.session import Session, SessionOptions
+from app.session import DEFAULT_CONTEXT, Session, SessionOptions
 
 
-def open_session(session_options: SessionOptions) -> Session:
+def open_session(session_options: SessionOptions, usual_context: int = DEFAULT_CONTEXT) -> Session:
     """Load everything, saying what is going on; the first Ctrl-C ends it at the next phase.
 
     Raises:
@@ -14,7 +14,7 @@ def open_session(session_options: SessionOptions) -> Session:
         KeyboardInterrupt: it was interrupted.
     """
     try:
-        return _open(session_options)
+        return _open(session_options, usual_context)
     except KeyboardInterrupt:
         terminal.note("")
         raise
@@ -22,7 +22,7 @@ def open_session(session_options: SessionOptions) -> Session:
         terminal.clear_status()
 
 
-def _open(session_options: SessionOptions) -> Session:
+def _open(session_options: SessionOptions, usual_context: int) -> Session:
     with deferred() as stop:
 
         def notify(text: str) -> None:
@@ -30,7 +30,8 @@ def _open(session_options: SessionOptions) -> Session:
                 raise KeyboardInterrupt
             terminal.status(text)
 
-        session = Session.open(session_options, Paths.of_this_user(), notify)
+        paths = Paths.of_this_user()
+        session = Session.open(session_options, paths, notify, usual_context)
         if stop.is_set():
             session.close()
     return session

@@ -1,0 +1,111 @@
+"""`specchat bench` from end to end, on a small random model."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from app.bench.methods import Methods, Outcome, methods
+from app.bench.suite import SUITES, Suite, tasks
+from backends.base import ModelError
+
+KINDS = ["chat", "code", "copy", "summary", "maths", "document"]
+SMALL = Suite("quick", 1, 1, 8, 300.0, temperatures=(0.0,), with_fixed=True)
+Specchat = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suite of one short prompt of each kind."""
+    monkeypatch.setitem(SUITES, "quick", SMALL)
+
+
+def test_a_suite_takes_the_first_prompts_of_six_kinds() -> None:
+    assert [task.kind for task in tasks(SUITES["quick"])] == [kind for kind in KINDS for _ in "12"]
+    assert len(tasks(SUITES["full"])) == 4 * len(KINDS)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_bundled_model_by_every_method(specchat: Specchat, tmp_path: Path) -> None:
+    json_file, html_file = tmp_path / "bench.json", tmp_path / "bench.html"
+    ended = specchat(
+        "bench", "--draft", "self:q8_0", "--json", str(json_file), "--html", str(html_file)
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(json_file.read_text())
+    expected = ["off", "lookup", "lookup, always 3", "lookup, always 7", "lookup, always 15"]
+    expected += ["self", "self, always 3", "self:q8_0", "self:q8_0, always 3", "auto"]
+    assert found["methods"] == [*expected, "llama-cpp-python lookup"]
+    assert found["kinds"] == KINDS
+    assert len(found["runs"]) == len(found["methods"]) * len(KINDS)
+    for run in found["runs"]:
+        assert 0 < run["tokens"] <= SMALL.max_tokens
+        assert run["seconds"] > 0
+        if run["temperature"] == 0 and not run["method"].startswith("llama-cpp"):
+            assert run["same_tokens"], run
+    always = [run for run in found["runs"] if run["method"] == "self, always 3"]
+    assert sum(run["drafted"] for run in always) > 0
+    plain = [row for row in found["summary"] if row["method"] == "off"]
+    assert all(row["mean_speedup"] == 1.0 for row in plain)
+    for name in found["methods"]:
+        assert name in ended.stdout
+        assert name in html_file.read_text()
+
+
+@pytest.mark.usefixtures("small")
+def test_prompts_that_do_not_fit_are_left_out_and_named(specchat: Specchat) -> None:
+    ended = specchat("bench", "--ctx", "100", "--draft", "lookup")
+    assert ended.returncode == 0, ended.stderr
+    assert "summary 1 was left out" in " ".join(ended.stdout.split())
+    none = specchat("bench", "--ctx", "20")
+    assert none.returncode == 2
+    assert "no prompt fits the context" in none.stderr
+
+
+def test_a_file_that_cannot_be_written_is_found_before_the_long_part(specchat: Specchat) -> None:
+    ended = specchat("bench", "--html", "/nonexistent/bench.html")
+    assert ended.returncode == 2
+    assert "cannot write" in ended.stderr
+
+
+def test_an_unknown_suite_is_a_usage_error(specchat: Specchat) -> None:
+    ended = specchat("bench", "--suite", "endless")
+    assert (ended.returncode, "quick, full" in ended.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_method_that_fails_is_left_out_and_the_rest_goes_on(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Failing:
+        name = "failing"
+
+        def reply(self, prompt: object, settings: object, max_tokens: int) -> Outcome:
+            raise ModelError("it broke")
+
+    def one_fails(*arguments: Any, **options: Any) -> Methods:
+        made = methods(*arguments, **options)
+        made.chosen[1:] = [Failing()]
+        return made
+
+    monkeypatch.setattr("app.cli.bench.methods", one_fails)
+    file = tmp_path / "bench.json"
+    ended = specchat("bench", "--json", str(file))
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(file.read_text())["methods"] == ["off"]
+    assert "failing was left out: it broke" in ended.stdout
+
+
+@pytest.mark.usefixtures("small")
+def test_time_that_is_up_ends_it_after_whole_rounds(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(SUITES, "quick", Suite("quick", 1, 9, 4, 0.0))
+    file = tmp_path / "bench.json"
+    assert specchat("bench", "--json", str(file)).returncode == 0
+    found = json.loads(file.read_text())
+    assert found["rounds"] == 1
+    assert any("time was up after 1 of 9 rounds" in note for note in found["notes"])
