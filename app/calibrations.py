@@ -11,7 +11,7 @@ from app.paths import Paths
 from app.prompts import built_in_prompts
 from backends.base import Context, Model
 from decoding.calibration import MOST_TOKENS, calibrate
-from decoding.cost import CostModel, DraftCost
+from decoding.cost import CostModel, DraftCost, Measured
 from models.fingerprint import fingerprint
 from models.json_file import read_object, write_object
 
@@ -31,7 +31,7 @@ class Calibrations:
         Raises:
             ModelError: the engine failed.
         """
-        return CostModel(self._seconds(model, context))
+        return CostModel(self._measured(model, context))
 
     def drafter(self, model: Model, context: Context) -> DraftCost:
         """What a drafter takes to draw a token, and to read one among many.
@@ -39,20 +39,21 @@ class Calibrations:
         Raises:
             ModelError: the engine failed.
         """
-        seconds = self._seconds(model, context)
+        seconds = self._measured(model, context).seconds
         largest = max(seconds)
         return DraftCost(seconds[1], seconds[largest] / largest)
 
-    def _seconds(self, model: Model, context: Context) -> dict[int, float]:
+    def _measured(self, model: Model, context: Context) -> Measured:
         path = self._path(model)
-        known = _points(read_object(path))
+        known = _known(read_object(path))
         if known is None:
             self.notify(f"measuring what {model.info.name} costs here")
             known = calibrate(context, _text(model))
             info = model.info
             facts = {"engine": info.engine, "device": info.device, "threads": info.threads}
-            seconds = {str(n): value for n, value in known.items()}
-            write_object(path, {"schema": SCHEMA, **facts, "seconds": seconds})
+            seconds = {str(n): value for n, value in known.seconds.items()}
+            found = {"seconds": seconds, "switching": known.switching}
+            write_object(path, {"schema": SCHEMA, **facts, **found})
         return known
 
     def _path(self, model: Model) -> Path:
@@ -62,16 +63,19 @@ class Calibrations:
         return self.paths.calibrations / f"{fingerprint(info.path)}-{digest}.json"
 
 
-def _points(kept: dict[str, Any]) -> dict[int, float] | None:
-    """The seconds by tokens that a file holds, None where it makes no sense."""
+def _known(kept: dict[str, Any]) -> Measured | None:
+    """What a file holds, None where it makes no sense."""
     try:
         points = {int(n): float(value) for n, value in kept["seconds"].items()}
+        switching = float(kept["switching"])
     except (KeyError, AttributeError, TypeError, ValueError):
         return None
     sound = all(0 < n <= MOST_TOKENS for n in points) and all(
         value > 0.0 and math.isfinite(value) for value in points.values()
     )
-    return points if sound and 1 in points and kept.get("schema") == SCHEMA else None
+    if not sound or 1 not in points or not 0.0 <= switching < 1.0 or kept.get("schema") != SCHEMA:
+        return None
+    return Measured(points, switching)
 
 
 def _text(model: Model) -> list[int]:

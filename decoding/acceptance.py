@@ -31,8 +31,9 @@ class Count:
         self.judged = self.judged * _MEMORY + 1.0
 
     def mean(self, prior: float) -> float:
-        """The posterior mean under a prior worth a few observations."""
-        return (self.accepted + _PRIOR_WEIGHT * prior) / (self.judged + _PRIOR_WEIGHT)
+        """The posterior mean under a prior that fades as observations come in."""
+        weight = _PRIOR_WEIGHT * max(0.0, 1.0 - self.judged * (1.0 - _MEMORY))
+        return (self.accepted + weight * prior) / (self.judged + weight)
 
 
 class Acceptance:
@@ -59,15 +60,27 @@ class Acceptance:
 
     def of(self, kind: str, prior: float) -> float:
         """The probability that a token of a kind is accepted, if those before it are."""
+        return self.in_this_reply(self.mean(kind, prior))
+
+    def mean(self, kind: str, prior: float) -> float:
+        """The same over all replies."""
         count = self._counts.get(kind)
-        mean = prior if count is None else count.mean(prior)
+        return prior if count is None else count.mean(prior)
+
+    def in_this_reply(self, mean: float) -> float:
+        """A mean over all replies, shifted by how this one goes."""
         mean = min(max(mean, _LEAST), 1.0 - _LEAST)
         if self._mood == 0.0:
             return mean
         return 1.0 / (1.0 + (1.0 / mean - 1.0) * math.exp(-self._mood))
 
-    def add(self, kind: str, prior: float, accepted: bool) -> None:
+    def add(self, kind: str, prior: float, accepted: bool, *, tells_mood: bool = True) -> None:
         """Learn from one judged token."""
-        expected = self.of(kind, prior)
-        self._mood = _MOOD_MEMORY * self._mood + _MOOD_RATE * (accepted - expected)
+        if tells_mood:
+            surprise = accepted - self.of(kind, prior)
+            self._mood = _MOOD_MEMORY * self._mood + _MOOD_RATE * surprise
         self._counts.setdefault(kind, Count()).add(accepted)
+
+    def rest(self) -> None:
+        """A step that judged nothing: what this reply showed grows old."""
+        self._mood *= _MOOD_MEMORY

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from backends.base import Context
+from decoding.cost import Measured
 
 MOST_TOKENS = 16
 """The longest pass measured, and so the longest draft plus one."""
@@ -18,6 +19,7 @@ _PLANS = (((2, 3, 4, 5, 8, 9, 16), 3), ((2, 4, 5, 8, 16), 2), ((2, 4, 16), 1), (
 _SECONDS = 4.5
 """The least rounds may take this long on a slow model."""
 
+_MOST_SWITCHING = 0.2
 _GUESSED_SLOPE = 0.45
 """Cost of each further token in tokens, to choose the points by."""
 
@@ -26,7 +28,7 @@ def calibrate(
     context: Context,
     tokens: Sequence[int],
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[int, float]:
+) -> Measured:
     """Seconds of a target pass by its number of tokens: medians of a few rounds.
 
     Each pass follows one over a single token, as while decoding: it finds the caches as that left
@@ -50,15 +52,18 @@ def calibrate(
     single = timed(1)
     points, rounds = _plan(single, most)
     found: dict[int, list[float]] = {1: [single]}
+    after_longer: list[float] = []
     done = 0
     while done < rounds or (clock() - started) * (done + 1) / done < BUDGET_SECONDS:
         for n in points:
-            timed(1)  # the first after a longer pass is slower
+            after_longer.append(timed(1))
             found[1].append(timed(1))
             found.setdefault(n, []).append(timed(n))
         done += 1
     context.truncate(0)
-    return {n: statistics.median(seconds) for n, seconds in found.items()}
+    seconds = {n: statistics.median(times) for n, times in found.items()}
+    switching = statistics.median(after_longer) / seconds[1] - 1.0
+    return Measured(seconds, min(max(switching, 0.0), _MOST_SWITCHING))
 
 
 def _plan(single: float, most: int) -> tuple[list[int], int]:

@@ -11,7 +11,7 @@ from decoding.cost import CostModel, DraftCost
 from decoding.credit import Credit
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.events import Step
-from decoding.length import NOTHING, SWITCHING, Plan, best_length
+from decoding.length import NOTHING, Plan, best_length
 from decoding.member import Member
 from decoding.parking import Standing, standing
 from decoding.sampler import Sampler
@@ -31,6 +31,7 @@ _PROBE_SHARE = 0.01
 """Of decoding, what asking parked drafters may cost."""
 
 _MOST_PROBES = 4.0
+_LONGEST_PROBE = 4
 
 
 class Controller:
@@ -56,7 +57,8 @@ class Controller:
         self._credit = Credit()
         self._tokens = self._units = 10.0
         self._since_plain = 0
-        self._probing = 0.0
+        self._probing = 1.0
+        self._probe_price = 0.0
         self._refused: Member | None = None
         self._backlog = 0
 
@@ -98,7 +100,7 @@ class Controller:
             draft = member.proposal.first(plan.length)
         else:
             draft = self._drawn(member, member.cost, history, limit)
-        self._credit.risk(self.costs.relative(1 + len(draft)) - 1.0)
+        self._credit.risk(self.costs.of_draft(len(draft)))
         return draft
 
     def _active(self) -> list[Member]:
@@ -154,7 +156,7 @@ class Controller:
             further = member.by_position(drawn, limit - drawn)
             if not further:
                 return False
-            lost = self.costs.relative(1 + drawn) - 1.0 + drawn * draw_cost
+            lost = self.costs.of_draft(drawn) + drawn * draw_cost
             plan = best_length(
                 [together * further[0], *further[1:]],
                 self.costs,
@@ -177,29 +179,49 @@ class Controller:
     def _probe(self, history: Sequence[int], limit: int) -> Draft:
         """A draft of a parked drafter within the budget, to see whether it would pay now."""
         for member in self._active():
-            if member.cost is None:
-                continue
-            plain = self.costs.seconds(1)
-            draw = member.cost.draw_seconds / plain
-            hopeful = best_length(
-                [1.0] * limit, self.costs, rate=1.0, affordable=_MOST_PROBES, draft_cost=draw
-            )
-            length = min(hopeful.length, 3)
-            start = member.cost.seconds(0, member.drafter.backlog(history)) / plain
-            price = start + length * draw + self.costs.relative(1 + length) - 1.0
-            if length > 0 and price <= min(self._probing, self._credit.affordable):
-                self._probing -= price
-                return self._drawn(member, member.cost, history, length, least=length)
+            if member.cost is not None:
+                length, price = self._cheapest_probe(member, member.cost, history, limit)
+                if length > 0:
+                    self._probing -= price
+                    self._probe_price = price
+                    return self._drawn(member, member.cost, history, length, least=length)
         return NO_DRAFT
+
+    def _cheapest_probe(
+        self, member: Member, cost: DraftCost, history: Sequence[int], limit: int
+    ) -> tuple[int, float]:
+        """The length that costs least for each token it will judge, and its price if all fails.
+
+        0 while what the budget allows costs twice as much a token as what it will allow later.
+        """
+        plain = self.costs.seconds(1)
+        draw = cost.draw_seconds / plain
+        start = cost.seconds(0, member.drafter.backlog(history)) / plain
+        budget = min(self._probing, self._credit.affordable)
+        judged, together = 0.0, 1.0
+        options: list[tuple[float, int, float]] = []
+        for length, accepted in enumerate(member.by_position(0, min(limit, _LONGEST_PROBE)), 1):
+            judged += together
+            together *= accepted
+            gained = judged - 1.0 + together
+            price = start + length * draw + self.costs.of_draft(length)
+            options.append(((price - start - gained) / judged, length, price))
+        now = min((option for option in options if option[2] <= budget), default=None)
+        if now is None or min(options)[0] < now[0] / 2:
+            return 0, 0.0
+        return now[1], now[2]
 
     def observe(self, step: Step) -> None:
         """Learn from a step: what it cost, what came of each proposal, what may be risked next."""
         if step.seconds <= 0.0:
             return  # the first token comes with the prompt
-        if step.drafted or self._since_plain == 0:  # a plain step after a draft is slower
-            self.costs.observe(1 + step.drafted, step.seconds - step.draft_seconds)
+        self.costs.observe(
+            1 + step.drafted,
+            step.seconds - step.draft_seconds,
+            after_draft=self._since_plain > 0,
+        )
         plain = self.costs.seconds(1)
-        cost = self.costs.relative(1 + step.drafted) + (SWITCHING if step.drafted else 0.0)
+        cost = 1.0 + self.costs.of_draft(step.drafted)
         refused = self._refused
         if refused is not None and refused.proposal.tokens:
             self._credit.refused(step.tokens[0] == refused.proposal.tokens[0])
@@ -211,6 +233,9 @@ class Controller:
                 member.unsent = 0 if member.name == step.drafter else member.unsent + 1
             member.learn(step)
         count = len(step.tokens)
+        if self._probe_price > 0.0:  # what the probe brought goes back to the budget
+            self._probing += self._probe_price + count - cost
+            self._probe_price = 0.0
         self._credit.settle(count, cost)
         self._probing = min(self._probing + _PROBE_SHARE * count, _MOST_PROBES)
         kept = 0.5 ** (cost / _RATE_MEMORY)

@@ -2,21 +2,36 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 _DRIFT_RATE = 0.15
-_SHAPE_RATE = 0.06
+_SHAPE_RATE = 0.04
 _LARGEST_SURPRISE = 0.5
 """In log seconds; one pass that met a busy machine must not count for more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What calibration found.
+
+    seconds: of a pass, by its number of tokens. switching: what a plain step takes longer after a
+    pass over several tokens, which leaves less of the weights in the caches, in plain steps.
+    """
+
+    seconds: Mapping[int, float]
+    switching: float = 0.0
 
 
 class CostModel:
     """Seconds of a pass over n tokens, interpolated between measured points.
 
     Two corrections follow what passes take: a drift that all n share (a deeper context, other load
-    on the machine) and, slower, the shape of the curve at each n. points: seconds by n; it has 1.
+    on the machine) and, slower, the shape of the curve at each n.
     """
 
-    def __init__(self, points: Mapping[int, float]) -> None:
+    def __init__(self, measured: Measured) -> None:
+        points = measured.seconds
+        self.switching = measured.switching
         self.points = dict(sorted(points.items()))
         self._measured = [0.0, *(_interpolated(self.points, n) for n in range(1, max(points) + 1))]
         self._shape = [0.0] * len(self._measured)
@@ -35,8 +50,14 @@ class CostModel:
         """The same in units of a plain step, that is of one token."""
         return self._measured[n] / self._measured[1] * math.exp(self._shape[n])
 
-    def observe(self, n: int, seconds: float) -> None:
+    def of_draft(self, drafted: int) -> float:
+        """What a step with drafted tokens costs beyond a plain one, in plain steps."""
+        return self.relative(1 + drafted) - 1.0 + self.switching if drafted else 0.0
+
+    def observe(self, n: int, seconds: float, *, after_draft: bool = False) -> None:
         """Correct the curve by a pass over n tokens."""
+        if n == 1 and after_draft:
+            seconds /= 1.0 + self.switching
         if not 1 <= n <= self.largest or seconds <= 0.0:
             return
         surprise = math.log(seconds / self.seconds(n))

@@ -21,9 +21,6 @@ class Plan:
 
 NOTHING = Plan(0, 0.0)
 
-SWITCHING = 0.05
-"""What the next plain step takes longer after a draft, as it finds less of the weights cached."""
-
 
 def best_length(
     acceptance: Sequence[float],
@@ -42,20 +39,25 @@ def best_length(
     draft_cost, start_cost: of drafting one token, and of beginning to.
     drafted: tokens drafted already; acceptance[0] must then hold their joint acceptance too.
 
-    The curve is stepped, so that a longer draft may pay where a shorter one does not.
+    The curve is stepped, so that a longer draft may pay where a shorter one does not. A rate that
+    better times left behind and no length reaches now is taken down to the best one that does.
     """
-    best = NOTHING
+    options: list[tuple[int, float, float]] = []
     expected, together = 0.0, 1.0
-    base = costs.relative(1 + drafted) - (SWITCHING if drafted == 0 else 0.0)
-    for count, accepted in enumerate(acceptance, start=1):
-        if 1 + drafted + count > costs.largest:
-            break
+    spent = costs.of_draft(drafted)
+    longest = costs.largest - 1 - drafted
+    for count, accepted in enumerate(acceptance[:longest], start=1):
         together *= accepted
         expected += together
-        cost = costs.relative(1 + drafted + count) - base + count * draft_cost + start_cost
-        if cost > affordable:
-            continue
-        gain = expected - rate * cost
+        cost = costs.of_draft(drafted + count) - spent + count * draft_cost + start_cost
+        if cost <= affordable:
+            options.append((count, expected, cost))
+    if drafted == 0:
+        reached = max((1.0 + more) / (1.0 + cost) for _, more, cost in options) if options else 1.0
+        rate = min(rate, max(1.0, reached))
+    best = NOTHING
+    for count, more, cost in options:
+        gain = more - rate * cost
         if gain > best.gain:
             best = Plan(count, gain)
     return best
@@ -70,7 +72,7 @@ def predicted_speedup(
     for count in range(1, costs.largest):
         together *= acceptance(count - 1)
         expected += together
-        best = max(best, expected / (costs.relative(1 + count) + count * draft_cost))
+        best = max(best, expected / (1.0 + costs.of_draft(count) + count * draft_cost))
     return best
 
 

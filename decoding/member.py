@@ -80,14 +80,24 @@ class Member:
         return [self.estimate(confidence, evidence) for confidence, evidence in pairs]
 
     def by_position(self, first: int, count: int) -> list[float]:
-        """The same for tokens not drawn yet, known by their place in the draft alone."""
-        places = range(first, first + count)
-        return [self.acceptance.of(f"{self._band}:at{p}", POSITION_PRIOR) for p in places]
+        """The same for tokens not drawn yet, known by their place in the draft alone.
+
+        A place that was seldom reached is taken to be like the one before it.
+        """
+        found: list[float] = []
+        mean = POSITION_PRIOR
+        for place in range(first + count):
+            mean = self.acceptance.mean(f"{self._band}:at{place}", mean)
+            if place >= first:
+                found.append(self.acceptance.in_this_reply(mean))
+        return found
 
     def learn(self, step: Step) -> None:
         """Judge the last proposal, sent or not, by what the model said."""
         draft = self.proposal
         self.proposal = NO_DRAFT
+        if not draft.tokens:
+            self.acceptance.rest()
         sent = step.drafted > 0 and step.drafter == draft.drafter
         for place, token in enumerate(draft.tokens):
             if draft.distributions is None:
@@ -98,7 +108,8 @@ class Member:
                 return
             else:
                 accepted = place < step.accepted
-                self.acceptance.add(f"{self._band}:at{place}", POSITION_PRIOR, accepted)
+                at = f"{self._band}:at{place}"
+                self.acceptance.add(at, POSITION_PRIOR, accepted, tells_mood=False)
             kind = f"{self._band}:{draft.evidence[place]}"
             self.acceptance.add(kind, draft.confidence[place], accepted)
             self.judged.add(accepted)

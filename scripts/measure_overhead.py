@@ -1,7 +1,8 @@
 """How lean the loop is: `python -m scripts.measure_overhead [GGUF]`.
 
 Interleaves a bare low-level llama.cpp loop with plain generation in one process, and reports the
-ratio of their rates and the share of decode time that is neither drafting nor the target's passes.
+ratio of their rates, the share of decode time that is neither drafting nor the target's passes, and
+the share that prompt lookup, the controller and the statistics take together.
 """
 
 import statistics
@@ -13,8 +14,13 @@ from llama_cpp import llama_cpp as api
 
 from backends import llamacpp
 from backends.base import Context
+from decoding.calibration import calibrate
+from decoding.controller import Controller
+from decoding.cost import CostModel
+from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.events import Step
 from decoding.generation import Limits, generate
+from decoding.member import Member
 from decoding.sampling import SamplingSettings
 from decoding.telemetry import Statistics
 from models.bundled import demo_path
@@ -61,6 +67,26 @@ def our_figures(context: Context, prompt: list[int], settings: SamplingSettings)
     return figures
 
 
+def control_share(context: Context, prompts: list[list[int]], costs: CostModel) -> float:
+    """Seconds in prompt lookup, controller and statistics, as a share of decode time."""
+    assert isinstance(context, llamacpp.LlamaContext)
+    controller = Controller([Member(PromptLookup())], costs, n_vocab=1 << 31)
+    spent = decoding = 0.0
+    for prompt in prompts:
+        figures = Statistics(time.perf_counter())
+        for event in generate(
+            context, prompt, _GREEDY, Limits(_TOKENS, frozenset()), drafter=controller
+        ):
+            started = time.perf_counter()
+            figures.add(event)
+            if isinstance(event, Step):
+                controller.observe(event)
+                spent += event.draft_seconds
+            spent += time.perf_counter() - started
+        decoding += figures.decode_seconds or 0.0
+    return spent / decoding
+
+
 def overhead(figures: list[Statistics]) -> float:
     """Overhead as a share of decode time, over all runs."""
     total = sum(run.decode_seconds or 0.0 for run in figures)
@@ -85,9 +111,14 @@ def main() -> None:
         ratios.append(ours / ((before + after) / 2))
         sampled.append(our_figures(context, prompt, _SAMPLED))
         print(f"bare {before:6.1f} {after:6.1f} tok/s   ours {ours:6.1f}   {ratios[-1]:.3f}")
+    text = [token for _, tokens in tokenized(model) for token in tokens]
+    share = control_share(
+        context, [tokens for _, tokens in tokenized(model)], CostModel(calibrate(context, text))
+    )
     print(f"--draft off / bare loop: median {statistics.median(ratios):.3f}")
     print(f"overhead, temperature 0: {overhead(greedy):.2%} of decode time")
     print(f"overhead, temperature 0.8, top-k 40: {overhead(sampled):.2%} of decode time")
+    print(f"prompt lookup, controller and statistics: {share:.2%} of decode time")
     model.close()
 
 
