@@ -31,7 +31,8 @@ class Calibrations:
         Raises:
             ModelError: the engine failed.
         """
-        return CostModel(self._measured(model, context))
+        measured = self._measured(model, context)
+        return CostModel(measured.seconds, measured.switching)
 
     def drafter(self, model: Model, context: Context) -> DraftCost:
         """What a drafter takes to draw a token, and to read one among many.

@@ -26,12 +26,12 @@ class CostModel:
     """Seconds of a pass over n tokens, interpolated between measured points.
 
     Two corrections follow what passes take: a drift that all n share (a deeper context, other load
-    on the machine) and, slower, the shape of the curve at each n.
+    on the machine) and, slower, the shape of the curve at each n. points and switching are as
+    Measured has them.
     """
 
-    def __init__(self, measured: Measured) -> None:
-        points = measured.seconds
-        self.switching = measured.switching
+    def __init__(self, points: Mapping[int, float], switching: float = 0.0) -> None:
+        self.switching = switching
         self.points = dict(sorted(points.items()))
         self._measured = [0.0, *(_interpolated(self.points, n) for n in range(1, max(points) + 1))]
         self._shape = [0.0] * len(self._measured)

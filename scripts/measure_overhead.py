@@ -113,7 +113,9 @@ def main() -> None:
         print(f"bare {before:6.1f} {after:6.1f} tok/s   ours {ours:6.1f}   {ratios[-1]:.3f}")
     text = [token for _, tokens in tokenized(model) for token in tokens]
     share = control_share(
-        context, [tokens for _, tokens in tokenized(model)], CostModel(calibrate(context, text))
+        context,
+        [tokens for _, tokens in tokenized(model)],
+        CostModel(calibrate(context, text).seconds),
     )
     print(f"--draft off / bare loop: median {statistics.median(ratios):.3f}")
     print(f"overhead, temperature 0: {overhead(greedy):.2%} of decode time")
