@@ -1,0 +1,65 @@
+"""Calibration: what it measures, how long it takes, and what it leaves behind."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from backends.base import Logits
+from decoding.calibration import MOST_TOKENS, calibrate
+
+TEXT = [1, 2, 3, 4, 5, 0] * 8
+
+
+class Slow:
+    """A context whose passes take the time a curve says, on a clock of its own."""
+
+    def __init__(self, inner, plain: float, slope: float) -> None:
+        self._inner = inner
+        self._plain, self._slope = plain, slope
+        self.now = 0.0
+
+    def __getattr__(self, name: str):
+        return getattr(self._inner, name)
+
+    def clock(self) -> float:
+        return self.now
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        assert n_logits == len(tokens), "every row is asked for, as in verification"
+        self.now += self._plain * (1 + self._slope * (len(tokens) - 1))
+        return self._inner.forward(tokens, n_logits)
+
+
+@pytest.mark.parametrize(
+    ("plain", "most_seconds"), [(0.001, 1.5), (0.010, 1.5), (0.030, 5.0), (0.200, 5.0)]
+)
+@pytest.mark.parametrize("slope", [0.01, 0.4])
+def test_it_finds_the_curve_in_time(
+    table: Callable, fake_context: Callable, plain: float, most_seconds: float, slope: float
+) -> None:
+    context = Slow(fake_context(table(0), n_ctx=64, n_chunk=16), plain, slope)
+    found = calibrate(context, TEXT, context.clock)
+    assert context.now <= most_seconds
+    assert context.length == 0
+    assert {1, 2, 4} <= set(found.seconds)
+    for n, seconds in found.seconds.items():
+        assert seconds == pytest.approx(plain * (1 + slope * (n - 1)))
+    assert found.switching == pytest.approx(0.0)
+
+
+def test_a_fast_model_gets_more_points_than_a_slow_one(
+    table: Callable, fake_context: Callable
+) -> None:
+    def points(plain: float) -> int:
+        context = Slow(fake_context(table(0), n_ctx=64, n_chunk=16), plain, 0.4)
+        return len(calibrate(context, TEXT, context.clock).seconds)
+
+    assert points(0.005) > points(0.2) > points(2.0)
+
+
+def test_the_limits_of_a_context_hold(table: Callable, fake_context: Callable) -> None:
+    context = Slow(fake_context(table(0), n_ctx=8, n_chunk=4), 0.01, 0.4)
+    found = calibrate(context, TEXT, context.clock)
+    assert max(found.seconds) == 4
+    assert max(context.forwards) <= 4
+    assert MOST_TOKENS == 16

@@ -1,0 +1,230 @@
+"""The controller in a simulated machine: close to the best choice, and never slower than plain."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from decoding.controller import BASELINE_EVERY, Controller
+from decoding.cost import CostModel, DraftCost
+from decoding.draft import Draft
+from decoding.events import Step
+from decoding.member import Member
+from decoding.parking import State, overall
+from decoding.sampler import Sampler
+from decoding.sampling import SamplingSettings
+from tests.fixtures.simulator import (
+    CURVES,
+    N_VOCAB,
+    Curve,
+    FreeDrafter,
+    Machine,
+    Text,
+    bursts,
+    collapse,
+    constant,
+)
+
+WARM = 500
+STEPS = 2500
+SEEDS = 2
+Process = Callable[[int], NDArray[np.bool_]]
+
+PROCESSES: dict[str, Process] = {
+    "0.3": lambda seed: constant(0.3, seed),
+    "0.6": lambda seed: constant(0.6, seed),
+    "0.8": lambda seed: constant(0.8, seed),
+    "0.95": lambda seed: constant(0.95, seed),
+    "bursts": lambda seed: bursts(300, seed),
+}
+
+
+@pytest.mark.parametrize("shape", CURVES)
+@pytest.mark.parametrize("process", PROCESSES)
+@pytest.mark.parametrize("draw_cost", [None, 0.02, 0.1])
+def test_regret_against_the_best_fixed_length_is_small(
+    shape: str, process: str, draw_cost: float | None
+) -> None:
+    shares: list[float] = []
+    for seed in range(SEEDS):
+        machine = Machine(PROCESSES[process](seed), CURVES[shape], draw_cost=draw_cost, seed=seed)
+        log = machine.run(steps=STEPS)
+        shares.append(log.speedup(WARM) / machine.best_fixed(log, WARM, draw_cost or 0.0))
+    assert np.mean(shares) >= 0.97
+
+
+@pytest.mark.parametrize("shape", ["stepped", "linear", "mixture"])
+@pytest.mark.parametrize("share", [0.02, 0.2, 0.4])
+@pytest.mark.parametrize("draw_cost", [None, 0.1, 0.25])
+@pytest.mark.parametrize("tokens", [150, 2000])
+def test_where_nothing_pays_it_is_as_fast_as_plain(
+    shape: str, share: float, draw_cost: float | None, tokens: int
+) -> None:
+    for seed in range(SEEDS):
+        machine = Machine(constant(share, seed), CURVES[shape], draw_cost=draw_cost, seed=seed)
+        assert machine.run(tokens=tokens).speedup() >= 0.98
+
+
+@pytest.mark.parametrize("shape", CURVES)
+@pytest.mark.parametrize("draw_cost", [None, 0.1])
+def test_a_drafter_that_turns_bad_costs_little(shape: str, draw_cost: float | None) -> None:
+    machine = Machine(collapse(1000, 3), CURVES[shape], draw_cost=draw_cost)
+    log = machine.run(tokens=3000)
+    turned = next(step for step, start in enumerate(log.starts) if start >= 1000)
+    assert log.speedup() >= 0.98
+    lost = sum(log.costs[turned:]) - sum(log.tokens[turned:])
+    assert lost <= 0.02 * sum(log.tokens[turned:]) + 20
+
+
+@pytest.mark.parametrize("shape", CURVES)
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.95])
+@pytest.mark.parametrize("steeper", [1.0, 1.5])
+def test_load_by_another_process_half_way_through(shape: str, share: float, steeper: float) -> None:
+    """All passes take twice the time from a step on; the curve may become steeper as well."""
+    before = CURVES[shape]
+    after: Curve = [0.0, *(1.0 + steeper * (cost - 1.0) for cost in before[1:])]
+
+    def at(step: int) -> tuple[Curve, float]:
+        return (before, 1.0) if step < 400 else (after, 2.0)
+
+    log = Machine(constant(share, 7), before).run(steps=1200, at=at)
+    assert log.speedup() >= 0.98
+
+
+def test_plain_decoding_stays_measured() -> None:
+    log = Machine(constant(1.0, 0), CURVES["flat"]).run(steps=1000)
+    since = 0
+    for drafted in log.drafted:
+        since = since + 1 if drafted else 0
+        assert since <= BASELINE_EVERY
+    assert log.speedup() > 10
+
+
+def test_a_parked_drafter_is_asked_within_its_budget_and_says_why() -> None:
+    machine = Machine(constant(0.5, 1), CURVES["linear"], draw_cost=0.3)
+    log = machine.run(tokens=4000)
+    assert machine.drafter.asked < 200
+    lost = sum(log.costs) - sum(log.tokens)
+    assert lost <= 0.01 * sum(log.tokens) + 3
+    state, reason = overall(machine.controller.standings)
+    assert state is State.PARKED
+    assert reason.startswith("model: slower than plain")
+
+
+def test_what_a_costly_drafter_drew_is_sent_whole() -> None:
+    machine = Machine(constant(0.9, 2), CURVES["flat"], draw_cost=0.02)
+    given: list[int] = []
+    propose = machine.drafter.propose
+
+    def noted(history: Sequence[int], limit: int, keep_on=None) -> Draft:
+        draft = propose(history, limit, keep_on)
+        given.append(len(draft))
+        return draft
+
+    machine.drafter.propose = noted
+    log = machine.run(steps=300)
+    assert [drafted for drafted in log.drafted if drafted] == given
+
+
+class Faulty(FreeDrafter):
+    """Sound for some steps, then not."""
+
+    def __init__(self, text: Text, fault: Callable[[Draft], Draft]) -> None:
+        super().__init__(text)
+        self._fault = fault
+
+    def propose(self, history, limit, keep_on=None) -> Draft:
+        draft = super().propose(history, limit, keep_on)
+        return draft if self.asked < 50 else self._fault(draft)
+
+
+def _raises(draft: Draft) -> Draft:
+    raise RuntimeError("out of paper")
+
+
+def _changed(**fields) -> Callable[[Draft], Draft]:
+    def fault(draft: Draft) -> Draft:
+        values = {name: getattr(draft, name) for name in Draft.__slots__}
+        return Draft(**(values | {name: make(draft) for name, make in fields.items()}))
+
+    return fault
+
+
+FAULTS = {
+    "raises": (_raises, "it failed: out of paper"),
+    "past the vocabulary": (_changed(tokens=lambda d: (N_VOCAB, *d.tokens[1:])), "nonsense"),
+    "negative": (_changed(tokens=lambda d: (-1, *d.tokens[1:])), "nonsense"),
+    "too many": (
+        _changed(
+            tokens=lambda d: d.tokens * 2,
+            confidence=lambda d: d.confidence * 2,
+            evidence=lambda d: d.evidence * 2,
+        ),
+        "nonsense",
+    ),
+    "no evidence": (_changed(evidence=lambda d: ()), "nonsense"),
+    "too few distributions": (_changed(distributions=lambda d: ()), "nonsense"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_faulty_drafter_is_dropped_and_the_reply_goes_on(name: str) -> None:
+    fault, reason = FAULTS[name]
+    machine = Machine(constant(0.9, 4), CURVES["flat"])
+    faulty = Faulty(machine.text, fault)
+    member = machine.controller.members[0]
+    member.drafter = faulty
+    log = machine.run(tokens=400)
+    assert sum(log.tokens) >= 400
+    assert all(count >= 1 for count in log.tokens)
+    assert faulty.asked == 50
+    assert reason in member.dropped
+    assert overall(machine.controller.standings) == (State.OFF, f"free: {member.dropped}")
+
+
+def test_a_drafter_that_stalls_is_dropped_after_what_it_drew() -> None:
+    machine = Machine(constant(0.95, 4), CURVES["flat"], draw_cost=0.02)
+    member = machine.controller.members[0]
+
+    class Stalling(type(machine.drafter)):
+        def propose(self, history, limit, keep_on=None) -> Draft:
+            if self.asked == 20:
+                machine.clock.now += 30.0
+            return super().propose(history, limit, keep_on)
+
+    machine.drafter.__class__ = Stalling
+    log = machine.run(tokens=600)
+    assert sum(log.tokens) >= 600
+    assert "stalled" in member.dropped
+    assert machine.drafter.asked == 21
+
+
+def test_the_better_of_two_drafters_drafts() -> None:
+    text = Text(constant(0.9, 6), 0)
+    good, bad = FreeDrafter(text), FreeDrafter(Text(constant(0.1, 8), 0))
+    good.name, bad.name = "good", "bad"
+    costs = CostModel({1: 0.03, 16: 0.035})
+    controller = Controller([Member(bad), Member(good)], costs, N_VOCAB)
+    history = text.tokens[:5]
+    controller.begin(history, Sampler(SamplingSettings(temperature=0.0)))
+    sent: list[str] = []
+    for _ in range(200):
+        controller.commit(history)
+        draft = controller.propose(history, 8)
+        accepted = text.run(len(history), len(draft)) if draft.drafter == "good" else 0
+        emitted = tuple(text.tokens[len(history) : len(history) + accepted + 1])
+        history += emitted
+        sent.append(draft.drafter)
+        controller.observe(Step(emitted, draft.drafter, len(draft), accepted, 0.0, 0.03, 0.03, 0.0))
+    assert sent[-100:].count("good") > 90
+    assert controller.name == "bad,good"
+
+
+def test_costs_of_a_drafter_follow_the_machine() -> None:
+    machine = Machine(constant(0.9, 2), CURVES["flat"], draw_cost=0.05)
+    machine.drafter.slower = 2.0
+    machine.run(steps=300)
+    cost = machine.controller.members[0].cost
+    assert isinstance(cost, DraftCost)
+    assert cost.draw_seconds == pytest.approx(2 * 0.05 * 0.03, rel=0.1)

@@ -1,0 +1,65 @@
+"""What speculation may lose is bounded, whatever becomes of the drafts."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.credit import Credit
+
+common = settings(max_examples=300, deadline=None, derandomize=True)
+drafts = st.lists(st.tuples(st.floats(0.0, 4.0), st.integers(0, 8)), max_size=300)
+
+
+@common
+@given(drafts)
+def test_a_reply_never_loses_more_than_the_allowance(steps: list[tuple[float, int]]) -> None:
+    credit = Credit()
+    credit.begin()
+    tokens, spent = 0, 0.0
+    for extra, accepted in steps:
+        affordable = extra <= credit.affordable
+        cost = 1.0 + (extra if affordable else 0.0)
+        emitted = 1 + (accepted if affordable else 0)
+        credit.settle(emitted, cost)
+        tokens += emitted
+        spent += cost
+    assert spent <= 1.01 * tokens + 1.0 + 1e-9
+
+
+@common
+@given(drafts, drafts)
+def test_what_one_reply_saved_pays_little_of_the_next(
+    first: list[tuple[float, int]], second: list[tuple[float, int]]
+) -> None:
+    credit = Credit()
+    for steps in (first, second):
+        credit.begin()
+        tokens, spent = 0, 0.0
+        for extra, accepted in steps:
+            affordable = extra <= credit.affordable
+            cost = 1.0 + (extra if affordable else 0.0)
+            emitted = 1 + (accepted if affordable else 0)
+            credit.settle(emitted, cost)
+            tokens += emitted
+            spent += cost
+        assert spent <= 1.01 * tokens + 1.5 + 1e-9
+
+
+def test_refusing_what_would_have_held_lets_one_in() -> None:
+    credit = Credit()
+    credit.settle(1, 2.5)
+    assert credit.affordable < 0.0
+    for _ in range(8):
+        credit.refused(would_have_held=True)
+    allowed = credit.affordable
+    assert allowed > 1.0
+    credit.risk(allowed)
+    assert credit.affordable < allowed - 1.0
+
+
+def test_refusing_what_would_have_failed_lets_nothing_in() -> None:
+    credit = Credit()
+    credit.settle(1, 2.5)
+    before = credit.affordable
+    for held in (True, False) * 20:
+        credit.refused(would_have_held=held)
+    assert credit.affordable <= before + 0.25
