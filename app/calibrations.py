@@ -45,7 +45,7 @@ class Calibrations:
         return DraftCost(seconds[1], seconds[largest] / largest)
 
     def _measured(self, model: Model, context: Context) -> Measured:
-        path = self._path(model)
+        path = self.file(model)
         known = _known(read_object(path))
         if known is None:
             self.notify(f"measuring what {model.info.name} costs here")
@@ -57,7 +57,8 @@ class Calibrations:
             write_object(path, {"schema": SCHEMA, **facts, **found})
         return known
 
-    def _path(self, model: Model) -> Path:
+    def file(self, model: Model) -> Path:
+        """Where the costs of a model are kept."""
         info = model.info
         place = f"{info.engine} {info.device} {info.threads}"
         digest = hashlib.sha256(place.encode()).hexdigest()[:16]

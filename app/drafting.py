@@ -1,5 +1,6 @@
 """The drafters of a session: built from a spec, measured, and put under one controller."""
 
+import contextlib
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -57,6 +58,7 @@ class Drafting:
     built: list[Built] = field(default_factory=list[Built])
     controller: Controller | None = None
     memory: AcceptanceMemory | None = None
+    costs_file: Path | None = None
 
     @property
     def state(self) -> State:
@@ -91,9 +93,12 @@ class Drafting:
         return sum(built.kv_bytes for built in self.built)
 
     def remember(self) -> None:
-        """Keep what was learned for the next start."""
-        if self.memory is None:
+        """Keep what was learned for the next start; costs that do not hold are measured again."""
+        if self.memory is None or self.controller is None:
             return
+        if self.costs_file and self.controller.costs.has_drifted:
+            with contextlib.suppress(OSError):
+                self.costs_file.unlink(missing_ok=True)
         for built in self.built:
             member = built.member
             facts: dict[str, object] = {"name": member.name}
@@ -126,6 +131,7 @@ def build(spec: DraftSpec, place: Place) -> Drafting:
     else:
         calibrations = Calibrations(place.paths, place.notify)
         costs = calibrations.target(place.target, place.context)
+        drafting.costs_file = calibrations.file(place.target)
         drafting.memory = AcceptanceMemory(info.path, place.paths)
         _build_links(drafting, spec, place, calibrations, costs)
         if drafting.built:

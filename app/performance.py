@@ -14,8 +14,11 @@ from models.json_file import read_object, write_object
 if TYPE_CHECKING:
     from app.session import Reply, Session
 
-_ENOUGH_PLAIN_STEPS = 8
+_ENOUGH_PLAIN_STEPS = 3
 """Plain steps of a reply whose mean stands for plain decoding."""
+
+_ENOUGH_STEPS = 12
+"""Steps of any kind after which the measured costs have followed the machine."""
 
 
 def memory_bandwidth(info: ModelInfo, paths: Paths, *, again: bool = False) -> Bandwidth | None:
@@ -57,13 +60,13 @@ def _known(entry: dict[str, Any]) -> Bandwidth | None:
 def plain_rate(session: "Session", statistics: Statistics) -> tuple[float | None, str | None]:
     """Tokens per second of plain decoding at this load, and where the figure comes from."""
     controller = session.drafting.controller
-    if controller is None:
+    if controller is None or statistics.drafted == 0:
         rate = statistics.decode_tokens_per_second
         return rate, None if rate is None else "this reply, which is plain"
     if statistics.plain_steps >= _ENOUGH_PLAIN_STEPS:
         rate = statistics.plain_steps / statistics.plain_step_seconds
         return rate, f"{statistics.plain_steps} plain steps of this reply"
-    if statistics.steps < 2:
+    if statistics.steps < _ENOUGH_STEPS:
         return None, None
     return (
         1.0 / controller.costs.seconds(1),

@@ -11,7 +11,7 @@ from decoding.cost import CostModel, DraftCost
 from decoding.credit import Credit
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.events import Step
-from decoding.length import NOTHING, Plan, best_length
+from decoding.length import NOTHING, Plan, best_length, predicted_speedup
 from decoding.member import Member
 from decoding.parking import Standing, standing
 from decoding.sampler import Sampler
@@ -77,6 +77,20 @@ class Controller:
         for member in self._active():
             member.begin(sampler.settings.temperature)
             member.guarded(lambda one=member: one.drafter.begin(history, sampler), None)
+            if self._is_promising(member):  # before the first token, with the target's prefill
+                member.guarded(lambda one=member: one.drafter.read(history), None)
+
+    def _is_promising(self, member: Member) -> bool:
+        """Whether a drafter that takes time is expected to pay, or could and is untried."""
+        if member.cost is None:
+            return False
+        draw_cost = member.cost.draw_seconds / self.costs.seconds(1)
+        if member.is_untried:
+            return predicted_speedup(lambda _: 1.0, self.costs, draw_cost) > 1.0
+        return predicted_speedup(member.at_position, self.costs, draw_cost) > 1.0
+
+    def read(self, history: Sequence[int]) -> None:
+        """Each drafter reads when it is worth it."""
 
     def backlog(self, history: Sequence[int]) -> int:
         del history

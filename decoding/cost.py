@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 _DRIFT_RATE = 0.15
 _SHAPE_RATE = 0.04
+_LARGEST_DRIFT = 0.5
 _LARGEST_SURPRISE = 0.5
 """In log seconds; one pass that met a busy machine must not count for more."""
 
@@ -45,6 +46,11 @@ class CostModel:
     def seconds(self, n: int) -> float:
         """What a pass over n tokens takes now."""
         return self._measured[n] * math.exp(self._shape[n] + self._drift)
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether passes take so much more or less than measured that it should be done again."""
+        return abs(self._drift) > _LARGEST_DRIFT
 
     def relative(self, n: int) -> float:
         """The same in units of a plain step, that is of one token."""

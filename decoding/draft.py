@@ -66,6 +66,10 @@ class Drafter(Protocol):
         """Tokens of history it would have to read before it can propose."""
         ...
 
+    def read(self, history: Sequence[int]) -> None:
+        """Work the backlog off now, so that the next proposal need not."""
+        ...
+
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         """At most limit tokens to follow history; an empty draft for nothing to say.
 

@@ -92,6 +92,15 @@ class Member:
                 found.append(self.acceptance.in_this_reply(mean))
         return found
 
+    def at_position(self, place: int) -> float:
+        """The same of one token."""
+        return self.by_position(place, 1)[0]
+
+    @property
+    def is_untried(self) -> bool:
+        """Whether nothing is known of it, from this start or an earlier one."""
+        return not self.acceptance.counts()
+
     def learn(self, step: Step) -> None:
         """Judge the last proposal, sent or not, by what the model said."""
         draft = self.proposal

@@ -38,7 +38,7 @@ def standing(member: Member, costs: CostModel) -> Standing:
         parked = member.unsent >= _PARKED_AFTER
     else:
         draw_cost = member.cost.draw_seconds / costs.seconds(1)
-        parked = predicted_speedup(lambda p: member.by_position(p, 1)[0], costs, draw_cost) <= 1.0
+        parked = predicted_speedup(member.at_position, costs, draw_cost) <= 1.0
     if not parked:
         return Standing(member.name, State.ON)
     return Standing(member.name, State.PARKED, _reason(member, break_even(costs, draw_cost)))

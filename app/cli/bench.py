@@ -1,6 +1,7 @@
 """`specchat bench`: what drafting gains on this machine, measured against plain decoding."""
 
 import json as json_format
+import os
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -46,6 +47,8 @@ def bench(
     chosen = SUITES.get(suite)
     if chosen is None:
         raise UsageError(f"there is no suite {suite!r}", f"known: {', '.join(SUITES)}")
+    if json is not None and json == html:
+        raise UsageError("--json and --html name the same file", str(json))
     for file in filter(None, (json, html)):
         _check_writable(file)
     session_options = options.session_options(context)
@@ -75,11 +78,10 @@ def bench(
 
 def _check_writable(file: Path) -> None:
     """Find out before the long part, not after it."""
-    try:
-        with file.open("a", encoding="utf-8"):
-            pass
-    except OSError as error:
-        raise UsageError(f"cannot write {file}", error.strerror or str(error)) from error
+    target = file if file.exists() else file.parent
+    if file.is_dir() or not os.access(target, os.W_OK):
+        why = "it is a folder" if file.is_dir() else "the folder is missing or read-only"
+        raise UsageError(f"cannot write {file}", why)
 
 
 def _measure(runner: Runner) -> bool:

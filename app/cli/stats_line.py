@@ -21,7 +21,7 @@ def stats_line(session: Session, reply: Reply) -> str:
     if rate is not None:
         parts.append(f"{rate:.1f} tok/s")
         plain, _ = plain_rate(session, statistics)
-        if session.drafting.controller is not None and plain is not None:
+        if statistics.drafted and plain is not None:
             parts.append(f"{rate / plain:.2f}× plain")
     if statistics.ttft_seconds is not None:
         parts.append(f"first after {statistics.ttft_seconds:.2f} s")

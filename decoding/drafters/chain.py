@@ -26,6 +26,10 @@ class Chain:
     def backlog(self, history: Sequence[int]) -> int:
         return max(drafter.backlog(history) for drafter in self._drafters)
 
+    def read(self, history: Sequence[int]) -> None:
+        for drafter in self._drafters:
+            drafter.read(history)
+
     def commit(self, history: Sequence[int]) -> None:
         for drafter in self._drafters:
             drafter.commit(history)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from backends.base import Context
+from backends.base import Context, Logits
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.prefill import common_prefix, prefill, reuse
 from decoding.sampler import Sampler
@@ -50,13 +50,21 @@ class DraftModel:
         held = common_prefix(self._context.tokens, history, self._agreed)
         return len(history) - min(held, len(history) - 1)
 
+    def read(self, history: Sequence[int]) -> None:
+        if len(history) < self._context.n_ctx:
+            self._rows_after(history)
+
+    def _rows_after(self, history: Sequence[int]) -> Logits:
+        reuse(self._context, history, self._agreed)
+        *_, (_, rows) = prefill(self._context, history)
+        self._agreed = len(history)
+        return rows
+
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft, self._context.n_ctx - len(history))
         if count <= 0:
             return NO_DRAFT
-        reuse(self._context, history, self._agreed)
-        *_, (_, rows) = prefill(self._context, history)
-        self._agreed = len(history)
+        rows = self._rows_after(history)
         tokens: list[int] = []
         distributions: list[Distribution] = []
         confidence: list[float] = []

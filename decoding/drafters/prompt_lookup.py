@@ -42,6 +42,9 @@ class PromptLookup:
         del history
         return 0
 
+    def read(self, history: Sequence[int]) -> None:
+        """It has no backlog."""
+
     def commit(self, history: Sequence[int]) -> None:
         for token in history[len(self._indexed) :]:
             self._index.append(token)

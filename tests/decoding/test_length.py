@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.cost import CostModel, Measured
+from decoding.cost import CostModel
 from decoding.length import NOTHING, Plan, best_length, break_even, predicted_speedup
 
 common = settings(max_examples=200, deadline=None, derandomize=True)
@@ -20,7 +20,7 @@ chances = st.floats(0.01, 0.99)
 
 
 def costs(points: dict[int, float], switching: float = 0.0) -> CostModel:
-    return CostModel(Measured(points, switching))
+    return CostModel(points, switching)
 
 
 @st.composite
@@ -107,7 +107,7 @@ def test_only_what_is_affordable_is_planned(
 def test_a_cheaper_length_is_taken_where_the_best_cannot_be_afforded() -> None:
     curve = costs(STEPPED)
     assert best_length([0.97] * 15, curve, rate=1.0, affordable=PLENTY).length == 15
-    assert best_length([0.97] * 15, curve, rate=1.0, affordable=4.0).length == 7
+    assert best_length([0.97] * 15, curve, rate=1.0, affordable=4.0).length == 9
     assert best_length([0.97] * 15, curve, rate=1.0, affordable=1.35).length == 3
     assert best_length([0.97] * 15, curve, rate=1.0, affordable=0.5) == NOTHING
 

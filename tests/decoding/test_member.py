@@ -1,0 +1,275 @@
+"""A drafter under guard: nonsense and failures drop it, and every judged token teaches it."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from decoding.cost import DraftCost
+from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.events import Step
+from decoding.member import POSITION_PRIOR, Member
+from decoding.sampler import Sampler
+from decoding.sampling import point_mass
+
+N_VOCAB = 10
+LIMIT = 4
+
+
+class Scripted:
+    """Proposes one draft again and again, or fails."""
+
+    name = "scripted"
+
+    def __init__(self, draft: Draft | Exception, *, is_free: bool = True) -> None:
+        self.draft = draft
+        self.is_free = is_free
+        self.limits: list[int] = []
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None: ...
+
+    def backlog(self, history: Sequence[int]) -> int:
+        return 0
+
+    def commit(self, history: Sequence[int]) -> None: ...
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        self.limits.append(limit)
+        if isinstance(self.draft, Exception):
+            raise self.draft
+        return self.draft
+
+
+def certain(*tokens: int, confidence: float = 0.8, evidence: int = 3) -> Draft:
+    """A deterministic draft."""
+    count = len(tokens)
+    return Draft(tokens, "scripted", (confidence,) * count, None, (evidence,) * count)
+
+
+def drawn(*tokens: int, confidence: float = 0.8, evidence: int = 3) -> Draft:
+    """A draft drawn from distributions."""
+    count = len(tokens)
+    laws = tuple(point_mass(token) for token in tokens)
+    return Draft(tokens, "scripted", (confidence,) * count, laws, (evidence,) * count)
+
+
+def member_of(draft: Draft | Exception) -> Member:
+    free = isinstance(draft, Exception) or draft.distributions is None
+    member = Member(Scripted(draft, is_free=free), cost=None if free else DraftCost(1.0, 0.1))
+    member.begin(temperature=0.0)
+    return member
+
+
+def step(*tokens: int, drafter: str = "", drafted: int = 0, accepted: int = 0) -> Step:
+    return Step(tokens, drafter, drafted, accepted, 0.0, 0.1, 0.1, 0.0)
+
+
+def sent(*tokens: int, drafted: int, accepted: int) -> Step:
+    return step(*tokens, drafter="scripted", drafted=drafted, accepted=accepted)
+
+
+def judged(member: Member) -> tuple[int, int]:
+    """Tokens accepted and judged so far, few enough that none is forgotten."""
+    return round(member.judged.accepted), round(member.judged.judged)
+
+
+@pytest.mark.parametrize("make", [certain, drawn])
+def test_a_sound_draft_is_handed_on(make: Callable[..., Draft]) -> None:
+    draft = make(0, 9, 5)
+    member = member_of(draft)
+    assert member.propose([1], LIMIT, N_VOCAB) is draft
+    assert (member.proposal, member.dropped) == (draft, "")
+    assert (member.name, member.drafter.limits) == ("scripted", [LIMIT])  # type: ignore[attr-defined]
+
+
+def test_nothing_to_say_is_no_fault() -> None:
+    member = member_of(NO_DRAFT)
+    assert member.propose([1], LIMIT, N_VOCAB).tokens == ()
+    assert member.dropped == ""
+
+
+LAW = point_mass(1)
+NONSENSE = {
+    "past the vocabulary": certain(1, N_VOCAB),
+    "negative": certain(-1),
+    "longer than allowed": certain(*range(LIMIT + 1)),
+    "too little evidence": Draft((1, 2), "scripted", (0.5, 0.5), None, (1,)),
+    "no evidence": Draft((1, 2), "scripted", (0.5, 0.5)),
+    "too much evidence": Draft((1,), "scripted", (0.5,), None, (1, 1)),
+    "too little confidence": Draft((1, 2), "scripted", (0.5,), None, (1, 1)),
+    "no confidence": Draft((1,), "scripted", (), None, (1,)),
+    "too few distributions": Draft((1, 2), "scripted", (0.5, 0.5), (LAW,), (1, 1)),
+    "too many distributions": Draft((1,), "scripted", (0.5,), (LAW, LAW), (1,)),
+    "no distributions": Draft((1,), "scripted", (0.5,), (), (1,)),
+}
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_nonsense_drops_the_drafter(name: str) -> None:
+    member = member_of(NONSENSE[name])
+    assert member.propose([1], LIMIT, N_VOCAB) is NO_DRAFT
+    assert member.dropped == "it proposed nonsense"
+    assert member.proposal is NO_DRAFT
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("out of memory"), "it failed: out of memory"),
+        (ValueError(), "it failed: ValueError"),
+        (RuntimeError("first line\nand a trace"), "it failed: first line"),
+    ],
+)
+def test_a_drafter_that_raises_is_dropped_with_the_reason(error: Exception, reason: str) -> None:
+    member = member_of(error)
+    assert member.propose([1], LIMIT, N_VOCAB) is NO_DRAFT
+    assert member.dropped == reason
+
+
+def test_a_call_that_raises_gives_the_other_result() -> None:
+    member = member_of(NO_DRAFT)
+
+    def fails() -> int:
+        raise OSError("gone")
+
+    assert member.guarded(lambda: 7, 0) == 7
+    assert member.dropped == ""
+    assert member.guarded(fails, 0) == 0
+    assert member.dropped == "it failed: gone"
+
+
+def test_an_interrupt_is_not_taken_for_a_failure() -> None:
+    member = member_of(NO_DRAFT)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        member.guarded(interrupted, None)
+    assert member.dropped == ""
+
+
+def test_a_proposal_is_judged_although_nothing_was_sent() -> None:
+    member = member_of(certain(4, 5, 6))
+    member.propose([1], LIMIT, N_VOCAB)
+    member.learn(step(4))
+    assert judged(member) == (1, 1)
+    member.propose([1], LIMIT, N_VOCAB)
+    member.learn(step(5))
+    assert judged(member) == (1, 2)
+
+
+def test_a_proposal_is_judged_by_what_another_drafter_brought() -> None:
+    member = member_of(certain(4, 5, 6))
+    member.propose([1], LIMIT, N_VOCAB)
+    member.learn(step(4, 5, 7, drafter="other", drafted=2, accepted=2))
+    assert judged(member) == (2, 3)
+
+
+def test_tokens_beyond_those_sent_are_judged_too() -> None:
+    """Of three proposed two were sent; the model's own third tells about the third."""
+    member = member_of(certain(4, 5, 6))
+    member.propose([1], LIMIT, N_VOCAB)
+    member.learn(sent(4, 5, 6, drafted=2, accepted=2))
+    assert judged(member) == (3, 3)
+
+
+@pytest.mark.parametrize("make", [certain, drawn])
+@pytest.mark.parametrize(
+    ("tokens", "accepted", "expected"),
+    [
+        ((4, 5, 6, 0), 3, (3, 3)),
+        ((4, 5, 0), 2, (2, 3)),
+        ((0,), 0, (0, 1)),
+    ],
+)
+def test_what_was_sent_is_judged_up_to_the_first_miss(
+    make: Callable[..., Draft], tokens: tuple[int, ...], accepted: int, expected: tuple[int, int]
+) -> None:
+    member = member_of(make(4, 5, 6))
+    member.propose([1], LIMIT, N_VOCAB)
+    member.learn(sent(*tokens, drafted=3, accepted=accepted))
+    assert judged(member) == expected
+
+
+@pytest.mark.parametrize("make", [certain, drawn])
+def test_the_end_of_the_text_within_a_draft_is_no_miss(make: Callable[..., Draft]) -> None:
+    """The reply ended with the accepted 5; what was drafted after it was never judged."""
+    member = member_of(make(4, 5, 6, 7))
+    member.propose([1], LIMIT, N_VOCAB)
+    member.learn(sent(4, 5, drafted=4, accepted=2))
+    assert judged(member) == (2, 2)
+
+
+def test_a_drawn_draft_that_was_not_sent_teaches_nothing() -> None:
+    """What it would have said at random does not tell how often it is accepted."""
+    member = member_of(drawn(4, 5))
+    member.propose([1], LIMIT, N_VOCAB)
+    member.learn(step(4))
+    assert judged(member) == (0, 0)
+
+
+def test_a_proposal_is_judged_once() -> None:
+    member = member_of(certain(4))
+    member.propose([1], LIMIT, N_VOCAB)
+    member.learn(step(4))
+    member.learn(step(4))
+    assert judged(member) == (1, 1)
+    assert member.proposal is NO_DRAFT
+
+
+def test_estimates_start_at_the_confidence_and_follow_the_evidence() -> None:
+    draft = Draft((4, 5), "scripted", (0.9, 0.3), None, (1, 2))
+    member = member_of(draft)
+    assert member.estimates(draft) == [pytest.approx(0.9), pytest.approx(0.3)]
+    for _ in range(200):
+        member.propose([1], LIMIT, N_VOCAB)
+        member.learn(step(4, 9, drafter="other", drafted=1, accepted=1))
+    strong, weak = member.estimates(draft)
+    assert strong > 0.9
+    assert weak < 0.1
+
+
+def test_estimates_of_another_temperature_are_apart() -> None:
+    draft = certain(4)
+    member = member_of(draft)
+    for _ in range(100):
+        member.propose([1], LIMIT, N_VOCAB)
+        member.learn(step(5))
+    assert member.estimates(draft)[0] < 0.2
+    for temperature in (0.3, 0.8, 1.5):
+        member.begin(temperature)
+        assert member.estimates(draft)[0] == pytest.approx(0.8)
+    member.begin(0.0)
+    assert member.estimates(draft)[0] < 0.2
+
+
+def test_tokens_not_drawn_yet_are_known_by_their_place() -> None:
+    member = member_of(drawn(4, 5, 6))
+    assert member.by_position(0, 3) == [pytest.approx(POSITION_PRIOR)] * 3
+    assert member.by_position(5, 0) == []
+    for _ in range(150):
+        member.propose([1], LIMIT, N_VOCAB)
+        member.learn(sent(4, 5, 9, drafted=3, accepted=2))
+    first, second, third, beyond = member.by_position(0, 4)
+    assert first > 0.9
+    assert second > 0.85
+    assert third < 0.35
+    assert member.by_position(2, 2) == [third, beyond]
+
+
+def test_a_place_never_reached_is_like_the_one_before() -> None:
+    member = member_of(drawn(4))
+    for _ in range(100):
+        member.propose([1], LIMIT, N_VOCAB)
+        member.learn(sent(4, 9, drafted=1, accepted=1))
+    places = member.by_position(0, 15)
+    assert places[0] > 0.9
+    assert places[14] == pytest.approx(places[1]) == pytest.approx(places[0], abs=0.05)
+
+
+def test_a_new_reply_forgets_the_last_proposal() -> None:
+    member = member_of(certain(4))
+    member.propose([1], LIMIT, N_VOCAB)
+    member.begin(0.0)
+    member.learn(step(4))
+    assert judged(member) == (0, 0)

@@ -1,0 +1,129 @@
+"""Why a drafter is on, parked or off, in words and figures a user can check."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from decoding.cost import CostModel, DraftCost
+from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.length import break_even
+from decoding.member import Member
+from decoding.parking import Standing, State, overall, standing
+from decoding.sampler import Sampler
+
+CHEAP = CostModel({1: 1.0, 16: 1.2})
+STEPPED = CostModel({1: 1.0, 2: 1.89, 3: 2.5, 4: 2.3, 8: 4.0, 16: 6.1})
+HOPELESS = CostModel({1: 1.0, 2: 2.5, 16: 40.0})
+
+
+class Silent:
+    """A drafter that is only asked for its name."""
+
+    def __init__(self, name: str, *, is_free: bool) -> None:
+        self.name = name
+        self.is_free = is_free
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None: ...
+
+    def backlog(self, history: Sequence[int]) -> int:
+        return 0
+
+    def commit(self, history: Sequence[int]) -> None: ...
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        return NO_DRAFT
+
+
+def free() -> Member:
+    return Member(Silent("lookup", is_free=True))
+
+
+def drafter_model(draw_cost: float) -> Member:
+    """A drafter model whose tokens cost a share of a plain step of 1 second."""
+    member = Member(Silent("model", is_free=False), cost=DraftCost(draw_cost, 0.0))
+    member.begin(temperature=0.0)
+    return member
+
+
+def found(member: Member, accepted: int, judged: int) -> Member:
+    for i in range(judged):
+        member.judged.add(i < accepted)
+    return member
+
+
+def test_a_free_drafter_is_on_until_long_nothing_was_worth_sending() -> None:
+    member = free()
+    assert standing(member, STEPPED) == Standing("lookup", State.ON)
+    member.unsent = 31
+    assert standing(member, STEPPED).state is State.ON
+    member.unsent = 32
+    assert standing(member, STEPPED).state is State.PARKED
+
+
+def test_a_drafter_model_is_on_where_it_is_expected_to_pay() -> None:
+    assert standing(drafter_model(0.05), CHEAP) == Standing("model", State.ON)
+    assert standing(drafter_model(0.5), STEPPED).state is State.PARKED
+
+
+def test_a_parked_drafter_names_what_it_needs_and_what_it_has() -> None:
+    member = found(drafter_model(0.1), accepted=1, judged=4)
+    share = member.judged.accepted / member.judged.judged
+    needed = break_even(STEPPED, 0.1)
+    reason = standing(member, STEPPED).reason
+    assert reason == f"slower than plain: needs acceptance {needed:.2f}, has {share:.2f}"
+    assert 0.70 < needed < 0.80
+
+
+def test_a_parked_drafter_nobody_tried_says_so() -> None:
+    reason = standing(drafter_model(0.1), STEPPED).reason
+    assert reason.endswith("untried, 0.65 assumed")
+
+
+def test_where_no_acceptance_would_do_the_reason_says_so() -> None:
+    for member in (found(drafter_model(0.1), 4, 4), drafter_model(0.1)):
+        reason = standing(member, HOPELESS).reason
+        assert reason == "slower than plain here even if every drafted token were accepted"
+
+
+def test_a_dropped_drafter_is_off_for_its_reason() -> None:
+    for member in (free(), drafter_model(0.01)):
+        member.drop("it proposed nonsense")
+        assert standing(member, CHEAP) == Standing(member.name, State.OFF, "it proposed nonsense")
+
+
+def test_dearer_passes_park_what_was_on() -> None:
+    member = drafter_model(0.05)
+    costs = CostModel({1: 1.0, 2: 1.2, 16: 3.0})
+    assert standing(member, costs).state is State.ON
+    for _ in range(400):
+        for n in (2, 3, 4):
+            costs.observe(1, 1.0)
+            costs.observe(n, 4.0)
+    assert standing(member, costs).state in (State.ON, State.PARKED)
+    member.cost = DraftCost(3.0, 0.0)
+    assert standing(member, costs).state is State.PARKED
+
+
+ON = Standing("a", State.ON)
+PARKED = Standing("b", State.PARKED, "slower")
+OFF = Standing("c", State.OFF, "broken")
+
+
+@pytest.mark.parametrize(
+    ("standings", "expected"),
+    [
+        ([], (State.OFF, "")),
+        ([ON], (State.ON, "")),
+        ([ON, PARKED, OFF], (State.ON, "b: slower; c: broken")),
+        ([OFF, PARKED], (State.PARKED, "c: broken; b: slower")),
+        ([OFF], (State.OFF, "c: broken")),
+    ],
+)
+def test_the_whole_is_as_its_best_drafter(
+    standings: list[Standing], expected: tuple[State, str]
+) -> None:
+    assert overall(standings) == expected
+
+
+def test_states_read_as_words() -> None:
+    assert [str(state) for state in State] == ["on", "parked", "off"]
