@@ -11,9 +11,9 @@ from decoding.cost import CostModel, DraftCost
 from decoding.credit import Credit
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.events import Step
-from decoding.length import NOTHING, Plan, best_length, predicted_speedup
+from decoding.length import NOTHING, Plan, best_length
 from decoding.member import Member
-from decoding.parking import Standing, standing
+from decoding.parking import Standing, is_promising, standing
 from decoding.sampler import Sampler
 
 BASELINE_EVERY = 64
@@ -77,17 +77,10 @@ class Controller:
         for member in self._active():
             member.begin(sampler.settings.temperature)
             member.guarded(lambda one=member: one.drafter.begin(history, sampler), None)
-            if self._is_promising(member):  # before the first token, with the target's prefill
+            if is_promising(
+                member, self.costs
+            ):  # before the first token, with the target's prefill
                 member.guarded(lambda one=member: one.drafter.read(history), None)
-
-    def _is_promising(self, member: Member) -> bool:
-        """Whether a drafter that takes time is expected to pay, or could and is untried."""
-        if member.cost is None:
-            return False
-        draw_cost = member.cost.draw_seconds / self.costs.seconds(1)
-        if member.is_untried:
-            return predicted_speedup(lambda _: 1.0, self.costs, draw_cost) > 1.0
-        return predicted_speedup(member.at_position, self.costs, draw_cost) > 1.0
 
     def read(self, history: Sequence[int]) -> None:
         """Each drafter reads when it is worth it."""
@@ -105,7 +98,7 @@ class Controller:
         self._refused = None
         limit = min(limit, self.costs.largest - 1)
         plans = [(self._plan(member, history, limit), member) for member in self._active()]
-        if not plans or limit < 1 or self._since_plain >= BASELINE_EVERY:
+        if not plans or limit < 1 or self._must_be_plain:
             return NO_DRAFT
         plan, member = max(plans, key=lambda pair: pair[0].gain)
         if plan.length == 0:
@@ -116,6 +109,11 @@ class Controller:
             draft = self._drawn(member, member.cost, history, limit)
         self._credit.risk(self.costs.of_draft(len(draft)))
         return draft
+
+    @property
+    def _must_be_plain(self) -> bool:
+        """Whether the costs rest on too few plain steps."""
+        return self._since_plain >= BASELINE_EVERY or self.costs.is_doubtful
 
     def _active(self) -> list[Member]:
         return [member for member in self.members if not member.dropped]

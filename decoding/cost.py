@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 _DRIFT_RATE = 0.15
 _SHAPE_RATE = 0.04
+_DOUBTFUL = 0.2
+"""Log seconds of drift seen by drafted passes alone, after which a plain step has to confirm it."""
+
 _LARGEST_DRIFT = 0.5
 _LARGEST_SURPRISE = 0.5
 """In log seconds; one pass that met a busy machine must not count for more."""
@@ -37,6 +40,8 @@ class CostModel:
         self._measured = [0.0, *(_interpolated(self.points, n) for n in range(1, max(points) + 1))]
         self._shape = [0.0] * len(self._measured)
         self._drift = 0.0
+        self._unconfirmed = 0.0
+        self._gap = 0.0
 
     @property
     def largest(self) -> int:
@@ -68,9 +73,30 @@ class CostModel:
             return
         surprise = math.log(seconds / self.seconds(n))
         surprise = max(-_LARGEST_SURPRISE, min(_LARGEST_SURPRISE, surprise))
-        self._drift += _DRIFT_RATE * surprise
         if n > 1:
             self._shape[n] += _SHAPE_RATE * surprise
+            self._drift += _DRIFT_RATE * surprise
+            self._unconfirmed += _DRIFT_RATE * surprise
+        else:
+            self._confirm(surprise)
+
+    def _confirm(self, surprise: float) -> None:
+        """A plain step: drift that it does not share was the shape of the longer passes."""
+        change = _DRIFT_RATE * surprise
+        low, high = min(self._unconfirmed, 0.0), max(self._unconfirmed, 0.0)
+        shape = min(max(-change, low), high)
+        for n in range(2, len(self._shape)):
+            self._shape[n] += shape
+        self._drift += change
+        self._unconfirmed -= shape
+        self._gap = surprise - change
+        if abs(self._gap) <= _DOUBTFUL or shape == 0.0:
+            self._unconfirmed = 0.0
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a plain step is wanted, to tell load on the machine from a steeper curve."""
+        return abs(self._unconfirmed) > _DOUBTFUL or abs(self._gap) > _DOUBTFUL
 
 
 def _interpolated(points: Mapping[int, float], n: int) -> float:

@@ -51,7 +51,7 @@ class Member:
         try:
             return call()
         except Exception as error:  # whatever a drafter does, the reply goes on
-            self.drop(f"it failed: {error or type(error).__name__}".splitlines()[0])
+            self.drop(f"it failed: {str(error) or type(error).__name__}".splitlines()[0])
             return otherwise
 
     def propose(

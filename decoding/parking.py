@@ -44,6 +44,16 @@ def standing(member: Member, costs: CostModel) -> Standing:
     return Standing(member.name, State.PARKED, _reason(member, break_even(costs, draw_cost)))
 
 
+def is_promising(member: Member, costs: CostModel) -> bool:
+    """Whether a drafter that takes time is expected to pay, or could and is untried."""
+    if member.cost is None or member.dropped:
+        return False
+    draw_cost = member.cost.draw_seconds / costs.seconds(1)
+    if member.is_untried:
+        return break_even(costs, draw_cost) < 1.0
+    return predicted_speedup(member.at_position, costs, draw_cost) > 1.0
+
+
 def overall(standings: Sequence[Standing]) -> tuple[State, str]:
     """The state of drafting as a whole, and the reasons of all that is not on."""
     states = [one.state for one in standings]

@@ -31,7 +31,7 @@ def test_one_length_that_costs_more_is_learned_beside_plain_steps() -> None:
         costs.observe(1, 0.010)
         costs.observe(4, 0.036)
     assert costs.relative(4) == pytest.approx(3.6, rel=0.05)
-    assert costs.relative(8) == pytest.approx(4.0)
+    assert costs.relative(8) >= 4.0  # others are taken to have become dearer too
 
 
 def test_a_pass_that_met_a_hiccup_counts_for_little() -> None:
