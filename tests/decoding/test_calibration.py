@@ -1,11 +1,13 @@
 """Calibration: what it measures, how long it takes, and what it leaves behind."""
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 
-from backends.base import Logits
+from backends.base import Context, Logits
 from decoding.calibration import MOST_TOKENS, calibrate
+from decoding.cost import Measured
 
 TEXT = [1, 2, 3, 4, 5, 0] * 8
 
@@ -30,6 +32,10 @@ class Slow:
         return self._inner.forward(tokens, n_logits)
 
 
+def measured(context: Slow) -> Measured:
+    return calibrate(cast(Context, context), TEXT, context.clock)
+
+
 @pytest.mark.parametrize(
     ("plain", "most_seconds"), [(0.001, 1.5), (0.010, 1.5), (0.030, 5.0), (0.200, 5.0)]
 )
@@ -38,7 +44,7 @@ def test_it_finds_the_curve_in_time(
     table: Callable, fake_context: Callable, plain: float, most_seconds: float, slope: float
 ) -> None:
     context = Slow(fake_context(table(0), n_ctx=64, n_chunk=16), plain, slope)
-    found = calibrate(context, TEXT, context.clock)
+    found = measured(context)
     assert context.now <= most_seconds
     assert context.length == 0
     assert {1, 2, 4} <= set(found.seconds)
@@ -52,14 +58,14 @@ def test_a_fast_model_gets_more_points_than_a_slow_one(
 ) -> None:
     def points(plain: float) -> int:
         context = Slow(fake_context(table(0), n_ctx=64, n_chunk=16), plain, 0.4)
-        return len(calibrate(context, TEXT, context.clock).seconds)
+        return len(measured(context).seconds)
 
     assert points(0.005) > points(0.2) > points(2.0)
 
 
 def test_the_limits_of_a_context_hold(table: Callable, fake_context: Callable) -> None:
     context = Slow(fake_context(table(0), n_ctx=8, n_chunk=4), 0.01, 0.4)
-    found = calibrate(context, TEXT, context.clock)
+    found = measured(context)
     assert max(found.seconds) == 4
     assert max(context.forwards) <= 4
     assert MOST_TOKENS == 16

@@ -17,6 +17,7 @@ from decoding.sampling import SamplingSettings
 from tests.fixtures.simulator import (
     CURVES,
     N_VOCAB,
+    CostlyDrafter,
     Curve,
     FreeDrafter,
     Machine,
@@ -190,7 +191,7 @@ def test_a_drafter_that_stalls_is_dropped_after_what_it_drew() -> None:
     machine = Machine(constant(0.95, 4), CURVES["flat"], draw_cost=0.02)
     member = machine.controller.members[0]
 
-    class Stalling(type(machine.drafter)):
+    class Stalling(CostlyDrafter):
         def propose(self, history, limit, keep_on=None) -> Draft:
             if self.asked == 20:
                 machine.clock.now += 30.0
@@ -226,6 +227,7 @@ def test_the_better_of_two_drafters_drafts() -> None:
 
 def test_costs_of_a_drafter_follow_the_machine() -> None:
     machine = Machine(constant(0.9, 2), CURVES["flat"], draw_cost=0.05)
+    assert isinstance(machine.drafter, CostlyDrafter)
     machine.drafter.slower = 2.0
     machine.run(steps=300)
     cost = machine.controller.members[0].cost

@@ -30,6 +30,8 @@ class Scripted:
     def backlog(self, history: Sequence[int]) -> int:
         return 0
 
+    def read(self, history: Sequence[int]) -> None: ...
+
     def commit(self, history: Sequence[int]) -> None: ...
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
