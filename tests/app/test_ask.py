@@ -47,6 +47,7 @@ def test_an_answer_comes_piece_by_piece_and_no_stream_makes_it_one(
     assert pieces == ["".join(streamed)]
 
 
+@pytest.mark.usefixtures("drafting_pays")
 def test_drafting_does_not_change_a_greedy_answer(ask_json: AskJson) -> None:
     question = "Repeat after me: one two three, one two three, one two three."
     settings = ("--temperature", "0", "--max-tokens", "32")
