@@ -63,6 +63,13 @@ def _measured_once(home: Path, measured: Path) -> Iterator[None]:
 
 
 @pytest.fixture
+def bare_home(home: Path, _measured_once: None) -> Path:
+    """A home that nothing has been written to; the folder itself is missing."""
+    shutil.rmtree(home)
+    return home
+
+
+@pytest.fixture
 def specchat(monkeypatch: pytest.MonkeyPatch) -> Specchat:
     """Runs the command in this process: specchat("ask", "hi", stdin=b"") -> exit code and texts."""
 

@@ -42,11 +42,11 @@ def test_doctor_json_says_the_same(specchat: Specchat, home: Path, demo_file: Pa
     [("config", "config"), ("data", "data"), ("cache", "cache"), ("models", "data/models")],
 )
 def test_path_prints_a_folder_and_makes_none(
-    specchat: Specchat, home: Path, kind: str, folder: str
+    specchat: Specchat, bare_home: Path, kind: str, folder: str
 ) -> None:
     ended = specchat("path", kind)
-    assert (ended.returncode, ended.stdout) == (0, f"{home / folder}\n")
-    assert not home.exists()
+    assert (ended.returncode, ended.stdout) == (0, f"{bare_home / folder}\n")
+    assert not bare_home.exists()
 
 
 def test_version(specchat: Specchat) -> None:

@@ -25,9 +25,9 @@ def check_undrafted(ended: CompletedProcess[str], *told: str) -> None:
     assert report["draft"]["reason"] in ended.stderr
 
 
-def test_a_cache_that_cannot_be_written(specchat: Specchat, home: Path) -> None:
-    home.mkdir()
-    (home / "cache").write_text("a file where a folder should be")
+def test_a_cache_that_cannot_be_written(specchat: Specchat, bare_home: Path) -> None:
+    bare_home.mkdir()
+    (bare_home / "cache").write_text("a file where a folder should be")
     check_undrafted(specchat(*ASK, "--draft", "self", "--json"), "cannot be kept", "cache")
 
 
@@ -49,9 +49,11 @@ def test_a_disk_that_fills_up_leaves_nothing_half_written(launch: Launch, home: 
     assert kept == ["hashes.json"]
 
 
-def test_a_chain_goes_on_without_the_drafter_that_failed(specchat: Specchat, home: Path) -> None:
-    home.mkdir()
-    (home / "cache").touch()
+def test_a_chain_goes_on_without_the_drafter_that_failed(
+    specchat: Specchat, bare_home: Path
+) -> None:
+    bare_home.mkdir()
+    (bare_home / "cache").touch()
     ended = specchat(*ASK, "--draft", "lookup,self", "--json")
     draft = json.loads(ended.stdout)["draft"]
     assert (draft["state"], draft["drafters"]) == ("on", ["lookup"])
