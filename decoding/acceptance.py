@@ -67,6 +67,11 @@ class Acceptance:
         count = self._counts.get(kind)
         return prior if count is None else count.mean(prior)
 
+    def judged(self, kind: str) -> float:
+        """How many observations of a kind count."""
+        count = self._counts.get(kind)
+        return count.judged if count else 0.0
+
     def in_this_reply(self, mean: float) -> float:
         """A mean over all replies, shifted by how this one goes."""
         mean = min(max(mean, _LEAST), 1.0 - _LEAST)

@@ -11,7 +11,7 @@ from decoding.cost import CostModel, DraftCost
 from decoding.credit import Credit
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.events import Step
-from decoding.length import NOTHING, Plan, best_length
+from decoding.length import NOTHING, Plan, best_length, predicted_speedup
 from decoding.member import Member
 from decoding.parking import Standing, is_promising, standing
 from decoding.sampler import Sampler
@@ -30,7 +30,10 @@ _STALL_FACTOR = 20.0
 _PROBE_SHARE = 0.01
 """Of decoding, what asking parked drafters may cost."""
 
+_OPENING_PROBES = 1.0
 _MOST_PROBES = 4.0
+"""What may be spent on asking before anything was decoded, and what may be saved up."""
+
 _LONGEST_PROBE = 4
 
 
@@ -57,8 +60,9 @@ class Controller:
         self._credit = Credit()
         self._tokens = self._units = 10.0
         self._since_plain = 0
-        self._probing = 1.0
+        self._probing = _OPENING_PROBES
         self._probe_price = 0.0
+        self._allowed = 0.0
         self._refused: Member | None = None
         self._backlog = 0
 
@@ -77,9 +81,7 @@ class Controller:
         for member in self._active():
             member.begin(sampler.settings.temperature)
             member.guarded(lambda one=member: one.drafter.begin(history, sampler), None)
-            if is_promising(
-                member, self.costs
-            ):  # before the first token, with the target's prefill
+            if is_promising(member, self.costs):  # with the target's prefill, before it decodes
                 member.guarded(lambda one=member: one.drafter.read(history), None)
 
     def read(self, history: Sequence[int]) -> None:
@@ -138,12 +140,17 @@ class Controller:
     ) -> Plan:
         plain = self.costs.seconds(1)
         start = cost.seconds(0, member.drafter.backlog(history)) / plain
+        draw = cost.draw_seconds / plain
+        expected = member.by_position(0, limit)
+        surely = member.lowered(expected)
+        pays = predicted_speedup(lambda place: surely[place], self.costs, draw, limit) > 1.0
+        self._allowed = self._credit.trusting if pays else self._credit.affordable
         return best_length(
-            member.by_position(0, limit),
+            expected,
             self.costs,
             rate=self.rate,
-            affordable=self._credit.affordable - start,
-            draft_cost=cost.draw_seconds / plain,
+            affordable=self._allowed - start,
+            draft_cost=draw,
             start_cost=start / _START_STEPS,
         )
 
@@ -173,7 +180,7 @@ class Controller:
                 [together * further[0], *further[1:]],
                 self.costs,
                 rate=self.rate,
-                affordable=self._credit.affordable - lost,
+                affordable=self._allowed - lost,
                 draft_cost=draw_cost,
                 drafted=drawn,
             )
@@ -209,7 +216,7 @@ class Controller:
         plain = self.costs.seconds(1)
         draw = cost.draw_seconds / plain
         start = cost.seconds(0, member.drafter.backlog(history)) / plain
-        budget = min(self._probing, self._credit.affordable)
+        budget = self._allowed = self._probing
         judged, together = 0.0, 1.0
         options: list[tuple[float, int, float]] = []
         for length, accepted in enumerate(member.by_position(0, min(limit, _LONGEST_PROBE)), 1):
@@ -248,7 +255,8 @@ class Controller:
         if self._probe_price > 0.0:  # what the probe brought goes back to the budget
             self._probing += self._probe_price + count - cost
             self._probe_price = 0.0
-        self._credit.settle(count, cost)
+        else:
+            self._credit.settle(count, cost)
         self._probing = min(self._probing + _PROBE_SHARE * count, _MOST_PROBES)
         kept = 0.5 ** (cost / _RATE_MEMORY)
         self._tokens = kept * self._tokens + count

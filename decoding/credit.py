@@ -12,6 +12,9 @@ _SHARE = 0.01
 _CARRIED = 1.5
 """The most one reply leaves to the next, so that a good one does not pay for a bad one."""
 
+_SHOWN = 3.0
+"""What a drafter that has shown that it pays may lose beyond that."""
+
 _HIT, _MISS = 0.25, 0.5
 _MOST_TRUST = 2.5
 
@@ -31,6 +34,11 @@ class Credit:
     def affordable(self) -> float:
         """The most that the next step may lose."""
         return self._balance + self._trust
+
+    @property
+    def trusting(self) -> float:
+        """The same for a drafter that has shown that it pays."""
+        return self._balance + _SHOWN
 
     def settle(self, tokens: int, cost: float) -> None:
         """Take a step into account."""

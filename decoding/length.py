@@ -64,12 +64,15 @@ def best_length(
 
 
 def predicted_speedup(
-    acceptance: Callable[[int], float], costs: CostModel, draft_cost: float = 0.0
+    acceptance: Callable[[int], float],
+    costs: CostModel,
+    draft_cost: float = 0.0,
+    limit: int = 1 << 30,
 ) -> float:
-    """Tokens per unit of time at the best fixed length of at least 1; acceptance by position."""
+    """Tokens per unit of time at the best fixed length, 1 to limit; acceptance by position."""
     best = 0.0
     expected, together = 1.0, 1.0
-    for count in range(1, costs.largest):
+    for count in range(1, min(limit + 1, costs.largest)):
         together *= acceptance(count - 1)
         expected += together
         best = max(best, expected / (1.0 + costs.of_draft(count) + count * draft_cost))

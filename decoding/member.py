@@ -1,5 +1,6 @@
 """A drafter under the controller, with what is known of it."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -85,7 +86,7 @@ class Member:
         A place that was seldom reached is taken to be like the one before it.
         """
         found: list[float] = []
-        mean = POSITION_PRIOR
+        mean = self.acceptance.mean(f"{self._band}:drawn", POSITION_PRIOR)
         for place in range(first + count):
             mean = self.acceptance.mean(f"{self._band}:at{place}", mean)
             if place >= first:
@@ -95,6 +96,11 @@ class Member:
     def at_position(self, place: int) -> float:
         """The same of one token."""
         return self.by_position(place, 1)[0]
+
+    def lowered(self, estimates: Sequence[float]) -> list[float]:
+        """Estimates by position, less what the tokens judged so far leave open."""
+        judged = self.acceptance.judged(f"{self._band}:drawn")
+        return [mean - math.sqrt(mean * (1.0 - mean) / (judged + 1.0)) for mean in estimates]
 
     @property
     def is_untried(self) -> bool:
@@ -117,8 +123,10 @@ class Member:
                 return
             else:
                 accepted = place < step.accepted
-                at = f"{self._band}:at{place}"
-                self.acceptance.add(at, POSITION_PRIOR, accepted, tells_mood=False)
+                for kind in ("drawn", f"at{place}"):
+                    self.acceptance.add(
+                        f"{self._band}:{kind}", POSITION_PRIOR, accepted, tells_mood=False
+                    )
             kind = f"{self._band}:{draft.evidence[place]}"
             self.acceptance.add(kind, draft.confidence[place], accepted)
             self.judged.add(accepted)

@@ -25,6 +25,7 @@ from tests.fixtures.simulator import (
     bursts,
     collapse,
     constant,
+    curve,
 )
 
 WARM = 500
@@ -94,6 +95,23 @@ def test_load_by_another_process_half_way_through(shape: str, share: float, stee
 
     log = Machine(constant(share, 7), before).run(steps=1200, at=at)
     assert log.speedup() >= (0.98 if steeper == 1.0 else 0.97)
+
+
+@pytest.mark.parametrize("share", [0.97, 0.99])
+@pytest.mark.parametrize("draw_cost", [0.15, 0.22])
+def test_a_model_that_pays_is_found_within_a_few_short_replies(
+    share: float, draw_cost: float
+) -> None:
+    """What drafting loses if all fails is more than a short reply may lose, so trust is earned."""
+    known = curve({1: 1.0, 2: 1.8, 4: 2.6, 8: 4.8, 16: 7.1})
+    shares: list[float] = []
+    for seed in range(6):
+        machine = Machine(constant(share, seed), known, draw_cost=draw_cost, seed=seed)
+        for _ in range(6):
+            machine.run(tokens=128)
+        log = machine.run(tokens=1000)
+        shares.append(log.speedup() / machine.best_fixed(log, 1, draw_cost))
+    assert np.mean(shares) >= 0.95
 
 
 def test_plain_decoding_stays_measured() -> None:
