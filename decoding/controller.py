@@ -30,7 +30,7 @@ _STALL_FACTOR = 20.0
 _PROBE_SHARE = 0.01
 """Of decoding, what asking parked drafters may cost."""
 
-_OPENING_PROBES = 1.0
+_OPENING_PROBES = 1.5
 _MOST_PROBES = 4.0
 """What may be spent on asking before anything was decoded, and what may be saved up."""
 
@@ -61,7 +61,7 @@ class Controller:
         self._tokens = self._units = 10.0
         self._since_plain = 0
         self._probing = _OPENING_PROBES
-        self._probe_price = 0.0
+        self._is_probe = False
         self._allowed = 0.0
         self._refused: Member | None = None
         self._backlog = 0
@@ -98,6 +98,7 @@ class Controller:
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on  # it decides itself
         self._refused = None
+        self._is_probe = False
         limit = min(limit, self.costs.largest - 1)
         plans = [(self._plan(member, history, limit), member) for member in self._active()]
         if not plans or limit < 1 or self._must_be_plain:
@@ -142,7 +143,7 @@ class Controller:
         start = cost.seconds(0, member.drafter.backlog(history)) / plain
         draw = cost.draw_seconds / plain
         expected = member.by_position(0, limit)
-        surely = member.lowered(expected)
+        surely = member.shifted(expected, errors=-1.0)
         pays = predicted_speedup(lambda place: surely[place], self.costs, draw, limit) > 1.0
         self._allowed = self._credit.trusting if pays else self._credit.affordable
         return best_length(
@@ -199,36 +200,33 @@ class Controller:
         """A draft of a parked drafter within the budget, to see whether it would pay now."""
         for member in self._active():
             if member.cost is not None:
-                length, price = self._cheapest_probe(member, member.cost, history, limit)
+                length = self._cheapest_probe(member, member.cost, history, limit)
                 if length > 0:
-                    self._probing -= price
-                    self._probe_price = price
+                    self._is_probe = True
                     return self._drawn(member, member.cost, history, length, least=length)
         return NO_DRAFT
 
     def _cheapest_probe(
         self, member: Member, cost: DraftCost, history: Sequence[int], limit: int
-    ) -> tuple[int, float]:
-        """The length that costs least for each token it will judge, and its price if all fails.
+    ) -> int:
+        """The length that costs least for each token it will judge, of those the budget allows.
 
-        0 while what the budget allows costs twice as much a token as what it will allow later.
+        Waiting for a larger budget would not pay: the backlog grows with every step.
         """
         plain = self.costs.seconds(1)
         draw = cost.draw_seconds / plain
         start = cost.seconds(0, member.drafter.backlog(history)) / plain
-        budget = self._allowed = self._probing
+        self._allowed = self._probing
         judged, together = 0.0, 1.0
-        options: list[tuple[float, int, float]] = []
+        options: list[tuple[float, int]] = []
         for length, accepted in enumerate(member.by_position(0, min(limit, _LONGEST_PROBE)), 1):
             judged += together
             together *= accepted
             gained = judged - 1.0 + together
             price = start + length * draw + self.costs.of_draft(length)
-            options.append(((price - start - gained) / judged, length, price))
-        now = min((option for option in options if option[2] <= budget), default=None)
-        if now is None or min(options)[0] < now[0] / 2:
-            return 0, 0.0
-        return now[1], now[2]
+            if price <= self._probing:
+                options.append(((price - start - gained) / judged, length))
+        return min(options)[1] if options else 0
 
     def observe(self, step: Step) -> None:
         """Learn from a step: what it cost, what came of each proposal, what may be risked next."""
@@ -252,9 +250,9 @@ class Controller:
                 member.unsent = 0 if member.name == step.drafter else member.unsent + 1
             member.learn(step)
         count = len(step.tokens)
-        if self._probe_price > 0.0:  # what the probe brought goes back to the budget
-            self._probing += self._probe_price + count - cost
-            self._probe_price = 0.0
+        saved = count - cost
+        if self._is_probe and saved < 0.0:
+            self._probing += saved
         else:
             self._credit.settle(count, cost)
         self._probing = min(self._probing + _PROBE_SHARE * count, _MOST_PROBES)

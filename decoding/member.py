@@ -97,10 +97,13 @@ class Member:
         """The same of one token."""
         return self.by_position(place, 1)[0]
 
-    def lowered(self, estimates: Sequence[float]) -> list[float]:
-        """Estimates by position, less what the tokens judged so far leave open."""
+    def shifted(self, estimates: Sequence[float], errors: float) -> list[float]:
+        """Estimates by position, so many standard errors higher or lower."""
         judged = self.acceptance.judged(f"{self._band}:drawn")
-        return [mean - math.sqrt(mean * (1.0 - mean) / (judged + 1.0)) for mean in estimates]
+        return [
+            min(mean + errors * math.sqrt(mean * (1.0 - mean) / (judged + 1.0)), 1.0)
+            for mean in estimates
+        ]
 
     @property
     def is_untried(self) -> bool:

@@ -45,13 +45,14 @@ def standing(member: Member, costs: CostModel) -> Standing:
 
 
 def is_promising(member: Member, costs: CostModel) -> bool:
-    """Whether a drafter that takes time is expected to pay, or could and is untried."""
+    """Whether a drafter that takes time may well pay, or could and is untried."""
     if member.cost is None or member.dropped:
         return False
     draw_cost = member.cost.draw_seconds / costs.seconds(1)
     if member.is_untried:
         return break_even(costs, draw_cost) < 1.0
-    return predicted_speedup(member.at_position, costs, draw_cost) > 1.0
+    hopeful = member.shifted(member.by_position(0, costs.largest), errors=1.0)
+    return predicted_speedup(lambda place: hopeful[place], costs, draw_cost) > 1.0
 
 
 def overall(standings: Sequence[Standing]) -> tuple[State, str]:
