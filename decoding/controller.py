@@ -5,7 +5,7 @@ drafter that costs time is asked only where it is expected to pay, and draws tok
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from decoding.cost import CostModel, DraftCost
 from decoding.credit import Credit
@@ -81,11 +81,12 @@ class Controller:
         for member in self._active():
             member.begin(sampler.settings.temperature)
             member.guarded(lambda one=member: one.drafter.begin(history, sampler), None)
-            if is_promising(member, self.costs):  # with the target's prefill, before it decodes
-                member.guarded(lambda one=member: one.drafter.read(history), None)
 
-    def read(self, history: Sequence[int]) -> None:
-        """Each drafter reads when it is worth it."""
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        """Each drafter that may well pay reads; what was parked catches up only when probed."""
+        for member in self._active():
+            if is_promising(member, self.costs):
+                yield from member.read(history)
 
     def backlog(self, history: Sequence[int]) -> int:
         del history

@@ -1,6 +1,6 @@
 """What a drafter proposes, and what every drafter offers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,8 +66,8 @@ class Drafter(Protocol):
         """Tokens of history it would have to read before it can propose."""
         ...
 
-    def read(self, history: Sequence[int]) -> None:
-        """Work the backlog off now, so that the next proposal need not."""
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        """Work the backlog off now, so that the next proposal need not; yields after each chunk."""
         ...
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:

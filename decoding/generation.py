@@ -62,6 +62,11 @@ def generate(
     assert rows is not None, "reuse leaves the last token to be computed"
     if drafter is not None and context.can_roll_back:
         drafter.begin(history, sampler)
+        for _ in drafter.read(history):
+            yield Prefill(len(history), len(history), cached, clock() - started)
+            if is_cancelled():
+                yield Finish(FinishReason.CANCELLED)
+                return
     else:
         drafter = None
     emitted = 0

@@ -1,7 +1,7 @@
 """A drafter under the controller, with what is known of it."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from decoding.acceptance import Acceptance, Count
@@ -52,8 +52,18 @@ class Member:
         try:
             return call()
         except Exception as error:  # whatever a drafter does, the reply goes on
-            self.drop(f"it failed: {str(error) or type(error).__name__}".splitlines()[0])
+            self._failed(error)
             return otherwise
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        """The drafter's, guarded in the same way."""
+        try:
+            yield from self.drafter.read(history)
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self.drop(f"it failed: {str(error) or type(error).__name__}".splitlines()[0])
 
     def propose(
         self, history: Sequence[int], limit: int, n_vocab: int, keep_on: KeepOn | None = None

@@ -17,6 +17,7 @@ from app.bench.wording import (
     SLOWER,
     decimals,
     drafting_methods,
+    idle_sentences,
     parameters,
     percent,
     spread_sentence,
@@ -92,6 +93,7 @@ def _measured(bench: Bench) -> list[tuple[str, str]]:
         ("rounds", f"{bench.rounds}, interleaved: each method takes its turn in every round, so "
          "that a machine growing warm or busy meets all of them alike."),
         ("figures", f"Medians over the rounds; {spread_sentence(bench)}."),
+        *(("idle", f"{sentence[0].upper()}{sentence[1:]}.") for sentence in idle_sentences(bench)),
         ("replies", f"{prompts} {_plural('prompt', prompts)}, up to {bench.max_tokens} tokens a "
          f"reply, at temperature {_listed(bench.temperatures)}."),
         ("speedup", "Decode rate over the rate of plain decoding in the same round; decode rate is "

@@ -8,6 +8,7 @@ from app.bench.wording import (
     SLOWER,
     comparable_rate,
     decimals,
+    idle_sentences,
     percent,
     spread_sentence,
     wall_sentence,
@@ -24,7 +25,8 @@ def table(bench: Bench) -> str:
     """A block for each temperature, then the spread, the wall and the notes."""
     blocks = "\n\n".join(_block(bench, temperature) for temperature in bench.temperatures)
     legend = [_LEGEND] if _any_slower(bench) else []
-    lines = [*legend, spread_sentence(bench), wall_sentence(bench), *bench.notes]
+    found = [*idle_sentences(bench), spread_sentence(bench), wall_sentence(bench)]
+    lines = [*legend, *found, *bench.notes]
     return "\n".join([blocks, "", *(fill(line, 90, subsequent_indent="  ") for line in lines)])
 
 

@@ -72,6 +72,21 @@ def spread_sentence(bench: Bench) -> str:
     return f"no round lay further than {percent(furthest)} from its median ({where})"
 
 
+def idle_sentences(bench: Bench) -> list[str]:
+    """Which methods drafted nothing, so that nobody reads their figures as gain or loss."""
+    return [
+        f"drafted nothing at temperature {temperature:g}, so that its difference from plain is "
+        f"noise: {'; '.join(idle)}"
+        for temperature in bench.temperatures
+        if (idle := [method for method in bench.methods if _is_idle(bench, method, temperature)])
+    ]
+
+
+def _is_idle(bench: Bench, method: str, temperature: float) -> bool:
+    runs = bench.select(method, temperature=temperature)
+    return method != PLAIN and any(run.steps for run in runs) and not any(r.drafted for r in runs)
+
+
 def _places(bench: Bench) -> list[tuple[str, str, float]]:
     return [
         (method, kind, temperature)

@@ -13,7 +13,7 @@ from app.cli.bench import bench
 from app.cli.chat import chat
 from app.cli.doctor import doctor
 from app.cli.path import path
-from app.cli.unexpected import unexpected
+from app.unexpected import unexpected
 from app.cli.verify import verify
 from app.paths import Paths
 from backends.base import SpecchatError, UsageError

@@ -1,6 +1,6 @@
 """A chain of drafters in order of preference, each at a fixed length."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.sampler import Sampler
@@ -26,9 +26,9 @@ class Chain:
     def backlog(self, history: Sequence[int]) -> int:
         return max(drafter.backlog(history) for drafter in self._drafters)
 
-    def read(self, history: Sequence[int]) -> None:
+    def read(self, history: Sequence[int]) -> Iterator[int]:
         for drafter in self._drafters:
-            drafter.read(history)
+            yield from drafter.read(history)
 
     def commit(self, history: Sequence[int]) -> None:
         for drafter in self._drafters:

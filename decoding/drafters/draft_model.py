@@ -1,6 +1,6 @@
 """A drafter model: a cheaper model of the same vocabulary, sampled from its own distribution."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from backends.base import Context, Logits
 from decoding.draft import NO_DRAFT, Draft, KeepOn
@@ -50,21 +50,23 @@ class DraftModel:
         held = common_prefix(self._context.tokens, history, self._agreed)
         return len(history) - min(held, len(history) - 1)
 
-    def read(self, history: Sequence[int]) -> None:
+    def read(self, history: Sequence[int]) -> Iterator[int]:
         if len(history) < self._context.n_ctx:
-            self._rows_after(history)
+            for held, _ in self._prefill(history):
+                yield held
 
-    def _rows_after(self, history: Sequence[int]) -> Logits:
+    def _prefill(self, history: Sequence[int]) -> Iterator[tuple[int, Logits]]:
         reuse(self._context, history, self._agreed)
-        *_, (_, rows) = prefill(self._context, history)
-        self._agreed = len(history)
-        return rows
+        self._agreed = self._context.length
+        for held, rows in prefill(self._context, history):
+            self._agreed = held
+            yield held, rows
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft, self._context.n_ctx - len(history))
         if count <= 0:
             return NO_DRAFT
-        rows = self._rows_after(history)
+        *_, (_, rows) = self._prefill(history)
         tokens: list[int] = []
         distributions: list[Distribution] = []
         confidence: list[float] = []

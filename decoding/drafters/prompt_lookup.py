@@ -4,7 +4,7 @@ Saxena 2023, prompt lookup decoding; here with the longest match, at its latest 
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.sampler import Sampler
@@ -42,8 +42,9 @@ class PromptLookup:
         del history
         return 0
 
-    def read(self, history: Sequence[int]) -> None:
+    def read(self, history: Sequence[int]) -> Iterator[int]:
         """It has no backlog."""
+        return iter(())
 
     def commit(self, history: Sequence[int]) -> None:
         for token in history[len(self._indexed) :]:

@@ -68,7 +68,8 @@ class Scripted:
     def backlog(self, history: Sequence[int]) -> int:
         return 0
 
-    def read(self, history: Sequence[int]) -> None: ...
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        return iter(())
 
     def commit(self, history: Sequence[int]) -> None: ...
 
@@ -94,7 +95,8 @@ class Adversary:
     def backlog(self, history: Sequence[int]) -> int:
         return 0
 
-    def read(self, history: Sequence[int]) -> None: ...
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        return iter(())
 
     def commit(self, history: Sequence[int]) -> None: ...
 
@@ -361,6 +363,28 @@ def test_cancelling_during_the_prompt_says_nothing(setting: Callable[[int], Sett
     assert tokens_of(again) == greedy_reply(one, [1, 2, 3, 4, 5] * 2, 3)
     assert isinstance(again[0], Prefill)
     assert again[0].cached == 8
+
+
+class SlowReader(Scripted):
+    """Reads the prompt in many chunks."""
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        yield from range(100)
+
+
+def test_cancelling_while_the_drafter_reads_the_prompt(setting: Callable[[int], Setting]) -> None:
+    checks = iter([False] * 3)
+    reply = generate(
+        setting(1).context(),
+        [1, 2, 3],
+        GREEDY,
+        Limits(9, NO_END),
+        drafter=SlowReader([]),
+        is_cancelled=lambda: next(checks, True),
+    )
+    events = list(reply)
+    assert [type(event) for event in events] == [Prefill] * 4 + [Finish]
+    assert reason_of(events) is FinishReason.CANCELLED
 
 
 def test_cancelling_between_steps_keeps_what_was_said(setting: Callable[[int], Setting]) -> None:

@@ -1,6 +1,6 @@
 """A drafter under guard: nonsense and failures drop it, and every judged token teaches it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -30,7 +30,8 @@ class Scripted:
     def backlog(self, history: Sequence[int]) -> int:
         return 0
 
-    def read(self, history: Sequence[int]) -> None: ...
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        return iter(())
 
     def commit(self, history: Sequence[int]) -> None: ...
 

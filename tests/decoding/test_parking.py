@@ -1,6 +1,6 @@
 """Why a drafter is on, parked or off, in words and figures a user can check."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -28,7 +28,8 @@ class Silent:
     def backlog(self, history: Sequence[int]) -> int:
         return 0
 
-    def read(self, history: Sequence[int]) -> None: ...
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        return iter(())
 
     def commit(self, history: Sequence[int]) -> None: ...
 

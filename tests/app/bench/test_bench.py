@@ -103,7 +103,7 @@ def test_a_method_that_fails_is_left_out_and_the_rest_goes_on(
 def test_time_that_is_up_ends_it_after_whole_rounds(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(SUITES, "quick", Suite("quick", 1, 9, 4, 0.0))
+    monkeypatch.setitem(SUITES, "quick", Suite("quick", 1, 9, 4, 0.0, temperatures=(0.0,)))
     file = tmp_path / "bench.json"
     assert specchat("bench", "--json", str(file)).returncode == 0
     found = json.loads(file.read_text())

@@ -91,3 +91,14 @@ def test_an_unknown_wall_is_said_to_be() -> None:
 @pytest.mark.parametrize("note", ["The document prompts were left out: the context is short."])
 def test_notes_come_last(note: str) -> None:
     assert table(replace(synthetic_bench(), notes=("First.", note))).endswith(f"First.\n{note}")
+
+
+def test_a_method_that_drafted_nothing_is_named() -> None:
+    bench = synthetic_bench()
+    idle = tuple(
+        replace(run, drafted=0, accepted=0) if run.method == "self" else run for run in bench.runs
+    )
+    text = " ".join(table(replace(bench, runs=idle)).split())
+    assert "drafted nothing at temperature 0.8, so that" in text
+    assert "difference from plain is noise: self" in text
+    assert "drafted nothing" not in table(bench)
