@@ -6,7 +6,7 @@ from backends.base import ModelInfo
 from backends.device import available_memory
 from decoding.cost import CostModel
 from decoding.length import predicted_speedup
-from decoding.member import Member
+from decoding.member import DRAWN, Member, band
 from models.recipe import Recipe
 from models.reference import Reference
 
@@ -15,6 +15,8 @@ WORTHWHILE = 1.1
 
 _SELF_ACCEPTANCE = 0.8
 """What a self-drafter reaches at best: a file is built only if that would pay."""
+
+_USUAL_TEMPERATURE = 0.8
 
 _BITS = {"q4_0": 4.5, "q2_k": 2.6}
 
@@ -49,7 +51,8 @@ def pays(member: Member, costs: CostModel) -> bool:
     if member.cost is None:
         return True
     draw_cost = member.cost.draw_seconds / costs.seconds(1)
-    return predicted_speedup(lambda _: _SELF_ACCEPTANCE, costs, draw_cost) >= WORTHWHILE
+    share = member.acceptance.mean(f"{band(_USUAL_TEMPERATURE)}:{DRAWN}", _SELF_ACCEPTANCE)
+    return predicted_speedup(lambda _: share, costs, draw_cost) >= WORTHWHILE
 
 
 def _self_bytes(info: ModelInfo) -> int:

@@ -11,8 +11,10 @@ from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.draft_spec import LOOKUP, DraftSpec, Link
 from app.paths import Paths
+from app.prompts import built_in_prompts
 from backends.base import Context, DraftUnavailableError, Model, ModelError, Rollback
 from backends.choice import load
+from decoding.acceptance import Acceptance
 from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.draft import Drafter
@@ -21,6 +23,7 @@ from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.member import Member
 from decoding.parking import State, overall
+from decoding.trial import MOST_SAID, trial
 from models.fingerprint import fingerprint
 from models.recipe import Recipe
 from models.self_draft import SelfDrafts
@@ -176,10 +179,22 @@ def _build(link: Link, place: Place, calibrations: Calibrations, memory: Accepta
         model = stack.enter_context(closing(load(path, place.threads, place.gpu_layers)))
         drafter, context = _draft_model(model, link, place)
         cost = calibrations.drafter(model, context)
+        key = fingerprint(path)
+        acceptance = memory.recall(key)
+        if not acceptance.counts():
+            acceptance = _tried(place, context)
         stack.pop_all()
-    key = fingerprint(path)
     kv_bytes = context.n_ctx * context.kv_bytes_per_token
-    return Built(key, Member(drafter, memory.recall(key), cost), model, kv_bytes)
+    return Built(key, Member(drafter, acceptance, cost), model, kv_bytes)
+
+
+def _tried(place: Place, drafter: Context) -> Acceptance:
+    """What to expect of a drafter that nothing is remembered of."""
+    target = place.target
+    text = target.tokenizer.encode(built_in_prompts()[0].text, special=False)
+    if not text or len(text) + MOST_SAID > min(place.context.n_ctx, drafter.n_ctx):
+        return Acceptance()
+    return trial(place.context, drafter, text, target.info.n_vocab)
 
 
 def _file(link: Link, place: Place) -> Path:

@@ -12,6 +12,9 @@ from decoding.events import Step
 POSITION_PRIOR = 0.65
 """Acceptance expected of a drafter model that nobody has measured."""
 
+DRAWN = "drawn"
+"""The kind of every token of a drafter model, whatever its place."""
+
 Result = TypeVar("Result")
 
 
@@ -43,7 +46,7 @@ class Member:
 
     def begin(self, temperature: float) -> None:
         """A new reply at a temperature."""
-        self._band = _band(temperature)
+        self._band = band(temperature)
         self.proposal = NO_DRAFT
         self.acceptance.begin()
 
@@ -96,7 +99,7 @@ class Member:
         A place that was seldom reached is taken to be like the one before it.
         """
         found: list[float] = []
-        mean = self.acceptance.mean(f"{self._band}:drawn", POSITION_PRIOR)
+        mean = self.acceptance.mean(f"{self._band}:{DRAWN}", POSITION_PRIOR)
         for place in range(first + count):
             mean = self.acceptance.mean(f"{self._band}:at{place}", mean)
             if place >= first:
@@ -109,7 +112,7 @@ class Member:
 
     def shifted(self, estimates: Sequence[float], errors: float) -> list[float]:
         """Estimates by position, so many standard errors higher or lower."""
-        judged = self.acceptance.judged(f"{self._band}:drawn")
+        judged = self.acceptance.judged(f"{self._band}:{DRAWN}")
         return [
             min(mean + errors * math.sqrt(mean * (1.0 - mean) / (judged + 1.0)), 1.0)
             for mean in estimates
@@ -136,7 +139,7 @@ class Member:
                 return
             else:
                 accepted = place < step.accepted
-                for kind in ("drawn", f"at{place}"):
+                for kind in (DRAWN, f"at{place}"):
                     self.acceptance.add(
                         f"{self._band}:{kind}", POSITION_PRIOR, accepted, tells_mood=False
                     )
@@ -159,7 +162,7 @@ def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:
     )
 
 
-def _band(temperature: float) -> str:
+def band(temperature: float) -> str:
     """Temperatures at which tokens are accepted about equally often."""
     if temperature == 0.0:
         return "greedy"

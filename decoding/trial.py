@@ -1,0 +1,86 @@
+"""How often a drafter model will be right, guessed before it ever drafted for this target."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from backends.base import Context, Logits
+from decoding.acceptance import Acceptance
+from decoding.member import DRAWN, band
+from decoding.prefill import prefill
+from decoding.sampling import SamplingSettings, warp
+
+MOST_SAID = 32
+"""Tokens the target says for it, where it is fast."""
+
+_LEAST_SAID = 6
+
+_SECONDS = 0.8
+"""After which the least must do: a slow model has other things to be measured."""
+
+_WEIGHT = 15.0
+"""Observations that the guess counts for: a reply may be of another kind."""
+
+_TEMPERATURES = (0.0, 0.4, 0.8, 1.0)
+
+
+def trial(
+    target: Context,
+    drafter: Context,
+    text: Sequence[int],
+    n_vocab: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Acceptance:
+    """Expected acceptance at each temperature on the target's own words after text, as counts.
+
+    At a position it is the overlap of the two distributions, sum over x of min(p_target(x),
+    q_draft(x)): Leviathan et al. 2023 (arXiv 2211.17192), corollary 3.6. Both contexts are left
+    empty; they must hold the text and MOST_SAID tokens. n_vocab: entries past it are padding.
+
+    Raises:
+        ModelError: an engine failed.
+    """
+    said, p_rows = _spoken(target, text, n_vocab, clock)
+    q_rows = _read(drafter, text, said, n_vocab)
+    counts: dict[str, tuple[float, float]] = {}
+    for temperature in _TEMPERATURES:
+        settings = SamplingSettings(temperature=temperature)
+        shares = [_overlap(p, q, settings) for p, q in zip(p_rows, q_rows, strict=True)]
+        counts[f"{band(temperature)}:{DRAWN}"] = (float(np.mean(shares)) * _WEIGHT, _WEIGHT)
+    return Acceptance(counts)
+
+
+def _spoken(
+    context: Context, text: Sequence[int], n_vocab: int, clock: Callable[[], float]
+) -> tuple[list[int], list[Logits]]:
+    """The likeliest tokens after text, and the row of logits that each was taken from."""
+    started = clock()
+    context.truncate(0)
+    *_, (_, view) = prefill(context, text)
+    said: list[int] = []
+    rows: list[Logits] = []
+    while len(said) < _LEAST_SAID or (len(said) < MOST_SAID and clock() - started < _SECONDS):
+        rows.append(view[0, :n_vocab].copy())
+        said.append(int(rows[-1].argmax()))
+        view = context.forward(said[-1:], 1)
+    context.truncate(0)
+    return said, rows
+
+
+def _read(context: Context, text: Sequence[int], said: Sequence[int], n_vocab: int) -> list[Logits]:
+    """What another model would have said at each place, the words before being given."""
+    context.truncate(0)
+    *_, (_, view) = prefill(context, text)
+    rows = [view[0, :n_vocab].copy()]
+    most = min(context.n_chunk, context.max_logits)
+    for start in range(0, len(said) - 1, most):
+        chunk = said[start : min(start + most, len(said) - 1)]
+        rows += [row.copy() for row in context.forward(chunk, len(chunk))[:, :n_vocab]]
+    context.truncate(0)
+    return rows
+
+
+def _overlap(p_row: Logits, q_row: Logits, settings: SamplingSettings) -> float:
+    p_target, q_draft = warp(p_row, settings), warp(q_row, settings)
+    return float(np.minimum(q_draft.probabilities, p_target.at(q_draft.ids)).sum())
