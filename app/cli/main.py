@@ -13,9 +13,9 @@ from app.cli.bench import bench
 from app.cli.chat import chat
 from app.cli.doctor import doctor
 from app.cli.path import path
-from app.unexpected import unexpected
 from app.cli.verify import verify
 from app.paths import Paths
+from app.unexpected import unexpected
 from backends.base import SpecchatError, UsageError
 
 app = typer.Typer(
