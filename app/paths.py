@@ -49,6 +49,11 @@ class Paths:
         return self.data / "acceptance"
 
     @property
+    def history(self) -> Path:
+        """The database of chats."""
+        return self.data / "chats.sqlite3"
+
+    @property
     def settings(self) -> Path:
         """The settings file, which need not exist."""
         return self.config / "config.toml"

@@ -1,7 +1,7 @@
 """A model with its context and drafters, ready to answer one message after another."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
@@ -16,6 +16,7 @@ from backends.chat_template import ChatTemplate, Prompt, with_bos
 from backends.choice import load, require_backend
 from backends.energy import Energy, EnergyMeter, energy_meter
 from backends.template_process import TemplateProcess
+from decoding.drafters.switch import Switch
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
@@ -53,7 +54,7 @@ class Reply:
     """Energy of decoding, where the machine tells it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Session:
     """Everything loaded. One thread at a time may use it."""
 
@@ -68,6 +69,7 @@ class Session:
     load_seconds: float
     notes: tuple[str, ...]
     """What was given up to run the model here."""
+    _options: SessionOptions
     _held: ExitStack
 
     @classmethod
@@ -98,9 +100,8 @@ class Session:
             )
             context, notes = _open_context(model, options.ctx, usual_context)
             place = Place(model, context, paths, options.threads, options.gpu_layers, notify)
-            drafting = build(spec, place)
-            stack.enter_context(closing(drafting))
             bandwidth = memory_bandwidth(model.info, paths)
+            drafting = build(spec, place)
             held = stack.pop_all()
         if options.model:
             remember_model(reference, paths)
@@ -118,8 +119,25 @@ class Session:
             meter,
             seconds,
             notes,
+            options,
             held,
         )
+
+    def redraft(self, requested: str, notify: Callable[[str], None]) -> None:
+        """Change the drafters; a reply at work takes up the new ones at its next step.
+
+        Raises:
+            UsageError: the spec cannot be read; the drafters stay as they are.
+        """
+        spec = draft_spec.parse(requested, self.paths)
+        options = self._options
+        place = Place(
+            self.model, self.context, self.paths, options.threads, options.gpu_layers, notify
+        )
+        drafting = build(spec, place)
+        self.drafting.remember()
+        self.drafting.close()
+        self.drafting = drafting
 
     def raw_prompt(self, text: str) -> Prompt:
         """Text as it stands, without the chat template."""
@@ -136,7 +154,7 @@ class Session:
         max_tokens: int,
         reply: Reply,
         is_cancelled: Callable[[], bool],
-    ) -> Iterator[tuple[Event, str]]:
+    ) -> Generator[tuple[Event, str], None, None]:
         """Answer a prompt, filling reply; yields each event with the text it added.
 
         Raises:
@@ -184,21 +202,22 @@ class Session:
         max_tokens: int,
         is_cancelled: Callable[[], bool],
     ) -> Iterator[Event]:
-        controller = self.drafting.controller
         for event in generate(
             self.context,
             prompt.tokens,
             settings,
             Limits(max_tokens, self.model.tokenizer.end_tokens),
-            drafter=controller,
+            drafter=Switch(lambda: self.drafting.controller),
             is_cancelled=is_cancelled,
         ):
+            controller = self.drafting.controller
             if controller is not None and isinstance(event, Step):
                 controller.observe(event)
             yield event
 
     def close(self) -> None:
         """Free all memory and end the template's process."""
+        self.drafting.close()
         self._held.close()
 
 

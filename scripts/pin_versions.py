@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 
 _PYPROJECT = Path("pyproject.toml")
-_PIN = re.compile(r'"([A-Za-z0-9._-]+(?:\[[a-z,]+\])?)==([^"]+)"')
+_PIN = re.compile(r'"([A-Za-z0-9._-]+(?:\[[a-z,]+\])?)==([^";]+)')
 _BUILD_TOOLS = ("hatchling", "scikit-build-core[pyproject]", "cmake", "ninja")
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     after = before
     for name, version in direct:
         newest = {**build, **locked}[_plain(name)]
-        after = after.replace(f'"{name}=={version}"', f'"{name}=={newest}"')
+        after = after.replace(f'"{name}=={version}', f'"{name}=={newest}')
     own = {_plain(name) for name, _ in direct}
     below = {name: version for name, version in locked.items() if name not in own}
     after = _with_list(after, "constraint-dependencies", below)
@@ -47,7 +47,7 @@ def _direct_part(text: str) -> str:
 
 def _unpinned(text: str, pins: list[tuple[str, str]]) -> str:
     for name, version in pins:
-        text = text.replace(f'"{name}=={version}"', f'"{name}"')
+        text = text.replace(f'"{name}=={version}', f'"{name}')
     text = _with_list(text, "constraint-dependencies", {})
     return _with_list(text, "build-constraint-dependencies", {})
 

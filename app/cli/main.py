@@ -2,7 +2,7 @@
 
 import sys
 from importlib import metadata
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from typer.core import TyperGroup
@@ -11,8 +11,10 @@ from app.cli import options, settings, terminal
 from app.cli.ask import ask
 from app.cli.bench import bench
 from app.cli.chat import chat
+from app.cli.chats import chats
 from app.cli.doctor import doctor
 from app.cli.path import path
+from app.cli.screen import can_show_app, open_app
 from app.cli.verify import verify
 from app.paths import Paths
 from app.unexpected import unexpected
@@ -27,6 +29,7 @@ app = typer.Typer(
 )
 for command in (ask, bench, chat, doctor, path, verify):
     app.command()(command)
+app.add_typer(chats, name="chats")
 
 
 def _show_version(wanted: bool) -> None:
@@ -52,7 +55,7 @@ def start(
 ) -> None:
     """Chat with a local model, faster by exact speculative decoding.
 
-    Without a command it starts the conversation. Every option can also be set by the variable its
+    Without a command it opens the app. Every option can also be set by the variable its
     help names, or by its name in config.toml (see `specchat path config`).
     """
     if context.invoked_subcommand is not None:
@@ -63,16 +66,14 @@ def start(
             "",
             'Use `specchat ask "…"` in scripts, or `specchat chat` to talk through pipes.',
         )
-    _run(context, "chat")
-
-
-def _run(context: typer.Context, name: str) -> None:
-    """Run a command as if its name had been typed after what was."""
     group = context.command
     assert isinstance(group, TyperGroup)
-    command = group.commands[name]
-    with command.make_context(name, [], parent=context) as inner:
-        command.invoke(inner)
+    command = group.commands["chat"]
+    with command.make_context("chat", [], parent=context) as inner:
+        if can_show_app():
+            open_app(cast(typer.Context, inner))
+        else:
+            command.invoke(inner)
 
 
 def main() -> None:

@@ -1,0 +1,38 @@
+"""`specchat`: the app for terminals; Textual is loaded for it alone."""
+
+import os
+
+from typer import Context
+
+from app.cli import options, text_input
+from app.paths import Paths
+
+_PLAIN_TERMINALS = ("dumb", "unknown", "")
+
+
+def can_show_app() -> bool:
+    """Whether the terminal can place a cursor; one that cannot gets the line-by-line chat."""
+    return os.name == "nt" or os.environ.get("TERM", "") not in _PLAIN_TERMINALS
+
+
+def open_app(context: Context) -> None:
+    """Run the app; context: of `specchat chat`, whose options and settings are the app's too.
+
+    Raises:
+        UsageError: a setting is out of range.
+    """
+    from app.tui.app import run
+
+    given = context.params
+    settings = options.sampling(
+        given["temperature"],
+        given["top_k"],
+        given["top_p"],
+        given["min_p"],
+        given["repeat_penalty"],
+        given["seed"],
+    )
+    options.check_max_tokens(given["max_tokens"])
+    system = text_input.check(given["system"], "the system message") if given["system"] else ""
+    session_options = options.session_options(context)
+    run(session_options, Paths.of_this_user(), system, settings, given["max_tokens"])

@@ -1,0 +1,242 @@
+"""The one thread that owns a session: requests queue, what happens is published."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from queue import SimpleQueue
+from threading import Thread
+
+from app.answer import Answer, Piece, Request, Stage
+from app.live import live
+from app.paths import Paths
+from app.session import Reply, Session, SessionOptions, new_reply
+from app.unexpected import unexpected
+from backends.base import ModelError, ModelInfo, SpecchatError
+from backends.chat_template import Prompt
+from decoding.events import Prefill, Step
+
+_PUBLISH_SECONDS = 0.1
+"""Between two pictures of the figures: nothing is summed up per token."""
+
+
+class Phase(StrEnum):
+    """What the engine does."""
+
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What runs where."""
+
+    name: str
+    info: ModelInfo
+    context_size: int
+    drafters: tuple[str, ...]
+    missing: str
+    """Drafters that were asked for and cannot be had, and why."""
+    notes: tuple[str, ...]
+    load_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A picture of the engine; replaced, never changed."""
+
+    phase: Phase
+    text: str = ""
+    loaded: Loaded | None = None
+    error: SpecchatError | None = None
+
+
+OpenSession = Callable[[SessionOptions, Paths, Callable[[str], None]], Session]
+
+
+class Engine:
+    """Loads a model and answers, one request after another; every method returns at once."""
+
+    def __init__(
+        self, options: SessionOptions, paths: Paths, open_session: OpenSession = Session.open
+    ) -> None:
+        self.status = Status(Phase.LOADING, "starting")
+        self.options = options
+        self._paths = paths
+        self._open = open_session
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._session: Session | None = None
+        self._wanted_draft = options.draft
+        self._current: Answer | None = None
+        self._thread = Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        """Begin to load the model."""
+        self._jobs.put(self._load)
+        self._thread.start()
+
+    def ask(self, request: Request) -> Answer:
+        """Queue a request; its answer fills while the caller goes on."""
+        answer = Answer(request)
+        self._jobs.put(lambda: self._answer(answer))
+        return answer
+
+    def load(self, options: SessionOptions) -> None:
+        """Change to another model, after what is at work was stopped."""
+        self._stop_current()
+        self.options = options
+        self._wanted_draft = options.draft
+        self._jobs.put(self._load)
+
+    @property
+    def draft(self) -> str:
+        """The spec that is wanted; a reply at work takes it up at its next step."""
+        return self._wanted_draft
+
+    def set_draft(self, spec: str) -> None:
+        """Change the drafters, from the next step on."""
+        self._wanted_draft = spec
+        self._jobs.put(self._switch_draft)
+
+    def close(self, seconds: float) -> bool:
+        """Stop what is at work, free everything and end; False if that took longer."""
+        self._stop_current()
+        self._jobs.put(None)
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _stop_current(self) -> None:
+        current = self._current
+        if current is not None:
+            current.stop()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            except SpecchatError as error:
+                self.status = replace(self.status, phase=self._phase(), text="", error=error)
+            except Exception as error:
+                fault = unexpected(error, self._paths)
+                self.status = replace(self.status, phase=self._phase(), text="", error=fault)
+        self._close_session()
+        self.status = Status(Phase.CLOSED)
+
+    def _phase(self) -> Phase:
+        return Phase.FAILED if self._session is None else Phase.READY
+
+    def _close_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _load(self) -> None:
+        self.status = Status(Phase.LOADING, "loading")
+        self._close_session()
+        self._session = self._open(self.options, self._paths, self._notify)
+        self._publish()
+
+    def _notify(self, text: str) -> None:
+        self.status = replace(self.status, text=text)
+
+    def _publish(self) -> None:
+        session = self._session
+        assert session is not None
+        drafting = session.drafting
+        loaded = Loaded(
+            session.reference.name,
+            session.model.info,
+            session.context.n_ctx,
+            tuple(drafting.names),
+            drafting.missing,
+            session.notes,
+            session.load_seconds,
+        )
+        self.status = Status(Phase.READY, "", loaded)
+
+    def _switch_draft(self, wanted: str | None = None) -> None:
+        """Build the drafters that are wanted, unless they are at hand."""
+        session = self._session
+        spec = self._wanted_draft if wanted is None else wanted
+        if session is None or session.drafting.requested == spec:
+            return
+        self._notify(f"changing the drafter to {spec}")
+        session.redraft(spec, self._notify)
+        self._publish()
+
+    def _answer(self, answer: Answer) -> None:
+        """Fill an answer; whatever goes wrong ends it and is told in it."""
+        self._current = answer
+        try:
+            if not answer.is_stopped:
+                self._fill(answer)
+        except SpecchatError as error:
+            answer.error = error
+        except Exception as error:
+            answer.error = unexpected(error, self._paths)
+        finally:
+            self._current = None
+            answer.finish()
+
+    def _fill(self, answer: Answer) -> None:
+        session = self._session
+        if session is None:
+            raise self.status.error or ModelError("no model is loaded")
+        request = answer.request
+        self._switch_draft(request.draft)
+        answer.stage = Stage.READING
+        prompt, answer.dropped = request.conversation.fit(
+            session.template.prompt, session.context.n_ctx
+        )
+        answer.note = prompt.note
+        if request.partial:
+            more = session.model.tokenizer.encode(request.partial, special=False)
+            prompt = Prompt([*prompt.tokens, *more], prompt.stops, prompt.note)
+        reply = new_reply()
+        origins: list[str] = []
+        try:
+            self._stream(session, answer, prompt, reply, origins)
+        finally:
+            answer.live = live(session, reply)
+            answer.finish_reason = reply.finish_reason
+            answer.token_ids = tuple(reply.token_ids)
+            answer.pieces = _pieces(session, reply, origins)
+
+    def _stream(
+        self, session: Session, answer: Answer, prompt: Prompt, reply: Reply, origins: list[str]
+    ) -> None:
+        request = answer.request
+        published = 0.0
+        stream = session.stream(
+            prompt, request.settings, request.max_tokens, reply, lambda: answer.is_stopped
+        )
+        with contextlib.closing(stream):
+            for event, added in stream:
+                if isinstance(event, Prefill):
+                    answer.read = (event.done, event.total)
+                elif isinstance(event, Step):
+                    answer.stage = Stage.ANSWERING
+                    origins += event.provenance
+                answer.put(added)
+                now = time.perf_counter()
+                if now - published >= _PUBLISH_SECONDS:
+                    published = now
+                    answer.live = live(session, reply)
+                    if request.draft is None:
+                        self._switch_draft()
+
+
+def _pieces(session: Session, reply: Reply, origins: list[str]) -> tuple[Piece, ...]:
+    """The text each token added; characters of several tokens count for the last of them."""
+    from codecs import getincrementaldecoder
+
+    decode = getincrementaldecoder("utf-8")(errors="replace").decode
+    piece = session.model.tokenizer.piece
+    return tuple(
+        Piece(decode(piece(token)), origin)
+        for token, origin in zip(reply.token_ids, origins, strict=True)
+    )

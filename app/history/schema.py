@@ -1,0 +1,78 @@
+"""Tables of the chat database, and the way to a newer layout."""
+
+import sqlite3
+
+VERSION = 1
+
+_TABLES = """
+CREATE TABLE chats (
+    number INTEGER PRIMARY KEY,
+    title TEXT NOT NULL DEFAULT '',
+    model TEXT NOT NULL,
+    system TEXT NOT NULL,
+    created REAL NOT NULL,
+    updated REAL NOT NULL,
+    removed REAL
+);
+CREATE TABLE messages (
+    number INTEGER PRIMARY KEY,
+    chat INTEGER NOT NULL REFERENCES chats ON DELETE CASCADE,
+    role TEXT NOT NULL,
+    text TEXT NOT NULL,
+    ending TEXT NOT NULL,
+    created REAL NOT NULL
+);
+CREATE INDEX messages_by_chat ON messages (chat, number);
+CREATE VIRTUAL TABLE words USING fts5 (text, content='messages', content_rowid='number');
+CREATE TRIGGER message_added AFTER INSERT ON messages BEGIN
+    INSERT INTO words (rowid, text) VALUES (new.number, new.text);
+END;
+CREATE TRIGGER message_gone AFTER DELETE ON messages BEGIN
+    INSERT INTO words (words, rowid, text) VALUES ('delete', old.number, old.text);
+END;
+CREATE TRIGGER message_changed AFTER UPDATE OF text ON messages BEGIN
+    INSERT INTO words (words, rowid, text) VALUES ('delete', old.number, old.text);
+    INSERT INTO words (rowid, text) VALUES (new.number, new.text);
+END;
+"""
+
+
+class NewerSchemaError(Exception):
+    """The file was written by a newer version."""
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Make the tables where they are missing; two programs may do so at once.
+
+    Raises:
+        NewerSchemaError: this version does not know the layout.
+        sqlite3.Error: it is not a database, or cannot be written.
+    """
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > VERSION:
+            raise NewerSchemaError
+        if version == 0:
+            for statement in _statements():
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _statements() -> list[str]:
+    """The statements one by one: executescript would end the transaction."""
+    found: list[str] = []
+    statement = ""
+    for line in _TABLES.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            found.append(statement)
+            statement = ""
+    return found

@@ -1,0 +1,1 @@
+"""The chat app for terminals, on Textual."""

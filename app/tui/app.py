@@ -1,0 +1,83 @@
+"""The app: an engine, a history and one screen on top of another."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.app import App, SystemCommand
+from textual.screen import Screen
+
+from app.engine import Engine
+from app.history import History, HistoryError
+from app.paths import Paths
+from app.session import SessionOptions
+from app.tui.actions import ACTIONS
+from app.tui.chat_screen import ChatScreen
+from app.tui.dialogue import Dialogue
+from decoding.sampling import SamplingSettings
+
+_QUIT_SECONDS = 0.8
+
+
+class SpecchatApp(App[None]):
+    """Everything a person sees of specchat in a terminal."""
+
+    TITLE = "specchat"
+    ENABLE_COMMAND_PALETTE = True
+    PAUSE_GC_ON_SCROLL: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        engine: Engine,
+        history: History | None,
+        system: str,
+        settings: SamplingSettings,
+        max_tokens: int,
+    ) -> None:
+        super().__init__()
+        self.engine = engine
+        self._dialogue = Dialogue(history, system, engine.options.model or "")
+        self._settings = settings
+        self._max_tokens = max_tokens
+
+    def on_mount(self) -> None:
+        """Show the conversation at once; the model loads meanwhile."""
+        self.engine.start()
+        chat = ChatScreen(self.engine, self._dialogue, self._settings, self._max_tokens)
+        self.push_screen(chat)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The registered actions, then Textual's own."""
+        if isinstance(screen, ChatScreen):
+            for action in ACTIONS:
+                if not action.argument:
+                    yield SystemCommand(
+                        action.title,
+                        f"{action.keys}  /{action.slash}".strip(" /"),
+                        lambda name=action.name: screen.run_worker(screen.action_perform(name)),
+                    )
+        yield from super().get_system_commands(screen)
+
+
+def run(
+    options: SessionOptions,
+    paths: Paths,
+    system: str,
+    settings: SamplingSettings,
+    max_tokens: int,
+) -> None:
+    """Run the app until the user leaves."""
+    history, fault = None, ""
+    try:
+        history = History.open(paths.history)
+    except HistoryError as error:
+        fault = str(error)
+    engine = Engine(options, paths)
+    app = SpecchatApp(engine, history, system, settings, max_tokens)
+    if fault:
+        app.call_later(app.notify, f"Chats are not saved: {fault}", severity="error", timeout=10)
+    try:
+        app.run()
+    finally:
+        engine.close(_QUIT_SECONDS)
+        if history is not None:
+            history.close()

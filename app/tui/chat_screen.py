@@ -1,0 +1,357 @@
+"""The conversation: questions go to the engine, answers come back on a timer."""
+
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, Markdown, Static
+
+from app.answer import Answer, Request, Stage
+from app.attachments import with_files
+from app.engine import Engine, Phase
+from app.tui import chat_commands, provenance, wording
+from app.tui.actions import ACTIONS, BY_SLASH, parse
+from app.tui.dialogue import Dialogue, Turn
+from app.tui.message import GrowingMessage, Message
+from app.tui.panel import Panel
+from app.tui.prompt import Completion, Prompt, PromptArea
+from app.tui.transcript import Transcript
+from backends.base import SpecchatError
+from decoding.sampling import SamplingSettings
+
+_TICK = 1 / 12
+_SAVE_SECONDS = 1.0
+_RATE_SECONDS = 3.0
+"""What the present rate is taken over: tokens come in bursts."""
+
+
+@dataclass(slots=True)
+class Work:
+    """The answer at work and where it is shown and kept."""
+
+    answer: Answer
+    turn: Turn
+    message: GrowingMessage
+    saved_at: float = 0.0
+
+
+class ChatScreen(Screen[None]):
+    """Transcript, live panel, status and prompt."""
+
+    BINDINGS: ClassVar = [
+        Binding(
+            action.keys,
+            f"perform('{action.name}')",
+            action.label,
+            show=action.shown,
+            id=action.name,
+        )
+        for action in ACTIONS
+        if action.keys
+    ]
+    DEFAULT_CSS: ClassVar[str] = """
+    ChatScreen #what { height: 1; background: $panel; padding: 0 1; }
+    ChatScreen Horizontal { height: 1fr; }
+    ChatScreen #state { height: 1; padding: 0 1; color: $text-muted; }
+    ChatScreen #hint { color: $text-muted; padding: 1 2; height: auto; }
+    """
+
+    def __init__(
+        self, engine: Engine, dialogue: Dialogue, settings: SamplingSettings, max_tokens: int
+    ) -> None:
+        super().__init__()
+        self.engine = engine
+        self.dialogue = dialogue
+        self.settings = settings
+        self.max_tokens = max_tokens
+        self.work: Work | None = None
+        self.last_answer: Answer | None = None
+        self._waiting: deque[str] = deque()
+        self._rates: deque[tuple[float, int]] = deque()
+        self._sampled_at = 0.0
+        self._status_shown = ""
+        self._told_fault = ""
+        self._busy = False
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="what")
+        with Horizontal():
+            yield Transcript()
+            yield Panel()
+        yield Static(id="state")
+        yield Prompt()
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.query_one(Panel).display = self.app.size.width >= 110
+        self.query_one(PromptArea).focus()
+        self.set_interval(_TICK, self._tick)
+
+    @property
+    def transcript(self) -> Transcript:
+        """Where messages are shown."""
+        return self.query_one(Transcript)
+
+    async def action_perform(self, name: str, argument: str = "") -> None:
+        """Do one of the registered actions; what goes wrong is told, never thrown."""
+        try:
+            await chat_commands.COMMANDS[name](self, argument)
+        except SpecchatError as error:
+            self.notify(str(error), severity="error", timeout=10)
+
+    async def start(self, dialogue: Dialogue) -> None:
+        """Show another chat."""
+        self.dialogue = dialogue
+        self.work = self.last_answer = None
+        self._waiting.clear()
+        self.refresh_figures()
+        await self.transcript.show(
+            [Message(turn.role, turn.text, turn.ending) for turn in dialogue.turns]
+        )
+        self.greet()
+
+    # What the user sends
+
+    @on(PromptArea.Sent)
+    async def _sent(self, event: PromptArea.Sent) -> None:
+        event.stop()
+        text = event.text.strip()
+        if not text:
+            return
+        area = self.query_one(PromptArea)
+        command = parse(text)
+        if command is not None:
+            area.clear()
+            area.remember(text)
+            action, argument = command
+            await self.action_perform(action.name, argument)
+            return
+        if text.startswith("/") and "\n" not in text and text[1:].split(" ")[0].isalpha():
+            self.notify(f"There is no command {text.split()[0]}; F1 lists them.")
+            return
+        area.clear()
+        area.remember(text)
+        await self.send(text)
+
+    @on(Completion.Chosen)
+    async def _completed(self, event: Completion.Chosen) -> None:
+        event.stop()
+        area = self.query_one(PromptArea)
+        action = BY_SLASH[event.slash]
+        if action.argument or not event.at_once:
+            area.text = f"/{event.slash} "
+            area.move_cursor(area.document.end)
+            self.query_one(Completion).display = False
+            return
+        area.clear()
+        await self.action_perform(action.name)
+
+    async def send(self, text: str) -> None:
+        """Say something; while an answer is at work it waits its turn."""
+        if self.work is not None:
+            self._waiting.append(text)
+            self.notify("Sent when the answer is done; Esc stops it.")
+            return
+        try:
+            prepared = with_files(text)
+        except SpecchatError as error:
+            self.query_one(PromptArea).text = text
+            self.notify(str(error), severity="error", timeout=10)
+            return
+        self.dialogue.add("user", prepared)
+        await self._hide_hint()
+        await self.transcript.add(Message("user", prepared))
+        await self.ask()
+
+    async def ask(self, partial: str = "") -> None:
+        """Have the last question answered, or a partial answer continued."""
+        end = len(self.dialogue.turns)
+        request = Request(self.dialogue.conversation(end), self.settings, self.max_tokens, partial)
+        turn = self.dialogue.add("assistant", partial)
+        message = GrowingMessage(partial)
+        await self.transcript.add(message)
+        self.work = Work(self.engine.ask(request), turn, message, time.monotonic())
+        self._rates.clear()
+
+    # What the engine tells
+
+    async def _tick(self) -> None:
+        """Show what came since the last time; a tick that is still at work is not overtaken."""
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            self._show_status()
+            if self.work is not None:
+                await self._drain(self.work)
+            self._show_figures()
+        finally:
+            self._busy = False
+
+    async def _drain(self, work: Work) -> None:
+        is_done = work.answer.is_done  # before the text: nothing can come after it
+        text = work.answer.take()
+        work.turn.text += text
+        now = time.monotonic()
+        if is_done:
+            await self._finish(work, text)
+            return
+        await work.message.grow(text)
+        if now - work.saved_at >= _SAVE_SECONDS:
+            work.saved_at = now
+            self.dialogue.save(work.turn)
+
+    async def _finish(self, work: Work, text: str) -> None:
+        answer = work.answer
+        self.work = None
+        self.last_answer = answer
+        await work.message.grow(text, is_last=True)
+        await work.message.settle()
+        error = str(answer.error) if answer.error is not None else ""
+        ending = wording.ending(answer.live, answer.finish_reason, error)
+        if answer.dropped:
+            ending += f" · the {answer.dropped} oldest messages no longer fit the context"
+        work.turn.ending = ending
+        work.message.show_ending(ending)
+        if work.turn.text or not error:
+            self.dialogue.save(work.turn)
+        else:
+            await self._give_back(work, error)
+        self._tell_fault()
+        if self._waiting and answer.error is None and not answer.is_stopped:
+            await self.send(self._waiting.popleft())
+        elif self._waiting:
+            area = self.query_one(PromptArea)
+            area.text = "\n\n".join([*self._waiting, *filter(None, [area.text])])
+            self._waiting.clear()
+
+    async def _give_back(self, work: Work, error: str) -> None:
+        """A question without answer goes back to the prompt, so that nothing typed is lost."""
+        place = self.dialogue.turns.index(work.turn)
+        question = self.dialogue.turns[place - 1] if place else None
+        if question is None or question.role != "user":
+            self.dialogue.save(work.turn)
+            return
+        area = self.query_one(PromptArea)
+        if not area.text:
+            area.text = question.text
+        self.dialogue.cut(place - 1)
+        shown = self.transcript.messages
+        work.message.add_class("-outside")
+        work.turn.ending = error
+        if len(shown) > 1:
+            shown[-2].add_class("-outside")
+
+    def _tell_fault(self) -> None:
+        fault = self.dialogue.fault
+        if fault and fault != self._told_fault:
+            self.notify(f"This chat is not saved: {fault}", severity="error", timeout=10)
+        self._told_fault = fault
+
+    def _show_status(self) -> None:
+        status = self.engine.status
+        if status.error is not None:
+            text = str(status.error).replace("\n", " ")
+        elif status.phase is Phase.LOADING:
+            text = f"{status.text}…"
+        else:
+            text = status.text or (wording.what_runs(status.loaded) if status.loaded else "")
+        if text != self._status_shown:
+            self._status_shown = text
+            self.query_one("#what", Static).update(Content(text))
+            if status.error is not None:
+                self.notify(str(status.error), severity="error", timeout=10)
+                if status.phase is not Phase.FAILED:
+                    self.engine.status = replace(status, error=None)
+            if status.phase is Phase.READY:
+                self.greet()
+
+    def _show_figures(self) -> None:
+        answer = self.work.answer if self.work is not None else self.last_answer
+        live = answer.live if answer is not None else None
+        loaded = self.engine.status.loaded
+        now_rate = self._now_rate(live.tokens) if self.work is not None and live else None
+        now = time.monotonic()
+        panel = self.query_one(Panel)
+        if now - self._sampled_at >= 1.0:
+            self._sampled_at = now
+            panel.sample(now_rate or 0.0)
+        if self.work is None and self._figures_of is answer:
+            return
+        self._figures_of = answer if self.work is None else None
+        panel.show(live, loaded, now_rate)
+        self.query_one("#state", Static).update(Content(self._state_line(answer, now_rate)))
+
+    _figures_of: object = ""
+
+    def refresh_figures(self) -> None:
+        """Write the figures again at the next tick, whether they changed or not."""
+        self._figures_of = ""
+
+    def _now_rate(self, tokens: int) -> float | None:
+        now = time.monotonic()
+        self._rates.append((now, tokens))
+        while now - self._rates[0][0] > _RATE_SECONDS:
+            self._rates.popleft()
+        then, before = self._rates[0]
+        return (tokens - before) / (now - then) if now - then > 0.2 else None
+
+    def _state_line(self, answer: Answer | None, now_rate: float | None) -> str:
+        live = answer.live if answer else None
+        parts = [wording.state(live, self.engine.status.loaded)]
+        if answer is not None and answer.stage is Stage.QUEUED:
+            parts.insert(0, "waiting for the model")
+        elif answer is not None and answer.stage is Stage.READING:
+            done, total = answer.read
+            parts.insert(0, f"reading the prompt: {done:,} of {total:,} tokens")
+        elif live is not None:
+            shown = now_rate if self.work is not None and now_rate else live.rate
+            figures = [wording.rate(shown)]
+            if live.drafted:
+                figures.append(wording.times(live.speedup, "plain"))
+                figures.append(f"{wording.percent(live.acceptance)} of drafted accepted")
+            figures.append(f"context {live.context_used:,}/{live.context_size:,}")
+            parts = [*figures, *parts]
+        return " · ".join(filter(None, parts))
+
+    def greet(self) -> None:
+        """Say once what one can do, and that the bundled model is small."""
+        loaded = self.engine.status.loaded
+        if loaded is None or self.dialogue.turns or self.query("#hint"):
+            return
+        lines = ["Ask something and press Enter. / lists commands, F1 every key."]
+        if loaded.name == "demo":
+            lines.append(
+                "This is the bundled model: small and quick, often wrong. For a better one, "
+                "start with --model FILE.gguf, or put files into the models folder "
+                "(specchat path models) and type /model."
+            )
+        lines += loaded.notes
+        self.transcript.mount(Static(Content("\n".join(lines)), id="hint"))
+
+    async def _hide_hint(self) -> None:
+        await self.query("#hint").remove()
+
+    async def show_origins(self) -> None:
+        """Recolour the last answer, or show it as before."""
+        answer, shown = self.last_answer, self.transcript.messages
+        if self.work is not None or answer is None or not shown or not answer.pieces:
+            self.notify("There is no finished answer to colour.")
+            return
+        message = shown[-1]
+        found = message.query("#origins")
+        text = message.query_one(Markdown)
+        if found:
+            await found.remove()
+            text.display = True
+            return
+        text.display = False
+        content = provenance.painted(answer.pieces)
+        await message.mount(Static(content, id="origins"), after=text)

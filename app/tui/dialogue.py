@@ -1,0 +1,127 @@
+"""The conversation behind the screen: what was said, and where it is kept."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.conversation import Conversation
+from app.history import History, HistoryError
+from app.history.export import write_export
+from backends.base import UsageError
+from backends.chat_template import Message
+
+
+@dataclass(slots=True)
+class Turn:
+    """One message. number: in the history, None while it is not kept."""
+
+    role: str
+    text: str
+    ending: str = ""
+    number: int | None = None
+
+
+class Dialogue:
+    """Turns in order, saved as they come; what cannot be saved goes on unsaved.
+
+    fault: why the last save failed, empty while all is kept.
+    """
+
+    def __init__(self, history: History | None, system: str = "", model: str = "") -> None:
+        self.history = history
+        self.system = system
+        self.model = model
+        self.turns: list[Turn] = []
+        self.chat: int | None = None
+        self.fault = ""
+
+    def add(self, role: str, text: str) -> Turn:
+        """Append a turn and save it."""
+        turn = Turn(role, text)
+        self.turns.append(turn)
+        self.save(turn)
+        return turn
+
+    def save(self, turn: Turn) -> None:
+        """Keep a turn as it now stands."""
+        if self.history is None:
+            return
+        try:
+            if self.chat is None:
+                self.chat = self.history.create(self.model, self.system)
+            if turn.number is None:
+                turn.number = self.history.add(self.chat, turn.role, turn.text, turn.ending)
+            else:
+                self.history.update(turn.number, turn.text, turn.ending)
+            self.fault = ""
+        except HistoryError as error:
+            self.fault = str(error)
+
+    def cut(self, index: int) -> None:
+        """Forget the turn at index and all after it."""
+        gone = self.turns[index:]
+        del self.turns[index:]
+        if self.history is None or self.chat is None:
+            return
+        try:
+            if gone and gone[0].number is not None:
+                self.history.cut(self.chat, gone[0].number)
+        except HistoryError as error:
+            self.fault = str(error)
+
+    def open(self, chat: int) -> None:
+        """Go on with a chat that was kept.
+
+        Raises:
+            HistoryError: it cannot be read.
+        """
+        assert self.history is not None
+        found = self.history.chat(chat)
+        self.turns = [
+            Turn(saved.role, saved.text, saved.ending, saved.number)
+            for saved in self.history.messages(chat)
+        ]
+        self.chat, self.system = chat, found.system
+
+    def fresh(self) -> "Dialogue":
+        """A new chat beside this one, told the same first."""
+        return Dialogue(self.history, self.system, self.model)
+
+    def rename(self, title: str) -> None:
+        """Give the chat a title.
+
+        Raises:
+            HistoryError: it cannot be kept.
+        """
+        if self.history is not None and self.chat is not None and title:
+            self.history.rename(self.chat, title)
+
+    def set_system(self, text: str) -> None:
+        """Set what the model is told first, from the next answer on.
+
+        Raises:
+            HistoryError: it cannot be kept.
+        """
+        self.system = text
+        if self.history is not None and self.chat is not None:
+            self.history.set_system(self.chat, text)
+
+    def export(self, path: Path) -> Path:
+        """Write the chat to a file; returns its full path.
+
+        Raises:
+            UsageError: there is nothing to write, or the file is of another kind.
+            HistoryError: it cannot be written.
+        """
+        if self.history is None or self.chat is None:
+            raise UsageError("there is nothing to export yet")
+        return write_export(self.history, self.chat, path)
+
+    def last(self, role: str) -> int | None:
+        """The place of the last turn of a role."""
+        places = [place for place, turn in enumerate(self.turns) if turn.role == role]
+        return places[-1] if places else None
+
+    def conversation(self, end: int) -> Conversation:
+        """What the model is told: the turns before end."""
+        said = [Message(turn.role, turn.text) for turn in self.turns[:end] if turn.text]
+        return Conversation(self.system, said)

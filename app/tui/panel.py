@@ -1,0 +1,141 @@
+"""The live panel: what drafting gains now, and what it rests on."""
+
+from collections import deque
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Sparkline, Static
+
+from app.engine import Loaded
+from app.live import Live
+from app.tui import wording
+
+_SAMPLES = 60
+_BAR = 10
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def bar(share: float, width: int = _BAR) -> str:
+    """A horizontal bar of a share between 0 and 1."""
+    eighths = round(8 * width * min(max(share, 0.0), 1.0))
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
+
+
+class Panel(VerticalScroll):
+    """Figures of the answer at work, or of the last one."""
+
+    DEFAULT_CSS: ClassVar[str] = """
+    Panel { width: 38; padding: 0 1; border-left: solid $surface-lighten-2; }
+    Panel Static { height: auto; margin: 0 0 1 0; }
+    Panel Sparkline { height: 2; margin: 0 0 1 0; }
+    Panel .speed { text-style: bold; }
+    """
+    can_focus = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._samples: deque[float] = deque([0.0] * _SAMPLES, maxlen=_SAMPLES)
+
+    def compose(self) -> ComposeResult:
+        yield Static(classes="speed")
+        yield Sparkline(list(self._samples))
+        yield Static(classes="figures")
+
+    def sample(self, rate: float) -> None:
+        """One more second of the last minute."""
+        self._samples.append(rate)
+        if self.display:
+            self.query_one(Sparkline).data = list(self._samples)
+
+    def show(self, live: Live | None, loaded: Loaded | None, now_rate: float | None) -> None:
+        """Write the figures; None for those that nothing measured yet."""
+        if not self.display:
+            return
+        self.query_one(".speed", Static).update(Content(_speed(live, now_rate)))
+        self.query_one(".figures", Static).update(Content(_figures(live, loaded)))
+
+
+def _speed(live: Live | None, now_rate: float | None) -> str:
+    if live is None:
+        return "no answer yet"
+    gained = wording.times(live.speedup, "plain") if live.drafted else "plain decoding"
+    return f"{gained}\n{wording.rate(live.rate)} · now {wording.rate(now_rate)}"
+
+
+def _figures(live: Live | None, loaded: Loaded | None) -> str:
+    blocks = [wording.state(live, loaded)]
+    if live is not None:
+        blocks += [_drafting(live), _positions(live), _drafters(live), _wall(live), _time(live)]
+        blocks += [_context(live), _memory(live)]
+    return "\n\n".join(filter(None, blocks))
+
+
+def _drafting(live: Live) -> str:
+    per_step = wording.NONE if live.tokens_per_step is None else f"{live.tokens_per_step:.2f}"
+    plain = wording.rate(live.plain_rate)
+    return "\n".join(
+        [
+            f"acceptance {wording.percent(live.acceptance)} of drafted",
+            f"           {live.accepted} of {live.drafted} tokens",
+            f"tokens per step {per_step}",
+            f"plain {plain}" + (f"\n  {live.plain_source}" if live.plain_source else ""),
+        ]
+    )
+
+
+def _positions(live: Live) -> str:
+    if not live.accepted_by_position:
+        return ""
+    rows = [
+        f"{place:2} {bar(share)} {wording.percent(share):>5} of {drafted}"
+        for place, (share, drafted) in enumerate(
+            zip(live.accepted_by_position[:8], live.drafted_at_position, strict=False), 1
+        )
+    ]
+    return "\n".join(["accepted by position in a draft", *rows])
+
+
+def _drafters(live: Live) -> str:
+    rows = [f"{one.name[:14]:14} {one.accepted:5} of {one.drafted:5}" for one in live.by_drafter]
+    return "\n".join(["accepted by drafter", *rows]) if rows else ""
+
+
+def _wall(live: Live) -> str:
+    if live.wall is None or live.bandwidth is None or live.times_wall is None:
+        return ""
+    return (
+        f"wall {bar(live.times_wall / 2)} {live.times_wall:.2f}×\n"
+        f"  {wording.rate(live.wall)} at {wording.size(live.bandwidth)}/s\n"
+        f"  {live.bandwidth_source}"
+    )
+
+
+def _time(live: Live) -> str:
+    total = live.draft_seconds + live.verify_seconds + live.other_seconds
+    if total <= 0.0:
+        return ""
+    shares = [
+        f"{name} {wording.percent(seconds / total)}"
+        for name, seconds in (
+            ("draft", live.draft_seconds),
+            ("verify", live.verify_seconds),
+            ("other", live.other_seconds),
+        )
+    ]
+    return "time " + " · ".join(shares)
+
+
+def _context(live: Live) -> str:
+    share = live.context_used / live.context_size
+    return f"context {bar(share)} {live.context_used:,} / {live.context_size:,}"
+
+
+def _memory(live: Live) -> str:
+    parts = [f"model {wording.size(live.target_bytes)}"]
+    if live.drafter_bytes:
+        parts.append(f"drafter {wording.size(live.drafter_bytes)}")
+    parts.append(f"KV {wording.size(live.kv_bytes)}")
+    return "memory " + " · ".join(parts)

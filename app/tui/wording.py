@@ -1,0 +1,81 @@
+"""Figures in words, the same on every part of the screen."""
+
+from app.engine import Loaded
+from app.live import Live
+from decoding.events import FinishReason
+from decoding.parking import State
+
+NONE = "-"
+_ENDINGS = {
+    FinishReason.STOP: "",
+    FinishReason.LENGTH: "cut at the longest answer allowed",
+    FinishReason.CONTEXT: "the context is full",
+    FinishReason.CANCELLED: "stopped",
+}
+
+
+def rate(value: float | None) -> str:
+    """Tokens per second."""
+    return NONE if value is None else f"{value:.1f} tok/s"
+
+
+def times(value: float | None, of: str) -> str:
+    """A ratio with what it is a ratio to."""
+    return f"{NONE} {of}" if value is None else f"{value:.2f}× {of}"
+
+
+def percent(value: float | None) -> str:
+    """A share."""
+    return NONE if value is None else f"{100 * value:.0f} %"
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def state(live: Live | None, loaded: Loaded | None) -> str:
+    """Whether drafting is on, parked or off, and why."""
+    if live is not None:
+        drafters = ", ".join(live.drafters) or "none"
+        if live.state is State.ON:
+            return f"drafting on ({drafters})"
+        return f"drafting {live.state}: {live.reason}" if live.reason else f"drafting {live.state}"
+    if loaded is None:
+        return ""
+    if loaded.drafters:
+        return f"drafting on ({', '.join(loaded.drafters)})"
+    return f"drafting off: {loaded.missing}" if loaded.missing else "drafting off"
+
+
+def what_runs(loaded: Loaded) -> str:
+    """One line: the model, the engine, the device."""
+    info = loaded.info
+    device = info.device.partition(":")[0]
+    threads = "1 thread" if info.threads == 1 else f"{info.threads} threads"
+    where = device if device.startswith("GPU") else f"{device}, {threads}"
+    name = info.path.stem
+    quantization = "" if info.quantization.lower() in name.lower() else f" {info.quantization}"
+    return f"{name}{quantization} · llama.cpp {where}"
+
+
+def ending(live: Live | None, reason: FinishReason | None, error: str = "") -> str:
+    """The line below an answer: its figures and how it ended."""
+    parts: list[str] = []
+    if live is not None and live.tokens:
+        parts.append(f"{live.tokens} tokens")
+        if live.rate is not None:
+            parts.append(rate(live.rate))
+        if live.drafted:
+            parts.append(times(live.speedup, "plain"))
+            parts.append(f"{percent(live.acceptance)} of drafted accepted")
+        if live.ttft_seconds is not None:
+            parts.append(f"first after {live.ttft_seconds:.1f} s")
+    if reason is not None and _ENDINGS[reason]:
+        parts.append(_ENDINGS[reason])
+    if error:
+        parts.append(error)
+    return " · ".join(parts)

@@ -1,0 +1,76 @@
+"""`specchat chats` from the shell, and chats as files."""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from app.history import History
+from app.paths import Paths
+
+Specchat = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def chat() -> int:
+    """A saved chat; its text tries to steer the terminal."""
+    with closing(History.open(Paths.of_this_user().history)) as history:
+        number = history.create("demo", "be brief")
+        history.add(number, "user", "Why \x1b[2Jis the sky blue?")
+        history.add(number, "assistant", "Scattering.", "3 tokens")
+    return number
+
+
+def test_list(specchat: Specchat, chat: int) -> None:
+    ended = specchat("chats", "list")
+    assert ended.returncode == 0
+    assert f"{chat:5}" in ended.stdout
+    assert "sky blue" in ended.stdout
+    assert "\x1b" not in ended.stdout
+    assert specchat("chats", "list", "scatt").stdout == ended.stdout
+    assert specchat("chats", "list", "nothing").stdout == ""
+    (found,) = json.loads(specchat("chats", "list", "--json").stdout)
+    assert (found["number"], found["messages"]) == (chat, 2)
+
+
+def test_without_chats_nothing_is_made(specchat: Specchat) -> None:
+    ended = specchat("chats", "list")
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert "no chats yet" in ended.stderr
+    assert json.loads(specchat("chats", "list", "--json").stdout) == []
+    assert specchat("chats", "show", "1").returncode == 2
+    assert not Paths.of_this_user().history.exists()
+
+
+def test_show(specchat: Specchat, chat: int) -> None:
+    shown = specchat("chats", "show", str(chat)).stdout
+    assert "**Assistant**\n\nScattering.\n\n*3 tokens*" in shown
+    assert "\x1b" not in shown
+    found = json.loads(specchat("chats", "show", str(chat), "--json").stdout)
+    assert found["schema"] == 1
+    assert found["system"] == "be brief"
+    assert [message["role"] for message in found["messages"]] == ["user", "assistant"]
+
+
+def test_export(specchat: Specchat, chat: int, tmp_path: Path) -> None:
+    for name in ("chat.md", "chat.json"):
+        ended = specchat("chats", "export", str(chat), str(tmp_path / name))
+        assert ended.returncode == 0, ended.stderr
+    assert "Scattering." in (tmp_path / "chat.md").read_text()
+    assert json.loads((tmp_path / "chat.json").read_text())["number"] == chat
+    odd = specchat("chats", "export", str(chat), str(tmp_path / "chat.pdf"))
+    assert (odd.returncode, ".md" in odd.stderr) == (2, True)
+    nowhere = specchat("chats", "export", str(chat), "/nonexistent/chat.md")
+    assert nowhere.returncode == 1
+    assert sorted(path.name for path in tmp_path.glob("*chat*")) == ["chat.json", "chat.md"]
+
+
+def test_remove(specchat: Specchat, chat: int) -> None:
+    assert specchat("chats", "remove", str(chat)).returncode == 0
+    assert specchat("chats", "list").stdout == ""
+    again = specchat("chats", "remove", str(chat))
+    assert again.returncode == 2
+    assert "there is no chat" in again.stderr

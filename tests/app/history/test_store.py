@@ -1,0 +1,209 @@
+"""Chats on disk: found again, searched, shared by two programs, and whole after a kill."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from app.history import History, HistoryError
+
+_WRITER = """
+import sys
+from pathlib import Path
+from app.history import History
+history = History.open(Path(sys.argv[1]))
+chat = history.create("demo")
+for number in range(10_000):
+    history.add(chat, "user", f"message {number}")
+    print(number, flush=True)
+"""
+_FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from app.history import History, HistoryError
+history = History.open(Path(sys.argv[1]))
+chat = history.create("demo")
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000,) * 2)
+import signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+saved = 0
+try:
+    for number in range(1000):
+        history.add(chat, "user", "x" * 5000)
+        saved += 1
+except HistoryError:
+    print(saved, len(history.messages(chat)))
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "chats.sqlite3"
+
+
+@pytest.fixture
+def history(path: Path) -> Iterator[History]:
+    with closing(History.open(path)) as opened:
+        yield opened
+
+
+def test_what_was_said_is_found_again(history: History, path: Path) -> None:
+    chat = history.create("demo", "be brief")
+    question = history.add(chat, "user", "\n  Why is\tthe sky blue?\nsecond line")
+    answer = history.add(chat, "assistant", "Beca")
+    history.update(answer, "Because of scattering.", "20 tokens")
+    with closing(History.open(path)) as again:
+        (found,) = again.chats()
+        assert (found.number, found.title) == (chat, "Why is\tthe sky blue?")
+        assert (found.model, found.system, found.messages) == ("demo", "be brief", 2)
+        messages = again.messages(chat)
+        assert [saved.number for saved in messages] == [question, answer]
+        assert messages[1].text == "Because of scattering."
+        assert messages[1].ending == "20 tokens"
+
+
+def test_cutting_takes_a_message_and_all_after_it(history: History) -> None:
+    chat, other = history.create("demo"), history.create("demo")
+    first = history.add(chat, "user", "one")
+    elsewhere = history.add(other, "user", "elsewhere")
+    second = history.add(chat, "assistant", "two")
+    history.add(chat, "user", "three")
+    history.cut(chat, second)
+    assert [saved.number for saved in history.messages(chat)] == [first]
+    assert [saved.number for saved in history.messages(other)] == [elsewhere]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("sky", True),
+        ("SKY blu", True),
+        ("blue sky", True),
+        ("sky green", False),
+        ('"', False),
+        ("AND", False),
+        ("sky*", True),
+        ("sky OR green", False),
+        ("text:sky", False),
+        ("🌈", False),
+        ("a title", True),
+        ("100%", False),
+        ("-(", False),
+    ],
+)
+def test_search(history: History, query: str, found: bool) -> None:
+    chat = history.create("demo")
+    history.add(chat, "user", "the sky is blue")
+    history.rename(chat, "A title")
+    assert bool(history.chats(query)) is found
+
+
+def test_search_follows_changes(history: History) -> None:
+    chat = history.create("demo")
+    message = history.add(chat, "assistant", "before")
+    history.update(message, "afterwards")
+    assert history.chats("before") == []
+    assert len(history.chats("afterw")) == 1
+    history.cut(chat, message)
+    assert history.chats("afterwards") == []
+
+
+def test_the_latest_chat_comes_first(history: History) -> None:
+    first, second = history.create("demo"), history.create("demo")
+    history.add(second, "user", "x")
+    history.add(first, "user", "y")
+    assert [chat.number for chat in history.chats()] == [first, second]
+
+
+def test_a_removed_chat_can_be_restored(history: History) -> None:
+    chat = history.create("demo")
+    history.add(chat, "user", "hello")
+    history.remove(chat)
+    assert history.chats() == history.chats("hello") == []
+    with pytest.raises(HistoryError, match=f"no chat {chat}"):
+        history.chat(chat)
+    history.purge()
+    history.restore(chat)
+    assert history.chat(chat).messages == 1
+
+
+def test_what_was_removed_long_ago_is_deleted(history: History, path: Path) -> None:
+    chat = history.create("demo")
+    history.add(chat, "user", "secret words")
+    history.remove(chat)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE chats SET removed = removed - 100000")
+        connection.commit()
+    history.purge()
+    history.restore(chat)
+    assert history.chats() == []
+    assert history.messages(chat) == []
+
+
+def test_two_programs_share_a_file(history: History, path: Path) -> None:
+    with closing(History.open(path)) as other:
+        ours, theirs = history.create("demo"), other.create("demo")
+        for number in range(20):
+            history.add(ours, "user", f"ours {number}")
+            other.add(theirs, "user", f"theirs {number}")
+        assert len(history.messages(theirs)) == len(other.messages(ours)) == 20
+
+
+def test_a_locked_file_is_an_error_not_a_wait_for_ever(
+    history: History, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.history.store._WAIT_SECONDS", 0.05)
+    with closing(History.open(path)) as other, closing(sqlite3.connect(path)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        with pytest.raises(HistoryError, match="locked"):
+            other.create("demo")
+
+
+def test_a_killed_program_leaves_all_it_saved(path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        saved = [int(writer.stdout.readline()) for _ in range(50)]
+        os.kill(writer.pid, signal.SIGKILL)
+        saved += [int(line) for line in writer.stdout if line.endswith("\n")]
+    with closing(History.open(path)) as history:
+        (chat,) = history.chats()
+        texts = [message.text for message in history.messages(chat.number)]
+    assert texts[: len(saved)] == [f"message {number}" for number in saved]
+    assert len(texts) <= len(saved) + 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="limits of POSIX")
+def test_a_full_disk_is_an_error_and_what_was_saved_stays(path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _FULL_DISK, str(path)], capture_output=True, text=True, check=True
+    )
+    saved, found = map(int, ended.stdout.split())
+    assert saved == found > 0
+
+
+def test_a_file_that_is_no_database(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text("not a database, by any means" * 100)
+    with pytest.raises(HistoryError, match="cannot open the chats"):
+        History.open(path)
+
+
+def test_a_file_of_a_newer_version(history: History, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(HistoryError, match="newer version"):
+        History.open(path)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(HistoryError, match="cannot open the chats"):
+        History.open(tmp_path / "file" / "chats.sqlite3")

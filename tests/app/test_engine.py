@@ -1,0 +1,113 @@
+"""The engine's thread: one request after another, stopped, failed, closed."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from threading import Event
+from typing import NoReturn
+
+import pytest
+
+from app.answer import Answer, Request, Stage
+from app.conversation import Conversation
+from app.engine import Engine, Phase
+from app.paths import Paths
+from app.session import SessionOptions
+from backends.base import ModelError
+from backends.chat_template import Message
+from decoding.events import FinishReason, Origin
+from decoding.sampling import SamplingSettings
+from tests.fixtures.scripted import ScriptedModel, opened
+
+WORDS = [f"word{number} " for number in range(40)]
+GREEDY = SamplingSettings(temperature=0.0)
+Start = Callable[..., Engine]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts an engine on a scripted model: start(model) -> engine, closed at the end."""
+    with ExitStack() as stack:
+
+        def begin(model: ScriptedModel) -> Engine:
+            engine = Engine(SessionOptions(draft="off"), Paths.of_this_user(), opened(model))
+            engine.start()
+            stack.callback(engine.close, 10.0)
+            return engine
+
+        yield begin
+
+
+def request(max_tokens: int = 1000, partial: str = "") -> Request:
+    return Request(Conversation("", [Message("user", "hi")]), GREEDY, max_tokens, partial)
+
+
+def text_of(answer: Answer) -> str:
+    assert answer.wait(30)
+    return answer.take()
+
+
+def test_an_answer_comes_whole_with_where_its_tokens_came_from(start: Start) -> None:
+    answer = start(ScriptedModel(WORDS)).ask(request())
+    assert text_of(answer) == "".join(WORDS)
+    assert answer.finish_reason is FinishReason.STOP
+    assert "".join(piece.text for piece in answer.pieces) == "".join(WORDS)
+    assert {piece.origin for piece in answer.pieces} == {Origin.MODEL}
+    assert answer.live is not None
+    assert answer.live.tokens == len(answer.pieces) == len(WORDS) + 1
+
+
+def test_requests_wait_for_each_other(start: Start) -> None:
+    model = ScriptedModel(WORDS)
+    engine = start(model)
+    answers = [engine.ask(request()) for _ in range(5)]
+    assert [text_of(answer) for answer in answers] == ["".join(WORDS)] * 5
+    assert model.most_at_once == 1
+
+
+def test_stopping_keeps_what_was_said_and_lets_the_next_one_begin(start: Start) -> None:
+    gate = Event()
+    model = ScriptedModel(WORDS * 100, gate=gate)
+    engine = start(model)
+    first = engine.ask(request())
+    second = engine.ask(request(max_tokens=3))
+    first.stop()
+    gate.set()
+    assert text_of(second) == "".join(WORDS[:3])
+    assert first.is_done
+    assert first.finish_reason in (None, FinishReason.CANCELLED)
+    assert model.most_at_once == 1
+
+
+def test_an_engine_that_fails_keeps_what_was_said(start: Start) -> None:
+    answer = start(ScriptedModel(WORDS, fails_at=5)).ask(request())
+    assert text_of(answer) == "".join(WORDS[:5])
+    assert isinstance(answer.error, ModelError)
+    assert len(answer.pieces) == 5
+
+
+def test_an_answer_is_continued_where_it_ended(start: Start) -> None:
+    engine = start(ScriptedModel(WORDS))
+    assert text_of(engine.ask(request(max_tokens=2, partial="so far"))) == "".join(WORDS[:2])
+
+
+def test_a_model_that_cannot_be_loaded_is_told_and_answers_fail() -> None:
+    def fails(*_: object) -> NoReturn:
+        raise ModelError("no such model", "it is gone")
+
+    engine = Engine(SessionOptions(), Paths.of_this_user(), fails)
+    engine.start()
+    answer = engine.ask(request())
+    assert answer.wait(30)
+    assert answer.error is engine.status.error
+    assert engine.status.phase is Phase.FAILED
+    assert engine.close(10.0)
+
+
+def test_closing_stops_what_is_at_work(start: Start) -> None:
+    engine = start(ScriptedModel(WORDS * 200, rate=100.0))
+    answer = engine.ask(request(max_tokens=100_000))
+    while answer.stage is not Stage.ANSWERING:
+        assert not answer.wait(0.01)
+    assert engine.close(5.0)
+    assert answer.finish_reason is FinishReason.CANCELLED
+    assert engine.status.phase is Phase.CLOSED
