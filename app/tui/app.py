@@ -1,5 +1,6 @@
 """The app: an engine, a history and one screen on top of another."""
 
+import sys
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -15,7 +16,13 @@ from app.tui.chat_screen import ChatScreen
 from app.tui.dialogue import Dialogue
 from decoding.sampling import SamplingSettings
 
+_HEAD_START = 0.05
+"""Seconds for the screen to be painted before loading takes the processor."""
+
 _QUIT_SECONDS = 0.8
+
+_SWITCH_SECONDS = 0.0005
+"""How long one thread may keep the other waiting; Python's usual 5 ms are a token's time."""
 
 
 class SpecchatApp(App[None]):
@@ -41,9 +48,9 @@ class SpecchatApp(App[None]):
 
     def on_mount(self) -> None:
         """Show the conversation at once; the model loads meanwhile."""
-        self.engine.start()
         chat = ChatScreen(self.engine, self._dialogue, self._settings, self._max_tokens)
         self.push_screen(chat)
+        self.call_after_refresh(self.set_timer, _HEAD_START, self.engine.start)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The registered actions, then Textual's own."""
@@ -75,6 +82,7 @@ def run(
     app = SpecchatApp(engine, history, system, settings, max_tokens)
     if fault:
         app.call_later(app.notify, f"Chats are not saved: {fault}", severity="error", timeout=10)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         app.run()
     finally:

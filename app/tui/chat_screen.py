@@ -27,6 +27,9 @@ from backends.base import SpecchatError
 from decoding.sampling import SamplingSettings
 
 _TICK = 1 / 12
+_FIGURES_SECONDS = 0.25
+"""Between two pictures of the figures: painting them takes time from the model."""
+
 _SAVE_SECONDS = 1.0
 _RATE_SECONDS = 3.0
 """What the present rate is taken over: tokens come in bursts."""
@@ -76,6 +79,7 @@ class ChatScreen(Screen[None]):
         self._waiting: deque[str] = deque()
         self._rates: deque[tuple[float, int]] = deque()
         self._sampled_at = 0.0
+        self._figured_at = 0.0
         self._status_shown = ""
         self._told_fault = ""
         self._busy = False
@@ -285,6 +289,9 @@ class ChatScreen(Screen[None]):
             panel.sample(now_rate or 0.0)
         if self.work is None and self._figures_of is answer:
             return
+        if self.work is not None and now - self._figured_at < _FIGURES_SECONDS:
+            return
+        self._figured_at = now
         self._figures_of = answer if self.work is None else None
         panel.show(live, loaded, now_rate)
         self.query_one("#state", Static).update(Content(self._state_line(answer, now_rate)))

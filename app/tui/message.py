@@ -1,5 +1,6 @@
 """One message of the conversation on the screen."""
 
+import math
 import time
 from typing import ClassVar
 
@@ -10,8 +11,8 @@ from textual.widgets import Collapsible, Markdown, Static
 
 from app.thinking import split
 
-_IDLE_SHARE = 3.0
-"""Seconds of rest for each second an append took: the model needs the processor more."""
+_IDLE_SHARE = 9.0
+"""Seconds of rest for each second that showing took: the model needs the processor more."""
 
 _SHORTEST_REST = 0.08
 
@@ -77,9 +78,14 @@ class GrowingMessage(Message):
         if not fresh:
             return
         self._shown = len(parts.answer)
+        self._rest_until = math.inf
         await self.query_one(Markdown).append(fresh)
-        spent = time.monotonic() - now
-        self._rest_until = time.monotonic() + max(_SHORTEST_REST, _IDLE_SHARE * spent)
+        self.call_after_refresh(self._rest_after, now)
+
+    def _rest_after(self, began: float) -> None:
+        """Laying out and painting count too."""
+        now = time.monotonic()
+        self._rest_until = now + max(_SHORTEST_REST, _IDLE_SHARE * (now - began))
 
     def _show_thinking(self, thinking: str, is_thinking: bool) -> None:
         collapsible = self.query_one(Collapsible)
