@@ -2,7 +2,8 @@
 
 import datetime
 import json as json_format
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,7 @@ chats = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+_TURNS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 Number = Annotated[int, typer.Argument(metavar="NUMBER", help="As `specchat chats list` shows it.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON in place of text.")]
 
@@ -36,12 +38,12 @@ def list_chats(
         with _history() as history:
             found = history.chats(query)
     if json:
-        terminal.say(json_format.dumps([asdict(chat) for chat in found], ensure_ascii=False) + "\n")
+        _say_json([asdict(chat) for chat in found])
         return
     for chat in found:
         day = datetime.datetime.fromtimestamp(chat.updated).astimezone().date()
-        line = f"{chat.number:5}  {day}  {chat.messages:4} messages  {chat.title or 'untitled'}"
-        terminal.say(f"{_printable(line)}\n")
+        line = f"{chat.number:5}  {day}  {chat.messages:4} messages  {_title(chat)}"
+        terminal.say(f"{line}\n")
     if not found:
         terminal.note("no chat holds these words" if query else "there are no chats yet")
 
@@ -52,7 +54,7 @@ def show(number: Number, json: Json = False) -> None:
     with _history() as history:
         chat, messages = _chat(history, number), history.messages(number)
     if json:
-        terminal.say(json_format.dumps(as_json(chat, messages), ensure_ascii=False) + "\n")
+        _say_json(as_json(chat, messages))
     else:
         terminal.say(_printable(as_markdown(chat, messages)))
 
@@ -72,13 +74,13 @@ def export(
 def remove(number: Number) -> None:
     """Remove a chat; the app can restore it for a day."""
     with _history() as history:
-        title = _chat(history, number).title
+        title = _title(_chat(history, number))
         history.remove(number)
-    terminal.note(_printable(f"removed {number}: {title or 'untitled'}"))
+    terminal.note(f"removed {number}: {title}")
 
 
 @contextmanager
-def _history() -> Iterator[History]:
+def _history() -> Generator[History, None, None]:
     path = Paths.of_this_user().history
     if not path.exists():
         raise UsageError("there are no chats yet")
@@ -94,6 +96,22 @@ def _chat(history: History, number: int) -> Chat:
     return known[number]
 
 
+def _say_json(value: object) -> None:
+    """JSON escapes the older control characters itself; the later ones steer a terminal too."""
+    text = json_format.dumps(value, ensure_ascii=False)
+    terminal.say("".join(f"\\u{ord(one):04x}" if _steers(one) else one for one in text) + "\n")
+
+
+def _title(chat: Chat) -> str:
+    """A chat's title on one line."""
+    return _printable(" ".join(chat.title.split())) or "untitled"
+
+
 def _printable(text: str) -> str:
     """Text without what would steer a terminal."""
-    return "".join(one for one in text if one.isprintable() or one in "\n\t")
+    return "".join(one for one in text if one in "\n\t" or not _steers(one))
+
+
+def _steers(one: str) -> bool:
+    """Control characters, and those that turn the direction of writing."""
+    return unicodedata.category(one) == "Cc" or unicodedata.bidirectional(one) in _TURNS

@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,8 @@ def write_export(history: History, number: int, path: Path) -> Path:
         fresh.write_text(text, encoding="utf-8")
         fresh.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            fresh.unlink()
         raise HistoryError(f"cannot write {path}", error.strerror or str(error)) from error
     return path.absolute()
 

@@ -1,8 +1,10 @@
 """Tables of the chat database, and the way to a newer layout."""
 
 import sqlite3
+import time
 
 VERSION = 1
+_PAUSE_SECONDS = 0.01
 
 _TABLES = """
 CREATE TABLE chats (
@@ -41,15 +43,16 @@ class NewerSchemaError(Exception):
     """The file was written by a newer version."""
 
 
-def prepare(connection: sqlite3.Connection) -> None:
+def prepare(connection: sqlite3.Connection, wait_seconds: float) -> None:
     """Make the tables where they are missing; two programs may do so at once.
 
     Raises:
         NewerSchemaError: this version does not know the layout.
         sqlite3.Error: it is not a database, or cannot be written.
     """
-    connection.execute("PRAGMA journal_mode = WAL")
+    _write_ahead(connection, wait_seconds)
     connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA secure_delete = ON")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -60,10 +63,25 @@ def prepare(connection: sqlite3.Connection) -> None:
             for statement in _statements():
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # after some errors SQLite has already gone back
+            connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
+
+
+def _write_ahead(connection: sqlite3.Connection, wait_seconds: float) -> None:
+    """Switch to a log written ahead; SQLite itself does not wait here for another program."""
+    end = time.monotonic() + wait_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() > end:
+                raise
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _statements() -> list[str]:

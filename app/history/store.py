@@ -1,5 +1,6 @@
 """The chat database: one file, which two programs may use at once."""
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 from app.history.errors import HistoryError
 from app.history.schema import NewerSchemaError, prepare
+from app.history.search import condition, title_holds
 
 _WAIT_SECONDS = 3.0
 _KEPT_SECONDS = 86_400.0
@@ -52,6 +54,7 @@ class History:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         self._path = path
+        self._file = path.stat()
 
     @classmethod
     def open(cls, path: Path) -> "History":
@@ -60,21 +63,23 @@ class History:
         Raises:
             HistoryError: it cannot be used.
         """
+        path = path.absolute()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
             raise HistoryError(f"cannot open the chats in {path}", str(error)) from error
         try:
-            prepare(connection)
+            prepare(connection, _WAIT_SECONDS)
+            connection.create_function("title_holds", 2, title_holds, deterministic=True)
+            history = cls(connection, path)
         except NewerSchemaError as error:
             connection.close()
             why = "a newer version of specchat wrote it"
             raise HistoryError(f"cannot open the chats in {path}", why) from error
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             connection.close()
             raise HistoryError(f"cannot open the chats in {path}", str(error)) from error
-        history = cls(connection, path)
         with suppress(HistoryError):  # another program may be writing; next time will do
             history.purge()
         return history
@@ -88,15 +93,10 @@ class History:
 
     def chats(self, query: str = "", limit: int = 500) -> list[Chat]:
         """Chats that hold every word of query, the last one may be cut; the latest first."""
-        where, values = "", []
-        if query.strip():
-            where = """AND (title LIKE ? ESCAPE '\\' OR chats.number IN (
-                SELECT chat FROM messages JOIN words ON words.rowid = messages.number
-                WHERE words MATCH ?))"""
-            values = [f"%{_literal(query.strip())}%", _quoted(query)]
-        sql = f"""SELECT {_COLUMNS} FROM chats WHERE removed IS NULL {where}
+        where, values = condition(query)
+        sql = f"""SELECT {_COLUMNS} FROM chats WHERE removed IS NULL {where and f"AND {where}"}
             ORDER BY updated DESC, chats.number DESC LIMIT ?"""
-        return [Chat(*row) for row in self._run(sql, [*values, limit]).fetchall()]
+        return [Chat(*row) for row in self._rows(sql, [*values, limit])]
 
     def chat(self, number: int) -> Chat:
         """One chat.
@@ -105,26 +105,30 @@ class History:
             HistoryError: there is none of this number.
         """
         sql = f"SELECT {_COLUMNS} FROM chats WHERE chats.number = ? AND removed IS NULL"
-        row = self._run(sql, (number,)).fetchone()
-        if row is None:
+        rows = self._rows(sql, (number,))
+        if not rows:
             raise HistoryError(f"there is no chat {number}", "", "specchat chats list names all.")
-        return Chat(*row)
+        return Chat(*rows[0])
 
     def messages(self, chat: int) -> list[Saved]:
         """Its messages, oldest first."""
         sql = "SELECT number, role, text, ending, created FROM messages WHERE chat = ? ORDER BY 1"
-        return [Saved(*row) for row in self._run(sql, (chat,)).fetchall()]
+        return [Saved(*row) for row in self._rows(sql, (chat,))]
 
     def add(self, chat: int, role: str, text: str, ending: str = "") -> int:
-        """Append a message; the first question gives an untitled chat its title."""
+        """Append a message; the first question gives an untitled chat its title.
+
+        A chat that another window removed meanwhile comes back: it is in use.
+        """
         now = time.time()
 
         def write() -> int:
             sql = "INSERT INTO messages (chat, role, text, ending, created) VALUES (?, ?, ?, ?, ?)"
-            number = self._connection.execute(sql, (chat, role, text, ending, now)).lastrowid
+            number = self._run(sql, (chat, role, text, ending, now)).lastrowid
             title = _title(text) if role == "user" else ""
-            self._connection.execute(
-                "UPDATE chats SET updated = ?, title = iif(title = '', ?, title) WHERE number = ?",
+            self._run(
+                """UPDATE chats SET removed = NULL, updated = ?, title = iif(title = '', ?, title)
+                WHERE number = ?""",
                 (now, title, chat),
             )
             return number or 0
@@ -166,28 +170,44 @@ class History:
         with suppress(sqlite3.Error):
             self._connection.close()
 
-    def _run(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
+    def _rows(self, sql: str, values: Sequence[str | float]) -> list[tuple[Any, ...]]:
+        cursor = self._run(sql, values)
         try:
-            return self._connection.execute(sql, values)
-        except sqlite3.Error as error:
-            raise self._error(error) from error
+            return cursor.fetchall()
+        except sqlite3.Error as error:  # damage may show only after the first row
+            raise self._error(str(error)) from error
+
+    def _run(self, sql: str, values: Sequence[str | float] = ()) -> sqlite3.Cursor:
+        self._check_file()
+        try:
+            return self._connection.execute(sql, [_storable(value) for value in values])
+        except (OverflowError, sqlite3.Error) as error:
+            raise self._error(str(error)) from error
 
     def _together(self, write: Callable[[], int]) -> int:
         """Several writes, of which all happen or none."""
+        self._run("BEGIN IMMEDIATE")
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                result = write()
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise self._error(error) from error
+            result = write()
+            self._run("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:  # on a full disk SQLite has already gone back
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+            raise
         return result
 
-    def _error(self, error: sqlite3.Error) -> HistoryError:
-        return HistoryError(f"cannot use the chats in {self._path}", str(error))
+    def _check_file(self) -> None:
+        """What is written to a deleted file is lost without a word from SQLite."""
+        try:
+            same = os.path.samestat(self._file, self._path.stat())
+        except OSError as error:
+            raise self._error(error.strerror or str(error)) from error
+        if not same:
+            raise self._error("another file has taken its place")
+
+    def _error(self, why: str) -> HistoryError:
+        return HistoryError(f"cannot use the chats in {self._path}", why)
 
 
 def _title(text: str) -> str:
@@ -195,11 +215,6 @@ def _title(text: str) -> str:
     return line if len(line) <= _TITLE_LENGTH else f"{line[: _TITLE_LENGTH - 1]}…"
 
 
-def _literal(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-
-
-def _quoted(query: str) -> str:
-    """A user's words as a full-text query in which nothing is an operator."""
-    words = [word.replace('"', '""') for word in query.replace("\0", " ").split()]
-    return " ".join(f'"{word}"' for word in words) + "*"
+def _storable(value: str | float) -> str | float:
+    """Halves of characters, as of a file name in another encoding, cannot be stored."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value

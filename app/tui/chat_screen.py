@@ -27,7 +27,7 @@ from backends.base import SpecchatError
 from decoding.sampling import SamplingSettings
 
 _TICK = 1 / 12
-_FIGURES_SECONDS = 0.25
+_FIGURES_SECONDS = 0.4
 """Between two pictures of the figures: painting them takes time from the model."""
 
 _SAVE_SECONDS = 1.0

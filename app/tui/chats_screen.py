@@ -1,7 +1,8 @@
 """Every chat: search, open, rename, remove and bring back."""
 
 import datetime
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -13,6 +14,8 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.history import Chat, History, HistoryError
+
+Result = TypeVar("Result")
 
 _HINT = "Enter opens · F2 renames · Del removes · Ctrl+Z brings back · Esc leaves"
 
@@ -57,14 +60,18 @@ class ChatsScreen(ModalScreen[int | None]):
         if self._renamed is None:
             self._show(event.value)
 
+    def _guarded(self, change: Callable[[], Result]) -> Result | None:
+        """What a call on the history gives; what goes wrong is told."""
+        try:
+            return change()
+        except HistoryError as error:
+            self.notify(str(error), severity="error")
+            return None
+
     def _show(self, query: str) -> None:
         listed = self.query_one(OptionList)
         listed.clear_options()
-        try:
-            found = self._history.chats(query)
-        except HistoryError as error:
-            self.notify(str(error), severity="error")
-            return
+        found = self._guarded(lambda: self._history.chats(query)) or []
         listed.add_options([Option(_line(chat), id=str(chat.number)) for chat in found])
         if found:
             listed.highlighted = 0
@@ -86,10 +93,7 @@ class ChatsScreen(ModalScreen[int | None]):
             self.dismiss(self._chosen)
             return
         number, self._renamed = self._renamed, None
-        try:
-            self._history.rename(number, event.value.strip())
-        except HistoryError as error:
-            self.notify(str(error), severity="error")
+        self._guarded(lambda: self._history.rename(number, event.value.strip()))
         event.input.placeholder = "Search in titles and messages"
         event.input.value = ""
         self._show("")
@@ -101,26 +105,28 @@ class ChatsScreen(ModalScreen[int | None]):
     def action_rename(self) -> None:
         """Type another title for the chosen chat."""
         number = self._chosen
-        if number is None:
+        chat = self._guarded(lambda: self._history.chat(number)) if number else None
+        if chat is None:
             return
         self._renamed = number
         field = self.query_one(Input)
         field.placeholder = "New title, then Enter"
-        field.value = self._history.chat(number).title
+        field.value = chat.title
         field.focus()
 
     def action_remove(self) -> None:
         """Remove the chosen chat; it can be brought back."""
         number = self._chosen
         if number is not None:
-            self._history.remove(number)
+            self._guarded(lambda: self._history.remove(number))
             self._removed.append(number)
             self._show(self.query_one(Input).value)
 
     def action_restore(self) -> None:
         """Bring back what was removed last."""
         if self._removed:
-            self._history.restore(self._removed.pop())
+            number = self._removed.pop()
+            self._guarded(lambda: self._history.restore(number))
             self._show(self.query_one(Input).value)
 
     def action_leave(self) -> None:

@@ -29,7 +29,6 @@ class PromptArea(TextArea):
             soft_wrap=True,
             show_line_numbers=False,
             tab_behavior="focus",
-            compact=True,
             highlight_cursor_line=False,
             placeholder="Ask something. / for commands, @ for a file, F1 for help.",
             id="prompt",

@@ -74,3 +74,36 @@ def test_remove(specchat: Specchat, chat: int) -> None:
     again = specchat("chats", "remove", str(chat))
     assert again.returncode == 2
     assert "there is no chat" in again.stderr
+
+
+def test_text_cannot_steer_the_terminal(specchat: Specchat) -> None:
+    text = "one\x9b2J\x7f\u202e two\u00a0three 👩\u200d💻 天\u3000空"
+    with closing(History.open(Paths.of_this_user().history)) as history:
+        number = history.create("demo")
+        history.add(number, "user", text)
+        history.rename(number, f"{text}\nnext\r")
+    for arguments in (("list",), ("show", str(number))):
+        for option in ((), ("--json",)):
+            shown = specchat("chats", *arguments, *option).stdout
+            assert not set(shown) & set("\x9b\x7f\r\u202e")
+            assert "👩\u200d💻" in shown
+            assert "two" in shown
+    assert "two\u00a0three" in specchat("chats", "show", str(number)).stdout
+    assert specchat("chats", "list").stdout.count("\n") == 1
+    found = json.loads(specchat("chats", "show", str(number), "--json").stdout)
+    assert found["messages"][0]["text"] == text
+
+
+@pytest.mark.parametrize("command", [("show",), ("export",), ("remove",)])
+def test_an_unknown_number(specchat: Specchat, chat: int, command: tuple[str, ...]) -> None:
+    file = ("chat.md",) if command == ("export",) else ()
+    ended = specchat("chats", *command, "99999999999999999999", *file)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"known: {chat}" in ended.stderr
+
+
+def test_a_file_that_is_no_database(specchat: Specchat, chat: int) -> None:
+    Paths.of_this_user().history.write_bytes(b"not a database" * 1000)
+    ended = specchat("chats", "show", str(chat))
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "cannot open the chats" in ended.stderr

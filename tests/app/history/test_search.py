@@ -1,0 +1,86 @@
+"""Searching in chats: words anywhere in a chat, in any script, and nothing that is an operator."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from app.history import History
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    """One chat of two messages, with a title of its own."""
+    with closing(History.open(tmp_path / "chats.sqlite3")) as opened:
+        chat = opened.create("demo")
+        opened.add(chat, "user", "the sky is blue, 100 percent 🌈 50%_off")
+        opened.add(chat, "assistant", "Scattering über 蓝色的天空 and naïve café")
+        opened.rename(chat, "Öl and colours")
+        yield opened
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        " \t\n",
+        "sky scattering",
+        "SCATTERING Sky",
+        "sky scatt",
+        "öl",
+        "OL",
+        "colours sky",
+        "ÜBER",
+        "cafe",
+        "天空",
+        "sky 蓝色",
+        "🌈",
+        "🌈 sky",
+        "%_",
+        "blue, 100",
+        "sky*",
+        '"sky',
+        "sky\0blue",
+        "sky " * 2000,
+    ],
+)
+def test_found(history: History, query: str) -> None:
+    assert len(history.chats(query)) == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sky missing",
+        "scatt sky",
+        "sky OR missing",
+        "NOT sky",
+        "NEAR(sky blue)",
+        "text:sky",
+        '"',
+        '""',
+        "'",
+        "*",
+        "^",
+        "-(",
+        "%%",
+        "_%",
+        "\\",
+        "💥",
+        "地",
+        "地" * 100_000,
+        "🌈" * 100_000,
+        "\ud800",
+        "\0",
+        ") OR 1 = 1 --",
+    ],
+)
+def test_not_found(history: History, query: str) -> None:
+    assert len(history.chats(query)) == (query == "\0")  # as nothing but a space
+
+
+def test_as_many_as_are_wanted(history: History) -> None:
+    for _ in range(3):
+        history.add(history.create("demo"), "user", "sky")
+    assert len(history.chats("sky", limit=2)) == len(history.chats(limit=2)) == 2
