@@ -269,7 +269,7 @@ class ChatScreen(Screen[None]):
             text = status.text or (wording.what_runs(status.loaded) if status.loaded else "")
         if text != self._status_shown:
             self._status_shown = text
-            self.query_one("#what", Static).update(Content(text))
+            self.query_one("#what", Static).update(Content(text), layout=False)
             if status.error is not None:
                 self.notify(str(status.error), severity="error", timeout=10)
                 if status.phase is not Phase.FAILED:
@@ -294,7 +294,8 @@ class ChatScreen(Screen[None]):
         self._figured_at = now
         self._figures_of = answer if self.work is None else None
         panel.show(live, loaded, now_rate)
-        self.query_one("#state", Static).update(Content(self._state_line(answer, now_rate)))
+        line = Content(self._state_line(answer, now_rate))
+        self.query_one("#state", Static).update(line, layout=False)
 
     _figures_of: object = ""
 

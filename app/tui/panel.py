@@ -38,6 +38,7 @@ class Panel(VerticalScroll):
     def __init__(self) -> None:
         super().__init__()
         self._samples: deque[float] = deque([0.0] * _SAMPLES, maxlen=_SAMPLES)
+        self._lines: dict[str, int] = {}
 
     def compose(self) -> ComposeResult:
         yield Static(classes="speed")
@@ -54,8 +55,15 @@ class Panel(VerticalScroll):
         """Write the figures; None for those that nothing measured yet."""
         if not self.display:
             return
-        self.query_one(".speed", Static).update(Content(_speed(live, now_rate)))
-        self.query_one(".figures", Static).update(Content(_figures(live, loaded)))
+        self._write(".speed", _speed(live, now_rate))
+        self._write(".figures", _figures(live, loaded))
+
+    def _write(self, part: str, text: str) -> None:
+        """Replace a text; the screen is laid out again only where lines came or went."""
+        lines = text.count("\n")
+        layout = self._lines.get(part) != lines
+        self._lines[part] = lines
+        self.query_one(part, Static).update(Content(text), layout=layout)
 
 
 def _speed(live: Live | None, now_rate: float | None) -> str:
