@@ -18,8 +18,9 @@ from app.tui.chat_screen import ChatScreen
 from decoding.sampling import SamplingSettings
 
 _QUESTION = """\
-Copy this text, with the spelling corrected: The whether in Aprill is offen rainy, so it is wise to bring an umbrela \
-when you go out for a walk in the park. In May the wether gets better and you can leave it home."""
+Copy this text, with the spelling corrected: The whether in Aprill is offen rainy, so it is wise \
+to bring an umbrela when you go out for a walk in the park. In May the wether gets better and you \
+can leave it home."""
 _SIZE = (120, 34)
 
 
