@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
-from app.history import History
 from textual.pilot import Pilot
 
 from app.engine import Engine
+from app.history import History
 from app.paths import Paths
 from app.session import SessionOptions
 from app.tui.app import SpecchatApp
