@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -83,13 +84,6 @@ class Engine:
         answer = Answer(request)
         self._jobs.put(lambda: self._answer(answer))
         return answer
-
-    def load(self, options: SessionOptions) -> None:
-        """Change to another model, after what is at work was stopped."""
-        self._stop_current()
-        self.options = options
-        self._wanted_draft = options.draft
-        self._jobs.put(self._load)
 
     @property
     def draft(self) -> str:
@@ -232,8 +226,6 @@ class Engine:
 
 def _pieces(session: Session, reply: Reply, origins: list[str]) -> tuple[Piece, ...]:
     """The text each token added; characters of several tokens count for the last of them."""
-    from codecs import getincrementaldecoder
-
     decode = getincrementaldecoder("utf-8")(errors="replace").decode
     piece = session.model.tokenizer.piece
     return tuple(

@@ -123,18 +123,20 @@ class Session:
             held,
         )
 
+    def place(self, notify: Callable[[str], None]) -> Place:
+        """Where further drafters are built; notify gets a line on each phase."""
+        options = self._options
+        return Place(
+            self.model, self.context, self.paths, options.threads, options.gpu_layers, notify
+        )
+
     def redraft(self, requested: str, notify: Callable[[str], None]) -> None:
         """Change the drafters; a reply at work takes up the new ones at its next step.
 
         Raises:
             UsageError: the spec cannot be read; the drafters stay as they are.
         """
-        spec = draft_spec.parse(requested, self.paths)
-        options = self._options
-        place = Place(
-            self.model, self.context, self.paths, options.threads, options.gpu_layers, notify
-        )
-        drafting = build(spec, place)
+        drafting = build(draft_spec.parse(requested, self.paths), self.place(notify))
         self.drafting.remember()
         self.drafting.close()
         self.drafting = drafting

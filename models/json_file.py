@@ -2,9 +2,10 @@
 
 import contextlib
 import json
-import os
 from pathlib import Path
 from typing import Any, cast
+
+from models.whole_file import write_whole
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -18,8 +19,6 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def write_object(path: Path, value: dict[str, Any]) -> None:
     """Replace a file whole; where that is not possible, leave it."""
-    fresh = path.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(json.dumps(value), encoding="utf-8")
-        fresh.replace(path)
+        write_whole(path, json.dumps(value))

@@ -17,7 +17,6 @@ from app.bench.table import table
 from app.cli import options, terminal
 from app.cli.interrupt import interruptible
 from app.cli.opening import open_session
-from app.drafting import Place
 from backends.base import SpecchatError, UsageError
 
 _CONTEXT = 1024
@@ -54,14 +53,7 @@ def bench(
     session_options = options.session_options(context)
     session = open_session(session_options, _CONTEXT)
     try:
-        place = Place(
-            session.model,
-            session.context,
-            session.paths,
-            session_options.threads,
-            session_options.gpu_layers,
-            terminal.status,
-        )
+        place = session.place(terminal.status)
         with tempfile.TemporaryDirectory() as scratch:
             found = methods(
                 session, place, session_options.draft, Path(scratch), with_fixed=chosen.with_fixed

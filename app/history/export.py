@@ -2,15 +2,14 @@
 
 import datetime
 import json
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from app.history.errors import HistoryError
 from app.history.store import Chat, History, Saved
 from backends.base import UsageError
+from models.whole_file import write_whole
 
 SCHEMA = 1
 
@@ -63,13 +62,9 @@ def write_export(history: History, number: int, path: Path) -> Path:
         text = as_markdown(chat, messages)
     else:
         text = json.dumps(as_json(chat, messages), ensure_ascii=False, indent=1) + "\n"
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(path)
+        write_whole(path, text)
     except OSError as error:
-        with suppress(OSError):
-            fresh.unlink()
         raise HistoryError(f"cannot write {path}", error.strerror or str(error)) from error
     return path.absolute()
 

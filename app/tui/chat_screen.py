@@ -80,6 +80,7 @@ class ChatScreen(Screen[None]):
         self._rates: deque[tuple[float, int]] = deque()
         self._sampled_at = 0.0
         self._figured_at = 0.0
+        self._figures_of: object = ""
         self._status_shown = ""
         self._told_fault = ""
         self._busy = False
@@ -214,8 +215,6 @@ class ChatScreen(Screen[None]):
 
     async def _finish(self, work: Work, text: str) -> None:
         answer = work.answer
-        self.work = None
-        self.last_answer = answer
         await work.message.grow(text, is_last=True)
         await work.message.settle()
         error = str(answer.error) if answer.error is not None else ""
@@ -229,6 +228,10 @@ class ChatScreen(Screen[None]):
         else:
             await self._give_back(work, error)
         self._tell_fault()
+        if self.work is not work:  # another chat was opened meanwhile
+            return
+        self.work = None  # last of all: what is sent before waits its turn
+        self.last_answer = answer
         if self._waiting and answer.error is None and not answer.is_stopped:
             await self.send(self._waiting.popleft())
         elif self._waiting:
@@ -297,8 +300,6 @@ class ChatScreen(Screen[None]):
         line = Content(self._state_line(answer, now_rate))
         self.query_one("#state", Static).update(line, layout=False)
 
-    _figures_of: object = ""
-
     def refresh_figures(self) -> None:
         """Write the figures again at the next tick, whether they changed or not."""
         self._figures_of = ""
@@ -339,7 +340,7 @@ class ChatScreen(Screen[None]):
             lines.append(
                 "This is the bundled model: small and quick, often wrong. For a better one, "
                 "start with --model FILE.gguf, or put files into the models folder "
-                "(specchat path models) and type /model."
+                "(specchat path models) and name one of them."
             )
         lines += loaded.notes
         self.transcript.mount(Static(Content("\n".join(lines)), id="hint"))

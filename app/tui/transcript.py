@@ -5,10 +5,9 @@ from typing import ClassVar
 
 from textual import on
 from textual.containers import VerticalScroll
-from textual.message import Message as Event
 from textual.widgets import Button
 
-from app.tui.message import GrowingMessage, Message
+from app.tui.message import Message
 
 PAGE = 20
 """Messages that are put on the screen at a time: each Markdown message is some 20 widgets."""
@@ -22,9 +21,6 @@ class Transcript(VerticalScroll):
     Transcript > #earlier { width: 1fr; margin: 0 2 1 2; }
     """
     can_focus = True
-
-    class Emptied(Event):
-        """Nothing is left to show."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,14 +39,10 @@ class Transcript(VerticalScroll):
 
     async def add(self, message: Message) -> None:
         """Put a message at the end; the oldest ones shown make room."""
-        shown = list(self.query(Message))
+        shown = self.messages
         too_many = shown[: max(0, len(shown) - 3 * PAGE)]
         for old in too_many:
-            self._waiting.append(
-                type(old)(old.role, old.text, old.ending)
-                if not isinstance(old, GrowingMessage)
-                else Message(old.role, old.text, old.ending)
-            )
+            self._waiting.append(Message(old.role, old.text, old.ending))
             await old.remove()
         await self.mount(message)
         if too_many:
@@ -58,7 +50,7 @@ class Transcript(VerticalScroll):
 
     async def remove_from(self, message: Message) -> None:
         """Take a message and all after it away."""
-        shown = list(self.query(Message))
+        shown = self.messages
         for one in shown[shown.index(message) :]:
             await one.remove()
 

@@ -9,10 +9,8 @@ common = settings(max_examples=300, deadline=None, derandomize=True)
 drafts = st.lists(st.tuples(st.floats(0.0, 4.0), st.integers(0, 8)), max_size=300)
 
 
-@common
-@given(drafts)
-def test_a_reply_never_loses_more_than_the_allowance(steps: list[tuple[float, int]]) -> None:
-    credit = Credit()
+def replied(credit: Credit, steps: list[tuple[float, int]]) -> tuple[int, float]:
+    """Tokens and cost of a reply whose drafts, of some cost and luck, go in if affordable."""
     credit.begin()
     tokens, spent = 0, 0.0
     for extra, accepted in steps:
@@ -22,6 +20,13 @@ def test_a_reply_never_loses_more_than_the_allowance(steps: list[tuple[float, in
         credit.settle(emitted, cost)
         tokens += emitted
         spent += cost
+    return tokens, spent
+
+
+@common
+@given(drafts)
+def test_a_reply_never_loses_more_than_the_allowance(steps: list[tuple[float, int]]) -> None:
+    tokens, spent = replied(Credit(), steps)
     assert spent <= 1.01 * tokens + 1.0 + 1e-9
 
 
@@ -32,15 +37,7 @@ def test_what_one_reply_saved_pays_little_of_the_next(
 ) -> None:
     credit = Credit()
     for steps in (first, second):
-        credit.begin()
-        tokens, spent = 0, 0.0
-        for extra, accepted in steps:
-            affordable = extra <= credit.affordable
-            cost = 1.0 + (extra if affordable else 0.0)
-            emitted = 1 + (accepted if affordable else 0)
-            credit.settle(emitted, cost)
-            tokens += emitted
-            spent += cost
+        tokens, spent = replied(credit, steps)
         assert spent <= 1.01 * tokens + 1.5 + 1e-9
 
 

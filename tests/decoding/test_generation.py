@@ -32,6 +32,7 @@ from decoding.member import Member
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, point_mass, uniform, warp
 from decoding.verification import TargetRows, Verdict
+from tests.fixtures.drafters import IdleDrafter
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
@@ -51,7 +52,7 @@ seeds = st.integers(0, 2**32)
 prompts = st.lists(st.integers(0, N_VOCAB - 1), min_size=1, max_size=20)
 
 
-class Scripted:
+class Scripted(IdleDrafter):
     """Proposes given continuations of the prompt, whatever the model said."""
 
     name = "scripted"
@@ -65,14 +66,6 @@ class Scripted:
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         self.begun += 1
 
-    def backlog(self, history: Sequence[int]) -> int:
-        return 0
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        return iter(())
-
-    def commit(self, history: Sequence[int]) -> None: ...
-
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         self.limits.append(limit)
         tokens = tuple(next(self._drafts, ()))[:limit]
@@ -80,7 +73,7 @@ class Scripted:
         return Draft(tokens, self.name, (1.0,) * count, None, (0,) * count) if tokens else NO_DRAFT
 
 
-class Adversary:
+class Adversary(IdleDrafter):
     """Proposes at random: any length, right or wrong, drawn from any distribution or certain."""
 
     name = "adversary"
@@ -89,16 +82,6 @@ class Adversary:
     def __init__(self, seed: int, right: Callable[[Sequence[int]], int]) -> None:
         self._generator = np.random.default_rng(seed)
         self._right = right
-
-    def begin(self, history: Sequence[int], sampler: Sampler) -> None: ...
-
-    def backlog(self, history: Sequence[int]) -> int:
-        return 0
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        return iter(())
-
-    def commit(self, history: Sequence[int]) -> None: ...
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         generator = self._generator

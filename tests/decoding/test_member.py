@@ -1,6 +1,6 @@
 """A drafter under guard: nonsense and failures drop it, and every judged token teaches it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -8,14 +8,14 @@ from decoding.cost import DraftCost
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.events import Step
 from decoding.member import POSITION_PRIOR, Member
-from decoding.sampler import Sampler
 from decoding.sampling import point_mass
+from tests.fixtures.drafters import IdleDrafter
 
 N_VOCAB = 10
 LIMIT = 4
 
 
-class Scripted:
+class Scripted(IdleDrafter):
     """Proposes one draft again and again, or fails."""
 
     name = "scripted"
@@ -24,16 +24,6 @@ class Scripted:
         self.draft = draft
         self.is_free = is_free
         self.limits: list[int] = []
-
-    def begin(self, history: Sequence[int], sampler: Sampler) -> None: ...
-
-    def backlog(self, history: Sequence[int]) -> int:
-        return 0
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        return iter(())
-
-    def commit(self, history: Sequence[int]) -> None: ...
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         self.limits.append(limit)

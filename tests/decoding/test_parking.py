@@ -1,40 +1,24 @@
 """Why a drafter is on, parked or off, in words and figures a user can check."""
 
-from collections.abc import Iterator, Sequence
-
 import pytest
 
 from decoding.cost import CostModel, DraftCost
-from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.length import break_even
 from decoding.member import Member
 from decoding.parking import Standing, State, overall, standing
-from decoding.sampler import Sampler
+from tests.fixtures.drafters import IdleDrafter
 
 CHEAP = CostModel({1: 1.0, 16: 1.2})
 STEPPED = CostModel({1: 1.0, 2: 1.89, 3: 2.5, 4: 2.3, 8: 4.0, 16: 6.1})
 HOPELESS = CostModel({1: 1.0, 2: 2.5, 16: 40.0})
 
 
-class Silent:
+class Silent(IdleDrafter):
     """A drafter that is only asked for its name."""
 
     def __init__(self, name: str, *, is_free: bool) -> None:
         self.name = name
         self.is_free = is_free
-
-    def begin(self, history: Sequence[int], sampler: Sampler) -> None: ...
-
-    def backlog(self, history: Sequence[int]) -> int:
-        return 0
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        return iter(())
-
-    def commit(self, history: Sequence[int]) -> None: ...
-
-    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        return NO_DRAFT
 
 
 def free() -> Member:
