@@ -6,13 +6,51 @@ from pathlib import Path
 from backends.base import UsageError
 
 _MOST_BYTES = 1 << 20
+_BEGUN = re.compile(r"(?<!\S)@(\"[^\"]*|\S*)$")
 _NAMED = re.compile(r"(?<!\S)@(\"[^\"]+\"|\S+)")
 
 
 def named_files(text: str) -> list[Path]:
     """The files a message names, in order; only what exists is taken for one."""
-    found = [Path(name.strip('"')).expanduser() for name in _NAMED.findall(text)]
-    return [path for path in dict.fromkeys(found) if path.is_file()]
+    found = (_file(name.strip('"')) for name in _NAMED.findall(text))
+    return [path for path in dict.fromkeys(found) if path is not None]
+
+
+def file_names(before: str) -> list[str]:
+    """What the name that is being typed at the end of a line may become; folders end in a slash."""
+    begun = _BEGUN.search(before)
+    if begun is None:
+        return []
+    typed = begun[1].strip('"')
+    folder, _, start = typed.rpartition("/")
+    head = f"{folder}/" if "/" in typed else ""
+    try:
+        entries = sorted(Path(head or ".").expanduser().iterdir())
+    except (OSError, RuntimeError, ValueError):
+        return []
+    hidden = start.startswith(".")
+    found = [
+        f"{head}{entry.name}{'/' if entry.is_dir() else ''}"
+        for entry in entries
+        if entry.name.lower().startswith(start.lower()) and entry.name.startswith(".") == hidden
+    ]
+    return [] if found == [typed] else found
+
+
+def quoted(name: str) -> str:
+    """A name as it is written after @; a folder's stays open for what is in it."""
+    if " " not in name:
+        return name
+    return f'"{name}' if name.endswith("/") else f'"{name}"'
+
+
+def block(path: Path) -> str:
+    """What a file adds to a message.
+
+    Raises:
+        UsageError: it is no text, or too large.
+    """
+    return f"{path.name}:\n```\n{_read(path)}\n```"
 
 
 def with_files(text: str) -> str:
@@ -21,8 +59,15 @@ def with_files(text: str) -> str:
     Raises:
         UsageError: a file is no text, or too large.
     """
-    blocks = [f"{path.name}:\n```\n{_read(path)}\n```" for path in named_files(text)]
-    return "\n\n".join([text, *blocks])
+    return "\n\n".join([text, *map(block, named_files(text))])
+
+
+def _file(name: str) -> Path | None:
+    try:
+        path = Path(name).expanduser()
+        return path if path.is_file() else None
+    except (OSError, RuntimeError, ValueError):  # names no file can have
+        return None
 
 
 def _read(path: Path) -> str:

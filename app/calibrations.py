@@ -48,7 +48,7 @@ class Calibrations:
         path = self.file(model)
         known = _known(read_object(path))
         if known is None:
-            self.notify(f"measuring what {model.info.name} costs here")
+            self.notify(f"calibrating: what {model.info.name} costs here")
             known = calibrate(context, _text(model))
             info = model.info
             facts = {"engine": info.engine, "device": info.device, "threads": info.threads}

@@ -23,7 +23,10 @@ class Conversation:
         self.turns.clear()
 
     def fit(self, render: Callable[[Sequence[Message]], Prompt], n_ctx: int) -> tuple[Prompt, int]:
-        """The prompt of as many last turns as leave room for an answer, and how many went.
+        """The prompt of the last turns that leave room for an answer, and how many went.
+
+        When turns must go, a quarter of the room is made free at once: the next prompts then
+        begin as this one does, and the prompt cache holds.
 
         Raises:
             PromptTooLongError: the last message does not fit even alone; nothing was dropped.
@@ -32,6 +35,8 @@ class Conversation:
         head = [Message("system", self.system)] if self.system else []
         dropped = 0
         prompt = render([*head, *self.turns])
+        if len(prompt.tokens) > room:
+            room -= room // 4
         while len(prompt.tokens) > room and dropped < len(self.turns) - 1:
             # A turn goes with its answer, so that the rest still begins with the user.
             dropped = min(dropped + 2, len(self.turns) - 1)

@@ -4,6 +4,7 @@ import contextlib
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from queue import SimpleQueue
@@ -13,6 +14,7 @@ from app.answer import Answer, Piece, Request, Stage
 from app.live import live
 from app.paths import Paths
 from app.session import Reply, Session, SessionOptions, new_reply
+from app.token_counts import TokenCounts
 from app.unexpected import unexpected
 from backends.base import ModelError, ModelInfo, SpecchatError
 from backends.chat_template import Prompt
@@ -66,12 +68,13 @@ class Engine:
     ) -> None:
         self.status = Status(Phase.LOADING, "starting")
         self.options = options
-        self._paths = paths
+        self.paths = paths
         self._open = open_session
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._session: Session | None = None
         self._wanted_draft = options.draft
         self._current: Answer | None = None
+        self._counts = TokenCounts()
         self._thread = Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -84,6 +87,17 @@ class Engine:
         answer = Answer(request)
         self._jobs.put(lambda: self._answer(answer))
         return answer
+
+    def load(self, model: str) -> None:
+        """Change to another model, after what is at work was stopped."""
+        self._stop_current()
+        self._jobs.put(lambda: self._change_model(model))
+
+    def count(self, text: str) -> Future[int]:
+        """The tokens of a text, counted between two steps."""
+        future = self._counts.ask(text)
+        self._jobs.put(self._count)
+        return future
 
     @property
     def draft(self) -> str:
@@ -115,7 +129,7 @@ class Engine:
             except SpecchatError as error:
                 self.status = replace(self.status, phase=self._phase(), text="", error=error)
             except Exception as error:
-                fault = unexpected(error, self._paths)
+                fault = unexpected(error, self.paths)
                 self.status = replace(self.status, phase=self._phase(), text="", error=fault)
         self._close_session()
         self.status = Status(Phase.CLOSED)
@@ -131,8 +145,23 @@ class Engine:
     def _load(self) -> None:
         self.status = Status(Phase.LOADING, "loading")
         self._close_session()
-        self._session = self._open(self.options, self._paths, self._notify)
+        self._session = self._open(self.options, self.paths, self._notify)
         self._publish()
+
+    def _change_model(self, model: str) -> None:
+        """Load a model; the one before comes back if that fails."""
+        before = self.options
+        self.options = replace(before, model=model)
+        try:
+            self._load()
+        except SpecchatError as error:
+            self.options = before
+            self._load()
+            self.status = replace(self.status, error=error)
+
+    def _count(self) -> None:
+        if self._session is not None:
+            self._counts.count(self._session.model.tokenizer)
 
     def _notify(self, text: str) -> None:
         self.status = replace(self.status, text=text)
@@ -171,7 +200,7 @@ class Engine:
         except SpecchatError as error:
             answer.error = error
         except Exception as error:
-            answer.error = unexpected(error, self._paths)
+            answer.error = unexpected(error, self.paths)
         finally:
             self._current = None
             answer.finish()
@@ -220,6 +249,7 @@ class Engine:
                 if now - published >= _PUBLISH_SECONDS:
                     published = now
                     answer.live = live(session, reply)
+                    self._counts.count(session.model.tokenizer)
                     if request.draft is None:
                         self._switch_draft()
 

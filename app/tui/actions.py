@@ -12,7 +12,7 @@ class Action:
     keys: str = ""
     slash: str = ""
     argument: str = ""
-    """What may follow the slash command, empty for nothing."""
+    """What follows the slash command, in brackets where it may be left out."""
     label: str = ""
     """For the bottom line; empty where its key is not named there."""
 
@@ -21,11 +21,17 @@ class Action:
         """Whether the bottom line names its key."""
         return bool(self.label)
 
+    @property
+    def needs_argument(self) -> bool:
+        """Whether the slash command says nothing alone."""
+        return bool(self.argument) and not self.argument.startswith("[")
+
 
 ACTIONS = (
     Action("stop", "Stop the answer", "escape", "stop", label="Stop"),
     Action("help", "Help: every key and command", "f1", "help", label="Help"),
     Action("panel", "Show or hide the live panel", "f2", "panel", label="Panel"),
+    Action("model", "Choose the model: what is installed, what fits", "ctrl+l", "model", "[NAME]"),
     Action("cycle_draft", "Next drafter: auto, lookup, self, given, off", "f3", label="Drafter"),
     Action("draft", "Choose the drafter", "", "draft", "SPEC"),
     Action("origins", "Colour the last answer by where its tokens came from", "f4", "origins"),
@@ -38,9 +44,9 @@ ACTIONS = (
     Action("edit", "Edit the last question and send it again", "f9", "edit"),
     Action("go_on", "Go on with the last answer", "ctrl+t", "continue"),
     Action("copy_answer", "Copy the last answer", "f12", "copy"),
-    Action("copy_code", "Copy a code block of the last answer", "", "code", "NUMBER"),
+    Action("copy_code", "Copy a code block of the last answer", "", "code", "[NUMBER]"),
     Action("editor", "Write the question in your editor", "ctrl+g", "editor"),
-    Action("system", "Set what the model is told first", "", "system", "TEXT"),
+    Action("system", "Set what the model is told first", "", "system", "[TEXT]"),
     Action("quit", "Quit", "ctrl+q", "quit", label="Quit"),
 )
 

@@ -56,12 +56,11 @@ class SpecchatApp(App[None]):
         """The registered actions, then Textual's own."""
         if isinstance(screen, ChatScreen):
             for action in ACTIONS:
-                if not action.argument:
-                    yield SystemCommand(
-                        action.title,
-                        f"{action.keys}  /{action.slash}".strip(" /"),
-                        lambda name=action.name: screen.run_worker(screen.action_perform(name)),
-                    )
+                yield SystemCommand(
+                    action.title,
+                    f"{action.keys}  /{action.slash}".strip(" /"),
+                    lambda action=action: screen.run_worker(screen.begin(action)),
+                )
         yield from super().get_system_commands(screen)
 
 

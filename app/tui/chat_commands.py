@@ -9,13 +9,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.installed import installed
 from app.tui.chats_screen import ChatsScreen
 from app.tui.clipboard import copy
 from app.tui.help_screen import HelpScreen
+from app.tui.models_screen import ModelsScreen
 from app.tui.panel import Panel
 from app.tui.prompt import PromptArea
 from app.tui.race_screen import RaceScreen
 from backends.base import UsageError
+from models.reference import resolve
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
@@ -38,7 +41,23 @@ async def _help(screen: "ChatScreen", argument: str) -> None:
 async def _panel(screen: "ChatScreen", argument: str) -> None:
     panel = screen.query_one(Panel)
     panel.display = not panel.display
-    screen.refresh_figures()
+    screen.figures.refresh()
+
+
+async def _model(screen: "ChatScreen", argument: str) -> None:
+    engine = screen.engine
+    if argument:
+        resolve(argument, engine.paths.models)  # a wrong name leaves the model as it is
+        engine.load(argument)
+        return
+
+    async def picked(name: str | None) -> None:
+        if name:
+            await screen.action_perform("model", name)
+
+    running = engine.status.loaded.name if engine.status.loaded else ""
+    models = installed(engine.paths)
+    screen.app.push_screen(ModelsScreen(models, running, str(engine.paths.models)), picked)
 
 
 async def _cycle_draft(screen: "ChatScreen", argument: str) -> None:
@@ -193,6 +212,7 @@ COMMANDS: dict[str, Command] = {
     "stop": _stop,
     "help": _help,
     "panel": _panel,
+    "model": _model,
     "cycle_draft": _cycle_draft,
     "draft": _draft,
     "origins": _origins,

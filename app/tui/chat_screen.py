@@ -13,12 +13,14 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Markdown, Static
 
-from app.answer import Answer, Request, Stage
+from app.answer import Answer, Request
 from app.attachments import with_files
 from app.engine import Engine, Phase
 from app.tui import chat_commands, provenance, wording
-from app.tui.actions import ACTIONS, BY_SLASH, parse
+from app.tui.actions import ACTIONS, BY_SLASH, Action, parse
 from app.tui.dialogue import Dialogue, Turn
+from app.tui.figures import Figures
+from app.tui.file_costs import FileCosts
 from app.tui.message import GrowingMessage, Message
 from app.tui.panel import Panel
 from app.tui.prompt import Completion, Prompt, PromptArea
@@ -27,12 +29,7 @@ from backends.base import SpecchatError
 from decoding.sampling import SamplingSettings
 
 _TICK = 1 / 12
-_FIGURES_SECONDS = 0.4
-"""Between two pictures of the figures: painting them takes time from the model."""
-
 _SAVE_SECONDS = 1.0
-_RATE_SECONDS = 3.0
-"""What the present rate is taken over: tokens come in bursts."""
 
 
 @dataclass(slots=True)
@@ -43,6 +40,8 @@ class Work:
     turn: Turn
     message: GrowingMessage
     saved_at: float = 0.0
+    dropped: int = 0
+    """Messages that had to leave the context for it, as far as the screen tells."""
 
 
 class ChatScreen(Screen[None]):
@@ -77,10 +76,9 @@ class ChatScreen(Screen[None]):
         self.work: Work | None = None
         self.last_answer: Answer | None = None
         self._waiting: deque[str] = deque()
-        self._rates: deque[tuple[float, int]] = deque()
-        self._sampled_at = 0.0
-        self._figured_at = 0.0
-        self._figures_of: object = ""
+        self.figures = Figures(self)
+        self._file_costs = FileCosts(engine.count)
+        self._costs_shown = ""
         self._status_shown = ""
         self._told_fault = ""
         self._busy = False
@@ -116,7 +114,7 @@ class ChatScreen(Screen[None]):
         self.dialogue = dialogue
         self.work = self.last_answer = None
         self._waiting.clear()
-        self.refresh_figures()
+        self.figures.refresh()
         await self.transcript.show(
             [Message(turn.role, turn.text, turn.ending) for turn in dialogue.turns]
         )
@@ -148,15 +146,19 @@ class ChatScreen(Screen[None]):
     @on(Completion.Chosen)
     async def _completed(self, event: Completion.Chosen) -> None:
         event.stop()
-        area = self.query_one(PromptArea)
-        action = BY_SLASH[event.slash]
-        if action.argument or not event.at_once:
-            area.text = f"/{event.slash} "
-            area.move_cursor(area.document.end)
-            self.query_one(Completion).display = False
+        self.query_one(PromptArea).clear()
+        await self.begin(BY_SLASH[event.slash], at_once=event.at_once)
+
+    async def begin(self, action: Action, *, at_once: bool = True) -> None:
+        """Do an action that was picked, or have its argument typed."""
+        if at_once and not action.needs_argument:
+            await self.action_perform(action.name)
             return
-        area.clear()
-        await self.action_perform(action.name)
+        area = self.query_one(PromptArea)
+        area.remember(area.text)
+        area.text = f"/{action.slash} "
+        area.move_cursor(area.document.end)
+        area.focus()
 
     async def send(self, text: str) -> None:
         """Say something; while an answer is at work it waits its turn."""
@@ -183,7 +185,7 @@ class ChatScreen(Screen[None]):
         message = GrowingMessage(partial)
         await self.transcript.add(message)
         self.work = Work(self.engine.ask(request), turn, message, time.monotonic())
-        self._rates.clear()
+        self.figures.begin()
 
     # What the engine tells
 
@@ -194,16 +196,23 @@ class ChatScreen(Screen[None]):
         self._busy = True
         try:
             self._show_status()
+            self._show_file_costs()
             if self.work is not None:
                 await self._drain(self.work)
-            self._show_figures()
+            answer = self.work.answer if self.work is not None else self.last_answer
+            loaded = self.engine.status.loaded
+            self.figures.show(answer, loaded, is_at_work=self.work is not None)
         finally:
             self._busy = False
 
     async def _drain(self, work: Work) -> None:
-        is_done = work.answer.is_done  # before the text: nothing can come after it
-        text = work.answer.take()
+        answer = work.answer
+        is_done = answer.is_done  # before the text: nothing can come after it
+        text = answer.take()
         work.turn.text += text
+        if answer.dropped > work.dropped:
+            work.dropped = answer.dropped
+            await self._forget(answer.dropped)
         now = time.monotonic()
         if is_done:
             await self._finish(work, text)
@@ -213,14 +222,18 @@ class ChatScreen(Screen[None]):
             work.saved_at = now
             self.dialogue.save(work.turn)
 
+    async def _forget(self, dropped: int) -> None:
+        """Mark what the model no longer sees."""
+        self.dialogue.forget(dropped)
+        seen = len(self.dialogue.turns) - self.dialogue.forgotten
+        await self.transcript.mark_window(seen)
+
     async def _finish(self, work: Work, text: str) -> None:
         answer = work.answer
         await work.message.grow(text, is_last=True)
         await work.message.settle()
         error = str(answer.error) if answer.error is not None else ""
         ending = wording.ending(answer.live, answer.finish_reason, error)
-        if answer.dropped:
-            ending += f" · the {answer.dropped} oldest messages no longer fit the context"
         work.turn.ending = ending
         work.message.show_ending(ending)
         if work.turn.text or not error:
@@ -251,10 +264,10 @@ class ChatScreen(Screen[None]):
             area.text = question.text
         self.dialogue.cut(place - 1)
         shown = self.transcript.messages
-        work.message.add_class("-outside")
+        work.message.add_class("-returned")
         work.turn.ending = error
         if len(shown) > 1:
-            shown[-2].add_class("-outside")
+            shown[-2].add_class("-returned")
 
     def _tell_fault(self) -> None:
         fault = self.dialogue.fault
@@ -280,55 +293,12 @@ class ChatScreen(Screen[None]):
             if status.phase is Phase.READY:
                 self.greet()
 
-    def _show_figures(self) -> None:
-        answer = self.work.answer if self.work is not None else self.last_answer
-        live = answer.live if answer is not None else None
-        loaded = self.engine.status.loaded
-        now_rate = self._now_rate(live.tokens) if self.work is not None and live else None
-        now = time.monotonic()
-        panel = self.query_one(Panel)
-        if now - self._sampled_at >= 1.0:
-            self._sampled_at = now
-            panel.sample(now_rate or 0.0)
-        if self.work is None and self._figures_of is answer:
-            return
-        if self.work is not None and now - self._figured_at < _FIGURES_SECONDS:
-            return
-        self._figured_at = now
-        self._figures_of = answer if self.work is None else None
-        panel.show(live, loaded, now_rate)
-        line = Content(self._state_line(answer, now_rate))
-        self.query_one("#state", Static).update(line, layout=False)
-
-    def refresh_figures(self) -> None:
-        """Write the figures again at the next tick, whether they changed or not."""
-        self._figures_of = ""
-
-    def _now_rate(self, tokens: int) -> float | None:
-        now = time.monotonic()
-        self._rates.append((now, tokens))
-        while now - self._rates[0][0] > _RATE_SECONDS:
-            self._rates.popleft()
-        then, before = self._rates[0]
-        return (tokens - before) / (now - then) if now - then > 0.2 else None
-
-    def _state_line(self, answer: Answer | None, now_rate: float | None) -> str:
-        live = answer.live if answer else None
-        parts = [wording.state(live, self.engine.status.loaded)]
-        if answer is not None and answer.stage is Stage.QUEUED:
-            parts.insert(0, "waiting for the model")
-        elif answer is not None and answer.stage is Stage.READING:
-            done, total = answer.read
-            parts.insert(0, f"reading the prompt: {done:,} of {total:,} tokens")
-        elif live is not None:
-            shown = now_rate if self.work is not None and now_rate else live.rate
-            figures = [wording.rate(shown)]
-            if live.drafted:
-                figures.append(wording.times(live.speedup, "plain"))
-                figures.append(f"{wording.percent(live.acceptance)} of drafted accepted")
-            figures.append(f"context {live.context_used:,}/{live.context_size:,}")
-            parts = [*figures, *parts]
-        return " · ".join(filter(None, parts))
+    def _show_file_costs(self) -> None:
+        area = self.query_one(PromptArea)
+        costs = self._file_costs.line(area.text)
+        if costs != self._costs_shown:
+            self._costs_shown = costs
+            area.border_subtitle = Content(costs)
 
     def greet(self) -> None:
         """Say once what one can do, and that the bundled model is small."""

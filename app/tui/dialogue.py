@@ -23,7 +23,8 @@ class Turn:
 class Dialogue:
     """Turns in order, saved as they come; what cannot be saved goes on unsaved.
 
-    fault: why the last save failed, empty while all is kept.
+    fault: why the last save failed, empty while all is kept. forgotten: how many of the first
+    turns the model no longer sees.
     """
 
     def __init__(self, history: History | None, system: str = "", model: str = "") -> None:
@@ -33,6 +34,7 @@ class Dialogue:
         self.turns: list[Turn] = []
         self.chat: int | None = None
         self.fault = ""
+        self.forgotten = 0
 
     def add(self, role: str, text: str) -> Turn:
         """Append a turn and save it."""
@@ -58,6 +60,7 @@ class Dialogue:
 
     def cut(self, index: int) -> None:
         """Forget the turn at index and all after it."""
+        self.forgotten = 0
         gone = self.turns[index:]
         del self.turns[index:]
         if self.history is None or self.chat is None:
@@ -81,6 +84,7 @@ class Dialogue:
             for saved in self.history.messages(chat)
         ]
         self.chat, self.system = chat, found.system
+        self.forgotten = 0
 
     def fresh(self) -> "Dialogue":
         """A new chat beside this one, told the same first."""
@@ -122,6 +126,15 @@ class Dialogue:
         return places[-1] if places else None
 
     def conversation(self, end: int) -> Conversation:
-        """What the model is told: the turns before end."""
-        said = [Message(turn.role, turn.text) for turn in self.turns[:end] if turn.text]
-        return Conversation(self.system, said)
+        """What the model is told: the turns before end that it still sees."""
+        seen = self.turns[self.forgotten : end]
+        return Conversation(self.system, [Message(one.role, one.text) for one in seen if one.text])
+
+    def forget(self, dropped: int) -> None:
+        """As many of the oldest turns of the last conversation left the context, for good.
+
+        What follows begins with the same turns then, so that the prompt cache holds.
+        """
+        while dropped > 0:
+            dropped -= bool(self.turns[self.forgotten].text)
+            self.forgotten += 1

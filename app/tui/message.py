@@ -4,12 +4,15 @@ import math
 import time
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Collapsible, Markdown, Static
+from textual.widgets.markdown import MarkdownFence
 
 from app.thinking import split
+from app.tui.clipboard import copy
 
 _IDLE_SHARE = 9.0
 """Seconds of rest for each second that showing took: the model needs the processor more."""
@@ -24,9 +27,10 @@ class Message(Vertical):
     Message { height: auto; margin: 0 1 1 1; padding: 0 1; }
     Message.user { border-left: thick $primary; background: $boost; }
     Message.assistant { border-left: thick $surface-lighten-2; }
-    Message.-outside { opacity: 60%; }
+    Message.-outside, Message.-returned { opacity: 60%; }
     Message > .ending { color: $text-muted; height: auto; }
     Message > .ending.-empty { display: none; }
+    Message > .ending:hover { text-style: reverse; }
     Message Markdown { margin: 0; padding: 0; }
     Message Collapsible { margin: 0; padding: 0; border: none; background: transparent; }
     """
@@ -55,6 +59,17 @@ class Message(Vertical):
         line = self.query_one(".ending", Static)
         line.update(Content(ending))
         line.set_class(not ending, "-empty")
+
+    async def on_click(self, event: events.Click) -> None:
+        """A click on a code block copies it, one on the line below copies the answer."""
+        clicked = event.widget
+        if clicked is None or self.screen.get_selected_text():
+            return
+        fences = [one for one in clicked.ancestors_with_self if isinstance(one, MarkdownFence)]
+        if fences:
+            self.notify(copy(self.app, fences[0].code, "the code block"))
+        elif clicked.has_class("ending"):
+            self.notify(copy(self.app, self.text, "the answer"))
 
 
 class GrowingMessage(Message):

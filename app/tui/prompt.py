@@ -2,13 +2,15 @@
 
 from typing import ClassVar
 
-from textual import events
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 from textual.message import Message as Event
 from textual.widgets import OptionList, TextArea
 from textual.widgets.option_list import Option
 
+from app.attachments import file_names, quoted
 from app.tui.actions import matching
 
 _MOST_OFFERED = 6
@@ -37,6 +39,19 @@ class PromptArea(TextArea):
         self._past: list[str] = []
         self._place = 0
         self._kept = ""
+
+    @property
+    def before_cursor(self) -> str:
+        """The line at work up to the cursor."""
+        row, column = self.cursor_location
+        return self.document.get_line(row)[:column]
+
+    def name_file(self, name: str) -> None:
+        """Complete the name of a file that is being typed; after a folder it goes on."""
+        row, column = self.cursor_location
+        begun = self.before_cursor.rindex("@")
+        after = "" if name.endswith("/") else " "
+        self.replace(f"@{quoted(name)}{after}", (row, begun), (row, column))
 
     def remember(self, text: str) -> None:
         """Add a text to what the up key brings back."""
@@ -81,7 +96,7 @@ class PromptArea(TextArea):
 
 
 class Completion(OptionList):
-    """What a slash command may become."""
+    """What a slash command or the name of a file may become."""
 
     class Chosen(Event):
         """A command was picked."""
@@ -91,28 +106,28 @@ class Completion(OptionList):
             self.slash = slash
             self.at_once = at_once
 
+    class Named(Event):
+        """A file or folder was picked."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
     can_focus = False
     DEFAULT_CSS: ClassVar[str] = """
     Completion { height: auto; max-height: 8; display: none; border: none; padding: 0 1; }
     """
 
-    def offer(self, text: str) -> None:
-        """Show what fits a text; nothing unless it is the beginning of a command."""
-        found = matching(text)[:_MOST_OFFERED] if self._is_command(text) else []
+    def offer(self, text: str, before: str) -> None:
+        """Show what fits: a command where text begins one, a file where one is named before."""
         self.clear_options()
-        for action in found:
-            usage = f"/{action.slash} {action.argument}".rstrip()
-            self.add_option(Option(f"{usage:20} {action.title}", id=action.slash))
-        self.display = bool(found)
-        if found:
+        self.add_options(_commands(text) or _files(before))
+        self.display = self.option_count > 0
+        if self.display:
             self.highlighted = 0
 
-    @staticmethod
-    def _is_command(text: str) -> bool:
-        return text.startswith("/") and " " not in text and "\n" not in text
-
     def take_key(self, key: str) -> None:
-        """Move, pick or leave; Tab fills the command in, Enter runs it."""
+        """Move, pick or leave; Tab fills a command in, Enter runs it."""
         if key == "escape":
             self.display = False
         elif key == "up":
@@ -120,15 +135,34 @@ class Completion(OptionList):
         elif key == "down":
             self.action_cursor_down()
         elif self.highlighted is not None:
-            slash = self.get_option_at_index(self.highlighted).id or ""
-            self.display = False
-            self.post_message(self.Chosen(slash, at_once=key == "enter"))
+            self._pick(self.get_option_at_index(self.highlighted), at_once=key == "enter")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """A click runs a command as Enter does."""
         event.stop()
+        self._pick(event.option, at_once=True)
+
+    def _pick(self, option: Option, *, at_once: bool) -> None:
         self.display = False
-        self.post_message(self.Chosen(event.option.id or "", at_once=True))
+        picked = option.id or ""
+        if picked.startswith("/"):
+            self.post_message(self.Chosen(picked[1:], at_once=at_once))
+        else:
+            self.post_message(self.Named(picked[1:]))
+
+
+def _commands(text: str) -> list[Option]:
+    if not text.startswith("/") or " " in text or "\n" in text:
+        return []
+    return [
+        Option(f"{f'/{action.slash} {action.argument}':20} {action.title}", id=f"/{action.slash}")
+        for action in matching(text)[:_MOST_OFFERED]
+    ]
+
+
+def _files(before: str) -> list[Option]:
+    found = file_names(before)[:_MOST_OFFERED]
+    return [Option(Content(name), id=f"@{name}") for name in found]
 
 
 class Prompt(Vertical):
@@ -148,5 +182,11 @@ class Prompt(Vertical):
         yield PromptArea(enter_sends=self._enter_sends)
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        """Offer commands as they are typed."""
-        self.query_one(Completion).offer(event.text_area.text)
+        """Offer commands and files as they are typed."""
+        area = self.query_one(PromptArea)
+        self.query_one(Completion).offer(area.text, area.before_cursor)
+
+    @on(Completion.Named)
+    def _named(self, event: Completion.Named) -> None:
+        event.stop()
+        self.query_one(PromptArea).name_file(event.name)

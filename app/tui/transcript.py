@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from textual import on
 from textual.containers import VerticalScroll
-from textual.widgets import Button
+from textual.widgets import Button, Static
 
 from app.tui.message import Message
 
@@ -19,12 +19,15 @@ class Transcript(VerticalScroll):
     DEFAULT_CSS: ClassVar[str] = """
     Transcript { height: 1fr; padding: 1 0 0 0; scrollbar-size-vertical: 1; }
     Transcript > #earlier { width: 1fr; margin: 0 2 1 2; }
+    Transcript > #window { height: auto; color: $text-warning; padding: 0 2 1 2; }
     """
     can_focus = True
 
     def __init__(self) -> None:
         super().__init__()
         self._waiting: list[Message] = []
+        self._outside = 0
+        """How many of all messages, from the first, the model no longer sees."""
 
     def on_mount(self) -> None:
         self.anchor()
@@ -32,6 +35,7 @@ class Transcript(VerticalScroll):
     async def show(self, messages: Sequence[Message]) -> None:
         """Replace what is shown; only the last messages are mounted."""
         await self.remove_children()
+        self._outside = 0
         self._waiting = list(messages[:-PAGE])
         await self.mount_all(messages[-PAGE:])
         await self._offer_earlier()
@@ -47,12 +51,30 @@ class Transcript(VerticalScroll):
         await self.mount(message)
         if too_many:
             await self._offer_earlier()
+            await self._draw_window()
 
     async def remove_from(self, message: Message) -> None:
         """Take a message and all after it away."""
         shown = self.messages
         for one in shown[shown.index(message) :]:
             await one.remove()
+        self._outside = 0
+        await self._draw_window()
+
+    async def mark_window(self, seen: int) -> None:
+        """Show that the model sees only the last messages."""
+        self._outside = len(self._waiting) + len(self.messages) - seen
+        await self._draw_window()
+
+    async def _draw_window(self) -> None:
+        await self.query("#window").remove()
+        outside = max(0, self._outside - len(self._waiting))
+        shown = self.messages
+        for place, message in enumerate(shown):
+            message.set_class(place < outside, "-outside")
+        if self._outside > 0 and outside < len(shown):
+            text = "The context is full: the model no longer sees what is above this line."
+            await self.mount(Static(text, id="window"), before=shown[outside])
 
     @property
     def messages(self) -> list[Message]:
@@ -81,6 +103,7 @@ class Transcript(VerticalScroll):
         before = self.virtual_size.height - self.scroll_offset.y
         await self.mount_all(older, before=first)
         await self._offer_earlier()
+        await self._draw_window()
         self.call_after_refresh(
             lambda: self.scroll_to(y=self.virtual_size.height - before, animate=False)
         )
