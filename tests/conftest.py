@@ -38,3 +38,8 @@ def demo(demo_file: Path) -> Iterator[Model]:
     model = llamacpp.load(demo_file)
     yield model
     model.close()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "write what the screens look like into the snapshots, to be read and committed"
+    parser.addoption("--update-snapshots", action="store_true", help=text)

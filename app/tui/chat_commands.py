@@ -91,7 +91,6 @@ async def _race(screen: "ChatScreen", argument: str) -> None:
 
 
 async def _new(screen: "ChatScreen", argument: str) -> None:
-    await _stop(screen, "")
     await screen.start(screen.dialogue.fresh())
 
 
@@ -103,7 +102,6 @@ async def _chats(screen: "ChatScreen", argument: str) -> None:
 
     async def opened(number: int | None) -> None:
         if number is not None and number != screen.dialogue.chat:
-            await _stop(screen, "")
             dialogue = screen.dialogue.fresh()
             dialogue.open(number)
             await screen.start(dialogue)

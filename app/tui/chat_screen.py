@@ -111,14 +111,29 @@ class ChatScreen(Screen[None]):
 
     async def start(self, dialogue: Dialogue) -> None:
         """Show another chat."""
+        self._abandon()
         self.dialogue = dialogue
-        self.work = self.last_answer = None
+        self.last_answer = None
         self._waiting.clear()
         self.figures.refresh()
         await self.transcript.show(
             [Message(turn.role, turn.text, turn.ending) for turn in dialogue.turns]
         )
         self.greet()
+
+    def on_unmount(self) -> None:
+        """The app ends: an answer at work is kept as far as it came."""
+        self._abandon()
+
+    def _abandon(self) -> None:
+        """Stop the answer at work, for good; what was said is saved."""
+        work, self.work = self.work, None
+        if work is None:
+            return
+        work.answer.stop()
+        work.turn.text += work.answer.take()
+        work.turn.ending = wording.STOPPED
+        self.dialogue.save(work.turn)
 
     # What the user sends
 

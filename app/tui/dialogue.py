@@ -44,19 +44,23 @@ class Dialogue:
         return turn
 
     def save(self, turn: Turn) -> None:
-        """Keep a turn as it now stands."""
+        """Keep a turn as it now stands, and those before it that could not be kept."""
         if self.history is None:
             return
         try:
-            if self.chat is None:
-                self.chat = self.history.create(self.model, self.system)
-            if turn.number is None:
-                turn.number = self.history.add(self.chat, turn.role, turn.text, turn.ending)
-            else:
+            if turn.number is not None:
                 self.history.update(turn.number, turn.text, turn.ending)
+            self._add_missing(self.history)
             self.fault = ""
         except HistoryError as error:
             self.fault = str(error)
+
+    def _add_missing(self, history: History) -> None:
+        if self.chat is None:
+            self.chat = history.create(self.model, self.system)
+        for turn in self.turns:
+            if turn.number is None:
+                turn.number = history.add(self.chat, turn.role, turn.text, turn.ending)
 
     def cut(self, index: int) -> None:
         """Forget the turn at index and all after it."""

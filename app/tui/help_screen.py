@@ -5,21 +5,24 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Markdown
+from textual.widgets import Static
 
-from app.tui.actions import ACTIONS
+from app.tui.actions import ACTIONS, Action
 
 _MORE = """
-**In the prompt**: Enter sends, Ctrl+J or Shift+Enter begins a new line, up and down bring back
-what you wrote before, Tab completes a command, `@file` adds a text file, `@"a file"` one with
-spaces in its name.
+In the prompt
+  Enter sends; Ctrl+J or Shift+Enter begins a new line.
+  Up and down bring back what you wrote before; Tab completes.
+  @file adds a text file, @"a file" one with spaces in its name.
 
-**In the conversation**: Tab goes there and back; arrows, Page Up and Page Down scroll, End returns
-to the end. Text can be selected with the mouse; Ctrl+C copies it.
+In the conversation
+  Tab goes there and back; arrows and Page Up scroll, End returns.
+  Select text with the mouse, Ctrl+C copies it. Click a code block,
+  or the line below an answer, to copy that.
 
-Escape closes this page.
-"""
+Esc closes this page."""
 
 
 class HelpScreen(ModalScreen[None]):
@@ -35,18 +38,18 @@ class HelpScreen(ModalScreen[None]):
     """
 
     def compose(self) -> ComposeResult:
-        rows = [
-            f"| {action.title} | {_keys(action.keys)} | {_slash(action.slash, action.argument)} |"
-            for action in ACTIONS
-        ]
-        table = "\n".join(["| | key | command |", "| --- | --- | --- |", *rows])
         with VerticalScroll():
-            yield Markdown(f"{table}\n{_MORE}")
+            yield Static(Content("\n".join([*map(_line, ACTIONS), _MORE])))
 
 
-def _keys(keys: str) -> str:
-    return keys.replace("ctrl+", "Ctrl+").replace("escape", "Esc") if keys else ""
+def _line(action: Action) -> str:
+    command = f"/{action.slash} {action.argument}" if action.slash else ""
+    return f"{key_name(action.keys):7} {command:16} {action.title}"
 
 
-def _slash(slash: str, argument: str) -> str:
-    return f"`/{slash} {argument}`".replace(" `", "`") if slash else ""
+def key_name(keys: str) -> str:
+    """A key as it is printed on a keyboard."""
+    if not keys:
+        return ""
+    names = {"ctrl": "Ctrl", "escape": "Esc", "shift": "Shift", "alt": "Alt"}
+    return "+".join(names.get(part, part.capitalize()) for part in keys.split("+"))

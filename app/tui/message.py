@@ -24,7 +24,7 @@ class Message(Vertical):
     """A message with its role, its text and a line of figures below."""
 
     DEFAULT_CSS: ClassVar[str] = """
-    Message { height: auto; margin: 0 1 1 1; padding: 0 1; }
+    Message { height: auto; max-width: 120; margin: 0 1 1 1; padding: 0 1; }
     Message.user { border-left: thick $primary; background: $boost; }
     Message.assistant { border-left: thick $surface-lighten-2; }
     Message.-outside, Message.-returned { opacity: 60%; }

@@ -1,6 +1,7 @@
 """The live panel: what drafting gains now, and what it rests on."""
 
 from collections import deque
+from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -60,10 +61,12 @@ class Panel(VerticalScroll):
 
     def _write(self, part: str, text: str) -> None:
         """Replace a text; the screen is laid out again only where lines came or went."""
-        lines = text.count("\n")
+        written = self.query_one(part, Static)
+        width = max(written.size.width, 1)
+        lines = sum(max(len(wrap(line, width)), 1) for line in text.split("\n"))
         layout = self._lines.get(part) != lines
         self._lines[part] = lines
-        self.query_one(part, Static).update(Content(text), layout=layout)
+        written.update(Content(text), layout=layout)
 
 
 def _speed(live: Live | None, now_rate: float | None) -> str:

@@ -6,11 +6,12 @@ from decoding.events import FinishReason
 from decoding.parking import State
 
 NONE = "-"
+STOPPED = "stopped"
 _ENDINGS = {
     FinishReason.STOP: "",
     FinishReason.LENGTH: "cut at the longest answer allowed",
     FinishReason.CONTEXT: "the context is full",
-    FinishReason.CANCELLED: "stopped",
+    FinishReason.CANCELLED: STOPPED,
 }
 
 

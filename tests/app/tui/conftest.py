@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
@@ -15,9 +16,11 @@ from app.tui.app import SpecchatApp
 from app.tui.chat_screen import ChatScreen
 from app.tui.prompt import PromptArea
 from decoding.sampling import SamplingSettings
+from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel, opened
 
 PATIENCE_SECONDS = 60.0
+SNAPSHOTS = Path(__file__).with_name("snapshots")
 
 
 class Chat:
@@ -87,3 +90,20 @@ def chatting() -> Chatting:
                 history.close()
 
     return open_chat
+
+
+Snapshot = Callable[[Chat, str], None]
+
+
+@pytest.fixture
+def snapshot(pytestconfig: pytest.Config) -> Snapshot:
+    """Compares the screen with a file: snapshot(chat, name)."""
+
+    def compare(chat: Chat, name: str) -> None:
+        file = SNAPSHOTS / f"{name}.txt"
+        shown = screen_text(chat.app)
+        if pytestconfig.getoption("--update-snapshots"):
+            file.write_text(shown, encoding="utf-8")
+        assert shown == file.read_text(encoding="utf-8")
+
+    return compare

@@ -1,0 +1,108 @@
+"""What goes wrong outside the app: full disks, lost files, other windows, a hasty exit."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from app.engine import Engine, Phase
+from app.history import History
+from app.paths import Paths
+from app.session import SessionOptions
+from tests.app.test_engine import request, text_of
+from tests.app.tui.conftest import Chat, Chatting
+from tests.fixtures.scripted import ScriptedModel
+
+WORDS = [f"word{number} " for number in range(30)]
+ALL = "".join(WORDS)
+
+
+def told(chat: Chat) -> str:
+    return "\n".join(one.message for one in chat.app._notifications)
+
+
+async def test_a_full_disk_is_told_and_the_chat_goes_on(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("kept")
+        history = chat.screen.dialogue.history
+        assert history is not None
+        connection = history._connection
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        await chat.ask("x" * 7_000)
+        assert chat.texts[-1] == ("assistant", ALL)
+        assert "This chat is not saved" in told(chat)
+        assert "full" in told(chat)
+        connection.execute("PRAGMA max_page_count = 1000000")
+        await chat.ask("there is room again")
+        number = chat.screen.dialogue.chat
+        assert number is not None
+        kept = [saved.text for saved in history.messages(number)]
+        assert kept == ["kept", ALL, "x" * 7_000, ALL, "there is room again", ALL]
+
+
+async def test_leaving_in_mid_reply_keeps_what_was_said(chatting: Chatting) -> None:
+    model = ScriptedModel(WORDS * 200, rate=300.0)
+    async with chatting(model) as chat:
+        await chat.say("go on")
+        await chat.until(lambda: len(chat.texts) == 2 and len(chat.texts[1][1]) > 50)
+        await chat.pilot.press("ctrl+q")
+        assert chat.app.engine.close(10.0)
+    with_all = History.open(Paths.of_this_user().history)
+    try:
+        (chat_kept,) = with_all.chats()
+        said = with_all.messages(chat_kept.number)
+        assert [saved.role for saved in said] == ["user", "assistant"]
+        assert said[1].text.startswith("word0 word1 ")
+        assert said[1].ending == "stopped"
+    finally:
+        with_all.close()
+
+
+async def test_another_chat_in_mid_reply_keeps_what_was_said(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS * 200, rate=300.0)) as chat:
+        await chat.say("go on")
+        await chat.until(lambda: len(chat.texts) == 2 and len(chat.texts[1][1]) > 50)
+        left = chat.screen.dialogue
+        await chat.pilot.press("ctrl+n")
+        await chat.until(lambda: chat.screen.dialogue is not left)
+        assert chat.screen.work is None
+        assert left.history is not None
+        assert left.chat is not None
+        said = left.history.messages(left.chat)[1]
+        assert len(said.text) > 50
+        assert said.ending == "stopped"
+
+
+async def test_two_windows_on_one_database(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as one, chatting(ScriptedModel(WORDS)) as other:
+        await one.ask("from one")
+        await other.ask("from the other")
+        await one.ask("again from one")
+        history = other.screen.dialogue.history
+        assert history is not None
+        kept = {chat.title: chat.messages for chat in history.chats()}
+        assert kept == {"from one": 4, "from the other": 2}
+
+
+def test_a_model_file_that_is_deleted_meanwhile(tiny_llama: Callable[..., Path]) -> None:
+    folder = Paths.of_this_user().models
+    folder.mkdir(parents=True)
+    file = folder / "gone.gguf"
+    file.write_bytes(tiny_llama().read_bytes())
+    engine = Engine(SessionOptions(model="gone", draft="off"), Paths.of_this_user())
+    engine.start()
+    try:
+        first = engine.ask(request(max_tokens=4))
+        text_of(first)
+        assert first.error is None
+        file.unlink()
+        second = engine.ask(request(max_tokens=4))
+        text_of(second)
+        assert second.error is None
+        engine.load("gone")
+        third = engine.ask(request(max_tokens=4))
+        text_of(third)
+        assert third.error is not None
+        assert engine.status.phase is Phase.FAILED
+        assert "gone" in str(engine.status.error)
+    finally:
+        assert engine.close(10.0)

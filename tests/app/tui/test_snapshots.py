@@ -1,0 +1,107 @@
+"""What whole screens look like, in files a person can read and compare."""
+
+import pytest
+
+from app.installed import Fit, Installed
+from app.live import DrafterFigures, Live
+from app.tui.dialogue import Turn
+from app.tui.help_screen import HelpScreen
+from app.tui.models_screen import ModelsScreen
+from app.tui.panel import Panel
+from decoding.parking import State
+from tests.app.tui.conftest import Chat, Chatting, Snapshot
+from tests.fixtures.scripted import ScriptedModel
+
+ANSWER = """\
+<think>The user wants a list.</think>
+Two ways to **add** numbers:
+
+1. with `sum`
+2. with a loop
+
+```python
+total = sum([1, 2, 3])
+```
+
+| way | lines |
+| --- | --- |
+| sum | 1 |
+| loop | 3 |
+"""
+
+LIVE = Live(
+    tokens=120, steps=48, rate=61.3, plain_rate=34.0, plain_source="measured in this reply",
+    speedup=1.8, drafted=100, accepted=72, acceptance=0.72, tokens_per_step=2.5,
+    accepted_by_position=(0.9, 0.7, 0.4), drafted_at_position=(48, 32, 20),
+    by_drafter=(DrafterFigures("lookup", 60, 50, 0.01), DrafterFigures("small", 40, 22, 0.4)),
+    draft_seconds=0.4, verify_seconds=1.5, other_seconds=0.1, ttft_seconds=0.2, prompt_tokens=40,
+    cached_prompt_tokens=0, context_used=160, context_size=8192, wall=50.0, times_wall=1.22,
+    bandwidth=18.2e9, bandwidth_source="measured", target_bytes=98_000_000,
+    drafter_bytes=12_000_000, kv_bytes=94_000_000, state=State.ON, reason="",
+    drafters=("lookup", "small"),
+)  # fmt: skip
+
+
+async def loaded(chat: Chat) -> None:
+    await chat.until(lambda: bool(chat.screen.query("#hint")))
+    await chat.pilot.pause()
+
+
+async def talked(chat: Chat) -> None:
+    """A chat whose figures do not come from a clock."""
+    await loaded(chat)
+    dialogue = chat.screen.dialogue.fresh()
+    ending = "48 tokens · 61.3 tok/s · 1.80× plain · 72 % of drafted accepted"
+    dialogue.turns = [
+        Turn("user", "How do I add numbers?\nTwo ways, please."),
+        Turn("assistant", ANSWER, ending),
+        Turn("user", "And then?"),
+        Turn("assistant", "Then you have", "3 tokens · stopped"),
+    ]
+    await chat.screen.start(dialogue)
+    await chat.pilot.pause(0.2)
+
+
+async def test_the_first_screen(chatting: Chatting, snapshot: Snapshot) -> None:
+    async with chatting(ScriptedModel(["a"])) as chat:
+        await loaded(chat)
+        snapshot(chat, "first_screen_80x24")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 24), (200, 50)])
+async def test_a_conversation(
+    chatting: Chatting, snapshot: Snapshot, size: tuple[int, int]
+) -> None:
+    async with chatting(ScriptedModel(["a"]), size) as chat:
+        await talked(chat)
+        snapshot(chat, f"conversation_{size[0]}x{size[1]}")
+
+
+async def test_the_panel(chatting: Chatting, snapshot: Snapshot) -> None:
+    async with chatting(ScriptedModel(["a"]), (120, 40)) as chat:
+        await loaded(chat)
+        panel = chat.screen.query_one(Panel)
+        panel.show(LIVE, chat.app.engine.status.loaded, 70.0)
+        await chat.pilot.pause()
+        snapshot(chat, "panel_120x40")
+
+
+async def test_help(chatting: Chatting, snapshot: Snapshot) -> None:
+    async with chatting(ScriptedModel(["a"]), (80, 40)) as chat:
+        await loaded(chat)
+        chat.app.push_screen(HelpScreen())
+        await chat.pilot.pause()
+        snapshot(chat, "help_80x40")
+
+
+async def test_the_models(chatting: Chatting, snapshot: Snapshot) -> None:
+    models = [
+        Installed("demo", 98_000_000, Fit.FITS),
+        Installed("qwen3-8b-q4_k_m", 5_030_000_000, Fit.TIGHT),
+        Installed("llama3-70b-q4_k_m", 42_500_000_000, Fit.TOO_BIG),
+    ]
+    async with chatting(ScriptedModel(["a"])) as chat:
+        await loaded(chat)
+        chat.app.push_screen(ModelsScreen(models, "demo", "~/models"))
+        await chat.pilot.pause()
+        snapshot(chat, "models_80x24")
