@@ -21,7 +21,7 @@ _HEAD_START = 0.05
 
 _QUIT_SECONDS = 0.8
 
-_SWITCH_SECONDS = 0.0005
+SWITCH_SECONDS = 0.0005
 """How long one thread may keep the other waiting; Python's usual 5 ms are a token's time."""
 
 
@@ -81,7 +81,7 @@ def run(
     app = SpecchatApp(engine, history, system, settings, max_tokens)
     if fault:
         app.call_later(app.notify, f"Chats are not saved: {fault}", severity="error", timeout=10)
-    sys.setswitchinterval(_SWITCH_SECONDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         app.run()
     finally:

@@ -81,6 +81,7 @@ class ChatScreen(Screen[None]):
         self._costs_shown = ""
         self._status_shown = ""
         self._told_fault = ""
+        self._told_note = ""
         self._busy = False
 
     def compose(self) -> ComposeResult:
@@ -256,6 +257,7 @@ class ChatScreen(Screen[None]):
         else:
             await self._give_back(work, error)
         self._tell_fault()
+        self._tell_note(answer.note)
         if self.work is not work:  # another chat was opened meanwhile
             return
         self.work = None  # last of all: what is sent before waits its turn
@@ -283,6 +285,12 @@ class ChatScreen(Screen[None]):
         work.turn.ending = error
         if len(shown) > 1:
             shown[-2].add_class("-returned")
+
+    def _tell_note(self, note: str) -> None:
+        """What the model's template could not do, once."""
+        if note and note != self._told_note:
+            self._told_note = note
+            self.notify(note, severity="warning", timeout=10)
 
     def _tell_fault(self) -> None:
         fault = self.dialogue.fault
