@@ -212,13 +212,8 @@ class Engine:
         request = answer.request
         self._switch_draft(request.draft)
         answer.stage = Stage.READING
-        prompt, answer.dropped = request.conversation.fit(
-            session.template.prompt, session.context.n_ctx
-        )
+        prompt, answer.dropped = session.prompt(request.conversation, request.partial)
         answer.note = prompt.note
-        if request.partial:
-            more = session.model.tokenizer.encode(request.partial, special=False)
-            prompt = Prompt([*prompt.tokens, *more], prompt.stops, prompt.note)
         reply = new_reply()
         origins: list[str] = []
         try:

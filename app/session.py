@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 from app import draft_spec
+from app.conversation import Conversation
 from app.drafting import Drafting, Place, build
 from app.model_choice import choose_model, remember_model
 from app.paths import Paths
@@ -140,6 +141,20 @@ class Session:
         self.drafting.remember()
         self.drafting.close()
         self.drafting = drafting
+
+    def prompt(self, conversation: Conversation, partial: str = "") -> tuple[Prompt, int]:
+        """What is to be answered, and how many of the oldest turns no longer fit.
+
+        partial: the beginning of the answer, where one is to be continued.
+
+        Raises:
+            PromptTooLongError: the last turn does not fit even alone.
+        """
+        prompt, dropped = conversation.fit(self.template.prompt, self.context.n_ctx)
+        if partial:
+            more = self.model.tokenizer.encode(partial, special=False)
+            prompt = Prompt([*prompt.tokens, *more], prompt.stops, prompt.note)
+        return prompt, dropped
 
     def raw_prompt(self, text: str) -> Prompt:
         """Text as it stands, without the chat template."""

@@ -13,6 +13,7 @@ from app.cli import options, terminal, text_input
 from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
 from app.cli.streaming import stream_answer
+from app.conversation import Conversation
 from app.report import reply_report
 from app.session import Reply, Session, new_reply
 from backends.base import ModelError, UsageError
@@ -63,13 +64,14 @@ def ask(
         raise UsageError("--raw and --system contradict each other", "raw text has no roles")
     options.check_max_tokens(max_tokens)
     text = text_input.gather(prompt, file or [])
-    system = text_input.check(system, "the system message") if system else None
+    system = text_input.check(system, "the system message") if system else ""
+    asked = Conversation(system, [Message("user", text)])
     session = open_session(options.session_options(context))
     try:
         reply = new_reply()
         question = _Question(
             session,
-            session.raw_prompt(text) if raw else _chat_prompt(session, system, text),
+            session.raw_prompt(text) if raw else session.prompt(asked)[0],
             settings,
             max_tokens,
             as_json=json,
@@ -80,11 +82,6 @@ def ask(
         session.close()
     if reply.finish_reason is FinishReason.CANCELLED:
         raise typer.Exit(terminal.EXIT_INTERRUPTED)
-
-
-def _chat_prompt(session: Session, system: str | None, text: str) -> Prompt:
-    messages = [Message("system", system)] if system else []
-    return session.template.prompt([*messages, Message("user", text)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ class _Talk:
         reply = new_reply()
         conversation.add("user", message)
         try:
-            prompt, dropped = conversation.fit(session.template.prompt, session.context.n_ctx)
+            prompt, dropped = session.prompt(conversation)
         except SpecchatError:
             conversation.turns.pop()
             raise

@@ -19,6 +19,7 @@ from app.engine import Engine, Phase
 from app.tui import chat_commands, provenance, wording
 from app.tui.actions import ACTIONS, BY_SLASH, Action, parse
 from app.tui.dialogue import Dialogue, Turn
+from app.tui.figure_text import FigureText
 from app.tui.figures import Figures
 from app.tui.file_costs import FileCosts
 from app.tui.message import GrowingMessage, Message
@@ -61,7 +62,7 @@ class ChatScreen(Screen[None]):
     DEFAULT_CSS: ClassVar[str] = """
     ChatScreen #what { height: 1; background: $panel; padding: 0 1; }
     ChatScreen Horizontal { height: 1fr; }
-    ChatScreen #state { height: 1; padding: 0 1; color: $text-muted; }
+    ChatScreen #state { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
     ChatScreen #hint { color: $text-muted; padding: 1 2; height: auto; }
     """
 
@@ -89,7 +90,7 @@ class ChatScreen(Screen[None]):
         with Horizontal():
             yield Transcript()
             yield Panel()
-        yield Static(id="state")
+        yield FigureText(id="state")
         yield Prompt()
         yield Footer()
 

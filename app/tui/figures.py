@@ -3,14 +3,13 @@
 import time
 from collections import deque
 
-from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Static
 
 from app.answer import Answer, Stage
 from app.engine import Loaded
 from app.live import Live
 from app.tui import wording
+from app.tui.figure_text import FigureText
 from app.tui.panel import Panel
 
 _BETWEEN_SECONDS = 0.4
@@ -53,7 +52,7 @@ class Figures:
         self._shown = "" if is_at_work else answer
         panel.show(live, loaded, now_rate)
         line = state_line(answer, loaded, now_rate)
-        self._screen.query_one("#state", Static).update(Content(line), layout=False)
+        self._screen.query_one("#state", FigureText).write(line)
 
     def _now_rate(self, tokens: int) -> float | None:
         now = time.monotonic()

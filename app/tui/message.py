@@ -71,6 +71,11 @@ class Message(Vertical):
         elif clicked.has_class("ending"):
             self.notify(copy(self.app, self.text, "the answer"))
 
+    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
+        """Nothing is opened for a model's word: the address can be looked at first."""
+        event.stop()
+        self.notify(copy(self.app, event.href, f"the address {event.href}"))
+
 
 class GrowingMessage(Message):
     """The answer at work: text comes in, and is shown no faster than the machine can afford."""

@@ -1,17 +1,16 @@
 """The live panel: what drafting gains now, and what it rests on."""
 
 from collections import deque
-from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
-from textual.content import Content
-from textual.widgets import Sparkline, Static
+from textual.widgets import Sparkline
 
 from app.engine import Loaded
 from app.live import Live
 from app.tui import wording
+from app.tui.figure_text import FigureText
 
 _SAMPLES = 60
 _BAR = 10
@@ -39,12 +38,11 @@ class Panel(VerticalScroll):
     def __init__(self) -> None:
         super().__init__()
         self._samples: deque[float] = deque([0.0] * _SAMPLES, maxlen=_SAMPLES)
-        self._lines: dict[str, int] = {}
 
     def compose(self) -> ComposeResult:
-        yield Static(classes="speed")
+        yield FigureText(classes="speed")
         yield Sparkline(list(self._samples))
-        yield Static(classes="figures")
+        yield FigureText(classes="figures")
 
     def sample(self, rate: float) -> None:
         """One more second of the last minute."""
@@ -56,17 +54,8 @@ class Panel(VerticalScroll):
         """Write the figures; None for those that nothing measured yet."""
         if not self.display:
             return
-        self._write(".speed", _speed(live, now_rate))
-        self._write(".figures", _figures(live, loaded))
-
-    def _write(self, part: str, text: str) -> None:
-        """Replace a text; the screen is laid out again only where lines came or went."""
-        written = self.query_one(part, Static)
-        width = max(written.size.width, 1)
-        lines = sum(max(len(wrap(line, width)), 1) for line in text.split("\n"))
-        layout = self._lines.get(part) != lines
-        self._lines[part] = lines
-        written.update(Content(text), layout=layout)
+        self.query_one(".speed", FigureText).write(_speed(live, now_rate))
+        self.query_one(".figures", FigureText).write(_figures(live, loaded))
 
 
 def _speed(live: Live | None, now_rate: float | None) -> str:

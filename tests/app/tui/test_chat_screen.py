@@ -3,7 +3,9 @@
 from pathlib import Path
 from threading import Event
 
+import pytest
 from textual.widgets import Markdown, Static
+from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
 from app.engine import Phase
 from app.paths import Paths
@@ -220,3 +222,37 @@ async def test_a_long_chat_mounts_its_end_and_the_rest_on_demand(chatting: Chatt
         await chat.screen.transcript.show_earlier()
         assert len(chat.texts) == 40
         assert chat.texts[0] == ("user", "question 130")
+
+
+class Clipboard:
+    """Stands in for the system's, which a test machine may not have."""
+
+    text = ""
+
+    def copy(self, text: str) -> None:
+        self.text = text
+
+
+async def test_a_click_copies_code_an_answer_or_an_address(
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clipboard = Clipboard()
+    monkeypatch.setattr("pyperclip.copy", clipboard.copy)
+    answer = [
+        "Use this:\n\n",
+        "```python\n",
+        "print(1)\n",
+        "```\n\n",
+        "[more](https://a.example/b)",
+    ]
+    async with chatting(ScriptedModel(answer)) as chat:
+        await chat.ask("how?")
+        await chat.until(lambda: bool(chat.screen.query(MarkdownFence)))
+        await chat.pilot.pause()
+        await chat.pilot.click(MarkdownFence)
+        await chat.until(lambda: clipboard.text == "print(1)")
+        await chat.pilot.click(chat.screen.transcript.messages[1].query_one(".ending"))
+        await chat.until(lambda: clipboard.text == "".join(answer))
+        paragraph = list(chat.screen.query(MarkdownBlock))[-1]
+        await chat.pilot.click(paragraph, offset=(1, 0))
+        await chat.until(lambda: clipboard.text == "https://a.example/b")
