@@ -153,6 +153,15 @@ class History:
         """Change what the model is told first."""
         self._run("UPDATE chats SET system = ? WHERE number = ?", (system, chat))
 
+    def settings(self, chat: int) -> str:
+        """What was set for a chat alone: a JSON object, as it was kept."""
+        rows = self._rows("SELECT settings FROM chats WHERE number = ?", (chat,))
+        return str(rows[0][0]) if rows else "{}"
+
+    def set_settings(self, chat: int, settings: str) -> None:
+        """Keep what is set for a chat alone: a JSON object."""
+        self._run("UPDATE chats SET settings = ? WHERE number = ?", (settings, chat))
+
     def remove(self, chat: int) -> None:
         """Put a chat away; it can be restored for a day."""
         self._run("UPDATE chats SET removed = ? WHERE number = ?", (time.time(), chat))

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.tui import settings_commands
 from app.tui.chats_screen import ChatsScreen
 from app.tui.clipboard import copy
 from app.tui.help_screen import HelpScreen
@@ -32,7 +33,7 @@ async def _stop(screen: "ChatScreen", argument: str) -> None:
 
 
 async def _help(screen: "ChatScreen", argument: str) -> None:
-    screen.app.push_screen(HelpScreen())
+    screen.app.push_screen(HelpScreen(screen.preferences))
 
 
 async def _panel(screen: "ChatScreen", argument: str) -> None:
@@ -209,4 +210,5 @@ COMMANDS: dict[str, Command] = {
     "editor": _editor,
     "system": _system,
     "quit": _quit,
+    **settings_commands.COMMANDS,
 }

@@ -1,11 +1,14 @@
 """The conversation behind the screen: what was said, and where it is kept."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.conversation import Conversation
 from app.history import History, HistoryError
 from app.history.export import write_export
+from app.settings.answering import restored, stored
+from app.settings.catalogue import Value
 from backends.base import UsageError
 from backends.chat_template import Message
 
@@ -23,13 +26,14 @@ class Turn:
 class Dialogue:
     """Turns in order, saved as they come; what cannot be saved goes on unsaved.
 
-    fault: why the last save failed, empty while all is kept.
+    own: what is set for this chat alone. fault: why the last save failed, empty while all is kept.
     """
 
     def __init__(self, history: History | None, system: str = "", model: str = "") -> None:
         self.history = history
         self.system = system
         self.model = model
+        self.own: dict[str, Value] = {}
         self.turns: list[Turn] = []
         self.chat: int | None = None
         self.fault = ""
@@ -48,6 +52,7 @@ class Dialogue:
         try:
             if self.chat is None:
                 self.chat = self.history.create(self.model, self.system)
+                self.history.set_settings(self.chat, stored(self.own))
             if turn.number is None:
                 turn.number = self.history.add(self.chat, turn.role, turn.text, turn.ending)
             else:
@@ -81,10 +86,13 @@ class Dialogue:
             for saved in self.history.messages(chat)
         ]
         self.chat, self.system = chat, found.system
+        self.own = restored(self.history.settings(chat))
 
     def fresh(self) -> "Dialogue":
-        """A new chat beside this one, told the same first."""
-        return Dialogue(self.history, self.system, self.model)
+        """A new chat beside this one, told the same first and with the same settings."""
+        dialogue = Dialogue(self.history, self.system, self.model)
+        dialogue.own = dict(self.own)
+        return dialogue
 
     def rename(self, title: str) -> None:
         """Give the chat a title.
@@ -104,6 +112,16 @@ class Dialogue:
         self.system = text
         if self.history is not None and self.chat is not None:
             self.history.set_system(self.chat, text)
+
+    def set_own(self, own: Mapping[str, Value]) -> None:
+        """Set what holds for this chat alone, from the next answer on.
+
+        Raises:
+            HistoryError: it cannot be kept.
+        """
+        self.own = dict(own)
+        if self.history is not None and self.chat is not None:
+            self.history.set_settings(self.chat, stored(self.own))
 
     def export(self, path: Path) -> Path:
         """Write the chat to a file; returns its full path.

@@ -8,10 +8,14 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Markdown
 
+from app.settings.preferences import Preferences
 from app.tui.actions import ACTIONS
+from app.tui.keymap import keys_of
 
+_SENDS = "Enter sends, Ctrl+J or Shift+Enter begins a new line"
+_SENDS_SWAPPED = "Ctrl+J or Shift+Enter sends, Enter begins a new line"
 _MORE = """
-**In the prompt**: Enter sends, Ctrl+J or Shift+Enter begins a new line, up and down bring back
+**In the prompt**: {sends}, up and down bring back
 what you wrote before, Tab completes a command, `@file` adds a text file, `@"a file"` one with
 spaces in its name.
 
@@ -34,18 +38,24 @@ class HelpScreen(ModalScreen[None]):
     }
     """
 
+    def __init__(self, preferences: Preferences) -> None:
+        super().__init__()
+        self._preferences = preferences
+
     def compose(self) -> ComposeResult:
+        own = self._preferences.keys
+        more = _MORE.format(sends=_SENDS if self._preferences.enter_sends else _SENDS_SWAPPED)
         rows = [
-            f"| {action.title} | {_keys(action.keys)} | {_slash(action.slash, action.argument)} |"
-            for action in ACTIONS
+            f"| {one.title} | {_keys(keys_of(one, own))} | {_slash(one.slash, one.argument)} |"
+            for one in ACTIONS
         ]
         table = "\n".join(["| | key | command |", "| --- | --- | --- |", *rows])
         with VerticalScroll():
-            yield Markdown(f"{table}\n{_MORE}")
+            yield Markdown(f"{table}\n{more}")
 
 
 def _keys(keys: str) -> str:
-    return keys.replace("ctrl+", "Ctrl+").replace("escape", "Esc") if keys else ""
+    return keys.replace("ctrl+", "Ctrl+").replace("escape", "Esc").replace(",", ", ")
 
 
 def _slash(slash: str, argument: str) -> str:
