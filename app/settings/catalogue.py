@@ -43,22 +43,37 @@ class Key:
     comment: str
     default: Value
     choices: tuple[str, ...] = ()
+    title: str = ""
 
     @property
     def label(self) -> str:
-        """Its name as read on the screen."""
-        return self.name.replace("_", " ").capitalize()
+        """What it is called on the screen."""
+        return self.title or self.name.replace("_", " ").capitalize()
 
 
 KEYS = (
     Key("model", Kind.TEXT, Part.APP, "alias, .gguf file or name in the models folder", "demo"),
-    Key("draft", Kind.TEXT, Part.APP, "auto, off, lookup, self[:RECIPE], a model, a chain", "auto"),
+    Key(
+        "draft",
+        Kind.TEXT,
+        Part.APP,
+        "auto, off, lookup, self[:RECIPE], a model, a chain",
+        "auto",
+        title="Drafter",
+    ),
     Key("backend", Kind.TEXT, Part.START, "auto, llamacpp or mlx", "auto"),
     Key("ctx", Kind.INTEGER, Part.START, "context in tokens", 4096),
     Key("threads", Kind.INTEGER, Part.START, "processor threads; else all physical cores", 4),
     Key("gpu_layers", Kind.INTEGER, Part.START, "layers on the GPU; else all that fit", 99),
     Key("offline", Kind.SWITCH, Part.START, "never touch the network", False),
-    Key("system", Kind.TEXT, Part.CHAT, "what the model is told first", "Be brief."),
+    Key(
+        "system",
+        Kind.TEXT,
+        Part.CHAT,
+        "what the model is told first",
+        "Be brief.",
+        title="System prompt",
+    ),
     Key(
         "temperature",
         Kind.NUMBER,

@@ -24,7 +24,7 @@ class SettingField(Vertical):
     SettingField Label { width: 16; }
     SettingField Input, SettingField Select { width: 1fr; }
     SettingField TextArea { width: 1fr; height: auto; min-height: 2; max-height: 5; }
-    SettingField Static { height: auto; color: $text-error; display: none; }
+    SettingField .fault { height: auto; padding: 0 0 0 16; color: $text-error; display: none; }
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class SettingField(Vertical):
         with Horizontal():
             yield Label(self.key.label)
             yield self._widget()
-        yield Static()
+        yield Static(classes="fault")
 
     def _widget(self) -> Input | Select[str] | TextArea:
         key = self.key
@@ -109,6 +109,6 @@ class SettingField(Vertical):
             raise UsageError(f"{self.key.label} cannot be used") from error
 
     def _tell(self, fault: str) -> None:
-        line = self.query_one(Static)
+        line = self.query_one(".fault", Static)
         line.update(Content(fault))
         line.display = bool(fault)

@@ -117,6 +117,9 @@ class SettingsScreen(ModalScreen[bool]):
             yield SettingField(key, text, "", choices, given.checks.get(key.name))
 
     def on_mount(self) -> None:
+        page = self.query_one("#page")
+        page.border_title = "Settings"
+        page.border_subtitle = "Enter: use · Ctrl+S: save · Esc: leave"
         self.query_one("#field-system TextArea").focus()
 
     def _field(self, name: str) -> SettingField:

@@ -30,8 +30,10 @@ CREATE TRIGGER message_changed AFTER UPDATE OF text ON messages BEGIN
     INSERT INTO words (words, rowid, text) VALUES ('delete', old.number, old.text);
     INSERT INTO words (rowid, text) VALUES (new.number, new.text);
 END;
-INSERT INTO chats (title, model, system, created, updated) VALUES ('Whales', 'demo', 'be brief', 1, 2);
-INSERT INTO messages (chat, role, text, ending, created) VALUES (1, 'user', 'about whales', '', 1);
+INSERT INTO chats (title, model, system, created, updated)
+    VALUES ('Whales', 'demo', 'be brief', 1, 2);
+INSERT INTO messages (chat, role, text, ending, created)
+    VALUES (1, 'user', 'about whales', '', 1);
 PRAGMA user_version = 1;
 """
 
