@@ -84,11 +84,11 @@ class History:
             history.purge()
         return history
 
-    def create(self, model: str, system: str = "") -> int:
-        """A new chat; returns its number."""
+    def create(self, model: str, system: str = "", settings: str = "{}") -> int:
+        """A new chat; returns its number. settings: its own, a JSON object."""
         now = time.time()
-        row = (model, system, now, now)
-        sql = "INSERT INTO chats (model, system, created, updated) VALUES (?, ?, ?, ?)"
+        row = (model, system, settings, now, now)
+        sql = "INSERT INTO chats (model, system, settings, created, updated) VALUES (?, ?, ?, ?, ?)"
         return self._run(sql, row).lastrowid or 0
 
     def chats(self, query: str = "", limit: int = 500) -> list[Chat]:

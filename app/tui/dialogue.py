@@ -51,8 +51,7 @@ class Dialogue:
             return
         try:
             if self.chat is None:
-                self.chat = self.history.create(self.model, self.system)
-                self.history.set_settings(self.chat, stored(self.own))
+                self.chat = self.history.create(self.model, self.system, stored(self.own))
             if turn.number is None:
                 turn.number = self.history.add(self.chat, turn.role, turn.text, turn.ending)
             else:

@@ -30,7 +30,7 @@ def check_keys(keys: Mapping[str, str], file: Path) -> None:
     Raises:
         UsageError: a key cannot be read or is taken by the prompt, or two actions share one.
     """
-    owners: dict[str, str] = {}
+    owners = {"ctrl+q": "quit"}  # Textual's own, whatever else quits
     for action in ACTIONS:
         for key in filter(None, keys_of(action, keys).split(",")):
             if action.name in keys:

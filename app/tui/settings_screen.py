@@ -17,7 +17,7 @@ from app.settings.catalogue import APP_KEYS, CHAT_KEYS, PRESET_KEYS, Value
 from app.tui.setting_field import SettingField
 from backends.base import SpecchatError, UsageError
 
-_NO_PRESET = "none"
+_NO_PRESET = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,11 @@ class SettingsScreen(ModalScreen[bool]):
         with Vertical(id="page"):
             with VerticalScroll(can_focus=False):
                 yield Label("This chat", classes="part")
-                names = [_NO_PRESET, *self._given.presets]
+                presets = [(name, name) for name in self._given.presets]
                 with Horizontal(id="preset"):
                     yield Label("Preset")
                     yield Select(
-                        [(name, name) for name in names],
+                        [("none", _NO_PRESET), *presets],
                         value=self._preset,
                         allow_blank=False,
                         compact=True,

@@ -71,6 +71,7 @@ async def test_help_says_which_key_sends(chatting: Chatting) -> None:
         ({"new": "x"}, ["'x'", "prompt"]),
         ({"new": "ctrl+k"}, ["'ctrl+k'", "prompt"]),
         ({"new": "enter"}, ["'enter'", "prompt"]),
+        ({"new": "ctrl+q", "quit": "f10"}, ["'ctrl+q'", "quit and new"]),
         ({"new": "ctrl+p"}, ["'ctrl+p'", "palette"]),
     ],
 )
