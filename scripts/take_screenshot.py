@@ -13,6 +13,7 @@ from pathlib import Path
 from app.engine import Engine, Phase
 from app.paths import Paths
 from app.session import SessionOptions
+from app.settings.preferences import Preferences
 from app.tui.app import SpecchatApp
 from app.tui.chat_screen import ChatScreen
 from decoding.sampling import SamplingSettings
@@ -28,7 +29,7 @@ async def picture(paths: Paths) -> str:
     """SVG of the app after one answer."""
     engine = Engine(SessionOptions(model="demo"), paths)
     settings = SamplingSettings(temperature=0.0)
-    app = SpecchatApp(engine, None, "", settings, 300)
+    app = SpecchatApp(engine, None, "", settings, 300, Preferences(paths.settings))
     try:
         async with app.run_test(size=_SIZE) as pilot:
             while engine.status.phase is Phase.LOADING:

@@ -16,6 +16,7 @@ from app.cli.streaming import stream_answer
 from app.conversation import Conversation
 from app.report import reply_report
 from app.session import Reply, Session, new_reply
+from app.settings.catalogue import DEFAULT_MAX_TOKENS
 from backends.base import ModelError, UsageError
 from backends.chat_template import Message, Prompt
 from decoding.events import FinishReason
@@ -47,7 +48,7 @@ def ask(
     min_p: options.MinP = _DEFAULTS.min_p,
     repeat_penalty: options.RepeatPenalty = _DEFAULTS.repeat_penalty,
     seed: options.Seed = None,
-    max_tokens: options.MaxTokens = options.DEFAULT_MAX_TOKENS,
+    max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it stands, without chat template.")
     ] = False,

@@ -11,6 +11,7 @@ from app.cli.stats_line import stats_line
 from app.cli.streaming import stream_answer
 from app.conversation import Conversation
 from app.session import Session, SessionOptions, new_reply
+from app.settings.catalogue import DEFAULT_MAX_TOKENS
 from backends.base import SpecchatError
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
@@ -39,7 +40,7 @@ def chat(
     min_p: options.MinP = _DEFAULTS.min_p,
     repeat_penalty: options.RepeatPenalty = _DEFAULTS.repeat_penalty,
     seed: options.Seed = None,
-    max_tokens: options.MaxTokens = options.DEFAULT_MAX_TOKENS,
+    max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
 ) -> None:
     """Talk line by line; nothing on the screen is ever rewritten."""
     settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed)

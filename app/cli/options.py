@@ -11,7 +11,6 @@ from app.session import SessionOptions
 from backends.base import SpecchatError, UsageError
 from decoding.sampling import SamplingSettings
 
-DEFAULT_MAX_TOKENS = 2048
 _FROM_COMMAND_LINE = "COMMANDLINE"
 _SESSION_OPTIONS = [field.name for field in fields(SessionOptions)]
 

@@ -3,7 +3,6 @@
 import sqlite3
 import time
 
-VERSION = 1
 _PAUSE_SECONDS = 0.01
 
 _TABLES = """
@@ -39,12 +38,21 @@ END;
 """
 
 
+_SETTINGS = """
+ALTER TABLE chats ADD COLUMN settings TEXT NOT NULL DEFAULT '{}';
+"""
+_STEPS = (_TABLES, _SETTINGS)
+"""What leads from each layout to the next; the first begins with an empty file."""
+
+VERSION = len(_STEPS)
+
+
 class NewerSchemaError(Exception):
     """The file was written by a newer version."""
 
 
 def prepare(connection: sqlite3.Connection, wait_seconds: float) -> None:
-    """Make the tables where they are missing; two programs may do so at once.
+    """Bring the tables to the present layout; two programs may do so at once.
 
     Raises:
         NewerSchemaError: this version does not know the layout.
@@ -59,9 +67,10 @@ def prepare(connection: sqlite3.Connection, wait_seconds: float) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > VERSION:
             raise NewerSchemaError
-        if version == 0:
-            for statement in _statements():
+        for step in _STEPS[version:]:
+            for statement in _statements(step):
                 connection.execute(statement)
+        if version < VERSION:
             connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except BaseException:
@@ -84,11 +93,11 @@ def _write_ahead(connection: sqlite3.Connection, wait_seconds: float) -> None:
         time.sleep(_PAUSE_SECONDS)
 
 
-def _statements() -> list[str]:
+def _statements(step: str) -> list[str]:
     """The statements one by one: executescript would end the transaction."""
     found: list[str] = []
     statement = ""
-    for line in _TABLES.splitlines(keepends=True):
+    for line in step.splitlines(keepends=True):
         statement += line
         if sqlite3.complete_statement(statement):
             found.append(statement)

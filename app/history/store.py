@@ -84,11 +84,11 @@ class History:
             history.purge()
         return history
 
-    def create(self, model: str, system: str = "") -> int:
-        """A new chat; returns its number."""
+    def create(self, model: str, system: str = "", settings: str = "{}") -> int:
+        """A new chat; returns its number. settings: its own, a JSON object."""
         now = time.time()
-        row = (model, system, now, now)
-        sql = "INSERT INTO chats (model, system, created, updated) VALUES (?, ?, ?, ?)"
+        row = (model, system, settings, now, now)
+        sql = "INSERT INTO chats (model, system, settings, created, updated) VALUES (?, ?, ?, ?, ?)"
         return self._run(sql, row).lastrowid or 0
 
     def chats(self, query: str = "", limit: int = 500) -> list[Chat]:
@@ -152,6 +152,15 @@ class History:
     def set_system(self, chat: int, system: str) -> None:
         """Change what the model is told first."""
         self._run("UPDATE chats SET system = ? WHERE number = ?", (system, chat))
+
+    def settings(self, chat: int) -> str:
+        """What was set for a chat alone: a JSON object, as it was kept."""
+        rows = self._rows("SELECT settings FROM chats WHERE number = ?", (chat,))
+        return str(rows[0][0]) if rows else "{}"
+
+    def set_settings(self, chat: int, settings: str) -> None:
+        """Keep what is set for a chat alone: a JSON object."""
+        self._run("UPDATE chats SET settings = ? WHERE number = ?", (settings, chat))
 
     def remove(self, chat: int) -> None:
         """Put a chat away; it can be restored for a day."""

@@ -47,6 +47,10 @@ ACTIONS = (
     Action("copy_code", "Copy a code block of the last answer", "", "code", "[NUMBER]"),
     Action("editor", "Write the question in your editor", "ctrl+g", "editor"),
     Action("system", "Set what the model is told first", "", "system", "[TEXT]"),
+    Action("set", "Set one thing: temperature, top_k, …", "", "set", "KEY VALUE"),
+    Action("settings", "Settings of this chat and of the app", "f8", "settings"),
+    Action("preset", "Use a preset for this chat; off for none", "", "preset", "[NAME]"),
+    Action("theme", "Choose the colours", "", "theme", "[NAME]"),
     Action("quit", "Quit", "ctrl+q", "quit", label="Quit"),
 )
 

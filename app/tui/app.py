@@ -11,9 +11,13 @@ from app.engine import Engine
 from app.history import History, HistoryError
 from app.paths import Paths
 from app.session import SessionOptions
+from app.settings.preferences import Preferences, read_preferences
 from app.tui.actions import ACTIONS
+from app.tui.appearance import set_theme
 from app.tui.chat_screen import ChatScreen
 from app.tui.dialogue import Dialogue
+from app.tui.keymap import check_keys, keys_of
+from backends.base import UsageError
 from decoding.sampling import SamplingSettings
 
 _HEAD_START = 0.05
@@ -39,18 +43,37 @@ class SpecchatApp(App[None]):
         system: str,
         settings: SamplingSettings,
         max_tokens: int,
+        preferences: Preferences | None = None,
     ) -> None:
         super().__init__()
         self.engine = engine
         self._dialogue = Dialogue(history, system, engine.options.model or "")
         self._settings = settings
         self._max_tokens = max_tokens
+        self._preferences = preferences or read_preferences(Paths.of_this_user())
 
     def on_mount(self) -> None:
         """Show the conversation at once; the model loads meanwhile."""
-        chat = ChatScreen(self.engine, self._dialogue, self._settings, self._max_tokens)
+        chat = ChatScreen(
+            self.engine, self._dialogue, self._settings, self._max_tokens, self._preferences
+        )
+        self.set_keymap(
+            {
+                action.name: keys_of(action, self._preferences.keys)
+                for action in ACTIONS
+                if action.name in self._preferences.keys
+            }
+        )
         self.push_screen(chat)
+        self._use_theme(self._preferences.theme)
         self.call_after_refresh(self.set_timer, _HEAD_START, self.engine.start)
+
+    def _use_theme(self, theme: str) -> None:
+        try:
+            if theme:
+                set_theme(self, theme)
+        except UsageError as error:
+            self.notify(str(error), severity="warning", timeout=10)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The registered actions, then Textual's own."""
@@ -58,7 +81,7 @@ class SpecchatApp(App[None]):
             for action in ACTIONS:
                 yield SystemCommand(
                     action.title,
-                    f"{action.keys}  /{action.slash}".strip(" /"),
+                    f"{keys_of(action, self._preferences.keys)}  /{action.slash}".strip(" /"),
                     lambda action=action: screen.run_worker(screen.begin(action)),
                 )
         yield from super().get_system_commands(screen)
@@ -71,14 +94,20 @@ def run(
     settings: SamplingSettings,
     max_tokens: int,
 ) -> None:
-    """Run the app until the user leaves."""
+    """Run the app until the user leaves.
+
+    Raises:
+        UsageError: the settings file, a variable or a key of the user's cannot be used.
+    """
+    preferences = read_preferences(paths)
+    check_keys(preferences.keys, preferences.file)
     history, fault = None, ""
     try:
         history = History.open(paths.history)
     except HistoryError as error:
         fault = str(error)
     engine = Engine(options, paths)
-    app = SpecchatApp(engine, history, system, settings, max_tokens)
+    app = SpecchatApp(engine, history, system, settings, max_tokens, preferences)
     if fault:
         app.call_later(app.notify, f"Chats are not saved: {fault}", severity="error", timeout=10)
     sys.setswitchinterval(SWITCH_SECONDS)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.installed import installed
+from app.tui import settings_commands
 from app.tui.chats_screen import ChatsScreen
 from app.tui.clipboard import copy
 from app.tui.help_screen import HelpScreen
@@ -35,7 +36,7 @@ async def _stop(screen: "ChatScreen", argument: str) -> None:
 
 
 async def _help(screen: "ChatScreen", argument: str) -> None:
-    screen.app.push_screen(HelpScreen())
+    screen.app.push_screen(HelpScreen(screen.preferences))
 
 
 async def _panel(screen: "ChatScreen", argument: str) -> None:
@@ -227,4 +228,5 @@ COMMANDS: dict[str, Command] = {
     "editor": _editor,
     "system": _system,
     "quit": _quit,
+    **settings_commands.COMMANDS,
 }

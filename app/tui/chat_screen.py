@@ -16,7 +16,9 @@ from textual.widgets import Footer, Markdown, Static
 from app.answer import Answer, Request
 from app.attachments import with_files
 from app.engine import Engine, Phase
-from app.tui import chat_commands, provenance, wording
+from app.settings.answering import Answering
+from app.settings.preferences import Preferences
+from app.tui import appearance, chat_commands, provenance, wording
 from app.tui.actions import ACTIONS, BY_SLASH, Action, parse
 from app.tui.dialogue import Dialogue, Turn
 from app.tui.figure_text import FigureText
@@ -67,13 +69,18 @@ class ChatScreen(Screen[None]):
     """
 
     def __init__(
-        self, engine: Engine, dialogue: Dialogue, settings: SamplingSettings, max_tokens: int
+        self,
+        engine: Engine,
+        dialogue: Dialogue,
+        settings: SamplingSettings,
+        max_tokens: int,
+        preferences: Preferences,
     ) -> None:
         super().__init__()
         self.engine = engine
         self.dialogue = dialogue
-        self.settings = settings
-        self.max_tokens = max_tokens
+        self.defaults = Answering(settings, max_tokens)
+        self.preferences = preferences
         self.work: Work | None = None
         self.last_answer: Answer | None = None
         self._waiting: deque[str] = deque()
@@ -95,9 +102,19 @@ class ChatScreen(Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        self.query_one(Panel).display = self.app.size.width >= 110
+        appearance.set_up(self, self.preferences)
         self.query_one(PromptArea).focus()
         self.set_interval(_TICK, self._tick)
+
+    @property
+    def settings(self) -> SamplingSettings:
+        """How the next answer of this chat is sampled."""
+        return self.defaults.changed(self.dialogue.own).sampling
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest answer of this chat, in tokens."""
+        return self.defaults.changed(self.dialogue.own).max_tokens
 
     @property
     def transcript(self) -> Transcript:
@@ -329,7 +346,8 @@ class ChatScreen(Screen[None]):
         loaded = self.engine.status.loaded
         if loaded is None or self.dialogue.turns or self.query("#hint"):
             return
-        lines = ["Ask something and press Enter. / lists commands, F1 every key."]
+        sends = "Enter" if self.preferences.enter_sends else "Ctrl+J"
+        lines = [f"Ask something and press {sends}. / lists commands, F1 every key."]
         if loaded.name == "demo":
             lines.append(
                 "This is the bundled model: small and quick, often wrong. For a better one, "

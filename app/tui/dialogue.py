@@ -1,11 +1,14 @@
 """The conversation behind the screen: what was said, and where it is kept."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.conversation import Conversation
 from app.history import History, HistoryError
 from app.history.export import write_export
+from app.settings.answering import restored, stored
+from app.settings.catalogue import Value
 from backends.base import UsageError
 from backends.chat_template import Message
 
@@ -23,14 +26,15 @@ class Turn:
 class Dialogue:
     """Turns in order, saved as they come; what cannot be saved goes on unsaved.
 
-    fault: why the last save failed, empty while all is kept. forgotten: how many of the first
-    turns the model no longer sees.
+    own: what is set for this chat alone. fault: why the last save failed, empty while all is kept.
+    forgotten: how many of the first turns the model no longer sees.
     """
 
     def __init__(self, history: History | None, system: str = "", model: str = "") -> None:
         self.history = history
         self.system = system
         self.model = model
+        self.own: dict[str, Value] = {}
         self.turns: list[Turn] = []
         self.chat: int | None = None
         self.fault = ""
@@ -57,7 +61,7 @@ class Dialogue:
 
     def _add_missing(self, history: History) -> None:
         if self.chat is None:
-            self.chat = history.create(self.model, self.system)
+            self.chat = history.create(self.model, self.system, stored(self.own))
         for turn in self.turns:
             if turn.number is None:
                 turn.number = history.add(self.chat, turn.role, turn.text, turn.ending)
@@ -88,11 +92,14 @@ class Dialogue:
             for saved in self.history.messages(chat)
         ]
         self.chat, self.system = chat, found.system
+        self.own = restored(self.history.settings(chat))
         self.forgotten = 0
 
     def fresh(self) -> "Dialogue":
-        """A new chat beside this one, told the same first."""
-        return Dialogue(self.history, self.system, self.model)
+        """A new chat beside this one, told the same first and with the same settings."""
+        dialogue = Dialogue(self.history, self.system, self.model)
+        dialogue.own = dict(self.own)
+        return dialogue
 
     def rename(self, title: str) -> None:
         """Give the chat a title.
@@ -112,6 +119,16 @@ class Dialogue:
         self.system = text
         if self.history is not None and self.chat is not None:
             self.history.set_system(self.chat, text)
+
+    def set_own(self, own: Mapping[str, Value]) -> None:
+        """Set what holds for this chat alone, from the next answer on.
+
+        Raises:
+            HistoryError: it cannot be kept.
+        """
+        self.own = dict(own)
+        if self.history is not None and self.chat is not None:
+            self.history.set_settings(self.chat, stored(self.own))
 
     def export(self, path: Path) -> Path:
         """Write the chat to a file; returns its full path.

@@ -9,11 +9,15 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from app.settings.preferences import Preferences
 from app.tui.actions import ACTIONS, Action
+from app.tui.keymap import keys_of
 
+_SENDS = "Enter sends, Ctrl+J or Shift+Enter begins a new line"
+_SENDS_SWAPPED = "Ctrl+J or Shift+Enter sends, Enter begins a new line"
 _MORE = """
 In the prompt
-  Enter sends; Ctrl+J or Shift+Enter begins a new line.
+  {sends}.
   Up and down bring back what you wrote before; Tab completes.
   @file adds a text file, @"a file" one with spaces in its name.
 
@@ -37,14 +41,22 @@ class HelpScreen(ModalScreen[None]):
     }
     """
 
+    def __init__(self, preferences: Preferences) -> None:
+        super().__init__()
+        self._preferences = preferences
+
     def compose(self) -> ComposeResult:
+        preferences = self._preferences
+        more = _MORE.format(sends=_SENDS if preferences.enter_sends else _SENDS_SWAPPED)
+        lines = [_line(action, keys_of(action, preferences.keys)) for action in ACTIONS]
         with VerticalScroll():
-            yield Static(Content("\n".join([*map(_line, ACTIONS), _MORE])))
+            yield Static(Content("\n".join([*lines, more])))
 
 
-def _line(action: Action) -> str:
+def _line(action: Action, keys: str) -> str:
     command = f"/{action.slash} {action.argument}" if action.slash else ""
-    return f"{key_name(action.keys):7} {command:16} {action.title}"
+    names = ", ".join(key_name(key) for key in keys.split(","))
+    return f"{names:7} {command:16} {action.title}"
 
 
 def key_name(keys: str) -> str:

@@ -89,7 +89,7 @@ async def test_the_panel(chatting: Chatting, snapshot: Snapshot) -> None:
 async def test_help(chatting: Chatting, snapshot: Snapshot) -> None:
     async with chatting(ScriptedModel(["a"]), (80, 40)) as chat:
         await loaded(chat)
-        chat.app.push_screen(HelpScreen())
+        chat.app.push_screen(HelpScreen(chat.screen.preferences))
         await chat.pilot.pause()
         snapshot(chat, "help_80x40")
 

@@ -1,0 +1,57 @@
+"""How answers are made: what specchat was started with, and what was set for one chat."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.settings import catalogue
+from app.settings.catalogue import BY_NAME, CHAT_KEYS, SAMPLING, Value
+from backends.base import UsageError
+from decoding.sampling import SamplingSettings
+
+PRESET = "preset"
+_OWN = tuple(key.name for key in CHAT_KEYS if key.name != "system")
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """Sampling, and the longest answer in tokens."""
+
+    sampling: SamplingSettings
+    max_tokens: int
+
+    def changed(self, own: Mapping[str, Value]) -> "Answering":
+        """With a chat's own values in place of these."""
+        values: dict[str, Any] = {name: own[name] for name in SAMPLING if name in own}
+        longest = int(own.get("max_tokens", self.max_tokens))
+        return Answering(replace(self.sampling, **values), longest)
+
+    def value(self, name: str) -> Value:
+        """The value of one key."""
+        return self.max_tokens if name == "max_tokens" else getattr(self.sampling, name)
+
+
+def stored(own: Mapping[str, Value]) -> str:
+    """A chat's own values, to be kept with it."""
+    return json.dumps(dict(own))
+
+
+def restored(text: str) -> dict[str, Value]:
+    """What was kept; values that cannot be used are left out."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    own: dict[str, Value] = {}
+    for name, value in found.items():
+        if name == PRESET and isinstance(value, str):
+            own[name] = value
+        elif name in _OWN:
+            try:
+                own[name] = catalogue.checked(BY_NAME[name], value)
+            except UsageError:
+                continue
+    return own

@@ -1,0 +1,198 @@
+"""Every key of the settings file, described once: for checks, template and settings screen."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+
+from backends.base import UsageError
+from decoding.sampling import SamplingSettings
+
+Value = str | int | float | bool
+
+DEFAULT_MAX_TOKENS = 2048
+_USUAL = SamplingSettings()
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+SAMPLING = tuple(field.name for field in fields(SamplingSettings))
+
+
+class Kind(StrEnum):
+    """What a value is; the text is how an error calls it."""
+
+    TEXT = "text in quotes"
+    INTEGER = "a whole number"
+    NUMBER = "a number"
+    SWITCH = "true or false"
+
+
+class Part(StrEnum):
+    """Where a key can be set beside the file: for one chat, for the app, or only at its start."""
+
+    CHAT = "chat"
+    APP = "app"
+    START = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key. default: what holds where nothing is set, or else an example."""
+
+    name: str
+    kind: Kind
+    part: Part
+    comment: str
+    default: Value
+    choices: tuple[str, ...] = ()
+    title: str = ""
+
+    @property
+    def label(self) -> str:
+        """What it is called on the screen."""
+        return self.title or self.name.replace("_", " ").capitalize()
+
+
+KEYS = (
+    Key("model", Kind.TEXT, Part.APP, "alias, .gguf file or name in the models folder", "demo"),
+    Key(
+        "draft",
+        Kind.TEXT,
+        Part.APP,
+        "auto, off, lookup, self[:RECIPE], a model, a chain",
+        "auto",
+        title="Drafter",
+    ),
+    Key("backend", Kind.TEXT, Part.START, "auto, llamacpp or mlx", "auto"),
+    Key("ctx", Kind.INTEGER, Part.START, "context in tokens", 4096),
+    Key("threads", Kind.INTEGER, Part.START, "processor threads; else all physical cores", 4),
+    Key("gpu_layers", Kind.INTEGER, Part.START, "layers on the GPU; else all that fit", 99),
+    Key("offline", Kind.SWITCH, Part.START, "never touch the network", False),
+    Key(
+        "system",
+        Kind.TEXT,
+        Part.CHAT,
+        "what the model is told first",
+        "Be brief.",
+        title="System prompt",
+    ),
+    Key(
+        "temperature",
+        Kind.NUMBER,
+        Part.CHAT,
+        "0 for always the likeliest token, up to 100",
+        _USUAL.temperature,
+    ),
+    Key("top_k", Kind.INTEGER, Part.CHAT, "only the k likeliest tokens; 0 for all", _USUAL.top_k),
+    Key(
+        "top_p",
+        Kind.NUMBER,
+        Part.CHAT,
+        "only the likeliest tokens that hold this share; above 0, up to 1",
+        _USUAL.top_p,
+    ),
+    Key(
+        "min_p",
+        Kind.NUMBER,
+        Part.CHAT,
+        "only tokens this many times as likely as the best; 0 to 1",
+        _USUAL.min_p,
+    ),
+    Key(
+        "repeat_penalty",
+        Kind.NUMBER,
+        Part.CHAT,
+        "above 1 repeats less; 1 is off; 0.01 to 100",
+        _USUAL.repeat_penalty,
+    ),
+    Key("seed", Kind.INTEGER, Part.CHAT, "for the same answer again; else drawn", 1),
+    Key("max_tokens", Kind.INTEGER, Part.CHAT, "the longest answer in tokens", DEFAULT_MAX_TOKENS),
+    Key(
+        "theme", Kind.TEXT, Part.APP, "colours of the app; Ctrl+P lists the themes", "textual-dark"
+    ),
+    Key("animations", Kind.SWITCH, Part.APP, "whether anything on the screen moves smoothly", True),
+    Key("enter_sends", Kind.SWITCH, Part.APP, "false: Enter begins a line, Ctrl+J sends", True),
+    Key(
+        "panel",
+        Kind.TEXT,
+        Part.APP,
+        "the live panel; auto shows it where there is room",
+        "auto",
+        ("auto", "shown", "hidden"),
+    ),
+)
+BY_NAME = {key.name: key for key in KEYS}
+CHAT_KEYS = tuple(key for key in KEYS if key.part is Part.CHAT)
+APP_KEYS = tuple(key for key in KEYS if key.part is Part.APP)
+PRESET_KEYS = tuple(key for key in CHAT_KEYS if key.name != "seed")
+
+
+def known(name: str, names: Iterable[str], what: str) -> str:
+    """The name, if it is among names. what: how the error begins.
+
+    Raises:
+        UsageError: it is not; the nearest one is named, or all.
+    """
+    names = sorted(names)
+    if name in names:
+        return name
+    near = difflib.get_close_matches(name, names, n=1)
+    listed = f"known: {', '.join(names)}" if names else "there is none"
+    raise UsageError(what, f"nearest: {near[0]}" if near else listed)
+
+
+def parsed(key: Key, text: str) -> Value:
+    """A value typed or given in a variable.
+
+    Raises:
+        UsageError: it is of the wrong kind or out of range.
+    """
+    value: Value = text
+    try:
+        if key.kind is Kind.INTEGER:
+            value = int(text)
+        elif key.kind is Kind.NUMBER:
+            value = float(text)
+    except ValueError:
+        raise _wrong_kind(key, text) from None
+    if key.kind is Kind.SWITCH:
+        if text.lower() not in _TRUE + _FALSE:
+            raise _wrong_kind(key, text)
+        value = text.lower() in _TRUE
+    return checked(key, value)
+
+
+def checked(key: Key, value: object) -> Value:
+    """A value of the right kind and in range.
+
+    Raises:
+        UsageError: it is not.
+    """
+    wanted = {
+        Kind.TEXT: str,
+        Kind.INTEGER: int,
+        Kind.NUMBER: (int, float),
+        Kind.SWITCH: bool,
+    }[key.kind]
+    is_switch = isinstance(value, bool)
+    if not isinstance(value, wanted) or is_switch != (key.kind is Kind.SWITCH):
+        raise _wrong_kind(key, value)
+    assert isinstance(value, str | int | float)
+    if key.choices:
+        known(str(value), key.choices, f"{key.name} cannot be {value!r}")
+    if isinstance(value, str) and "\0" in value:
+        raise UsageError(f"{key.name} cannot be {value!r}", "it holds a NUL character")
+    _check_range(key.name, value)
+    return value
+
+
+def _check_range(name: str, value: Value) -> None:
+    if name in SAMPLING:
+        try:
+            replace(_USUAL, **{name: value})
+        except UsageError as error:
+            raise UsageError(f"{name} cannot be {value!r}", error.why) from error
+    if name == "max_tokens" and isinstance(value, int) and value < 1:
+        raise UsageError(f"{name} cannot be {value!r}", "it is at least 1")
+
+
+def _wrong_kind(key: Key, value: object) -> UsageError:
+    return UsageError(f"{key.name} cannot be {value!r}", f"it is {key.kind}")
