@@ -13,6 +13,7 @@ from app.answer import Answer, Piece, Request, Stage
 from app.live import live
 from app.paths import Paths
 from app.session import Reply, Session, SessionOptions, new_reply
+from app.state_keeper import StateKeeper
 from app.unexpected import unexpected
 from backends.base import ModelError, ModelInfo, SpecchatError
 from backends.chat_template import Prompt
@@ -70,6 +71,7 @@ class Engine:
         self._open = open_session
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._session: Session | None = None
+        self._keeper: StateKeeper | None = None
         self._wanted_draft = options.draft
         self._current: Answer | None = None
         self._thread = Thread(target=self._run, name="engine", daemon=True)
@@ -109,7 +111,7 @@ class Engine:
             current.stop()
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._next_job()) is not None:
             try:
                 job()
             except SpecchatError as error:
@@ -120,11 +122,18 @@ class Engine:
         self._close_session()
         self.status = Status(Phase.CLOSED)
 
+    def _next_job(self) -> Callable[[], None] | None:
+        keeper = self._keeper
+        return self._jobs.get() if keeper is None else keeper.next_job(self._jobs)
+
     def _phase(self) -> Phase:
         return Phase.FAILED if self._session is None else Phase.READY
 
     def _close_session(self) -> None:
         session, self._session = self._session, None
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.close()
         if session is not None:
             session.close()
 
@@ -132,6 +141,7 @@ class Engine:
         self.status = Status(Phase.LOADING, "loading")
         self._close_session()
         self._session = self._open(self.options, self._paths, self._notify)
+        self._keeper = StateKeeper.of(self._session)
         self._publish()
 
     def _notify(self, text: str) -> None:
@@ -177,8 +187,8 @@ class Engine:
             answer.finish()
 
     def _fill(self, answer: Answer) -> None:
-        session = self._session
-        if session is None:
+        session, keeper = self._session, self._keeper
+        if session is None or keeper is None:
             raise self.status.error or ModelError("no model is loaded")
         request = answer.request
         self._switch_draft(request.draft)
@@ -193,8 +203,10 @@ class Engine:
         reply = new_reply()
         origins: list[str] = []
         try:
+            keeper.prepare(prompt.tokens)
             self._stream(session, answer, prompt, reply, origins)
         finally:
+            keeper.answered()
             answer.live = live(session, reply)
             answer.finish_reason = reply.finish_reason
             answer.token_ids = tuple(reply.token_ids)

@@ -9,7 +9,7 @@ from backends.base.errors import (
     SpecchatError,
     UsageError,
 )
-from backends.base.model import Context, Logits, Model, ModelInfo, Rollback, Tokenizer
+from backends.base.model import Context, Logits, Model, ModelInfo, Rollback, State, Tokenizer
 
 __all__ = [
     "Context",
@@ -23,6 +23,7 @@ __all__ = [
     "Rollback",
     "RollbackRefusedError",
     "SpecchatError",
+    "State",
     "Tokenizer",
     "UsageError",
 ]
