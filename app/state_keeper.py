@@ -46,7 +46,7 @@ class StateKeeper:
         self._states = states
         self._key: bytes | None = None
         with suppress(OSError):
-            self._key = _key(info, context)
+            self._key = state_key(info, context)
         self._answered: list[int] = []
         self._saved: Sequence[int] = ()
         states.tidy()
@@ -147,7 +147,12 @@ class StateKeeper:
         return spared if spared == len(held) or self._context.can_roll_back else 0
 
 
-def _key(info: ModelInfo, context: Context) -> bytes:
+def state_key(info: ModelInfo, context: Context) -> bytes:
+    """What tells states apart that cannot stand for each other.
+
+    Raises:
+        OSError: the model's files cannot be read.
+    """
     files = parts(info.path)
     place = (info.engine, info.device, info.threads, context.n_ctx, context.kv_bytes_per_token)
     facts = (fingerprint(info.path), *map(stamp, files), *place)

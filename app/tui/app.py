@@ -9,6 +9,7 @@ from textual.screen import Screen
 
 from app.engine import Engine
 from app.history import History, HistoryError
+from app.history.opening import open_history
 from app.paths import Paths
 from app.session import SessionOptions
 from app.tui.actions import ACTIONS
@@ -75,7 +76,7 @@ def run(
     """Run the app until the user leaves."""
     history, fault = None, ""
     try:
-        history = History.open(paths.history)
+        history = open_history(paths)
     except HistoryError as error:
         fault = str(error)
     engine = Engine(options, paths)
