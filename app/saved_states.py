@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from app.state_file import SavedState, read_head, read_state, write_state
-from backends.base import State
+from backends.base import CacheState
 
 MOST_BYTES = 1_000_000_000
 """What all files take together at most."""
@@ -43,7 +43,7 @@ class SavedStates:
                     found.append(saved)
         return found
 
-    def read(self, saved: SavedState) -> State | None:
+    def read(self, saved: SavedState) -> CacheState | None:
         """The state itself, which then counts as used last; None where it cannot be had."""
         try:
             state = read_state(saved)
@@ -56,7 +56,7 @@ class SavedStates:
         return state
 
     def save(
-        self, key: bytes, tokens: Sequence[int], state: State, is_wanted: Callable[[], bool]
+        self, key: bytes, tokens: Sequence[int], state: CacheState, is_wanted: Callable[[], bool]
     ) -> bool:
         """Keep a state, and remove those used longest ago for it; False if it was given up.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backends.base import State
+from backends.base import CacheState
 
 KEY_BYTES = 32
 MAGIC = b"scstate1"
@@ -58,7 +58,7 @@ def read_head(path: Path) -> SavedState | None:
     return SavedState(path, key, tokens, state_bytes, digest)
 
 
-def read_state(saved: SavedState) -> State | None:
+def read_state(saved: SavedState) -> CacheState | None:
     """The state of a file, None where it is damaged.
 
     Raises:
@@ -72,7 +72,7 @@ def read_state(saved: SavedState) -> State | None:
 
 
 def write_state(
-    path: Path, key: bytes, tokens: Sequence[int], state: State, is_wanted: Callable[[], bool]
+    path: Path, key: bytes, tokens: Sequence[int], state: CacheState, is_wanted: Callable[[], bool]
 ) -> bool:
     """Write a file whole, readable by its owner alone; False if it was no longer wanted.
 

@@ -9,9 +9,10 @@ from backends.base.errors import (
     SpecchatError,
     UsageError,
 )
-from backends.base.model import Context, Logits, Model, ModelInfo, Rollback, State, Tokenizer
+from backends.base.model import CacheState, Context, Logits, Model, ModelInfo, Rollback, Tokenizer
 
 __all__ = [
+    "CacheState",
     "Context",
     "DraftUnavailableError",
     "Logits",
@@ -23,7 +24,6 @@ __all__ = [
     "Rollback",
     "RollbackRefusedError",
     "SpecchatError",
-    "State",
     "Tokenizer",
     "UsageError",
 ]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Logits = NDArray[np.float32]
 """Rows of raw scores, shape (positions, n_vocab)."""
 
-State = NDArray[np.uint8]
+CacheState = NDArray[np.uint8]
 """A copy of a context's cache in the engine's own format, shape (bytes,)."""
 
 
@@ -147,7 +147,7 @@ class Context(Protocol):
         """
         ...
 
-    def save(self) -> State:
+    def save(self) -> CacheState:
         """A copy of the cache, by which restore holds the same tokens again.
 
         Raises:
@@ -155,7 +155,7 @@ class Context(Protocol):
         """
         ...
 
-    def restore(self, tokens: Sequence[int], state: State) -> None:
+    def restore(self, tokens: Sequence[int], state: CacheState) -> None:
         """Hold tokens as when save gave state; what was held before is forgotten.
 
         Only what save gave, byte for byte, of a context of the same size of the same model on the

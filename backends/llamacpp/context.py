@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from llama_cpp import llama_cpp as api
 
-from backends.base import Logits, ModelError, OutOfMemoryError, RollbackRefusedError, State
+from backends.base import CacheState, Logits, ModelError, OutOfMemoryError, RollbackRefusedError
 from backends.device import available_memory
 
 MAX_LOGITS = 64
@@ -97,7 +97,7 @@ class LlamaContext:
             )
         del self.tokens[length:]
 
-    def save(self) -> State:
+    def save(self) -> CacheState:
         assert self.pointer is not None, "the context is closed"
         size = api.llama_state_seq_get_size(self.pointer, _SEQUENCE)
         if size > available_memory() // 2:
@@ -110,7 +110,7 @@ class LlamaContext:
             raise ModelError("the cache cannot be saved", "llama.cpp gave only a part of it")
         return state
 
-    def restore(self, tokens: Sequence[int], state: State) -> None:
+    def restore(self, tokens: Sequence[int], state: CacheState) -> None:
         assert self.pointer is not None, "the context is closed"
         self.truncate(0)
         read = 0
@@ -133,5 +133,5 @@ class LlamaContext:
         self._on_close(self)
 
 
-def _bytes_of(state: State) -> "ctypes.Array[ctypes.c_uint8]":
+def _bytes_of(state: CacheState) -> "ctypes.Array[ctypes.c_uint8]":
     return (ctypes.c_uint8 * state.size).from_buffer(state.data)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from app import state_file
 from app.state_file import KEY_BYTES, read_head, read_state, write_state
-from backends.base import State
+from backends.base import CacheState
 
 KEY = bytes(range(KEY_BYTES))
 TOKENS = [5, 0, 49_151, 7]
 
 
-def content(size: int = 40) -> State:
+def content(size: int = 40) -> CacheState:
     return np.arange(size, dtype=np.uint8)
 
 

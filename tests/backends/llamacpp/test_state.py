@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from backends import llamacpp
-from backends.base import Context, Logits, Model, ModelError, OutOfMemoryError, State
+from backends.base import CacheState, Context, Logits, Model, ModelError, OutOfMemoryError
 from decoding.prefill import prefill
 
 PROMPT = [504, 2210, 282, 4649, 314, 260, 3575, 30] * 5
@@ -78,7 +78,7 @@ def test_it_is_the_same_after_rejected_tokens_and_after_a_rollback(
     ids=["beginning", "one byte less", "nothing", "more", "zeros"],
 )
 def test_what_the_engine_refuses_leaves_an_empty_context_that_works(
-    context: Context, other: Context, damage: Callable[[State], State]
+    context: Context, other: Context, damage: Callable[[CacheState], CacheState]
 ) -> None:
     read(context, PROMPT[:20])
     with pytest.raises(ModelError, match="saved cache"):
