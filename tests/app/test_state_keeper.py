@@ -145,17 +145,10 @@ def test_a_model_that_cannot_roll_back_takes_only_a_whole_state(
     assert chat.saved == [100, 200]
     assert Chat(states).answer(FIRST) == 0
     assert Chat(states).answer([*FIRST, 5]) == 100
-    assert Chat(states).answer([*FIRST * 2, 5]) == 200
-
-
-def test_a_model_that_cannot_roll_back_saves_what_it_must_forget(
-    states: SavedStates, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ScriptedContext, "can_roll_back", False)
     chat = Chat(states)
-    chat.answer(FIRST)
-    chat.answer([*FIRST[:90], 7])
-    assert chat.saved == [100]
+    assert chat.answer([*FIRST * 2, *SECOND]) == 200
+    chat.answer([*FIRST * 2, 7])  # all must be forgotten for one other token
+    assert chat.saved == [100, 200, 300]
 
 
 def test_a_damaged_state_gives_way_to_the_next_best(states: SavedStates) -> None:
