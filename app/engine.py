@@ -5,56 +5,24 @@ import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from queue import SimpleQueue
 from threading import Thread
 
 from app.answer import Answer, Piece, Request, Stage
+from app.engine_status import Loaded, Phase, Status
 from app.live import live
 from app.paths import Paths
 from app.session import Reply, Session, SessionOptions, new_reply
+from app.state_keeper import StateKeeper
 from app.token_counts import TokenCounts
 from app.unexpected import unexpected
-from backends.base import ModelError, ModelInfo, SpecchatError
+from backends.base import ModelError, SpecchatError
 from backends.chat_template import Prompt
 from decoding.events import Prefill, Step
 
 _PUBLISH_SECONDS = 0.1
 """Between two pictures of the figures: nothing is summed up per token."""
-
-
-class Phase(StrEnum):
-    """What the engine does."""
-
-    LOADING = "loading"
-    READY = "ready"
-    FAILED = "failed"
-    CLOSED = "closed"
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What runs where."""
-
-    name: str
-    info: ModelInfo
-    context_size: int
-    drafters: tuple[str, ...]
-    missing: str
-    """Drafters that were asked for and cannot be had, and why."""
-    notes: tuple[str, ...]
-    load_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """A picture of the engine; replaced, never changed."""
-
-    phase: Phase
-    text: str = ""
-    loaded: Loaded | None = None
-    error: SpecchatError | None = None
 
 
 OpenSession = Callable[[SessionOptions, Paths, Callable[[str], None]], Session]
@@ -72,6 +40,7 @@ class Engine:
         self._open = open_session
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._session: Session | None = None
+        self._keeper: StateKeeper | None = None
         self._wanted_draft = options.draft
         self._current: Answer | None = None
         self._counts = TokenCounts()
@@ -123,7 +92,7 @@ class Engine:
             current.stop()
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._next_job()) is not None:
             try:
                 job()
             except SpecchatError as error:
@@ -134,11 +103,18 @@ class Engine:
         self._close_session()
         self.status = Status(Phase.CLOSED)
 
+    def _next_job(self) -> Callable[[], None] | None:
+        keeper = self._keeper
+        return self._jobs.get() if keeper is None else keeper.next_job(self._jobs)
+
     def _phase(self) -> Phase:
         return Phase.FAILED if self._session is None else Phase.READY
 
     def _close_session(self) -> None:
         session, self._session = self._session, None
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.close()
         if session is not None:
             session.close()
 
@@ -146,6 +122,7 @@ class Engine:
         self.status = Status(Phase.LOADING, "loading")
         self._close_session()
         self._session = self._open(self.options, self.paths, self._notify)
+        self._keeper = StateKeeper.of(self._session)
         self._publish()
 
     def _change_model(self, model: str) -> None:
@@ -206,8 +183,8 @@ class Engine:
             answer.finish()
 
     def _fill(self, answer: Answer) -> None:
-        session = self._session
-        if session is None:
+        session, keeper = self._session, self._keeper
+        if session is None or keeper is None:
             raise self.status.error or ModelError("no model is loaded")
         request = answer.request
         self._switch_draft(request.draft)
@@ -217,8 +194,10 @@ class Engine:
         reply = new_reply()
         origins: list[str] = []
         try:
+            keeper.prepare(prompt.tokens)
             self._stream(session, answer, prompt, reply, origins)
         finally:
+            keeper.answered()
             answer.live = live(session, reply)
             answer.finish_reason = reply.finish_reason
             answer.token_ids = tuple(reply.token_ids)

@@ -44,6 +44,11 @@ class Paths:
         return self.cache / "calibration"
 
     @property
+    def saved_states(self) -> Path:
+        """Prompt caches of conversations."""
+        return self.cache / "states"
+
+    @property
     def acceptance(self) -> Path:
         """How often each drafter was right, by target."""
         return self.data / "acceptance"

@@ -14,7 +14,7 @@ def content_hash(path: Path, memory: Path) -> str:
         OSError: the file cannot be read. A memory that cannot be used is done without.
     """
     files = parts(path)
-    key = " ".join(map(_stamp, files))
+    key = " ".join(map(stamp, files))
     known = {str(key): str(digest) for key, digest in read_object(memory).items()}
     if key not in known:
         digests = "".join(map(_digest, files))
@@ -24,7 +24,12 @@ def content_hash(path: Path, memory: Path) -> str:
     return known[key]
 
 
-def _stamp(path: Path) -> str:
+def stamp(path: Path) -> str:
+    """Where a file lies, its size and when it was written: another one has another.
+
+    Raises:
+        OSError: there is no such file.
+    """
     stat = path.stat()
     return f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}"
 

@@ -10,7 +10,8 @@ import re
 import tempfile
 from pathlib import Path
 
-from app.engine import Engine, Phase
+from app.engine import Engine
+from app.engine_status import Phase
 from app.paths import Paths
 from app.session import SessionOptions
 from app.settings.preferences import Preferences

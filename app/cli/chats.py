@@ -14,6 +14,7 @@ import typer
 from app.cli import terminal
 from app.history import Chat, History
 from app.history.export import as_json, as_markdown, write_export
+from app.history.opening import open_history
 from app.paths import Paths
 from backends.base import UsageError
 
@@ -81,10 +82,10 @@ def remove(number: Number) -> None:
 
 @contextmanager
 def _history() -> Generator[History, None, None]:
-    path = Paths.of_this_user().history
-    if not path.exists():
+    paths = Paths.of_this_user()
+    if not paths.history.exists():
         raise UsageError("there are no chats yet")
-    with closing(History.open(path)) as history:
+    with closing(open_history(paths)) as history:
         yield history
 
 

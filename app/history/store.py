@@ -55,6 +55,8 @@ class History:
         self._connection = connection
         self._path = path
         self._file = path.stat()
+        self.has_purged = False
+        """Whether chats were deleted for good since it was opened."""
 
     @classmethod
     def open(cls, path: Path) -> "History":
@@ -172,7 +174,9 @@ class History:
 
     def purge(self) -> None:
         """Delete for good what was removed more than a day ago."""
-        self._run("DELETE FROM chats WHERE removed < ?", (time.time() - _KEPT_SECONDS,))
+        sql = "DELETE FROM chats WHERE removed < ?"
+        deleted = self._run(sql, (time.time() - _KEPT_SECONDS,)).rowcount
+        self.has_purged = self.has_purged or deleted > 0
 
     def close(self) -> None:
         """Close the file; what was saved is saved."""

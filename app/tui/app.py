@@ -9,6 +9,7 @@ from textual.screen import Screen
 
 from app.engine import Engine
 from app.history import History, HistoryError
+from app.history.opening import open_history
 from app.paths import Paths
 from app.session import SessionOptions
 from app.settings.preferences import Preferences, read_preferences
@@ -103,7 +104,7 @@ def run(
     check_keys(preferences.keys, preferences.file)
     history, fault = None, ""
     try:
-        history = History.open(paths.history)
+        history = open_history(paths)
     except HistoryError as error:
         fault = str(error)
     engine = Engine(options, paths)

@@ -15,7 +15,8 @@ from textual.widgets import Footer, Markdown, Static
 
 from app.answer import Answer, Request
 from app.attachments import with_files
-from app.engine import Engine, Phase
+from app.engine import Engine
+from app.engine_status import Phase
 from app.settings.answering import Answering
 from app.settings.preferences import Preferences
 from app.tui import appearance, chat_commands, provenance, wording

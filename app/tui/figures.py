@@ -6,7 +6,7 @@ from collections import deque
 from textual.screen import Screen
 
 from app.answer import Answer, Stage
-from app.engine import Loaded
+from app.engine_status import Loaded
 from app.live import Live
 from app.tui import wording
 from app.tui.figure_text import FigureText

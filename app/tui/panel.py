@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Sparkline
 
-from app.engine import Loaded
+from app.engine_status import Loaded
 from app.live import Live
 from app.tui import wording
 from app.tui.figure_text import FigureText

@@ -1,6 +1,6 @@
 """Figures in words, the same on every part of the screen."""
 
-from app.engine import Loaded
+from app.engine_status import Loaded
 from app.live import Live
 from decoding.events import FinishReason
 from decoding.parking import State

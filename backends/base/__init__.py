@@ -9,9 +9,10 @@ from backends.base.errors import (
     SpecchatError,
     UsageError,
 )
-from backends.base.model import Context, Logits, Model, ModelInfo, Rollback, Tokenizer
+from backends.base.model import CacheState, Context, Logits, Model, ModelInfo, Rollback, Tokenizer
 
 __all__ = [
+    "CacheState",
     "Context",
     "DraftUnavailableError",
     "Logits",

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 Logits = NDArray[np.float32]
 """Rows of raw scores, shape (positions, n_vocab)."""
 
+CacheState = NDArray[np.uint8]
+"""A copy of a context's cache in the engine's own format, shape (bytes,)."""
+
 
 class Rollback(StrEnum):
     """How far a model's context can forget its last tokens."""
@@ -141,6 +144,25 @@ class Context(Protocol):
 
         Raises:
             RollbackRefusedError: this kind of model cannot forget just these.
+        """
+        ...
+
+    def save(self) -> CacheState:
+        """A copy of the cache, by which restore holds the same tokens again.
+
+        Raises:
+            ModelError: the engine failed, or there is no memory for the copy.
+        """
+        ...
+
+    def restore(self, tokens: Sequence[int], state: CacheState) -> None:
+        """Hold tokens as when save gave state; what was held before is forgotten.
+
+        Only what save gave, byte for byte, of a context of the same size of the same model on the
+        same build and device: engines may end the process over anything else.
+
+        Raises:
+            ModelError: the engine refused it; the context is empty.
         """
         ...
 

@@ -1,16 +1,19 @@
 """One sequence of tokens in llama.cpp, with its KV cache."""
 
+import ctypes
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from llama_cpp import llama_cpp as api
 
-from backends.base import Logits, ModelError, RollbackRefusedError
+from backends.base import CacheState, Logits, ModelError, OutOfMemoryError, RollbackRefusedError
+from backends.device import available_memory
 
 MAX_LOGITS = 64
 """The most rows of logits one forward can return; the engine keeps a buffer of this many."""
 
 _NO_SLOT = 1
+_SEQUENCE = ctypes.c_int32(0)
 
 
 class LlamaContext:
@@ -94,6 +97,33 @@ class LlamaContext:
             )
         del self.tokens[length:]
 
+    def save(self) -> CacheState:
+        assert self.pointer is not None, "the context is closed"
+        size = api.llama_state_seq_get_size(self.pointer, _SEQUENCE)
+        if size > available_memory() // 2:
+            raise OutOfMemoryError(
+                "the cache cannot be saved",
+                f"a copy of {size / 1e6:,.0f} MB needs more free memory",
+            )
+        state = np.empty(size, dtype=np.uint8)
+        if api.llama_state_seq_get_data(self.pointer, _bytes_of(state), size, _SEQUENCE) != size:
+            raise ModelError("the cache cannot be saved", "llama.cpp gave only a part of it")
+        return state
+
+    def restore(self, tokens: Sequence[int], state: CacheState) -> None:
+        assert self.pointer is not None, "the context is closed"
+        self.truncate(0)
+        read = 0
+        if 0 < len(tokens) <= self.n_ctx:
+            read = api.llama_state_seq_set_data(
+                self.pointer, _bytes_of(state), state.size, _SEQUENCE
+            )
+        last = api.llama_memory_seq_pos_max(self._memory, 0)
+        if read != state.size or last != len(tokens) - 1:
+            api.llama_memory_seq_rm(self._memory, 0, -1, -1)
+            raise ModelError("the saved cache cannot be used", "it is of another model or damaged")
+        self.tokens.extend(tokens)
+
     def close(self) -> None:
         if self.pointer is None:
             return
@@ -101,3 +131,7 @@ class LlamaContext:
         api.llama_free(self.pointer)
         self.pointer = None
         self._on_close(self)
+
+
+def _bytes_of(state: CacheState) -> "ctypes.Array[ctypes.c_uint8]":
+    return (ctypes.c_uint8 * state.size).from_buffer(state.data)

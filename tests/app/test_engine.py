@@ -3,14 +3,17 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from threading import Event
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
+from app import state_keeper
 from app.answer import Answer, Request, Stage
 from app.conversation import Conversation
-from app.engine import Engine, Phase
+from app.engine import Engine
+from app.engine_status import Phase
 from app.paths import Paths
+from app.saved_states import SavedStates
 from app.session import SessionOptions
 from backends.base import ModelError
 from backends.chat_template import Message
@@ -111,3 +114,39 @@ def test_closing_stops_what_is_at_work(start: Start) -> None:
     assert engine.close(5.0)
     assert answer.finish_reason is FinishReason.CANCELLED
     assert engine.status.phase is Phase.CLOSED
+
+
+def saved() -> int:
+    """How many prompt caches lie on the disk."""
+    return len(list(Paths.of_this_user().saved_states.glob("*.state")))
+
+
+def test_closing_in_mid_answer_keeps_the_prompt_cache_for_the_next_start(start: Start) -> None:
+    model = ScriptedModel(WORDS * 200, rate=100.0)
+    engine = start(model)
+    answer = engine.ask(request(max_tokens=100_000, partial="so far " * 20))
+    while answer.stage is not Stage.ANSWERING:
+        assert not answer.wait(0.01)
+    assert engine.close(5.0)
+    assert saved() == 1
+    again = start(model).ask(request(max_tokens=3, partial="so far " * 20))
+    assert text_of(again) == "".join(WORDS[:3])
+    assert again.live is not None
+    assert again.live.cached_prompt_tokens == again.live.prompt_tokens - 1 > 100
+
+
+def test_the_prompt_cache_is_kept_when_nothing_is_asked_for_a_while(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, save = Event(), SavedStates.save
+
+    def tell(states: SavedStates, *arguments: Any) -> bool:
+        is_done = save(states, *arguments)
+        kept.set()
+        return is_done
+
+    monkeypatch.setattr(SavedStates, "save", tell)
+    monkeypatch.setattr(state_keeper, "_IDLE_SECONDS", 0.0)
+    assert text_of(start(ScriptedModel(WORDS)).ask(request(partial="so far " * 20)))
+    assert kept.wait(30)
+    assert saved() == 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from backends.base import Logits, RollbackRefusedError
+from backends.base import CacheState, Logits, RollbackRefusedError
 
 
 def random_table(seed: int, n_vocab: int = 6, scale: float = 2.0) -> NDArray[np.float32]:
@@ -71,6 +71,12 @@ class FakeContext:
             raise RollbackRefusedError("it keeps a running state")
         self.truncations += 1
         del self.tokens[length:]
+
+    def save(self) -> CacheState:
+        return np.array(self.tokens, dtype="<i4").view(np.uint8)
+
+    def restore(self, tokens: Sequence[int], state: CacheState) -> None:
+        self.tokens = list(tokens)
 
     def close(self) -> None:
         self.closed = True

@@ -7,7 +7,7 @@ import pytest
 from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
-from app.engine import Phase
+from app.engine_status import Phase
 from app.paths import Paths
 from app.tui.panel import Panel
 from app.tui.prompt import Completion

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from app.engine import Engine, Phase
+from app.engine import Engine
+from app.engine_status import Phase
 from app.history import History
 from app.paths import Paths
 from app.session import SessionOptions

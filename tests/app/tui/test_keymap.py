@@ -50,8 +50,8 @@ async def test_two_actions_may_change_keys(chatting: Chatting) -> None:
         await chat.pilot.press("f2")
         await chat.until(lambda: isinstance(chat.app.screen, HelpScreen))
         lines = str(chat.app.screen.query_one(Static).content).splitlines()
-        (panel,) = [line for line in lines if "Show or hide the live panel" in line]
-        assert panel.startswith("F1 ")
+        (line,) = [line for line in lines if "Show or hide the live panel" in line]
+        assert line.startswith("F1 ")
 
 
 async def test_help_says_which_key_sends(chatting: Chatting) -> None:

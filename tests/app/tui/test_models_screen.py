@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from textual.widgets import OptionList, Static
 
-from app.engine import Engine, Phase
+from app.engine import Engine
+from app.engine_status import Phase
 from app.installed import Fit, fit, installed
 from app.paths import Paths
 from app.session import Session, SessionOptions

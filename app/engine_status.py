@@ -1,0 +1,39 @@
+"""What the engine does and what it has loaded, as pictures any thread may look at."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from backends.base import ModelInfo, SpecchatError
+
+
+class Phase(StrEnum):
+    """What the engine does."""
+
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What runs where."""
+
+    name: str
+    info: ModelInfo
+    context_size: int
+    drafters: tuple[str, ...]
+    missing: str
+    """Drafters that were asked for and cannot be had, and why."""
+    notes: tuple[str, ...]
+    load_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A picture of the engine; replaced, never changed."""
+
+    phase: Phase
+    text: str = ""
+    loaded: Loaded | None = None
+    error: SpecchatError | None = None
