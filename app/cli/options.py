@@ -35,7 +35,7 @@ Threads = Annotated[
     int | None, _option("--threads", "Processor threads (default: physical cores).")
 ]
 GpuLayers = Annotated[int | None, _option("--gpu-layers", "Layers on the GPU (default: all).")]
-Offline = Annotated[bool, _option("--offline", "Never touch the network. Nothing does so far.")]
+Offline = Annotated[bool, _option("--offline", "Never touch the network.")]
 System = Annotated[str | None, _option("--system", "What the model is told before anything else.")]
 Temperature = Annotated[float, _option("--temperature", "0 for always the likeliest token.")]
 TopK = Annotated[int, _option("--top-k", "Only the K likeliest tokens; 0 for all.")]

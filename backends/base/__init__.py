@@ -1,7 +1,10 @@
 """What every backend offers and raises. Imports nothing of the other packages."""
 
 from backends.base.errors import (
+    DownloadError,
+    DownloadStoppedError,
     DraftUnavailableError,
+    HubUnreachableError,
     ModelError,
     OutOfMemoryError,
     PromptTooLongError,
@@ -13,7 +16,10 @@ from backends.base.model import Context, Logits, Model, ModelInfo, Rollback, Tok
 
 __all__ = [
     "Context",
+    "DownloadError",
+    "DownloadStoppedError",
     "DraftUnavailableError",
+    "HubUnreachableError",
     "Logits",
     "Model",
     "ModelError",
