@@ -4,7 +4,7 @@ import re
 from pathlib import PurePosixPath
 
 _QUANTIZATION = re.compile(
-    r"(?:^|[-._])((?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|F16|F32|MXFP4(?:_MOE)?))"
+    r"(?:^|[-._])((?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|F32|MXFP4(?:_MOE)?))"
     r"(?=$|[-.])",
     re.IGNORECASE,
 )

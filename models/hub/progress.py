@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 _WINDOW_SECONDS = 5.0
+_MARK_SECONDS = 0.1
 
 
 class Phase(StrEnum):
@@ -52,6 +53,8 @@ class Meter:
         self._done += count
         if count < 0:
             self._marks.clear()
+        elif len(self._marks) > 1 and now - self._marks[-2][0] < _MARK_SECONDS:
+            self._marks.pop()
         self._marks.append((now, self._done))
         while self._marks[0][0] < now - _WINDOW_SECONDS and len(self._marks) > 2:
             self._marks.popleft()

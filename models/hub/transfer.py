@@ -10,7 +10,6 @@ from models.hub.progress import Meter, Progress
 from models.hub.repository import Repository, RepositoryFile
 from models.hub.settings import HubSettings
 
-_CHUNK = 1 << 20
 _PARTIAL_CONTENT = 206
 _RANGE_REFUSED = 416
 _SERVER_FAULT = 500
@@ -69,7 +68,7 @@ def _attempt(
             if answer.status_code == _RANGE_REFUSED:
                 return
         with part.open("ab") as out:
-            for chunk in answer.iter_bytes(_CHUNK):
+            for chunk in answer.iter_bytes():
                 out.write(chunk)
                 out.flush()  # what came stays, however this process ends
                 yield meter.add(len(chunk))
