@@ -63,6 +63,17 @@ def session_options(context: Context) -> SessionOptions:
     return SessionOptions(**values)
 
 
+def is_offline(context: Context, offline: bool) -> bool:
+    """A command's own --offline, or the one before its name, or the setting.
+
+    Raises:
+        UsageError: the settings file cannot be used; it may forbid the network.
+    """
+    if isinstance(context.obj, SpecchatError):
+        raise context.obj
+    return offline or bool(context.find_root().params.get("offline"))
+
+
 def _typed(context: Any, name: str) -> bool:
     """Whether a value comes from the command line, not from a default, setting or variable."""
     source = context.get_parameter_source(name)

@@ -35,6 +35,11 @@ class DownloadJob:
         """Whether it has not ended yet."""
         return not self._ended.is_set()
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether it has ended and brought the model."""
+        return not self.running and isinstance(self._outcome, Downloaded)
+
     def stop(self) -> None:
         """Let it end soon: with the next bytes, or when a silent connection has timed out."""
         self._stop.set()
