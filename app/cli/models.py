@@ -12,6 +12,8 @@ from app.cli.pulling import pull_model
 from app.paths import Paths
 from backends.base import HubUnreachableError, UsageError
 from models.hub import DownloadRequest, HubSettings
+from models.hub.settings import hub_cache
+from models.hub.unfinished import discard, unfinished
 from models.removal import remove as remove_model
 from models.size_text import size_text
 from models.stores.found import Installed
@@ -30,9 +32,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="As `specchat models l
 @models.command("list")
 def list_models(json: Json = False) -> None:
     """Every model on this machine, with its size and whose folder it lies in."""
-    found = _installed()
+    found, parts = _installed(), unfinished(hub_cache())
     if json:
-        say_json({"schema": 1, "models": [_as_json(model) for model in found]})
+        listed = [_as_json(model) for model in found]
+        say_json({"schema": 1, "models": listed, "unfinished_bytes": parts})
         return
     width = max((len(model.name) for model in found), default=0)
     for model in found:
@@ -40,6 +43,8 @@ def list_models(json: Json = False) -> None:
         terminal.say(printable(f"{model.name:<{width}}  {size:>10}  {model.origin}") + "\n")
     if not found:
         terminal.note("there are no models yet; `specchat models pull` downloads one")
+    for repository, size in parts.items():
+        terminal.note(f"unfinished: {printable(repository)}, {size_text(size)}")
 
 
 @models.command()
@@ -73,8 +78,15 @@ def pull(
 
 @models.command()
 def remove(name: Name, json: Json = False) -> None:
-    """Delete a model that specchat downloaded, or one in its models folder."""
+    """Delete a model that specchat downloaded, or one in its models folder.
+
+    The name of a repository alone discards what came of an unfinished download.
+    """
     paths = Paths.of_this_user()
+    if name in unfinished(hub_cache()):
+        discard(name, hub_cache())
+        terminal.note(f"discarded what came of {printable(name)}")
+        return
     model = _named(name)
     remove_model(model, HubSettings.of_environment(paths.downloads))
     if json:

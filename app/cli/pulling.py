@@ -4,7 +4,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.interrupt import interruptible
-from models.hub import Downloaded, DownloadJob, DownloadRequest, HubSettings, Phase, Progress
+from models.hub import Downloaded, DownloadJob, DownloadRequest, HubSettings, Progress
 from models.size_text import size_text
 
 _SHOWN_EVERY_SECONDS = 0.1
@@ -21,7 +21,7 @@ def pull_model(request: DownloadRequest, settings: HubSettings) -> Downloaded:
     with interruptible() as interrupted:
         job = DownloadJob(request, settings)
         while not job.wait(_SHOWN_EVERY_SECONDS) and not interrupted.is_set():
-            _show(job.progress)
+            terminal.status(describe(job.progress))
         job.stop()
         ended = job.wait(_STOPS_WITHIN_SECONDS) if interrupted.is_set() else True
     terminal.clear_status()
@@ -31,17 +31,13 @@ def pull_model(request: DownloadRequest, settings: HubSettings) -> Downloaded:
     return job.result()
 
 
-def _show(progress: Progress) -> None:
-    if progress.total_bytes is None or progress.phase is Phase.ASKING:
-        terminal.status(f"{progress.phase} …")
-    else:
-        terminal.progress(progress.done_bytes, progress.total_bytes, describe(progress))
-
-
 def describe(progress: Progress) -> str:
-    """A download in one line: what it does, bytes, rate, and the time that remains."""
-    sizes = f"{size_text(progress.done_bytes)} of {size_text(progress.total_bytes or 0)}"
-    shown = [f"{progress.phase} {sizes}"]
+    """A download in one line that fits a terminal: phase, share, bytes, rate, remaining time."""
+    done, total = progress.done_bytes, progress.total_bytes
+    if total is None:
+        return f"{progress.phase} …"
+    share = f"{100 * done // max(total, 1):3d} %"
+    shown = [f"{progress.phase} {share}  {size_text(done)} of {size_text(total)}"]
     if progress.bytes_per_second:
         shown.append(f"{size_text(progress.bytes_per_second)}/s")
     if progress.remaining_seconds is not None:

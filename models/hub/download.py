@@ -16,6 +16,7 @@ from models.hub.progress import Meter, Phase, Progress
 from models.hub.repository import Repository, RepositoryFile, list_repository
 from models.hub.settings import HubSettings
 from models.hub.transfer import receive
+from models.hub.unfinished import PART_SUFFIX
 from models.size_text import size_text
 from models.whole_file import write_whole
 
@@ -85,7 +86,7 @@ class _Missing:
     @property
     def part(self) -> Path:
         """What came so far. The client's own names for parts are left alone."""
-        return self.blob.with_name(f"{self.blob.name}.specchat.incomplete")
+        return self.blob.with_name(f"{self.blob.name}{PART_SUFFIX}")
 
     @property
     def had_bytes(self) -> int:

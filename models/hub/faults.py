@@ -27,7 +27,7 @@ def told_as_ours(repository: str, settings: HubSettings) -> Generator[None]:
         )
     hub_client()
     from httpx2 import HTTPError, TransportError
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         yield
@@ -37,6 +37,11 @@ def told_as_ours(repository: str, settings: HubSettings) -> Generator[None]:
         raise _refused(error, repository, settings) from error
     except TransportError as error:
         raise _unreachable(error, settings) from error
+    except LocalEntryNotFoundError as error:  # the client could not enter a file into its cache
+        cause = error.__cause__
+        if isinstance(cause, HfHubHTTPError):
+            raise _refused(cause, repository, settings) from error
+        raise _unreachable(cause or error, settings) from error
     except HFValidationError as error:
         raise DownloadError(
             f"{repository!r} cannot be a repository", "it has the form organization/name"
@@ -72,7 +77,7 @@ def free_bytes(settings: HubSettings) -> int:
     return shutil.disk_usage(folder).free
 
 
-def _unreachable(error: Exception, settings: HubSettings) -> HubUnreachableError:
+def _unreachable(error: BaseException, settings: HubSettings) -> HubUnreachableError:
     timed_out = "Timeout" in type(error).__name__
     why = f"it was silent for {settings.timeout:g} seconds" if timed_out else str(error)
     return HubUnreachableError(

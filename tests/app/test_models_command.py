@@ -182,17 +182,32 @@ def test_ctrl_c_keeps_what_came(specchat: Specchat, launch: Launch, hub: LocalHu
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out) == (130, b"")
-    assert b"goes on from there" in err
+    assert err == b"stopped; what came is kept, and the same command goes on from there\n"
+    assert f"unfinished: {REPOSITORY}, 500.0 kB" in specchat("models", "list").stderr
     hub.released.set()
     hub.pause_at = None
     assert specchat("models", "pull", f"{REPOSITORY}:Q8_0").returncode == 0
     assert hub.ranges() == [None, "bytes=500000-"]
 
 
+def test_an_unfinished_download_is_discarded(
+    specchat: Specchat, hub: LocalHub, tmp_path: Path
+) -> None:
+    hub.refusals["/storage/"] = (403, {})
+    assert specchat("models", "pull", REPOSITORY).returncode == 3
+    blobs = tmp_path / "hf" / "hub" / f"models--{REPOSITORY.replace('/', '--')}" / "blobs"
+    (blobs / f"{'0' * 64}.specchat.incomplete").write_bytes(bytes(2_000))
+    listing = json.loads(specchat("models", "list", "--json").stdout)
+    assert listing["unfinished_bytes"] == {REPOSITORY: 2_000}
+    ended = specchat("models", "remove", REPOSITORY)
+    assert (ended.returncode, ended.stderr) == (0, f"discarded what came of {REPOSITORY}\n")
+    assert list(blobs.iterdir()) == []
+
+
 def test_progress_is_one_line_on_the_terminal(on_terminal: Any, hub: LocalHub) -> None:
     hub.pause_at = 500_000
     terminal = on_terminal("models", "pull", f"{REPOSITORY}:Q8_0")
-    shown = terminal.read_until("downloading 500.0 kB of 1.1 MB")
+    shown = terminal.read_until("500.0 kB of 1.1 MB")
     hub.released.set()
     code, rest = terminal.end()
     assert code == 0, rest

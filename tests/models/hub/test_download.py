@@ -156,6 +156,15 @@ def test_refusals_are_explained(hub: LocalHub, pull: Pull, case: str, place: str
         assert word in str(refused.value)
 
 
+def test_the_last_request_is_refused(hub: LocalHub, settings: HubSettings, pull: Pull) -> None:
+    hub.refusals["HEAD /"] = (403, {})
+    with pytest.raises(DownloadError, match="the hub answers 403"):
+        pull()
+    hub.refusals.clear()
+    assert pull()[0].path.read_bytes() == CONTENT
+    assert len(hub.ranges()) == 1
+
+
 def test_a_repository_that_does_not_exist(pull: Pull) -> None:
     with pytest.raises(DownloadError, match="nobody/nothing cannot be read"):
         pull(None, "nobody/nothing")
