@@ -10,7 +10,7 @@ from app.cli.model_facts import facts_of
 from app.cli.printable import printable, say_json
 from app.cli.pulling import pull_model
 from app.paths import Paths
-from backends.base import HubUnreachableError, UsageError
+from backends.base import HubUnreachableError, SpecchatError, UsageError
 from models.hub import DownloadRequest, HubSettings
 from models.hub.settings import hub_cache
 from models.hub.unfinished import discard, unfinished
@@ -84,8 +84,7 @@ def remove(name: Name, json: Json = False) -> None:
     """
     paths = Paths.of_this_user()
     if name in unfinished(hub_cache()):
-        discard(name, hub_cache())
-        terminal.note(f"discarded what came of {printable(name)}")
+        _discard(name, json)
         return
     model = _named(name)
     remove_model(model, HubSettings.of_environment(paths.downloads))
@@ -107,6 +106,17 @@ def info(name: Name, json: Json = False) -> None:
         shown = f"{value:,}" if isinstance(value, int) else value
         if value is not None:
             terminal.say(printable(f"{key.replace('_', ' '):<16} {shown}") + "\n")
+
+
+def _discard(repository: str, json: bool) -> None:
+    try:
+        discard(repository, hub_cache())
+    except OSError as error:
+        raise SpecchatError(f"cannot discard {repository}", str(error)) from error
+    if json:
+        say_json({"schema": 1, "discarded": repository})
+    else:
+        terminal.note(f"discarded what came of {printable(repository)}")
 
 
 def _request(text: str) -> DownloadRequest:

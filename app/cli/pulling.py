@@ -8,7 +8,7 @@ from models.hub import Downloaded, DownloadJob, DownloadRequest, HubSettings, Pr
 from models.size_text import size_text
 
 _SHOWN_EVERY_SECONDS = 0.1
-_STOPS_WITHIN_SECONDS = 2.0
+_STOPS_WITHIN_SECONDS = 0.5
 
 
 def pull_model(request: DownloadRequest, settings: HubSettings) -> Downloaded:

@@ -97,6 +97,12 @@ def _refused(error: Any, repository: str, settings: HubSettings) -> DownloadErro
             "its owner wants its conditions accepted first",
             f"Accept them at {page}, then set HF_TOKEN to a token of that account.",
         )
+    if status == 401 and "invalid" in str(error.response.headers.get("X-Error-Message")).lower():
+        return DownloadError(
+            "the hub does not know your token",
+            "it is mistyped, expired or withdrawn",
+            "Set HF_TOKEN to a new one. Models that are neither gated nor private need none.",
+        )
     if status in (401, 403):
         return DownloadError(
             f"{repository} cannot be read",

@@ -42,10 +42,15 @@ def list_repository(name: str, settings: HubSettings) -> Repository:
             found: Any = hub.HfApi(endpoint=settings.endpoint).model_info(
                 name, files_metadata=True, timeout=settings.timeout
             )
-            files = tuple(_file(one) for one in found.siblings or () if one.size is not None)
-            return Repository(name, _digest(found.sha), files)
+            entries = [one for one in found.siblings or () if _can_be_shown(one)]
+            return Repository(name, _digest(found.sha), tuple(map(_file, entries)))
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"not a listing: {error}") from error
+
+
+def _can_be_shown(entry: Any) -> bool:
+    """Whether a file has a size, and a name that does not steer a terminal."""
+    return entry.size is not None and str(entry.rfilename).isprintable()
 
 
 def _file(entry: Any) -> RepositoryFile:
