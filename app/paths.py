@@ -34,6 +34,11 @@ class Paths:
         return self.data / "models"
 
     @property
+    def downloads(self) -> Path:
+        """Says which files of the hub's shared cache were downloaded by specchat."""
+        return self.data / "downloads.json"
+
+    @property
     def self_drafts(self) -> Path:
         """Where drafters made from a model are kept."""
         return self.cache / "self-drafts"

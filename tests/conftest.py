@@ -9,7 +9,11 @@ from backends import llamacpp
 from backends.base import Model
 from models.bundled import demo_path
 
-pytest_plugins = ["tests.fixtures.tiny_models", "tests.fixtures.costs"]
+pytest_plugins = [
+    "tests.fixtures.costs",
+    "tests.fixtures.local_hub",
+    "tests.fixtures.tiny_models",
+]
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,6 @@
 """`specchat chats`: saved conversations from the shell."""
 
 import datetime
-import json as json_format
-import unicodedata
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
@@ -12,6 +10,7 @@ from typing import Annotated
 import typer
 
 from app.cli import terminal
+from app.cli.printable import printable, say_json
 from app.history import Chat, History
 from app.history.export import as_json, as_markdown, write_export
 from app.history.opening import open_history
@@ -23,7 +22,6 @@ chats = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-_TURNS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 Number = Annotated[int, typer.Argument(metavar="NUMBER", help="As `specchat chats list` shows it.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON in place of text.")]
 
@@ -39,7 +37,7 @@ def list_chats(
         with _history() as history:
             found = history.chats(query)
     if json:
-        _say_json([asdict(chat) for chat in found])
+        say_json([asdict(chat) for chat in found])
         return
     for chat in found:
         day = datetime.datetime.fromtimestamp(chat.updated).astimezone().date()
@@ -55,9 +53,9 @@ def show(number: Number, json: Json = False) -> None:
     with _history() as history:
         chat, messages = _chat(history, number), history.messages(number)
     if json:
-        _say_json(as_json(chat, messages))
+        say_json(as_json(chat, messages))
     else:
-        terminal.say(_printable(as_markdown(chat, messages)))
+        terminal.say(printable(as_markdown(chat, messages)))
 
 
 @chats.command()
@@ -97,22 +95,6 @@ def _chat(history: History, number: int) -> Chat:
     return known[number]
 
 
-def _say_json(value: object) -> None:
-    """JSON escapes the older control characters itself; the later ones steer a terminal too."""
-    text = json_format.dumps(value, ensure_ascii=False)
-    terminal.say("".join(f"\\u{ord(one):04x}" if _steers(one) else one for one in text) + "\n")
-
-
 def _title(chat: Chat) -> str:
     """A chat's title on one line."""
-    return _printable(" ".join(chat.title.split())) or "untitled"
-
-
-def _printable(text: str) -> str:
-    """Text without what would steer a terminal."""
-    return "".join(one for one in text if one in "\n\t" or not _steers(one))
-
-
-def _steers(one: str) -> bool:
-    """Control characters, and those that turn the direction of writing."""
-    return unicodedata.category(one) == "Cc" or unicodedata.bidirectional(one) in _TURNS
+    return printable(" ".join(chat.title.split())) or "untitled"

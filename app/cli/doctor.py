@@ -17,7 +17,7 @@ from backends.device import available_memory, physical_cores, processor_name, to
 from models.bundled import demo_path
 from models.reference import readable_names
 
-_PACKAGES = ("specchat", "llama-cpp-python", "numpy", "jinja2", "typer")
+_PACKAGES = ("specchat", "llama-cpp-python", "numpy", "jinja2", "huggingface-hub", "typer")
 
 
 def doctor(

@@ -13,6 +13,7 @@ from app.cli.bench import bench
 from app.cli.chat import chat
 from app.cli.chats import chats
 from app.cli.doctor import doctor
+from app.cli.models import models
 from app.cli.path import path
 from app.cli.screen import can_show_app, open_app
 from app.cli.verify import verify
@@ -30,6 +31,7 @@ app = typer.Typer(
 for command in (ask, bench, chat, doctor, path, verify):
     app.command()(command)
 app.add_typer(chats, name="chats")
+app.add_typer(models, name="models")
 
 
 def _show_version(wanted: bool) -> None:

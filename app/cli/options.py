@@ -34,7 +34,7 @@ Threads = Annotated[
     int | None, _option("--threads", "Processor threads (default: physical cores).")
 ]
 GpuLayers = Annotated[int | None, _option("--gpu-layers", "Layers on the GPU (default: all).")]
-Offline = Annotated[bool, _option("--offline", "Never touch the network. Nothing does so far.")]
+Offline = Annotated[bool, _option("--offline", "Never touch the network.")]
 System = Annotated[str | None, _option("--system", "What the model is told before anything else.")]
 Temperature = Annotated[float, _option("--temperature", "0 for always the likeliest token.")]
 TopK = Annotated[int, _option("--top-k", "Only the K likeliest tokens; 0 for all.")]
@@ -60,6 +60,17 @@ def session_options(context: Context) -> SessionOptions:
             if _typed(outer, name) and not _typed(context, name):
                 values[name] = outer.params[name]
     return SessionOptions(**values)
+
+
+def is_offline(context: Context, offline: bool) -> bool:
+    """A command's own --offline, or the one before its name, or the setting.
+
+    Raises:
+        UsageError: the settings file cannot be used; it may forbid the network.
+    """
+    if isinstance(context.obj, SpecchatError):
+        raise context.obj
+    return offline or bool(context.find_root().params.get("offline"))
 
 
 def _typed(context: Any, name: str) -> bool:

@@ -5,11 +5,12 @@ import os
 import sys
 from pathlib import Path
 
-from backends.base import SpecchatError, UsageError
+from backends.base import DownloadError, SpecchatError, UsageError
 
 EXIT_DONE = 0
 EXIT_ERROR = 1
 EXIT_USAGE = 2
+EXIT_NETWORK = 3
 EXIT_INTERRUPTED = 130
 
 _ERASE = "\r\x1b[K"
@@ -22,6 +23,8 @@ class ReaderGoneError(Exception):
 
 def exit_code(error: SpecchatError) -> int:
     """The code a command ends with after an error."""
+    if isinstance(error, DownloadError):
+        return EXIT_NETWORK
     return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
 
 

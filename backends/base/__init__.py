@@ -1,7 +1,10 @@
 """What every backend offers and raises. Imports nothing of the other packages."""
 
 from backends.base.errors import (
+    DownloadError,
+    DownloadStoppedError,
     DraftUnavailableError,
+    HubUnreachableError,
     ModelError,
     OutOfMemoryError,
     PromptTooLongError,
@@ -14,7 +17,10 @@ from backends.base.model import CacheState, Context, Logits, Model, ModelInfo, R
 __all__ = [
     "CacheState",
     "Context",
+    "DownloadError",
+    "DownloadStoppedError",
     "DraftUnavailableError",
+    "HubUnreachableError",
     "Logits",
     "Model",
     "ModelError",

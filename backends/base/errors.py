@@ -47,3 +47,15 @@ class RollbackRefusedError(ModelError):
 
 class DraftUnavailableError(SpecchatError):
     """A drafter that cannot be had; replies come undrafted, with this reason."""
+
+
+class DownloadError(SpecchatError):
+    """The network, the model hub or a download that failed."""
+
+
+class HubUnreachableError(DownloadError):
+    """A hub that does not answer, or may not be asked."""
+
+
+class DownloadStoppedError(DownloadError):
+    """A download that was told to stop; what came is kept."""

@@ -1,0 +1,28 @@
+"""Whether a file is what the hub says it is."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from models.hub.repository import RepositoryFile
+
+_CHUNK = 8 << 20
+_SHA256_LENGTH = 64
+
+
+def check(path: Path, expected: RepositoryFile) -> Iterator[int]:
+    """Read a file, yielding how many bytes each time.
+
+    Raises:
+        ValueError: its content has another digest.
+    """
+    if len(expected.digest) == _SHA256_LENGTH:
+        digest = hashlib.sha256()
+    else:  # git's name for a small file: SHA-1 of its length and content
+        digest = hashlib.sha1(f"blob {expected.size_bytes}\0".encode(), usedforsecurity=False)
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            yield len(chunk)
+    if digest.hexdigest() != expected.digest:
+        raise ValueError(f"its digest is {digest.hexdigest()[:12]}…, not {expected.digest[:12]}…")

@@ -1,0 +1,71 @@
+"""How far a download is: bytes, rate, remaining time."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+_WINDOW_SECONDS = 5.0
+_MARK_SECONDS = 0.1
+
+
+class Phase(StrEnum):
+    """What a download is doing."""
+
+    ASKING = "asking the hub"
+    RECEIVING = "downloading"
+    WAITING = "waiting for the connection"
+    CHECKING = "checking"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A download at one moment; bytes are those of the phase, over all files together."""
+
+    phase: Phase
+    done_bytes: int = 0
+    total_bytes: int | None = None
+    bytes_per_second: float | None = None
+    """Over the last seconds; None before anything came."""
+
+    @property
+    def remaining_seconds(self) -> float | None:
+        """At the present rate; None where that is not known."""
+        if self.total_bytes is None or not self.bytes_per_second:
+            return None
+        return (self.total_bytes - self.done_bytes) / self.bytes_per_second
+
+
+class Meter:
+    """Counts bytes of one phase towards a total, and how fast they came lately."""
+
+    def __init__(
+        self, phase: Phase, total: int, done: int = 0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._phase, self._total, self._clock = phase, total, clock
+        self._done = done
+        self._marks = deque([(clock(), done)])
+
+    def add(self, count: int) -> Progress:
+        """The state after count more bytes; a negative count takes bytes back."""
+        now = self._clock()
+        self._done += count
+        if count < 0:
+            self._marks.clear()
+        elif len(self._marks) > 1 and now - self._marks[-2][0] < _MARK_SECONDS:
+            self._marks.pop()
+        self._marks.append((now, self._done))
+        while self._marks[0][0] < now - _WINDOW_SECONDS and len(self._marks) > 2:
+            self._marks.popleft()
+        return self._at(self._phase)
+
+    def waiting(self) -> Progress:
+        """The state while no bytes can come; the rate starts anew after it."""
+        self._marks = deque([(self._clock(), self._done)])
+        return self._at(Phase.WAITING)
+
+    def _at(self, phase: Phase) -> Progress:
+        (began, before), (now, done) = self._marks[0], self._marks[-1]
+        rate = (done - before) / (now - began) if now > began else None
+        return Progress(phase, self._done, self._total, rate)

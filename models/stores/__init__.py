@@ -1,0 +1,1 @@
+"""Where models lie on a machine: our folder, and those of other programs."""
