@@ -10,6 +10,7 @@ from app import automatic
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.draft_spec import LOOKUP, DraftSpec, Link
+from app.memory_plan import drafter_context
 from app.paths import Paths
 from app.prompts import built_in_prompts
 from backends.base import Context, DraftUnavailableError, Model, ModelError, Rollback
@@ -25,7 +26,9 @@ from decoding.member import Member
 from decoding.parking import State, overall
 from decoding.trial import MOST_SAID, trial
 from models.fingerprint import fingerprint
+from models.model_facts import facts_of
 from models.recipe import Recipe
+from models.reference import at_hand
 from models.self_draft import SelfDrafts
 from models.vocabulary import require_same_vocabulary
 
@@ -40,6 +43,8 @@ class Place:
     threads: int | None
     gpu_layers: int | None
     notify: Callable[[str], None]
+    room: int | None = None
+    """Bytes that drafters may take, None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,8 @@ class Drafting:
 
     requested: str
     missing: str = ""
+    notes: list[str] = field(default_factory=list[str])
+    """What was given up so that the drafters fit in memory."""
     built: list[Built] = field(default_factory=list[Built])
     controller: Controller | None = None
     memory: AcceptanceMemory | None = None
@@ -158,7 +165,7 @@ def _build_links(
     missing: list[str] = []
     for link in links:
         try:
-            built = _build(link, place, calibrations, memory)
+            built = _build(link, place, calibrations, drafting)
         except (DraftUnavailableError, ModelError) as error:
             if not spec.is_automatic:
                 missing.append(f"{error.what}: {error.why}" if error.why else error.what)
@@ -171,13 +178,20 @@ def _build_links(
     drafting.missing = "; ".join(missing)
 
 
-def _build(link: Link, place: Place, calibrations: Calibrations, memory: AcceptanceMemory) -> Built:
+def _build(link: Link, place: Place, calibrations: Calibrations, drafting: Drafting) -> Built:
+    memory = drafting.memory
+    assert memory is not None
     if link.name == LOOKUP:
         return Built(LOOKUP, Member(PromptLookup(), memory.recall(LOOKUP)))
     path = _file(link, place)
+    room = place.room
+    if room is not None:
+        room -= drafting.drafter_bytes + drafting.kv_bytes
+    n_ctx, notes = drafter_context(link.name, facts_of(path), place.context.n_ctx, room)
+    drafting.notes += notes
     with ExitStack() as stack:
         model = stack.enter_context(closing(load(path, place.threads, place.gpu_layers)))
-        drafter, context = _draft_model(model, link, place)
+        drafter, context = _draft_model(model, link, place, n_ctx)
         cost = calibrations.drafter(model, context)
         key = fingerprint(path)
         acceptance = memory.recall(key)
@@ -199,7 +213,7 @@ def _tried(place: Place, drafter: Context) -> Acceptance:
 
 def _file(link: Link, place: Place) -> Path:
     if link.reference is not None:
-        return link.reference.path
+        return at_hand(link.reference).path
     info = place.target.info
     recipe = link.recipe or Recipe.default(info)
     return SelfDrafts(place.paths.self_drafts).get(
@@ -211,7 +225,7 @@ def _file(link: Link, place: Place) -> Path:
     )
 
 
-def _draft_model(model: Model, link: Link, place: Place) -> tuple[DraftModel, Context]:
+def _draft_model(model: Model, link: Link, place: Place, n_ctx: int) -> tuple[DraftModel, Context]:
     """A drafter on a loaded model, and its context.
 
     Raises:
@@ -225,7 +239,7 @@ def _draft_model(model: Model, link: Link, place: Place) -> tuple[DraftModel, Co
         raise DraftUnavailableError(
             f"{link.name} cannot draft", "it keeps a running state, which cannot be rolled back"
         )
-    context = model.open(min(place.context.n_ctx, model.info.context_limit))
+    context = model.open(min(n_ctx, model.info.context_limit))
     drafter = DraftModel(
         link.name,
         context,

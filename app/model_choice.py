@@ -6,7 +6,8 @@ from pathlib import Path
 from app.paths import Paths
 from backends.base import SpecchatError
 from backends.device import available_memory
-from models.reference import DEMO, Reference, best_installed, resolve
+from models.installed import DEMO, best_installed
+from models.reference import Reference, at_hand, resolve
 
 
 def choose_model(name: str | None, paths: Paths) -> Reference:
@@ -16,14 +17,15 @@ def choose_model(name: str | None, paths: Paths) -> Reference:
         SpecchatError: the named model, or the bundled one, is not there.
     """
     if name:
-        return resolve(name, paths.models)
+        return at_hand(resolve(name, paths.models))
     last = _last_used(paths)
     if last:
         with contextlib.suppress(SpecchatError):
-            reference = resolve(last, paths.models)
-            if reference.path.is_file():
+            reference = at_hand(resolve(last, paths.models))
+            if reference.path.exists():
                 return reference
-    return resolve(best_installed(paths.models, available_memory()) or DEMO, paths.models)
+    best = best_installed(paths.models, available_memory()) or DEMO
+    return at_hand(resolve(best, paths.models))
 
 
 def remember_model(reference: Reference, paths: Paths) -> None:

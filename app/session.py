@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 from app import draft_spec
 from app.drafting import Drafting, Place, build
+from app.memory_plan import open_context, plan
 from app.model_choice import choose_model, remember_model
 from app.paths import Paths
 from app.performance import memory_bandwidth
 from backends.bandwidth import Bandwidth
-from backends.base import Context, Model, OutOfMemoryError, UsageError
+from backends.base import Context, Model, UsageError
 from backends.chat_template import ChatTemplate, Prompt, with_bos
-from backends.choice import load, require_backend
+from backends.choice import free_memory, load, require_backend
 from backends.energy import Energy, EnergyMeter, energy_meter
 from backends.template_process import TemplateProcess
 from decoding.drafters.switch import Switch
@@ -22,10 +23,10 @@ from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
 from decoding.telemetry import Statistics
 from decoding.text import TextStream
+from models.model_facts import facts_of
 from models.reference import Reference
 
 DEFAULT_CONTEXT = 8192
-_SMALLEST_CONTEXT = 512
 _MOST_THREADS = 512
 """llama.cpp's own limit; it crashes far above."""
 
@@ -70,6 +71,8 @@ class Session:
     notes: tuple[str, ...]
     """What was given up to run the model here."""
     _options: SessionOptions
+    _room: int | None
+    """Bytes that drafters may take."""
     _held: ExitStack
 
     @classmethod
@@ -91,15 +94,19 @@ class Session:
         require_backend(options.backend)
         _check(options)
         reference = choose_model(options.model, paths)
-        spec = draft_spec.parse(options.draft, paths)
+        spec = draft_spec.parse(options.draft, paths, reference)
         notify(f"loading {reference.name}")
+        free = free_memory(options.gpu_layers)
+        planned = plan(reference.name, facts_of(reference.path), options.ctx, usual_context, free)
         with ExitStack() as stack:
             templates = stack.enter_context(closing(TemplateProcess()))
             model = stack.enter_context(
                 closing(load(reference.path, options.threads, options.gpu_layers))
             )
-            context, notes = _open_context(model, options.ctx, usual_context)
-            place = Place(model, context, paths, options.threads, options.gpu_layers, notify)
+            context, notes = open_context(model, planned, options.ctx)
+            place = Place(
+                model, context, paths, options.threads, options.gpu_layers, notify, planned.room
+            )
             bandwidth = memory_bandwidth(model.info, paths)
             drafting = build(spec, place)
             held = stack.pop_all()
@@ -109,25 +116,21 @@ class Session:
         seconds = time.perf_counter() - started
         meter = energy_meter(on_gpu=model.info.device.startswith("GPU"))
         return cls(
-            paths,
-            reference,
-            model,
-            context,
-            template,
-            drafting,
-            bandwidth,
-            meter,
-            seconds,
-            notes,
-            options,
-            held,
-        )
+            paths, reference, model, context, template, drafting, bandwidth, meter, seconds,
+            (*notes, *drafting.notes), options, planned.room, held,
+        )  # fmt: skip
 
     def place(self, notify: Callable[[str], None]) -> Place:
         """Where further drafters are built; notify gets a line on each phase."""
         options = self._options
         return Place(
-            self.model, self.context, self.paths, options.threads, options.gpu_layers, notify
+            self.model,
+            self.context,
+            self.paths,
+            options.threads,
+            options.gpu_layers,
+            notify,
+            self._room,
         )
 
     def redraft(self, requested: str, notify: Callable[[str], None]) -> None:
@@ -136,7 +139,9 @@ class Session:
         Raises:
             UsageError: the spec cannot be read; the drafters stay as they are.
         """
-        drafting = build(draft_spec.parse(requested, self.paths), self.place(notify))
+        drafting = build(
+            draft_spec.parse(requested, self.paths, self.reference), self.place(notify)
+        )
         self.drafting.remember()
         self.drafting.close()
         self.drafting = drafting
@@ -238,20 +243,3 @@ def _check(options: SessionOptions) -> None:
         if value is not None and not least <= value <= most:
             bounds = f"it is at least {least}, at most {most:,}"
             raise UsageError(f"{name} {value} is out of range", bounds)
-
-
-def _open_context(model: Model, asked: int | None, most: int) -> tuple[Context, tuple[str, ...]]:
-    """A context as asked for; by default the largest up to most tokens that memory allows."""
-    if asked is not None:
-        return model.open(asked), ()
-    usual = n_ctx = min(model.info.context_limit, most)
-    while True:
-        try:
-            context = model.open(n_ctx)
-        except OutOfMemoryError:
-            if n_ctx // 2 < _SMALLEST_CONTEXT:
-                raise
-            n_ctx //= 2
-            continue
-        short = f"memory is short: the context is {n_ctx:,} tokens instead of {usual:,}"
-        return context, (short,) if n_ctx < usual else ()

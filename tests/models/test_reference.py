@@ -6,11 +6,16 @@ from pathlib import Path
 import pytest
 
 from backends.base import ModelError, UsageError
-from models import reference
-from models.reference import best_installed, known_names, resolve
+from models import installed
+from models.installed import best_installed, known_names
+from models.reference import Reference, at_hand, resolve
 
 WHOLE = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)
 """The smallest file that is no damaged one: a header of nothing."""
+
+
+def file_of(name: str, folder: Path) -> Reference:
+    return at_hand(resolve(name, folder))
 
 
 @pytest.fixture
@@ -29,30 +34,30 @@ def test_known_names_are_the_bundled_model_and_the_files_of_the_folder(folder: P
 
 @pytest.mark.parametrize("name", ["Llama-3.2-1B", "llama-3.2-1b", "llama3.2 1b", "LLAMA_32_1B"])
 def test_case_and_punctuation_do_not_matter(folder: Path, name: str) -> None:
-    found = resolve(name, folder)
+    found = file_of(name, folder)
     assert (found.name, found.path) == ("Llama-3.2-1B", folder / "Llama-3.2-1B.gguf")
 
 
 @pytest.mark.parametrize("name", ["demo", "Demo", "DEMO"])
 def test_the_bundled_model_needs_no_folder(tmp_path: Path, demo_file: Path, name: str) -> None:
-    assert resolve(name, tmp_path / "nowhere").path == demo_file
+    assert file_of(name, tmp_path / "nowhere").path == demo_file
 
 
 def test_a_path_is_taken_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    assert resolve("tiny.gguf", folder).path == Path("tiny.gguf")
-    assert resolve("gone.gguf", folder).path == Path("gone.gguf")
-    assert resolve("notes.txt", folder).path == Path("notes.txt")
+    assert file_of("tiny.gguf", folder).path == Path("tiny.gguf")
+    assert file_of("gone.gguf", folder).path == Path("gone.gguf")
+    assert file_of("notes.txt", folder).path == Path("notes.txt")
 
 
 def test_a_tilde_is_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("USERPROFILE", str(folder))
-    assert resolve("~/tiny.gguf", folder).path == folder / "tiny.gguf"
+    assert file_of("~/tiny.gguf", folder).path == folder / "tiny.gguf"
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("llama1b", "Llama-3.2-1B"), ("tny", "tiny"), ("dmo", "demo")]
+    ("name", "near"), [("lama-3.2-1bb", "Llama-3.2-1B"), ("tny", "tiny"), ("dmo", "demo")]
 )
 def test_an_unknown_name_brings_the_nearest_first(folder: Path, name: str, near: str) -> None:
     with pytest.raises(UsageError) as refused:
@@ -61,20 +66,23 @@ def test_an_unknown_name_brings_the_nearest_first(folder: Path, name: str, near:
 
 
 @pytest.mark.parametrize("name", ["", "-", "///", "."])
-def test_a_name_without_letters_is_unknown(folder: Path, name: str) -> None:
+def test_a_name_without_letters_is_unknown(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError):
         resolve(name, folder)
 
 
-def test_a_folder_is_refused(folder: Path) -> None:
-    with pytest.raises(UsageError, match="is a folder"):
+def test_a_folder_of_several_models_is_refused(folder: Path) -> None:
+    with pytest.raises(UsageError, match="is no single model"):
         resolve(str(folder), folder)
 
 
 def test_the_bundled_model_may_not_be_installed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reference, "demo_path", lambda: None)
+    monkeypatch.setattr(installed, "demo_path", lambda: None)
     assert "demo" not in known_names(folder)
     with pytest.raises(ModelError, match="not installed") as refused:
         resolve("demo", folder)
