@@ -62,9 +62,7 @@ def read_mlx_folder(path: Path) -> MlxFolder:
     """
     file = path / _CONFIG
     try:
-        with file.open("rb") as opened:
-            text = opened.read(_MAX_CONFIG + 1)
-        config = json.loads(text) if len(text) <= _MAX_CONFIG else None
+        config = json.loads(file.read_bytes()) if file.stat().st_size <= _MAX_CONFIG else None
     except OSError as error:
         raise ModelError(f"cannot read {file}", error.strerror or str(error)) from error
     except (ValueError, RecursionError) as error:

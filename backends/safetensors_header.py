@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, cast
 
 from backends.base import ModelError
 
-MAX_HEADER = 1 << 22
+MAX_HEADER = 1 << 21
 """Most bytes of a header; those of models have 100 a tensor."""
 
 _MAX_DIMENSIONS = 8

@@ -12,6 +12,8 @@ def simplified(name: str) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Up to three known names like this one, the nearest first."""
-    by_simple = {simplified(candidate): candidate for candidate in known}
+    by_simple: dict[str, str] = {}
+    for candidate in known:
+        by_simple.setdefault(simplified(candidate), candidate)
     near = difflib.get_close_matches(simplified(name), by_simple, n=3, cutoff=0.5)
     return [by_simple[simple] for simple in near]

@@ -154,7 +154,7 @@ def _folder(path: Path) -> Reference:
 def _unknown(name: str, known: Iterable[str], folder: Path) -> UsageError:
     others = [other for entry in catalogue.entries() for other in entry.names]
     near = nearest(name, [*known, *others])
-    why = f"nearest: {', '.join(near)}" if near else f"at hand: {', '.join(known)}"
+    why = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(known)}"
     return UsageError(
         f"there is no model called {name!r}", why, f"Give a .gguf file, or put one in {folder}"
     )

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from backends.base import ModelError, UsageError
-from models import installed
+from models import catalogue, installed
 from models.installed import best_installed, known_names
-from models.reference import Reference, at_hand, resolve
+from models.reference import HubReference, Reference, at_hand, entry_of, resolve
 
 WHOLE = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)
 """The smallest file that is no damaged one: a header of nothing."""
@@ -105,3 +105,104 @@ def test_nothing_is_installed_in_a_folder_that_is_not_there(tmp_path: Path) -> N
 def test_a_dangling_link_in_the_folder_is_passed_over(folder: Path) -> None:
     (folder / "gone.gguf").symlink_to(folder / "nothing")
     assert best_installed(folder, 5000) == "qwen2.5-7b"
+
+
+def hub_of(name: str, folder: Path) -> HubReference:
+    found = resolve(name, folder)
+    assert isinstance(found, HubReference)
+    return found
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "Llama 3 8B", "llama_3_8b"])
+def test_an_alias_means_a_file_on_the_hub(folder: Path, name: str) -> None:
+    found = hub_of(name, folder)
+    assert found.name == "llama3.1-8b"
+    assert found.repository == "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF"
+    assert (found.quantization, found.file) == ("Q4_K_M", "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf")
+    assert entry_of(found) == found.entry == catalogue.find("llama3-8b")
+
+
+@pytest.mark.parametrize(
+    ("name", "quantization", "file"),
+    [
+        ("llama3-8b:q8_0", "Q8_0", "Meta-Llama-3.1-8B-Instruct-Q8_0.gguf"),
+        ("org/name", None, None),
+        ("org/name:q4_0", "Q4_0", None),
+        ("org/name:sub/file.gguf", None, "sub/file.gguf"),
+        ("bartowski/phi-4-GGUF", "Q4_K_M", "phi-4-Q4_K_M.gguf"),
+        ("bartowski/phi-4-GGUF:Q6_K", "Q6_K", "phi-4-Q6_K.gguf"),
+    ],
+)
+def test_a_repository_may_be_followed_by_what_is_wanted_of_it(
+    folder: Path, name: str, quantization: str | None, file: str | None
+) -> None:
+    found = hub_of(name, folder)
+    assert (found.quantization, found.file) == (quantization, file)
+
+
+def test_what_is_not_installed_comes_with_the_command_that_gets_it(folder: Path) -> None:
+    with pytest.raises(ModelError, match=r"llama3\.1-8b is not installed") as refused:
+        at_hand(resolve("llama3-8b", folder))
+    assert refused.value.remedy == "Get it with: specchat models pull llama3.1-8b"
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("phi4", "phi-4-Q4_K_M.gguf"),
+        ("phi4", "bartowski/phi-4-GGUF/phi-4-Q4_K_M.gguf"),
+        ("phi4", "phi-4-Q8_0.gguf"),
+        ("phi4:q8_0", "phi-4-Q8_0.gguf"),
+        ("bartowski/phi-4-GGUF", "phi-4-Q4_K_M.gguf"),
+        ("org/name", "org/name/one.gguf"),
+        ("org/name:q4_0", "org--name/one-q4_0.gguf"),
+        ("org/name:one.gguf", "one.gguf"),
+    ],
+)
+def test_a_hub_model_that_was_fetched_is_a_file(folder: Path, name: str, place: str) -> None:
+    path = folder / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(WHOLE)
+    assert file_of(name, folder).path == path
+
+
+def test_another_quantization_is_not_the_one_asked_for(folder: Path) -> None:
+    (folder / "phi-4-Q4_K_M.gguf").write_bytes(WHOLE)
+    assert hub_of("phi4:q8_0", folder).file == "phi-4-Q8_0.gguf"
+    (folder / "org" / "name").mkdir(parents=True)
+    (folder / "org" / "name" / "one-q8_0.gguf").write_bytes(WHOLE)
+    assert hub_of("org/name:q4_0", folder).file is None
+
+
+def test_a_folder_with_one_model_means_it(folder: Path, tmp_path: Path) -> None:
+    one, split, mlx = (tmp_path / name for name in ("one", "split", "mlx"))
+    for made in (one, split, mlx):
+        made.mkdir()
+    (one / "only.gguf").write_bytes(WHOLE)
+    for part in (1, 2):
+        (split / f"big-0000{part}-of-00002.gguf").write_bytes(WHOLE)
+    (mlx / "config.json").write_text("{}")
+    (mlx / "model.safetensors").touch()
+    assert file_of(str(one), folder) == Reference("one", one / "only.gguf")
+    assert file_of(str(split), folder).path == split / "big-00001-of-00002.gguf"
+    assert file_of(str(mlx), folder) == Reference("mlx", mlx)
+
+
+def test_folders_and_split_models_have_one_name_each(folder: Path) -> None:
+    (folder / "mlx").mkdir()
+    (folder / "mlx" / "config.json").write_text("{}")
+    (folder / "mlx" / "model.safetensors").touch()
+    (folder / "empty").mkdir()
+    for part in (1, 2):
+        (folder / f"big-0000{part}-of-00002.gguf").write_bytes(WHOLE.ljust(700, b"\0"))
+    names = known_names(folder)
+    assert list(names) == ["demo", "Llama-3.2-1B", "big", "mlx", "qwen2.5-7b", "tiny"]
+    assert names["mlx"] == folder / "mlx"
+    assert best_installed(folder, 5000) == "big"
+
+
+def test_the_nearest_name_may_be_of_the_catalogue_or_a_drafter(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"nearest: qwen3-30b-a3b"):
+        resolve("qwen3-30b-a3", folder)
+    with pytest.raises(UsageError, match="nearest: lookup"):
+        resolve("lokup", folder, ["lookup"])
