@@ -27,7 +27,8 @@ def plan(
         OutOfMemoryError: even the smallest context, or the one asked for, does not fit.
     """
     wanted = asked or min(facts.context_limit or usual, usual)
-    if free is None:
+    if free is None or wanted > (facts.context_limit or wanted):
+        # A GPU tells when asked; a context the model does not have is refused by its backend.
         return MemoryPlan(wanted, wanted, None)
     least = wanted if asked else min(wanted, _SMALLEST_CONTEXT)
     n_ctx = largest_context(facts, wanted, least, free)
@@ -69,10 +70,7 @@ def open_context(model: Model, planned: MemoryPlan, asked: int | None) -> tuple[
                 raise
             n_ctx //= 2
             continue
-        short = (
-            f"memory is short: the context is {n_ctx:,} tokens instead of {planned.usual:,}, "
-            "and drafter models get what is left"
-        )
+        short = f"memory is short: the context is {n_ctx:,} tokens instead of {planned.usual:,}"
         return context, [short] if n_ctx < planned.usual else []
 
 

@@ -78,9 +78,7 @@ def at_hand(reference: Reference | HubReference) -> Reference:
     if isinstance(reference, Reference):
         return reference
     raise ModelError(
-        f"{reference.name} is not installed",
-        "",
-        f"Get it with: specchat models pull {reference.name}",
+        f"{reference.name} is not installed", f"get it with: specchat models pull {reference.name}"
     )
 
 

@@ -143,7 +143,7 @@ def test_a_repository_may_be_followed_by_what_is_wanted_of_it(
 def test_what_is_not_installed_comes_with_the_command_that_gets_it(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"llama3\.1-8b is not installed") as refused:
         at_hand(resolve("llama3-8b", folder))
-    assert refused.value.remedy == "Get it with: specchat models pull llama3.1-8b"
+    assert refused.value.why == "get it with: specchat models pull llama3.1-8b"
 
 
 @pytest.mark.parametrize(
