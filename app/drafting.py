@@ -161,7 +161,7 @@ def _build_links(
     assert memory is not None
     links = list(spec.links)
     if spec.is_automatic:
-        links += automatic.candidates(place.target.info, costs, memory)
+        links += automatic.candidates(place.target.info, costs, memory, place.room)
     missing: list[str] = []
     for link in links:
         try:

@@ -13,6 +13,8 @@ from models.names import nearest, simplified
 
 _HUB_NAME = re.compile(r"(?P<repository>[\w-][\w.-]*/[\w-][\w.-]*)(?::(?P<choice>[\w./-]+))?")
 
+_QUANTIZATION = re.compile(r"(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*|NVFP4)")
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:
@@ -46,7 +48,9 @@ def resolve(name: str, folder: Path, words: Sequence[str] = ()) -> Reference | H
         ModelError: the bundled model where it is not installed.
         UsageError: a name nobody knows, or a folder that is no single model.
     """
-    path = Path(name).expanduser()
+    path = _path(name)
+    if path is None:
+        raise _unknown(name, [*known_names(folder), *words], folder)
     hub = None if path.exists() else _on_hub(name)
     if path.is_file() or (path.suffix.lower() == ".gguf" and not (hub and hub.file)):
         named = folder / path
@@ -89,6 +93,16 @@ def entry_of(reference: Reference | HubReference) -> Entry | None:
     return catalogue.find(reference.name) or catalogue.entry_of_file(reference.path.name)
 
 
+def _path(name: str) -> Path | None:
+    """The path a name would be, None where it can be none on this system."""
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except (OSError, RuntimeError, ValueError):
+        return None
+    return path
+
+
 def _in_catalogue(name: str) -> HubReference | None:
     """NAME or NAME:QUANTIZATION of the catalogue."""
     alias, _, asked = name.partition(":")
@@ -96,6 +110,8 @@ def _in_catalogue(name: str) -> HubReference | None:
     if entry is None:
         return None
     quantization = asked.upper() or entry.default_quantization
+    if not _QUANTIZATION.fullmatch(quantization):
+        return None
     called = f"{entry.name}:{asked.lower()}" if asked else entry.name
     return HubReference(called, entry.repository, quantization, entry.file(quantization), entry)
 

@@ -1,9 +1,12 @@
 """What a user may call a model."""
 
+import contextlib
 import struct
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from backends.base import ModelError, UsageError
 from models import catalogue, installed
@@ -74,6 +77,22 @@ def test_a_name_without_letters_is_unknown(
         resolve(name, folder)
 
 
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    st.one_of(
+        st.text(max_size=30),
+        st.from_regex(r"[~./a-z:0-9_-]{0,20}", fullmatch=True),
+        st.sampled_from(["~nobody-here", "a" * 5000, "a\0b", "~", "..", "c:\\x", "\ud800"]),
+    )
+)
+def test_any_text_is_a_model_or_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "none"
+    with contextlib.suppress(UsageError, ModelError):
+        assert resolve(name, folder).name
+
+
 def test_a_folder_of_several_models_is_refused(folder: Path) -> None:
     with pytest.raises(UsageError, match="is no single model"):
         resolve(str(folder), folder)
@@ -125,6 +144,7 @@ def test_an_alias_means_a_file_on_the_hub(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "quantization", "file"),
     [
+        ("llama3-8b:iq4_xs", "IQ4_XS", "Meta-Llama-3.1-8B-Instruct-IQ4_XS.gguf"),
         ("llama3-8b:q8_0", "Q8_0", "Meta-Llama-3.1-8B-Instruct-Q8_0.gguf"),
         ("org/name", None, None),
         ("org/name:q4_0", "Q4_0", None),
@@ -138,6 +158,11 @@ def test_a_repository_may_be_followed_by_what_is_wanted_of_it(
 ) -> None:
     found = hub_of(name, folder)
     assert (found.quantization, found.file) == (quantization, file)
+
+
+def test_what_is_no_quantization_is_refused(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"nearest: llama3"):
+        resolve("llama3-8b:best", folder)
 
 
 def test_what_is_not_installed_comes_with_the_command_that_gets_it(folder: Path) -> None:
