@@ -14,7 +14,8 @@ from models.names import simplified
 FILE = Path(__file__).with_name("catalogue.toml")
 
 _BITS_PER_WEIGHT = {
-    "Q2_K": 3.2, "Q3_K_M": 3.9, "Q4_0": 4.6, "Q4_K_S": 4.6, "Q4_K_M": 4.9, "UD-Q4_K_XL": 5.1,
+    "Q2_K": 3.2, "Q3_K_M": 3.9, "Q4_0": 4.6, "Q4_K_S": 4.6, "Q4_K_M": 4.9, "UD-Q4_K_M": 5.0,
+    "UD-Q4_K_XL": 5.1,
     "Q5_K_M": 5.7, "Q6_K": 6.6, "Q8_0": 8.5, "MXFP4": 4.6,
 }  # fmt: skip
 """Bits a weight takes in a file, its share of embeddings included: figures of 3B to 70B files."""
