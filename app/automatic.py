@@ -21,8 +21,12 @@ _USUAL_TEMPERATURE = 0.8
 _BITS = {"q4_0": 4.5, "q2_k": 2.6}
 
 
-def candidates(info: ModelInfo, costs: CostModel, memory: AcceptanceMemory) -> list[Link]:
+def candidates(
+    info: ModelInfo, costs: CostModel, memory: AcceptanceMemory, room: int | None
+) -> list[Link]:
     """At most one drafter model to load, the one with the highest predicted speedup.
+
+    room is what drafters may take, in bytes, None where that is not known.
 
     Models that drafted for this target before are judged by what was measured then; the target's
     own copy in fewer bits by its size and by the acceptance it can have at best.
@@ -34,13 +38,13 @@ def candidates(info: ModelInfo, costs: CostModel, memory: AcceptanceMemory) -> l
             lambda _, share=known.acceptance: share, costs, known.draw_seconds / plain
         )
         link = Link(known.name, reference=Reference(known.name, known.path))
-        if _fits(known.path.stat().st_size):
+        if _fits(known.path.stat().st_size, room):
             found.append((speedup, link))
     size = _self_bytes(info)
     speedup = predicted_speedup(
         lambda _: _SELF_ACCEPTANCE, costs, size / max(info.bytes_read_per_token, 1)
     )
-    if _fits(size):
+    if _fits(size, room):
         found.append((speedup, Link(SELF)))
     speedup, link = max(found, key=lambda pair: pair[0], default=(0.0, Link(SELF)))
     return [link] if speedup >= WORTHWHILE else []
@@ -60,5 +64,5 @@ def _self_bytes(info: ModelInfo) -> int:
     return round(info.parameters * _BITS[quantization] / 8)
 
 
-def _fits(size: int) -> bool:
-    return 1.2 * size < available_memory()
+def _fits(size: int, room: int | None) -> bool:
+    return 1.2 * size < (available_memory() if room is None else room)

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from app.paths import Paths
 from backends.base import ModelError, UsageError
+from models import catalogue
+from models.catalogue import DrafterKind, Entry
 from models.recipe import Recipe
-from models.reference import Reference, resolve
+from models.reference import HubReference, Reference, entry_of, resolve
 
 WORDS = LOOKUP, SELF, OFF, AUTO = "lookup", "self", "off", "auto"
 
@@ -16,7 +18,7 @@ class Link:
 
     name: str
     recipe: Recipe | None = None
-    reference: Reference | None = None
+    reference: Reference | HubReference | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,8 @@ class DraftSpec:
         return self.requested.strip().lower() == AUTO
 
 
-def parse(text: str, paths: Paths) -> DraftSpec:
-    """Read a SPEC.
+def parse(text: str, paths: Paths, target: Reference | HubReference | None = None) -> DraftSpec:
+    """Read a SPEC; short names such as 1b mean drafters of the target's family.
 
     Raises:
         UsageError: a part that cannot be read, off within a chain, or a drafter named twice.
@@ -41,6 +43,7 @@ def parse(text: str, paths: Paths) -> DraftSpec:
     parts = [_spelled(part.strip()) for part in text.split(",")]
     if parts in ([OFF], [AUTO]):
         return DraftSpec(text, () if parts == [OFF] else (Link(LOOKUP),))
+    entry = entry_of(target) if target else None
     links: list[Link] = []
     for part in parts:
         if part in (OFF, AUTO, ""):
@@ -49,7 +52,7 @@ def parse(text: str, paths: Paths) -> DraftSpec:
                 f"{part or 'an empty name'} cannot be part of a chain",
                 "Example: --draft lookup,self",
             )
-        links.append(_link(part, paths))
+        links.append(_link(part, paths, entry))
     names = [link.name for link in links]
     if len(set(names)) < len(names):
         raise UsageError(f"--draft {text} names a drafter twice")
@@ -60,13 +63,19 @@ def _spelled(part: str) -> str:
     return part.lower() if part.lower() in WORDS else part
 
 
-def _link(part: str, paths: Paths) -> Link:
+def _link(part: str, paths: Paths, target: Entry | None) -> Link:
     if part == LOOKUP:
         return Link(LOOKUP)
     kind, colon, recipe = part.partition(":")
     if kind == SELF:
         return Link(part, recipe=Recipe.parse(recipe) if colon else None)
+    drafter = catalogue.drafter(part, target)
+    if drafter and drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS:
+        raise UsageError(f"{part} cannot draft", "next-token layers are not run by this version")
+    words = [*WORDS, *(one.alias for one in target.drafters)] if target else WORDS
     try:
-        return Link(part, reference=resolve(part, paths.models, WORDS))
+        return Link(
+            part, reference=resolve(drafter.model if drafter else part, paths.models, words)
+        )
     except ModelError as error:
         raise UsageError(error.what, error.why, error.remedy) from error

@@ -10,9 +10,18 @@ from app import automatic
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.draft_spec import LOOKUP, DraftSpec, Link
+from app.memory_plan import drafter_context
+from app.obtaining import facts_before
 from app.paths import Paths
 from app.prompts import built_in_prompts
-from backends.base import Context, DraftUnavailableError, Model, ModelError, Rollback
+from backends.base import (
+    Context,
+    DownloadError,
+    DraftUnavailableError,
+    Model,
+    ModelError,
+    Rollback,
+)
 from backends.choice import load
 from decoding.acceptance import Acceptance
 from decoding.controller import Controller
@@ -25,7 +34,9 @@ from decoding.member import Member
 from decoding.parking import State, overall
 from decoding.trial import MOST_SAID, trial
 from models.fingerprint import fingerprint
+from models.model_facts import facts_of
 from models.recipe import Recipe
+from models.reference import HubReference, Reference, at_hand
 from models.self_draft import SelfDrafts
 from models.vocabulary import require_same_vocabulary
 
@@ -40,6 +51,10 @@ class Place:
     threads: int | None
     gpu_layers: int | None
     notify: Callable[[str], None]
+    room: int | None = None
+    """Bytes that drafters may take, None where that is not known."""
+    obtain: Callable[[Reference | HubReference], Reference] = at_hand
+    """Brings a drafter that is not on this machine, or says how to get it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +73,8 @@ class Drafting:
 
     requested: str
     missing: str = ""
+    notes: list[str] = field(default_factory=list[str])
+    """What was given up so that the drafters fit in memory."""
     built: list[Built] = field(default_factory=list[Built])
     controller: Controller | None = None
     memory: AcceptanceMemory | None = None
@@ -154,12 +171,12 @@ def _build_links(
     assert memory is not None
     links = list(spec.links)
     if spec.is_automatic:
-        links += automatic.candidates(place.target.info, costs, memory)
+        links += automatic.candidates(place.target.info, costs, memory, place.room)
     missing: list[str] = []
     for link in links:
         try:
-            built = _build(link, place, calibrations, memory)
-        except (DraftUnavailableError, ModelError) as error:
+            built = _build(link, place, calibrations, drafting)
+        except (DownloadError, DraftUnavailableError, ModelError) as error:
             if not spec.is_automatic:
                 missing.append(f"{error.what}: {error.why}" if error.why else error.what)
             continue
@@ -171,13 +188,23 @@ def _build_links(
     drafting.missing = "; ".join(missing)
 
 
-def _build(link: Link, place: Place, calibrations: Calibrations, memory: AcceptanceMemory) -> Built:
+def _build(link: Link, place: Place, calibrations: Calibrations, drafting: Drafting) -> Built:
+    memory = drafting.memory
+    assert memory is not None
     if link.name == LOOKUP:
         return Built(LOOKUP, Member(PromptLookup(), memory.recall(LOOKUP)))
+    room = place.room
+    if room is not None:
+        room -= drafting.drafter_bytes + drafting.kv_bytes
+    expected = facts_before(link.reference) if link.reference else None
+    if expected is not None:  # what cannot fit is not even downloaded
+        drafter_context(link.name, expected, place.context.n_ctx, room)
     path = _file(link, place)
+    n_ctx, notes = drafter_context(link.name, facts_of(path), place.context.n_ctx, room)
+    drafting.notes += notes
     with ExitStack() as stack:
         model = stack.enter_context(closing(load(path, place.threads, place.gpu_layers)))
-        drafter, context = _draft_model(model, link, place)
+        drafter, context = _draft_model(model, link, place, n_ctx)
         cost = calibrations.drafter(model, context)
         key = fingerprint(path)
         acceptance = memory.recall(key)
@@ -199,7 +226,7 @@ def _tried(place: Place, drafter: Context) -> Acceptance:
 
 def _file(link: Link, place: Place) -> Path:
     if link.reference is not None:
-        return link.reference.path
+        return place.obtain(link.reference).path
     info = place.target.info
     recipe = link.recipe or Recipe.default(info)
     return SelfDrafts(place.paths.self_drafts).get(
@@ -211,7 +238,7 @@ def _file(link: Link, place: Place) -> Path:
     )
 
 
-def _draft_model(model: Model, link: Link, place: Place) -> tuple[DraftModel, Context]:
+def _draft_model(model: Model, link: Link, place: Place, n_ctx: int) -> tuple[DraftModel, Context]:
     """A drafter on a loaded model, and its context.
 
     Raises:
@@ -225,7 +252,7 @@ def _draft_model(model: Model, link: Link, place: Place) -> tuple[DraftModel, Co
         raise DraftUnavailableError(
             f"{link.name} cannot draft", "it keeps a running state, which cannot be rolled back"
         )
-    context = model.open(min(place.context.n_ctx, model.info.context_limit))
+    context = model.open(min(n_ctx, model.info.context_limit))
     drafter = DraftModel(
         link.name,
         context,

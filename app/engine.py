@@ -148,13 +148,14 @@ class Engine:
         assert session is not None
         drafting = session.drafting
         loaded = Loaded(
-            session.reference.name,
+            session.reference,
             session.model.info,
             session.context.n_ctx,
             tuple(drafting.names),
             drafting.missing,
             session.notes,
             session.load_seconds,
+            session.bandwidth.bytes_per_second if session.bandwidth else None,
         )
         self.status = Status(Phase.READY, "", loaded)
 

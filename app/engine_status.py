@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from backends.base import ModelInfo, SpecchatError
+from models.reference import Reference
 
 
 class Phase(StrEnum):
@@ -19,7 +20,7 @@ class Phase(StrEnum):
 class Loaded:
     """What runs where."""
 
-    name: str
+    reference: Reference
     info: ModelInfo
     context_size: int
     drafters: tuple[str, ...]
@@ -27,6 +28,13 @@ class Loaded:
     """Drafters that were asked for and cannot be had, and why."""
     notes: tuple[str, ...]
     load_seconds: float
+    bandwidth: float | None
+    """Bytes per second of the device's memory, None where it was not measured."""
+
+    @property
+    def name(self) -> str:
+        """What the user calls the model."""
+        return self.reference.name
 
 
 @dataclass(frozen=True, slots=True)

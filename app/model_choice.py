@@ -6,24 +6,26 @@ from pathlib import Path
 from app.paths import Paths
 from backends.base import SpecchatError
 from backends.device import available_memory
-from models.reference import DEMO, Reference, best_installed, resolve
+from models.installed import DEMO, best_installed
+from models.reference import HubReference, Reference, at_hand, resolve
 
 
-def choose_model(name: str | None, paths: Paths) -> Reference:
+def choose_model(name: str | None, paths: Paths) -> Reference | HubReference:
     """The named model; else the last one used, the best installed, the bundled one.
 
     Raises:
-        SpecchatError: the named model, or the bundled one, is not there.
+        SpecchatError: nobody knows the named model, or the bundled one is not there.
     """
     if name:
         return resolve(name, paths.models)
     last = _last_used(paths)
     if last:
         with contextlib.suppress(SpecchatError):
-            reference = resolve(last, paths.models)
-            if reference.path.is_file():
+            reference = at_hand(resolve(last, paths.models))
+            if reference.path.exists():
                 return reference
-    return resolve(best_installed(paths.models, available_memory()) or DEMO, paths.models)
+    best = best_installed(paths.models, available_memory()) or DEMO
+    return at_hand(resolve(best, paths.models))
 
 
 def remember_model(reference: Reference, paths: Paths) -> None:

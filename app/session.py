@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from app import draft_spec
 from app.conversation import Conversation
 from app.drafting import Drafting, Place, build
+from app.memory_plan import open_context, plan
 from app.model_choice import choose_model, remember_model
+from app.obtaining import facts_before, obtain
 from app.paths import Paths
 from app.performance import memory_bandwidth
 from backends.bandwidth import Bandwidth
-from backends.base import Context, Model, OutOfMemoryError, UsageError
+from backends.base import Context, Model, UsageError
 from backends.chat_template import ChatTemplate, Prompt, with_bos
-from backends.choice import load, require_backend
+from backends.choice import free_memory, load, require_backend
 from backends.energy import Energy, EnergyMeter, energy_meter
 from backends.template_process import TemplateProcess
 from decoding.drafters.switch import Switch
@@ -23,10 +25,10 @@ from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
 from decoding.telemetry import Statistics
 from decoding.text import TextStream
-from models.reference import Reference
+from models.model_facts import facts_of
+from models.reference import HubReference, Reference
 
 DEFAULT_CONTEXT = 8192
-_SMALLEST_CONTEXT = 512
 _MOST_THREADS = 512
 """llama.cpp's own limit; it crashes far above."""
 
@@ -41,6 +43,7 @@ class SessionOptions:
     ctx: int | None = None
     threads: int | None = None
     gpu_layers: int | None = None
+    offline: bool = False
 
 
 @dataclass(slots=True)
@@ -71,6 +74,8 @@ class Session:
     notes: tuple[str, ...]
     """What was given up to run the model here."""
     _options: SessionOptions
+    _room: int | None
+    """Bytes that drafters may take."""
     _held: ExitStack
 
     @classmethod
@@ -91,16 +96,21 @@ class Session:
         started = time.perf_counter()
         require_backend(options.backend)
         _check(options)
-        reference = choose_model(options.model, paths)
-        spec = draft_spec.parse(options.draft, paths)
+        chosen = choose_model(options.model, paths)
+        spec = draft_spec.parse(options.draft, paths, chosen)
+        free = free_memory(options.gpu_layers)
+        if (expected := facts_before(chosen)) is not None:
+            plan(chosen.name, expected, options.ctx, usual_context, free)
+        reference = obtain(chosen, paths, notify, offline=options.offline)
         notify(f"loading {reference.name}")
+        planned = plan(reference.name, facts_of(reference.path), options.ctx, usual_context, free)
         with ExitStack() as stack:
             templates = stack.enter_context(closing(TemplateProcess()))
             model = stack.enter_context(
                 closing(load(reference.path, options.threads, options.gpu_layers))
             )
-            context, notes = _open_context(model, options.ctx, usual_context)
-            place = Place(model, context, paths, options.threads, options.gpu_layers, notify)
+            context, notes = open_context(model, planned, options.ctx)
+            place = _place(model, context, paths, options, notify, planned.room)
             bandwidth = memory_bandwidth(model.info, paths)
             drafting = build(spec, place)
             held = stack.pop_all()
@@ -110,26 +120,13 @@ class Session:
         seconds = time.perf_counter() - started
         meter = energy_meter(on_gpu=model.info.device.startswith("GPU"))
         return cls(
-            paths,
-            reference,
-            model,
-            context,
-            template,
-            drafting,
-            bandwidth,
-            meter,
-            seconds,
-            notes,
-            options,
-            held,
-        )
+            paths, reference, model, context, template, drafting, bandwidth, meter, seconds,
+            (*notes, *drafting.notes), options, planned.room, held,
+        )  # fmt: skip
 
     def place(self, notify: Callable[[str], None]) -> Place:
         """Where further drafters are built; notify gets a line on each phase."""
-        options = self._options
-        return Place(
-            self.model, self.context, self.paths, options.threads, options.gpu_layers, notify
-        )
+        return _place(self.model, self.context, self.paths, self._options, notify, self._room)
 
     def redraft(self, requested: str, notify: Callable[[str], None]) -> None:
         """Change the drafters; a reply at work takes up the new ones at its next step.
@@ -137,7 +134,9 @@ class Session:
         Raises:
             UsageError: the spec cannot be read; the drafters stay as they are.
         """
-        drafting = build(draft_spec.parse(requested, self.paths), self.place(notify))
+        drafting = build(
+            draft_spec.parse(requested, self.paths, self.reference), self.place(notify)
+        )
         self.drafting.remember()
         self.drafting.close()
         self.drafting = drafting
@@ -243,6 +242,20 @@ def new_reply() -> Reply:
     return Reply(Statistics(time.perf_counter()))
 
 
+def _place(
+    model: Model,
+    context: Context,
+    paths: Paths,
+    options: SessionOptions,
+    notify: Callable[[str], None],
+    room: int | None,
+) -> Place:
+    def get(reference: Reference | HubReference) -> Reference:
+        return obtain(reference, paths, notify, offline=options.offline)
+
+    return Place(model, context, paths, options.threads, options.gpu_layers, notify, room, get)
+
+
 def _check(options: SessionOptions) -> None:
     ranges: Sequence[tuple[str, int | None, int, int]] = (
         ("--ctx", options.ctx, 1, 1 << 30),
@@ -253,20 +266,3 @@ def _check(options: SessionOptions) -> None:
         if value is not None and not least <= value <= most:
             bounds = f"it is at least {least}, at most {most:,}"
             raise UsageError(f"{name} {value} is out of range", bounds)
-
-
-def _open_context(model: Model, asked: int | None, most: int) -> tuple[Context, tuple[str, ...]]:
-    """A context as asked for; by default the largest up to most tokens that memory allows."""
-    if asked is not None:
-        return model.open(asked), ()
-    usual = n_ctx = min(model.info.context_limit, most)
-    while True:
-        try:
-            context = model.open(n_ctx)
-        except OutOfMemoryError:
-            if n_ctx // 2 < _SMALLEST_CONTEXT:
-                raise
-            n_ctx //= 2
-            continue
-        short = f"memory is short: the context is {n_ctx:,} tokens instead of {usual:,}"
-        return context, (short,) if n_ctx < usual else ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.base import Model, ModelError, ModelInfo, UsageError
+from backends.device import available_memory
 
 AUTO, LLAMACPP, MLX = "auto", "llamacpp", "mlx"
 
@@ -25,12 +26,26 @@ def require_backend(name: str) -> str:
     raise UsageError(f"there is no backend {name!r}", "known: auto, llamacpp, mlx")
 
 
+def free_memory(gpu_layers: int | None) -> int | None:
+    """Bytes free for models where they will run; None on a GPU, which tells only when asked for.
+
+    Raises:
+        ModelError: the engine cannot be started.
+    """
+    with _loaded_engine():
+        from backends.llamacpp import library
+    on_gpu = gpu_layers != 0 and library.can_offload()
+    return None if on_gpu else available_memory()
+
+
 def load(path: Path, threads: int | None, gpu_layers: int | None) -> Model:
     """Load a model file with the backend for its kind.
 
     Raises:
         ModelError: the file cannot be loaded.
     """
+    if path.is_dir():
+        raise ModelError(f"{path} is an MLX model", "this version runs GGUF files", "Give one.")
     with _loaded_engine():
         from backends import llamacpp
     return llamacpp.load(path, threads=threads, gpu_layers=gpu_layers)

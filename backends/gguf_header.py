@@ -4,25 +4,21 @@ llama.cpp aborts the process on some broken headers; this reader turns them into
 and gives the figures that need no loading. Format: the GGUF specification of ggml, version 3.
 """
 
+import functools
 import mmap
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from backends.base import ModelError
+from backends.gguf_cursor import ARRAY, SCALARS, STRING, Cursor, Number, Scalar
 
-MAX_ENTRIES = 1 << 20
-MAX_ARRAY = 1 << 24
-MAX_STRING = 1 << 24
+MAX_ENTRIES = 1 << 16
+_TOKENS = "tokenizer.ggml.tokens"
 
-_SCALARS = {
-    0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i",
-    6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d",
-}  # fmt: skip
-_STRING, _ARRAY = 8, 9
-
-Scalar = str | int | float | bool
+# SentencePiece spells what it has no token for byte by byte; these never occur in UTF-8.
+_NEVER_SPELLED = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +40,14 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """Metadata (scalars only, arrays by their length) and the list of tensors."""
+    """Metadata (scalars, short lists of numbers, other lists by their length) and tensors."""
 
     metadata: dict[str, Scalar]
     array_lengths: dict[str, int]
     tensors: tuple[Tensor, ...]
+    arrays: dict[str, tuple[Number, ...]] = field(default_factory=dict[str, tuple[Number, ...]])
+    spelled_bytes: frozenset[int] = frozenset()
+    """Bytes that have a token of their own."""
 
     @property
     def architecture(self) -> str:
@@ -59,6 +58,23 @@ class GgufHeader:
         """A whole number of this architecture, such as block_count."""
         value = self.metadata.get(f"{self.architecture}.{key}", default)
         return int(value) if isinstance(value, int) else default
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        """Whole numbers by layer; empty where the file has no such list."""
+        values = self.arrays.get(f"{self.architecture}.{key}", ())
+        return tuple(int(value) for value in values if isinstance(value, int))
+
+    @property
+    def n_vocab(self) -> int:
+        """Tokens of the vocabulary."""
+        return self.array_lengths.get(_TOKENS, 0)
+
+    @property
+    def can_spell_any_text(self) -> bool:
+        """Whether a SentencePiece vocabulary has a token for each byte; others need none."""
+        if self.metadata.get("tokenizer.ggml.model") != "llama" or not self.n_vocab:
+            return True
+        return self.spelled_bytes | _NEVER_SPELLED == frozenset(range(256))
 
 
 def parts(path: Path) -> list[Path]:
@@ -71,54 +87,6 @@ def parts(path: Path) -> list[Path]:
     return [path.with_name(name) for name in names]
 
 
-class _Cursor:
-    """Reads little-endian values off a buffer, never past its end."""
-
-    def __init__(self, data: mmap.mmap) -> None:
-        self.data = data
-        self.at = 0
-
-    def take(self, form: str) -> Scalar:
-        value = struct.unpack_from(form, self.data, self.at)[0]
-        self.at += struct.calcsize(form)
-        return value
-
-    def count(self, limit: int, what: str) -> int:
-        value = int(self.take("<Q"))
-        if value > limit:
-            raise ValueError(f"{what} of {value:,}")
-        return value
-
-    def skip(self, size: int) -> None:
-        if self.at + size > len(self.data):
-            raise ValueError("it ends inside its header")
-        self.at += size
-
-    def string(self) -> str:
-        size = self.count(MAX_STRING, "a text length")
-        start = self.at
-        self.skip(size)
-        return self.data[start : self.at].decode("utf-8", errors="replace")
-
-    def skip_array(self, depth: int = 0) -> int:
-        """Step over an array and return its length."""
-        kind = int(self.take("<I"))
-        size = self.count(MAX_ARRAY, "a list length")
-        if kind == _ARRAY and depth > 2:
-            raise ValueError("lists nested too deep")
-        if kind in _SCALARS:
-            self.skip(size * struct.calcsize(_SCALARS[kind]))
-        elif kind == _STRING:
-            for _ in range(size):
-                self.skip(self.count(MAX_STRING, "a text length"))
-        elif kind == _ARRAY:
-            for _ in range(size):
-                self.skip_array(depth + 1)
-        else:
-            raise ValueError(f"an unknown value type {kind}")
-        return size
-
-
 def read_header(path: Path) -> GgufHeader:
     """Read and check the header of a GGUF file.
 
@@ -128,11 +96,8 @@ def read_header(path: Path) -> GgufHeader:
         ModelError: the file is missing, unreadable, not GGUF, cut short or inconsistent.
     """
     try:
-        with path.open("rb") as file:
-            if path.stat().st_size == 0:
-                raise ModelError(f"{path} is empty", "", "Download or copy it again.")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _parse(data, path)
+        stat = path.stat()
+        return _read(path, stat.st_size, stat.st_mtime_ns)
     except FileNotFoundError as error:
         raise ModelError(f"there is no file {path}") from error
     except OSError as error:
@@ -144,12 +109,21 @@ def read_header(path: Path) -> GgufHeader:
         ) from error
 
 
+@functools.lru_cache(maxsize=4)
+def _read(path: Path, size: int, _changed: int) -> GgufHeader:
+    """Read a header once for the bill, the load and the copies; until its file changes."""
+    if size == 0:
+        raise ModelError(f"{path} is empty", "", "Download or copy it again.")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return _parse(data, path)
+
+
 def _parse(data: mmap.mmap, path: Path) -> GgufHeader:
     if data[:4] != b"GGUF":
         raise ModelError(
             f"{path} is not a GGUF file", "it does not start with GGUF", "Give a .gguf model file."
         )
-    cursor = _Cursor(data)
+    cursor = Cursor(data)
     cursor.skip(4)
     version = int(cursor.take("<I"))
     if version not in (2, 3):
@@ -158,21 +132,26 @@ def _parse(data: mmap.mmap, path: Path) -> GgufHeader:
     n_metadata = cursor.count(MAX_ENTRIES, "a metadata count")
     metadata: dict[str, Scalar] = {}
     array_lengths: dict[str, int] = {}
+    arrays: dict[str, tuple[Number, ...]] = {}
     for _ in range(n_metadata):
         key = cursor.string()
         kind = int(cursor.take("<I"))
-        if kind == _ARRAY:
-            array_lengths[key] = cursor.skip_array()
-        elif kind == _STRING:
+        if kind == ARRAY:
+            numbers = cursor.numbers()
+            if numbers:
+                arrays[key] = numbers
+            array_lengths[key] = cursor.skip_array(are_tokens=key == _TOKENS)
+        elif kind == STRING:
             metadata[key] = cursor.string()
-        elif kind in _SCALARS:
-            metadata[key] = cursor.take(_SCALARS[kind])
+        elif kind in SCALARS:
+            metadata[key] = cursor.take(SCALARS[kind])
         else:
             raise ValueError(f"an unknown value type {kind}")
-    return GgufHeader(metadata, array_lengths, _tensors(cursor, n_tensors, metadata))
+    tensors = _tensors(cursor, n_tensors, metadata)
+    return GgufHeader(metadata, array_lengths, tensors, arrays, frozenset(cursor.spelled))
 
 
-def _tensors(cursor: _Cursor, count: int, metadata: dict[str, Scalar]) -> tuple[Tensor, ...]:
+def _tensors(cursor: Cursor, count: int, metadata: dict[str, Scalar]) -> tuple[Tensor, ...]:
     entries: list[tuple[str, tuple[int, ...], int]] = []
     for _ in range(count):
         name = cursor.string()

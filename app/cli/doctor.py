@@ -15,7 +15,7 @@ from backends.bandwidth import of_gpu
 from backends.choice import describe_engine
 from backends.device import available_memory, physical_cores, processor_name, total_memory
 from models.bundled import demo_path
-from models.reference import readable_names
+from models.installed import readable_names
 
 _PACKAGES = ("specchat", "llama-cpp-python", "numpy", "jinja2", "huggingface-hub", "typer")
 

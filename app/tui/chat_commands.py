@@ -9,23 +9,19 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.installed import installed
-from app.tui import settings_commands
+from app.tui import model_commands, settings_commands
 from app.tui.chats_screen import ChatsScreen
 from app.tui.clipboard import copy
 from app.tui.help_screen import HelpScreen
-from app.tui.models_screen import ModelsScreen
 from app.tui.panel import Panel
 from app.tui.prompt import PromptArea
 from app.tui.race_screen import RaceScreen
 from backends.base import UsageError
-from models.reference import resolve
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
 _CODE = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_CYCLE = ("auto", "lookup", "self")
 
 Command = Callable[["ChatScreen", str], Awaitable[None]]
 
@@ -43,37 +39,6 @@ async def _panel(screen: "ChatScreen", argument: str) -> None:
     panel = screen.query_one(Panel)
     panel.display = not panel.display
     screen.figures.refresh()
-
-
-async def _model(screen: "ChatScreen", argument: str) -> None:
-    engine = screen.engine
-    if argument:
-        resolve(argument, engine.paths.models)  # a wrong name leaves the model as it is
-        engine.load(argument)
-        return
-
-    async def picked(name: str | None) -> None:
-        if name:
-            await screen.action_perform("model", name)
-
-    running = engine.status.loaded.name if engine.status.loaded else ""
-    models = installed(engine.paths)
-    screen.app.push_screen(ModelsScreen(models, running, str(engine.paths.models)), picked)
-
-
-async def _cycle_draft(screen: "ChatScreen", argument: str) -> None:
-    given = screen.engine.options.draft
-    specs = [*_CYCLE, *([given] if given not in (*_CYCLE, "off") else []), "off"]
-    now = screen.engine.draft
-    place = specs.index(now) if now in specs else -1
-    await _draft(screen, specs[(place + 1) % len(specs)])
-
-
-async def _draft(screen: "ChatScreen", argument: str) -> None:
-    if not argument:
-        raise UsageError("which drafter?", "", "Example: /draft lookup")
-    screen.engine.set_draft(argument)
-    screen.notify(f"Drafter: {argument}")
 
 
 async def _origins(screen: "ChatScreen", argument: str) -> None:
@@ -211,9 +176,6 @@ COMMANDS: dict[str, Command] = {
     "stop": _stop,
     "help": _help,
     "panel": _panel,
-    "model": _model,
-    "cycle_draft": _cycle_draft,
-    "draft": _draft,
     "origins": _origins,
     "race": _race,
     "new": _new,
@@ -228,5 +190,6 @@ COMMANDS: dict[str, Command] = {
     "editor": _editor,
     "system": _system,
     "quit": _quit,
+    **model_commands.COMMANDS,
     **settings_commands.COMMANDS,
 }

@@ -15,6 +15,7 @@ from textual.widgets import Footer, Markdown, Static
 
 from app.answer import Answer, Request
 from app.attachments import with_files
+from app.downloads import Downloads
 from app.engine import Engine
 from app.engine_status import Phase
 from app.settings.answering import Answering
@@ -65,6 +66,7 @@ class ChatScreen(Screen[None]):
     DEFAULT_CSS: ClassVar[str] = """
     ChatScreen #what { height: 1; background: $panel; padding: 0 1; }
     ChatScreen Horizontal { height: 1fr; }
+    ChatScreen #downloads { height: auto; max-height: 4; padding: 0 1; display: none; }
     ChatScreen #state { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
     ChatScreen #hint { color: $text-muted; padding: 1 2; height: auto; }
     """
@@ -86,6 +88,7 @@ class ChatScreen(Screen[None]):
         self.last_answer: Answer | None = None
         self._waiting: deque[str] = deque()
         self.figures = Figures(self)
+        self.downloads = Downloads()
         self._file_costs = FileCosts(engine.count)
         self._costs_shown = ""
         self._status_shown = ""
@@ -98,6 +101,7 @@ class ChatScreen(Screen[None]):
         with Horizontal():
             yield Transcript()
             yield Panel()
+        yield FigureText(id="downloads")
         yield FigureText(id="state")
         yield Prompt()
         yield Footer()
@@ -142,7 +146,8 @@ class ChatScreen(Screen[None]):
         self.greet()
 
     def on_unmount(self) -> None:
-        """The app ends: an answer at work is kept as far as it came."""
+        """The app ends: an answer or download at work is kept as far as it came."""
+        self.downloads.stop_all()
         self._abandon()
 
     def _abandon(self) -> None:
@@ -232,6 +237,7 @@ class ChatScreen(Screen[None]):
         try:
             self._show_status()
             self._show_file_costs()
+            self._show_downloads()
             if self.work is not None:
                 await self._drain(self.work)
             answer = self.work.answer if self.work is not None else self.last_answer
@@ -334,6 +340,20 @@ class ChatScreen(Screen[None]):
                     self.engine.status = replace(status, error=None)
             if status.phase is Phase.READY:
                 self.greet()
+
+    def _show_downloads(self) -> None:
+        for ended in self.downloads.take_ended():
+            if ended.error is None:
+                ended.then()
+            elif ended.error:
+                self.notify(ended.error, severity="error", timeout=10)
+            else:
+                self.notify(f"The download of {ended.name} was stopped; what came is kept.")
+        text = "\n".join(f"{name}: {line}" for name, line in self.downloads.lines.items())
+        shown = self.query_one("#downloads", FigureText)
+        shown.display = bool(text)
+        if text:
+            shown.write(text)
 
     def _show_file_costs(self) -> None:
         area = self.query_one(PromptArea)

@@ -1,6 +1,6 @@
-"""The models at hand: search, see what fits, pick one."""
+"""Models to choose from: those here, and those of the catalogue, which are downloaded first."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -12,14 +12,20 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.installed import Installed
+from app.model_list import Offered
 from app.tui import wording
+from models.memory_bill import Fit
 
-_MARKS = {"fits": "$text-success", "tight": "$text-warning", "too big": "$text-error"}
+_MARKS = {Fit.FITS: "$text-success", Fit.TIGHT: "$text-warning", Fit.TOO_BIG: "$text-error"}
+_TICK = 0.5
 
 
 class ModelsScreen(ModalScreen[str | None]):
-    """Returns the name of the model to load, None for none."""
+    """Returns the name of the model to load or download, None for none.
+
+    downloading: tells how far downloads are, by name. bandwidth: bytes per second, None where it
+    was not measured.
+    """
 
     BINDINGS: ClassVar = [
         Binding("escape", "dismiss(None)", "Back"),
@@ -28,28 +34,45 @@ class ModelsScreen(ModalScreen[str | None]):
     DEFAULT_CSS: ClassVar[str] = """
     ModelsScreen { align: center middle; }
     ModelsScreen Vertical {
-        width: 90%; max-width: 90; height: 80%; border: round $primary; background: $surface;
+        width: 96%; max-width: 110; height: 80%; border: round $primary; background: $surface;
     }
     ModelsScreen OptionList { height: 1fr; border: none; }
     ModelsScreen #hint { color: $text-muted; padding: 0 1; height: auto; }
     """
 
-    def __init__(self, models: Sequence[Installed], running: str, folder: str) -> None:
+    def __init__(
+        self,
+        models: Sequence[Offered],
+        running: str,
+        folder: str,
+        downloading: Callable[[], Mapping[str, str]] = dict,
+        bandwidth: float | None = None,
+    ) -> None:
         super().__init__()
         self._models = models
         self._loaded = running
         self._folder = folder
+        self._downloading = downloading
+        self._bandwidth = bandwidth
+        self._found: list[Offered] = []
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Input(placeholder="Search, or type the path of a .gguf file", id="query")
+            yield Input(placeholder="Search, or type a file or hub repository", id="query")
             yield OptionList()
-            hint = f"Enter loads · Esc leaves · put .gguf files into {self._folder}"
-            yield Static(Content(hint), id="hint")
+            yield Static(Content(self._hint()), id="hint")
+
+    def _hint(self) -> str:
+        limit = "≤ tok/s: measured bandwidth over the bytes of a token. " if self._bandwidth else ""
+        return (
+            f"● runs, + is here, ↓ is downloaded first. {limit}Enter chooses, once more on a "
+            f"download stops it. Your own .gguf files go into {self._folder}"
+        )
 
     def on_mount(self) -> None:
         self._show("")
         self.query_one(Input).focus()
+        self.set_interval(_TICK, self._show_progress)
 
     @on(Input.Changed)
     def _search(self, event: Input.Changed) -> None:
@@ -57,17 +80,42 @@ class ModelsScreen(ModalScreen[str | None]):
 
     def _show(self, query: str) -> None:
         words = query.lower().split()
-        found = [one for one in self._models if all(word in one.name.lower() for word in words)]
+        self._found = [
+            one for one in self._models if all(word in one.name.lower() for word in words)
+        ]
         listed = self.query_one(OptionList)
         listed.clear_options()
-        listed.add_options([Option(self._line(one), id=one.name) for one in found])
-        if found:
+        progress = self._downloading()
+        listed.add_options([Option(self._line(one, progress), id=one.name) for one in self._found])
+        if self._found:
             listed.highlighted = 0
 
-    def _line(self, model: Installed) -> Content:
-        mark = "●" if model.name == self._loaded else " "
-        head = f"{mark} {wording.size(model.size):>8}  "
-        return Content.assemble(head, (f"{model.fit:8}", _MARKS[model.fit]), f" {model.name}")
+    def _show_progress(self) -> None:
+        """How far downloads are, without moving what is highlighted."""
+        progress = self._downloading()
+        listed = self.query_one(OptionList)
+        for place, model in enumerate(self._found):
+            if model.name in progress:
+                listed.replace_option_prompt_at_index(place, self._line(model, progress))
+
+    def _line(self, model: Offered, progress: Mapping[str, str]) -> Content:
+        mark = "●" if model.name == self._loaded else "+" if model.is_installed else "↓"
+        size = wording.size(model.size_bytes) if model.size_bytes else "?"
+        fit = model.fit or "?"
+        style = _MARKS[model.fit] if model.fit else ""
+        about = progress.get(model.name, model.where)
+        return Content.assemble(
+            f"{mark} {size:>8} ",
+            (f"{fit:7}", style),
+            f" {self._limit(model):>13} {model.name:20} ",
+            (about, "$text-muted"),
+        )
+
+    def _limit(self, model: Offered) -> str:
+        """The rate that bandwidth allows plain decoding."""
+        if not self._bandwidth or not model.read_bytes:
+            return ""
+        return f"≤ {self._bandwidth / model.read_bytes:.3g} tok/s"
 
     @on(OptionList.OptionSelected)
     def _picked(self, event: OptionList.OptionSelected) -> None:

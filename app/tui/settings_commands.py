@@ -53,10 +53,9 @@ def _use(screen: "ChatScreen", chosen: Chosen) -> None:
         _save(screen, chosen)
     screen.dialogue.set_system(chosen.system)
     screen.dialogue.set_own(chosen.own)
-    if "draft" in chosen.app:
-        screen.engine.set_draft(str(chosen.app["draft"]))
-    if chosen.app.get("model"):
-        screen.engine.load(str(chosen.app["model"]))
+    for name in ("model", "draft"):
+        if chosen.app.get(name):
+            screen.run_worker(screen.action_perform(name, str(chosen.app[name])))
     appearance.change(screen, chosen.app)
 
 

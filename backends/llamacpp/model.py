@@ -27,6 +27,13 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
         UsageError: layers for a GPU that this build does not drive.
     """
     header, *others = map(read_header, parts(path))
+    if not header.can_spell_any_text:
+        # llama.cpp ends the process at the first letter that has no token.
+        raise ModelError(
+            f"cannot run {path}",
+            "its SentencePiece vocabulary lacks byte tokens, so that some texts have no spelling",
+            "Choose another conversion of the model.",
+        )
     tensors = [tensor for part in (header, *others) for tensor in part.tensors]
     library.start()
     library.forget_log()

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from models.size_text import size_text
+
 _WINDOW_SECONDS = 5.0
 _MARK_SECONDS = 0.1
 
@@ -35,6 +37,28 @@ class Progress:
         if self.total_bytes is None or not self.bytes_per_second:
             return None
         return (self.total_bytes - self.done_bytes) / self.bytes_per_second
+
+
+def describe(progress: Progress) -> str:
+    """A download in one line that fits a terminal: phase, share, bytes, rate, remaining time."""
+    done, total = progress.done_bytes, progress.total_bytes
+    if total is None:
+        return f"{progress.phase} …"
+    share = f"{100 * done // max(total, 1):3d} %"
+    shown = [f"{progress.phase} {share}  {size_text(done)} of {size_text(total)}"]
+    if progress.bytes_per_second:
+        shown.append(f"{size_text(progress.bytes_per_second)}/s")
+    if progress.remaining_seconds is not None:
+        shown.append(f"{_duration(progress.remaining_seconds)} left")
+    return ", ".join(shown)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 class Meter:

@@ -16,6 +16,7 @@ _DEEPEST = 4
 class Origin(StrEnum):
     """Whose folder a model lies in."""
 
+    BUNDLED = "bundled"
     MODELS_FOLDER = "models folder"
     HUB_CACHE = "hub cache"
     LM_STUDIO = "LM Studio"

@@ -11,7 +11,11 @@ from models.stores.hub_cache import hub_models
 from models.stores.ollama import ollama_models
 from models.stores.places import Places
 
+_OWN_DEPTH = 4
+"""The models folder itself, ORG/NAME below it, and folders that large models are split into."""
+
 _SUFFIX = {
+    Origin.BUNDLED: "bundled",
     Origin.MODELS_FOLDER: "folder",
     Origin.HUB_CACHE: "hub",
     Origin.LM_STUDIO: "lmstudio",
@@ -46,7 +50,7 @@ def nearest_names(name: str, found: list[Installed]) -> list[str]:
 
 
 def _all(places: Places) -> Iterator[Installed]:
-    yield from _plain(places.models, Origin.MODELS_FOLDER)
+    yield from _plain(places.models, Origin.MODELS_FOLDER, _OWN_DEPTH)
     yield from hub_models(places.hub_cache)
     for folder in places.lm_studio:
         yield from _lm_studio(folder)
@@ -56,9 +60,9 @@ def _all(places: Places) -> Iterator[Installed]:
         yield from ollama_models(folder)
 
 
-def _plain(folder: Path, origin: Origin) -> Iterator[Installed]:
-    """Files directly in a folder, by their names, and MLX folders."""
-    for path, size in gguf_models(folder):
+def _plain(folder: Path, origin: Origin, depth: int = 1) -> Iterator[Installed]:
+    """Files in a folder and depth - 1 levels below, by their names, and MLX folders."""
+    for path, size in gguf_models(folder, depth):
         yield Installed(stem(path.name), path, size, origin)
     yield from _mlx(folder, "*", origin)
 

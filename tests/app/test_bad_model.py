@@ -101,11 +101,14 @@ def test_a_name_like_no_other_brings_the_known_ones(specchat: Specchat, home: Pa
     assert "known: demo, tiny" in ended.stderr
 
 
-@pytest.mark.parametrize("name", ["org/name", "org/name:q4_0"])
-def test_a_hub_repository_is_not_downloaded(specchat: Specchat, name: str) -> None:
+@pytest.mark.parametrize("name", ["org/name", "org/name:q4_0", "llama3.1-8b"])
+def test_a_hub_repository_that_is_not_here_comes_with_the_command_that_gets_it(
+    specchat: Specchat, name: str
+) -> None:
     ended = specchat("ask", "hi", "--model", name)
-    assert ended.returncode == 2
-    assert "downloading" in ended.stderr
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert f"{name} is not installed" in ended.stderr
+    assert f"specchat models pull {name}" in ended.stderr
 
 
 def test_a_context_above_what_the_model_was_trained_for(specchat: Specchat) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from app.model_choice import choose_model, remember_model
 from app.paths import Paths
-from models.reference import Reference, resolve
+from models.reference import Reference, at_hand, resolve
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_the_best_installed_before_the_bundled_one(paths: Paths) -> None:
 def test_the_last_used_before_the_best_installed(paths: Paths) -> None:
     for name in ("small", "large"):
         (paths.models / f"{name}.gguf").write_bytes(b"GGUF" * len(name))
-    remember_model(resolve("small", paths.models), paths)
+    remember_model(at_hand(resolve("small", paths.models)), paths)
     assert choose_model(None, paths).name == "small"
 
 
@@ -49,7 +49,7 @@ def test_a_file_elsewhere_is_remembered_from_any_folder(
     monkeypatch.chdir(tmp_path)
     remember_model(Reference("far.gguf", Path("far.gguf")), paths)
     monkeypatch.chdir("/")
-    assert choose_model(None, paths).path == (tmp_path / "far.gguf").resolve()
+    assert at_hand(choose_model(None, paths)).path == (tmp_path / "far.gguf").resolve()
 
 
 def test_a_last_used_model_that_is_gone_is_passed_over(paths: Paths, tmp_path: Path) -> None:

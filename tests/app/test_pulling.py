@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.cli.pulling import describe
 from models.hub import Phase, Progress
+from models.hub.progress import describe
 
 GB = 1_000_000_000
 

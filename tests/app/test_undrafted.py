@@ -79,3 +79,10 @@ def test_a_damaged_drafter(specchat: Specchat, demo_file: Path, tmp_path: Path, 
 def test_a_missing_drafter(specchat: Specchat, tmp_path: Path) -> None:
     path = tmp_path / "missing.gguf"
     check_undrafted(specchat(*ASK, "--draft", str(path), "--json"), f"no file {path}")
+
+
+def test_a_drafter_that_is_not_installed_comes_with_the_command_that_gets_it(
+    specchat: Specchat,
+) -> None:
+    ended = specchat(*ASK, "--draft", "124m", "--json")
+    check_undrafted(ended, "gpt2-124m is not installed", "specchat models pull gpt2-124m")

@@ -1,5 +1,6 @@
 """The GGUF reader on whole, cut, crafted and randomly damaged files: a header or a ModelError."""
 
+import itertools
 import math
 import struct
 import tracemalloc
@@ -49,10 +50,17 @@ def whole(folder: Path) -> bytes:
     return path.read_bytes()
 
 
+NUMBERS = itertools.count()
+
+
 def read(folder: Path, data: bytes) -> GgufHeader:
-    path = folder / "read.gguf"
+    """Through a file of its own: headers are kept until their file changes."""
+    path = folder / f"{next(NUMBERS)}.gguf"
     path.write_bytes(data)
-    return read_header(path)
+    try:
+        return read_header(path)
+    finally:
+        path.unlink()
 
 
 def text(value: str | bytes) -> bytes:

@@ -1,21 +1,25 @@
 """Changing the model in the app: what is installed, what fits, and what fails."""
 
-from pathlib import Path
-
 import pytest
 from textual.widgets import OptionList, Static
 
 from app.engine import Engine
 from app.engine_status import Phase
-from app.installed import Fit, fit, installed
+from app.model_list import offered
 from app.paths import Paths
 from app.session import Session, SessionOptions
 from app.tui.models_screen import ModelsScreen
 from backends.base import ModelError
+from models.memory_bill import Fit
+from models.reference import Reference, resolve
 from tests.app.tui.conftest import Chat, Chatting
+from tests.fixtures.local_hub import LocalHub
 from tests.fixtures.scripted import ScriptedModel, opened
 
-GB = 1 << 30
+REPOSITORY = "bartowski/SmolLM2-360M-Instruct-GGUF"
+FILE = "SmolLM2-360M-Instruct-Q4_K_M.gguf"
+CONTENT = b"GGUF" + bytes(3_000_000)
+PATIENCE_SECONDS = 30
 
 
 @pytest.fixture(autouse=True)
@@ -26,27 +30,75 @@ def two_files() -> None:
         (folder / f"{name}.gguf").write_bytes(b"x" * (9 if name == "large" else 5))
 
 
-def what_runs(chat: Chat) -> str:
-    return str(chat.screen.query_one("#what", Static).content)
+@pytest.fixture
+def hub(local_hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> LocalHub:
+    local_hub.repositories[REPOSITORY] = {FILE: CONTENT}
+    monkeypatch.setenv("HF_ENDPOINT", local_hub.endpoint)
+    return local_hub
 
 
-def test_fit_is_told_from_the_memory_that_is_free() -> None:
-    assert fit(GB, 8 * GB) is Fit.FITS
-    assert fit(8 * GB, 10 * GB) is Fit.TIGHT
-    assert fit(9 * GB, 10 * GB) is Fit.TOO_BIG
-    names = [model.name for model in installed(Paths.of_this_user())]
-    assert names.index("large") < names.index("small")
+def told(chat: Chat) -> str:
+    return "\n".join(one.message for one in chat.app._notifications)
+
+
+def test_what_is_here_comes_before_what_can_be_had() -> None:
+    found = offered(Paths.of_this_user().models, free=4 << 30)
+    names = [model.name for model in found if model.is_installed]
+    assert names == ["demo", "large", "small"]
+    by_name = {model.name: model for model in found}
+    assert by_name["demo"].fit is Fit.FITS
+    assert by_name["large"].fit is None
+    assert by_name["llama3.3-70b"].fit is Fit.TOO_BIG
+    experts = by_name["qwen3-30b-a3b"]
+    assert (experts.read_bytes or 0) < (experts.size_bytes or 0) / 5
+
+
+async def test_a_model_of_the_catalogue_is_downloaded_stopped_resumed_and_loaded(
+    chatting: Chatting, hub: LocalHub
+) -> None:
+    hub.pause_at = 1_000_000
+    async with chatting(ScriptedModel(["a"])) as chat:
+        await chat.until(lambda: chat.app.engine.status.phase is Phase.READY)
+        await chat.pilot.press("ctrl+l", *"360m", "enter")
+        await chat.until(hub.paused.is_set)
+        line = chat.screen.query_one("#downloads", Static)
+        await chat.until(lambda: line.display and "smollm2-360m: downloading" in str(line.content))
+        await chat.ask("does it answer meanwhile?")
+        assert chat.texts[-1] == ("assistant", "a")
+        await chat.say("/model smollm2-360m")
+        hub.pause_at = None
+        hub.released.set()
+        await chat.until(lambda: "was stopped; what came is kept" in told(chat))
+        assert chat.app.engine.options.model is None
+        await chat.say("/model smollm2-360m")
+        await chat.until(lambda: chat.app.engine.options.model == "smollm2-360m")
+        assert not line.display
+        assert hub.ranges()[0] is None
+        assert str(hub.ranges()[1]).startswith("bytes=")
+        found = resolve("smollm2-360m", Paths.of_this_user().models)
+        assert isinstance(found, Reference)
+        assert found.path.read_bytes() == CONTENT
+
+
+async def test_a_hub_that_cannot_be_reached_is_told(
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    async with chatting(ScriptedModel(["a"])) as chat:
+        await chat.say("/model smollm2-360m")
+        await chat.until(lambda: "offline" in told(chat))
+        assert chat.app.engine.options.model is None
 
 
 async def test_a_model_is_searched_and_loaded(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(["a"])) as chat:
         await chat.until(lambda: chat.app.engine.status.phase is Phase.READY)
-        await chat.pilot.press("ctrl+l", *"smal")
+        await chat.pilot.press("ctrl+l", *"larg")
         await chat.until(lambda: isinstance(chat.app.screen, ModelsScreen))
         listed = chat.app.screen.query_one(OptionList)
         await chat.until(lambda: listed.option_count == 1)
         await chat.pilot.press("enter")
-        await chat.until(lambda: chat.app.engine.options.model == "small")
+        await chat.until(lambda: chat.app.engine.options.model == "large")
         await chat.until(lambda: chat.app.engine.status.phase is Phase.READY)
         await chat.ask("still there?")
         assert chat.texts[-1] == ("assistant", "a")
@@ -80,8 +132,3 @@ async def test_the_model_before_comes_back_when_another_cannot_be_loaded() -> No
         assert engine.options.model is None
     finally:
         assert engine.close(10.0)
-
-
-def test_no_file_is_no_reason_to_fail(tmp_path: Path) -> None:
-    nowhere = Paths(tmp_path, tmp_path / "none", tmp_path)
-    assert [model.name for model in installed(nowhere)] in ([], ["demo"])

@@ -2,13 +2,14 @@
 
 import pytest
 
-from app.installed import Fit, Installed
 from app.live import DrafterFigures, Live
+from app.model_list import Offered
 from app.tui.dialogue import Turn
 from app.tui.help_screen import HelpScreen
 from app.tui.models_screen import ModelsScreen
 from app.tui.panel import Panel
 from decoding.parking import State
+from models.memory_bill import Fit
 from tests.app.tui.conftest import Chat, Chatting, Snapshot
 from tests.fixtures.scripted import ScriptedModel
 
@@ -96,12 +97,14 @@ async def test_help(chatting: Chatting, snapshot: Snapshot) -> None:
 
 async def test_the_models(chatting: Chatting, snapshot: Snapshot) -> None:
     models = [
-        Installed("demo", 98_000_000, Fit.FITS),
-        Installed("qwen3-8b-q4_k_m", 5_030_000_000, Fit.TIGHT),
-        Installed("llama3-70b-q4_k_m", 42_500_000_000, Fit.TOO_BIG),
+        Offered("demo", 98_000_000, 98_000_000, Fit.FITS, True, "bundled"),
+        Offered("qwen3-8b", 5_030_000_000, 5_030_000_000, Fit.TIGHT, False, "Q4_K_M, apache-2.0"),
+        Offered("llama3-70b", 42_500_000_000, None, Fit.TOO_BIG, False, "Q4_K_M, llama3.3"),
+        Offered("other", None, None, None, False, "Q4_K_M, mit"),
     ]
+    progress = {"qwen3-8b": "downloading  12 %"}
     async with chatting(ScriptedModel(["a"])) as chat:
         await loaded(chat)
-        chat.app.push_screen(ModelsScreen(models, "demo", "~/models"))
+        chat.app.push_screen(ModelsScreen(models, "demo", "~/models", lambda: progress, 9e9))
         await chat.pilot.pause()
         snapshot(chat, "models_80x24")

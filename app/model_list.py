@@ -1,0 +1,75 @@
+"""Models to choose from, with what they take: those on this machine, then the catalogue's."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.session import DEFAULT_CONTEXT
+from backends.base import SpecchatError
+from backends.device import available_memory
+from models import catalogue
+from models.catalogue import Entry
+from models.installed import installed
+from models.memory_bill import Fit, bill, fit
+from models.model_facts import ModelFacts, facts_of, facts_of_entry
+from models.stores.found import Installed
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A model to choose. fit is None where nothing is known of its memory.
+
+    size_bytes is of its file, exact for an installed one; read_bytes is what a plain token reads.
+    """
+
+    name: str
+    size_bytes: int | None
+    read_bytes: int | None
+    fit: Fit | None
+    is_installed: bool
+    where: str
+
+
+def offered(folder: Path, free: int | None = None) -> list[Offered]:
+    """Every model that can be run or downloaded; free is bytes of memory, by default this one's."""
+    room = available_memory() if free is None else free
+    found = installed(folder)
+    present = [catalogue.entry_of_file(model.path.name) for model in found]
+    return [*_here(found, room), *_on_hub(present, room)]
+
+
+def _here(found: Sequence[Installed], room: int) -> Iterator[Offered]:
+    for model in found:
+        facts = _facts(model.path)
+        size = model.size_bytes
+        yield Offered(model.name, size, size, _fit(facts, room), True, model.origin.value)
+
+
+def _on_hub(present: Sequence[Entry | None], room: int) -> Iterator[Offered]:
+    for entry in catalogue.entries():
+        if not entry.chats or entry in present:
+            continue
+        size = entry.size(entry.default_quantization)
+        count = size.bytes if size else None
+        read = round(count * entry.active / entry.parameters) if count else None
+        facts = facts_of_entry(entry, entry.default_quantization)
+        yield Offered(entry.name, count, read, _fit(facts, room), False, _licence(entry))
+
+
+def _licence(entry: Entry) -> str:
+    gated = ", asks you to accept its licence" if entry.is_gated else ""
+    return f"{entry.default_quantization}, {entry.licence}{gated}"
+
+
+def _facts(path: Path) -> ModelFacts | None:
+    try:
+        return facts_of(path)
+    except SpecchatError:
+        return None
+
+
+def _fit(facts: ModelFacts | None, room: int) -> Fit | None:
+    if facts is None:
+        return None
+    n_ctx = min(facts.context_limit or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+    return fit(bill(facts, n_ctx).total, room)

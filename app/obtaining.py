@@ -1,0 +1,57 @@
+"""Models that are not on this machine are downloaded when they are asked for."""
+
+from collections.abc import Callable
+from contextlib import closing
+
+from app.paths import Paths
+from models.hub import Downloaded, DownloadRequest, HubSettings
+from models.hub.download import download
+from models.hub.progress import Progress, describe
+from models.model_facts import ModelFacts, facts_of_entry
+from models.reference import HubReference, Reference
+
+Notify = Callable[[str], None]
+
+
+def obtain(
+    reference: Reference | HubReference, paths: Paths, notify: Notify, *, offline: bool
+) -> Reference:
+    """The model on this machine; notify gets a line on each step of a download.
+
+    What notify raises ends the download; the next one goes on where it stopped.
+
+    Raises:
+        DownloadError: it cannot be had.
+        UsageError: its repository has no such file.
+    """
+    if isinstance(reference, Reference):
+        return reference
+    settings = HubSettings.of_environment(paths.downloads, offline)
+
+    def tell(progress: Progress) -> None:
+        notify(f"{reference.name}: {describe(progress)}")
+
+    return Reference(reference.name, _downloaded(request_for(reference), settings, tell).path)
+
+
+def request_for(reference: HubReference) -> DownloadRequest:
+    """What is to be asked of the hub."""
+    return DownloadRequest(reference.repository, reference.file or reference.quantization)
+
+
+def facts_before(reference: Reference | HubReference) -> ModelFacts | None:
+    """What the catalogue knows of the size of a model that is not here; None where it does not."""
+    if isinstance(reference, Reference) or not (reference.entry and reference.quantization):
+        return None
+    return facts_of_entry(reference.entry, reference.quantization)
+
+
+def _downloaded(
+    request: DownloadRequest, settings: HubSettings, tell: Callable[[Progress], None]
+) -> Downloaded:
+    with closing(download(request, settings)) as steps:
+        while True:
+            try:
+                tell(next(steps))
+            except StopIteration as end:
+                return end.value

@@ -1,0 +1,96 @@
+"""Choosing model and drafter; what is not on this machine is downloaded in the background."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from app import draft_spec
+from app.model_list import offered
+from app.tui.models_screen import ModelsScreen
+from backends.base import UsageError
+from models.hub import HubSettings
+from models.reference import HubReference, resolve
+
+if TYPE_CHECKING:
+    from app.tui.chat_screen import ChatScreen
+
+_CYCLE = ("auto", "lookup", "self")
+
+
+async def _model(screen: "ChatScreen", argument: str) -> None:
+    engine = screen.engine
+    loaded = engine.status.loaded
+    if argument:
+        _choose(screen, argument)
+        return
+
+    async def picked(name: str | None) -> None:
+        if name:
+            await screen.action_perform("model", name)
+
+    folder = engine.paths.models
+    bandwidth = loaded.bandwidth if loaded else None
+    running = loaded.name if loaded else ""
+    models = offered(folder)
+    screen.app.push_screen(
+        ModelsScreen(models, running, str(folder), lambda: screen.downloads.lines, bandwidth),
+        picked,
+    )
+
+
+def _choose(screen: "ChatScreen", name: str) -> None:
+    """Load a model, or download it, or stop that."""
+    engine = screen.engine
+    if screen.downloads.stop(name):
+        return
+    reference = resolve(name, engine.paths.models)  # a wrong name leaves the model as it is
+
+    def load() -> None:
+        if screen.work is None:
+            engine.load(name)
+        else:
+            screen.notify(f"{name} is here: /model {name} loads it.")
+
+    if isinstance(reference, HubReference):
+        _download(screen, reference, load)
+    else:
+        engine.load(name)
+
+
+def _download(screen: "ChatScreen", reference: HubReference, then: Callable[[], None]) -> None:
+    engine = screen.engine
+    settings = HubSettings.of_environment(engine.paths.downloads, engine.options.offline)
+    screen.downloads.start(reference, settings, then)
+    screen.notify(f"Downloading {reference.name}; you can go on meanwhile.")
+
+
+async def _cycle_draft(screen: "ChatScreen", argument: str) -> None:
+    given = screen.engine.options.draft
+    specs = [*_CYCLE, *([given] if given not in (*_CYCLE, "off") else []), "off"]
+    now = screen.engine.draft
+    place = specs.index(now) if now in specs else -1
+    await _draft(screen, specs[(place + 1) % len(specs)])
+
+
+async def _draft(screen: "ChatScreen", argument: str) -> None:
+    if not argument:
+        raise UsageError("which drafter?", "", "Example: /draft lookup")
+    engine = screen.engine
+    loaded = engine.status.loaded
+    spec = draft_spec.parse(argument, engine.paths, loaded.reference if loaded else None)
+    missing = [link.reference for link in spec.links if isinstance(link.reference, HubReference)]
+    if not missing:
+        engine.set_draft(argument)
+        screen.notify(f"Drafter: {argument}")
+        return
+
+    def again() -> None:
+        screen.call_later(screen.action_perform, "draft", argument)
+
+    _download(screen, missing[0], again)
+
+
+COMMANDS: dict[str, Callable[["ChatScreen", str], Awaitable[None]]] = {
+    "model": _model,
+    "cycle_draft": _cycle_draft,
+    "draft": _draft,
+}

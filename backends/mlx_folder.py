@@ -1,0 +1,79 @@
+"""What a folder with an MLX model says of itself, read without an engine and trusting nothing."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from backends.base import ModelError
+from backends.safetensors_header import stored_bytes
+
+_CONFIG = "config.json"
+_MAX_CONFIG = 1 << 20
+_MAX_COUNT = 1 << 32
+_MAX_LAYERS = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class MlxFolder:
+    """The settings of a model of words (those of its text part, where it has others too)."""
+
+    config: dict[str, Any]
+    weight_bytes: int
+
+    def count(self, key: str, default: int = 0) -> int:
+        """A whole number, the default where it is missing.
+
+        Raises:
+            ModelError: it is something else, or absurdly large.
+        """
+        value = self.config.get(key)
+        if value is None:
+            return default
+        if type(value) is not int or not 0 <= value < _MAX_COUNT:
+            raise ModelError(f"its {_CONFIG} is damaged", f"{key} is {str(value)[:40]!r}")
+        return value
+
+    @property
+    def layer_kinds(self) -> tuple[str, ...]:
+        """Kinds of attention by layer, empty where all are alike.
+
+        Raises:
+            ModelError: they are no list of texts, or there are too many layers.
+        """
+        if self.count("num_hidden_layers") > _MAX_LAYERS:
+            raise ModelError(f"its {_CONFIG} is damaged", "it has too many layers")
+        kinds = self.config.get("layer_types") or []
+        if not isinstance(kinds, list) or len(cast(list[object], kinds)) > _MAX_LAYERS:
+            raise ModelError(f"its {_CONFIG} is damaged", "layer_types is no list of layers")
+        return tuple(map(str, cast(list[object], kinds)))
+
+
+def is_mlx_folder(path: Path) -> bool:
+    """Whether a folder looks like an MLX model."""
+    return (path / _CONFIG).is_file() and any(path.glob("*.safetensors"))
+
+
+def read_mlx_folder(path: Path) -> MlxFolder:
+    """Read the settings of a model and the sizes of its tensors.
+
+    Raises:
+        ModelError: a file is missing, unreadable, damaged or cut short.
+    """
+    file = path / _CONFIG
+    try:
+        config = json.loads(file.read_bytes()) if file.stat().st_size <= _MAX_CONFIG else None
+    except OSError as error:
+        raise ModelError(f"cannot read {file}", error.strerror or str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{file} is damaged", str(error), "Download or copy it again.") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{file} is damaged", "it holds no settings", "Download or copy it again.")
+    settings = cast(dict[str, Any], config)
+    text_part = settings.get("text_config")
+    if isinstance(text_part, dict):
+        settings = settings | cast(dict[str, Any], text_part)
+    weights = sorted(path.glob("*.safetensors"))
+    if not weights:
+        raise ModelError(f"there are no weights in {path}", "", "Download or copy it again.")
+    return MlxFolder(settings, sum(sum(stored_bytes(weight).values()) for weight in weights))

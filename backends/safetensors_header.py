@@ -1,0 +1,72 @@
+"""Reads the header of a safetensors file without an engine, trusting nothing it says.
+
+Format: eight bytes of length, little-endian, then a JSON object of the tensors, then their data.
+"""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any, TypeGuard, cast
+
+from backends.base import ModelError
+
+MAX_HEADER = 1 << 21
+"""Most bytes of a header; those of models have 100 a tensor."""
+
+_MAX_DIMENSIONS = 8
+_REMEDY = "Download or copy it again."
+
+
+def stored_bytes(path: Path) -> dict[str, int]:
+    """Bytes of each tensor of a file, by name.
+
+    Raises:
+        ModelError: the file is missing, unreadable, cut short or inconsistent.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = struct.unpack("<Q", file.read(8))[0]
+            if length > min(MAX_HEADER, size - 8):
+                raise ValueError(f"a header of {length:,} bytes in a file of {size:,}")
+            header = json.loads(file.read(length))
+        return _tensors(header, size - 8 - length)
+    except FileNotFoundError as error:
+        raise ModelError(f"there is no file {path}") from error
+    except OSError as error:
+        raise ModelError(f"cannot read {path}", error.strerror or str(error)) from error
+    except (struct.error, ValueError, RecursionError) as error:
+        reason = "it ends inside its header" if isinstance(error, struct.error) else str(error)
+        raise ModelError(f"{path} is damaged or cut short", reason, _REMEDY) from error
+
+
+def _tensors(header: object, data_bytes: int) -> dict[str, int]:
+    if not isinstance(header, dict):
+        raise ValueError("its header is no object")
+    entries = cast(dict[str, object], header)
+    return {
+        name: _length(name, entry, data_bytes)
+        for name, entry in entries.items()
+        if name != "__metadata__"
+    }
+
+
+def _length(name: str, entry: object, data_bytes: int) -> int:
+    """Check one tensor's entry and return its bytes."""
+    shown = repr(name[:64])
+    facts = cast(dict[str, Any], entry) if isinstance(entry, dict) else {}
+    offsets, shape = facts.get("data_offsets"), facts.get("shape")
+    if not _are_counts(offsets) or len(offsets) != 2:
+        raise ValueError(f"tensor {shown} has no place")
+    if not _are_counts(shape) or len(shape) > _MAX_DIMENSIONS:
+        raise ValueError(f"tensor {shown} has no shape")
+    start, end = offsets
+    if not start <= end <= data_bytes:
+        raise ValueError(f"tensor {shown} lies past the end of the file")
+    return end - start
+
+
+def _are_counts(value: object) -> TypeGuard[list[int]]:
+    if not isinstance(value, list):
+        return False
+    return all(type(one) is int and one >= 0 for one in cast(list[object], value))

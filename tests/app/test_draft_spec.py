@@ -1,0 +1,55 @@
+"""Short names of drafters mean models of the target's family."""
+
+from pathlib import Path
+
+import pytest
+
+from app.draft_spec import parse
+from app.paths import Paths
+from backends.base import UsageError
+from models.reference import HubReference, Reference
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths(tmp_path / "config", tmp_path / "data", tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("target", "alias", "model"),
+    [
+        ("llama3.1-8b", "1b", "llama3.2-1b"),
+        ("Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf", "1b", "llama3.2-1b"),
+        ("Qwen_Qwen3-8B-Q4_K_M.gguf", "0.6b", "qwen3-0.6b"),
+        ("gemma3-4b", "1b", "gemma3-1b"),
+        ("llama3.1-8b", "124m", "gpt2-124m"),
+        ("mine.gguf", "124m", "gpt2-124m"),
+        ("mine.gguf", "llama3.2-1b", "llama3.2-1b"),
+    ],
+)
+def test_a_short_name_is_of_the_targets_family(
+    paths: Paths, target: str, alias: str, model: str
+) -> None:
+    reference = Reference(target, Path("/models") / target)
+    (link,) = parse(alias, paths, reference).links
+    assert link.name == alias
+    assert isinstance(link.reference, HubReference)
+    assert link.reference.name == model
+
+
+def test_a_short_name_of_an_unknown_family_brings_the_nearest(paths: Paths) -> None:
+    with pytest.raises(UsageError, match="nearest"):
+        parse("0.6b", paths, Reference("mine.gguf", Path("mine.gguf")))
+
+
+def test_a_drafter_of_the_family_that_was_fetched_is_a_file(paths: Paths) -> None:
+    paths.models.mkdir(parents=True)
+    file = paths.models / "Llama-3.2-1B-Instruct-Q4_K_M.gguf"
+    file.touch()
+    (link,) = parse("1b", paths, Reference("llama3.1-8b", Path("x.gguf"))).links
+    assert link.reference == Reference("llama3.2-1b", file)
+
+
+def test_next_token_layers_are_refused_with_the_reason(paths: Paths) -> None:
+    with pytest.raises(UsageError, match="next-token layers"):
+        parse("mtp", paths, Reference("qwen3.5-9b", Path("x.gguf")))

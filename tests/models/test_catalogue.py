@@ -1,0 +1,160 @@
+"""The models specchat knows by a short name."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from models import catalogue
+from models.catalogue import DrafterKind, Size, SizeSource, entries, entry_of_file, find
+from models.model_facts import facts_of_entry
+from models.names import simplified
+
+FAMILIES = {"llama3", "qwen3", "qwen3.5", "gemma3", "gemma4", "mistral", "phi4", "smollm2"}
+
+
+def test_it_has_models_of_every_size_and_family_people_run() -> None:
+    chat = [entry for entry in entries() if entry.chats]
+    assert len(chat) >= 20
+    assert min(entry.parameters for entry in chat) < 136e6
+    assert max(entry.parameters for entry in chat) > 70e9
+    assert {entry.family for entry in chat} >= {*FAMILIES, "gpt-oss"}
+    assert any(entry.active < 0.2 * entry.parameters for entry in chat)
+
+
+def test_no_two_models_share_a_name() -> None:
+    names = [simplified(name) for entry in entries() for name in entry.names]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)
+def test_an_entry_is_whole(entry: catalogue.Entry) -> None:
+    organisation, _, repository = entry.repository.partition("/")
+    assert organisation
+    assert repository.endswith("-GGUF")
+    assert "{quantization}" in entry.file_pattern
+    assert entry.licence
+    assert 0 < entry.active <= entry.parameters
+    assert entry.context >= 1024
+    assert set(entry.sizes) <= set(entry.quantizations)
+    assert entry.evidence in ("", "name", "files")
+    assert not (entry.sizes and not entry.evidence), "a size comes from a page that was seen"
+    for quantization in entry.quantizations:
+        size = entry.size(quantization)
+        assert size is not None
+        assert 2 < 8 * size.bytes / entry.parameters < 13
+    assert "/" in entry.mlx or not entry.mlx
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)
+def test_its_drafters_are_in_the_catalogue_and_smaller(entry: catalogue.Entry) -> None:
+    for drafter in entry.drafters:
+        if drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS:
+            assert not drafter.model
+            continue
+        found = find(drafter.model)
+        assert found is not None
+        assert found.parameters < entry.parameters
+        same = drafter.kind is DrafterKind.SAME_VOCABULARY
+        assert (found.family == entry.family) == same
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "Llama 3 8B", "LLAMA_3.1-8b", "llama318b"])
+def test_case_and_punctuation_do_not_matter(name: str) -> None:
+    entry = find(name)
+    assert entry is not None
+    assert entry.name == "llama3.1-8b"
+
+
+@pytest.mark.parametrize(
+    ("target", "alias", "model"),
+    [
+        ("llama3-8b", "1b", "llama3.2-1b"),
+        ("gemma3-12b", "1B", "gemma3-1b"),
+        ("qwen3-8b", "0.6b", "qwen3-0.6b"),
+        ("llama3-8b", "124m", "gpt2-124m"),
+        ("qwen3-0.6b", "0.6b", None),
+        ("llama3-8b", "0.6b", None),
+        (None, "124m", "gpt2-124m"),
+        (None, "1b", None),
+    ],
+)
+def test_a_short_drafter_name_is_of_the_targets_family(
+    target: str | None, alias: str, model: str | None
+) -> None:
+    found = catalogue.drafter(alias, find(target) if target else None)
+    assert (found.model if found else None) == model
+
+
+def test_gpt_2_drafts_across_vocabularies() -> None:
+    found = catalogue.drafter("124m", find("llama3-8b"))
+    assert found is not None
+    assert found.kind is DrafterKind.CROSS_VOCABULARY
+
+
+def test_where_a_size_is_from_is_told() -> None:
+    text = """
+quantizations = ["Q8_0", "Q4_0", "Q6_K", "odd"]
+drafters = {}
+[family.f]
+licence = "mit"
+context = 5
+[[model]]
+name = "m"
+family = "f"
+parameters = 1e9
+repository = "o/m-GGUF"
+sizes = { Q8_0 = 1_062_500_001, Q4_0 = 0.6e9 }
+"""
+    (entry,) = catalogue.read(text)
+    assert [entry.size(one) for one in entry.quantizations] == [
+        Size(1_062_500_001, SizeSource.HUB),
+        Size(600_000_000, SizeSource.PAGE),
+        Size(825_000_000, SizeSource.ESTIMATE),
+        None,
+    ]
+    assert entry.file("Q8_0") == "m-Q8_0.gguf"
+    assert facts_of_entry(entry, "Q8_0") is None
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("Llama-3.2-1B-Instruct-Q8_0.gguf", "llama3.2-1b"),
+        ("Qwen_Qwen3-30B-A3B-Q4_K_M.gguf", "qwen3-30b-a3b"),
+        ("SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2-135m"),
+        ("mine.gguf", None),
+    ],
+)
+def test_a_file_is_known_by_its_name(file: str, name: str | None) -> None:
+    entry = entry_of_file(file)
+    assert (entry.name if entry else None) == name
+
+
+def test_estimates_agree_with_the_sizes_pages_show() -> None:
+    for entry in entries():
+        if entry.parameters < 1e9:
+            continue
+        for quantization in entry.sizes:
+            estimate, seen = replace(entry, sizes={}).size(quantization), entry.size(quantization)
+            assert estimate is not None
+            assert seen is not None
+            assert abs(estimate.bytes / seen.bytes - 1) < 0.1, (entry.name, quantization)
+
+
+def test_memory_facts_come_from_the_catalogue_too() -> None:
+    entry = find("llama3-8b")
+    assert entry is not None
+    facts = facts_of_entry(entry, "Q4_K_M")
+    assert facts is not None
+    assert facts.attention.cache_bytes(8192) == 1 << 30
+
+
+def test_importing_a_session_reads_no_catalogue() -> None:
+    code = (
+        "import app.session, models.catalogue as c; "
+        "print(c.entries.cache_info().currsize, 'huggingface_hub' in __import__('sys').modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "0 False\n"
