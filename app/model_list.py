@@ -26,8 +26,14 @@ class Offered:
     size_bytes: int | None
     read_bytes: int | None
     fit: Fit | None
-    is_installed: bool
-    where: str
+    about: str
+    """Whose folder it lies in; quantization and licence of one that is not here."""
+    path: Path | None = None
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether it is on this machine."""
+        return self.path is not None
 
 
 def offered(folder: Path, free: int | None = None) -> list[Offered]:
@@ -42,7 +48,8 @@ def _here(found: Sequence[Installed], room: int) -> Iterator[Offered]:
     for model in found:
         facts = _facts(model.path)
         size = model.size_bytes
-        yield Offered(model.name, size, size, _fit(facts, room), True, model.origin.value)
+        about = model.origin.value
+        yield Offered(model.name, size, size, _fit(facts, room), about, model.path)
 
 
 def _on_hub(present: Sequence[Entry | None], room: int) -> Iterator[Offered]:
@@ -53,7 +60,7 @@ def _on_hub(present: Sequence[Entry | None], room: int) -> Iterator[Offered]:
         count = size.bytes if size else None
         read = round(count * entry.active / entry.parameters) if count else None
         facts = facts_of_entry(entry, entry.default_quantization)
-        yield Offered(entry.name, count, read, _fit(facts, room), False, _licence(entry))
+        yield Offered(entry.name, count, read, _fit(facts, room), _licence(entry))
 
 
 def _licence(entry: Entry) -> str:

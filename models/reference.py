@@ -52,7 +52,7 @@ def resolve(name: str, folder: Path, words: Sequence[str] = ()) -> Reference | H
     path = _path(name)
     if path is None:
         raise _unknown(name, [*known_names(folder), *words], folder)
-    hub = None if path.exists() else _on_hub(name)
+    hub = None if path.exists() else _repository(name)
     if path.is_file() or (path.suffix.lower() == ".gguf" and not (hub and hub.file)):
         named = folder / path
         return Reference(path.name, named if named.is_file() and not path.is_file() else path)
@@ -94,6 +94,18 @@ def entry_of(reference: Reference | HubReference) -> Entry | None:
     return catalogue.find(reference.name) or catalogue.entry_of_file(reference.path.name)
 
 
+def on_hub(name: str, folder: Path) -> HubReference:
+    """What a name means on the hub, whether it is on this machine or not.
+
+    Raises:
+        UsageError: it is no name of the catalogue and no repository.
+    """
+    found = _in_catalogue(name) or _repository(name)
+    if found is None:
+        raise _unknown(name, known_names(folder), folder)
+    return found
+
+
 def _path(name: str) -> Path | None:
     """The path a name would be, None where it can be none on this system."""
     try:
@@ -117,7 +129,7 @@ def _in_catalogue(name: str) -> HubReference | None:
     return HubReference(called, entry.repository, quantization, entry.file(quantization), entry)
 
 
-def _on_hub(name: str) -> HubReference | None:
+def _repository(name: str) -> HubReference | None:
     """ORG/NAME, ORG/NAME:QUANTIZATION or ORG/NAME:FILE."""
     match = _HUB_NAME.fullmatch(name)
     if match is None:
@@ -170,5 +182,7 @@ def _unknown(name: str, known: Iterable[str], folder: Path) -> UsageError:
     near = nearest(name, [*known, *others])
     why = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(known)}"
     return UsageError(
-        f"there is no model called {name!r}", why, f"Give a .gguf file, or put one in {folder}"
+        f"there is no model called {name!r}",
+        why,
+        f"Give a .gguf file, organization/name of a hub repository, or put a file into {folder}",
     )

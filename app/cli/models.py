@@ -9,16 +9,19 @@ from app.cli import options, terminal
 from app.cli.model_facts import facts_of
 from app.cli.printable import printable, say_json
 from app.cli.pulling import pull_model
+from app.model_list import Offered, offered
+from app.obtaining import request_for
 from app.paths import Paths
 from backends.base import HubUnreachableError, SpecchatError, UsageError
-from models.hub import DownloadRequest, HubSettings
+from models.hub import HubSettings
 from models.hub.settings import hub_cache
 from models.hub.unfinished import discard, unfinished
+from models.installed import installed
+from models.reference import on_hub
 from models.removal import remove as remove_model
 from models.size_text import size_text
 from models.stores.found import Installed
-from models.stores.installed import installed_models, nearest_names
-from models.stores.places import Places
+from models.stores.installed import nearest_names
 
 models = typer.Typer(
     help="List, download, remove and describe models.",
@@ -31,18 +34,20 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="As `specchat models l
 
 @models.command("list")
 def list_models(json: Json = False) -> None:
-    """Every model on this machine, with its size and whose folder it lies in."""
-    found, parts = _installed(), unfinished(hub_cache())
+    """Models on this machine, and those of the catalogue; with size, and whether they fit."""
+    found, parts = offered(Paths.of_this_user().models), unfinished(hub_cache())
     if json:
-        listed = [_as_json(model) for model in found]
-        say_json({"schema": 1, "models": listed, "unfinished_bytes": parts})
+        here = [_offered_here(one) for one in found if one.is_installed]
+        more = [_offered_there(one) for one in found if not one.is_installed]
+        say_json({"schema": 1, "models": here, "catalogue": more, "unfinished_bytes": parts})
         return
-    width = max((len(model.name) for model in found), default=0)
-    for model in found:
-        size = size_text(model.size_bytes)
-        terminal.say(printable(f"{model.name:<{width}}  {size:>10}  {model.origin}") + "\n")
-    if not found:
-        terminal.note("there are no models yet; `specchat models pull` downloads one")
+    width = max(len(model.name) for model in found)
+    for is_installed, title in ((True, "on this machine"), (False, "`specchat models pull NAME`")):
+        terminal.say(f"{title}\n")
+        for model in (one for one in found if one.is_installed is is_installed):
+            size = size_text(model.size_bytes) if model.size_bytes else "?"
+            line = f"  {model.name:<{width}}  {size:>10}  {model.fit or '?':7}  {model.about}"
+            terminal.say(printable(line) + "\n")
     for repository, size in parts.items():
         terminal.note(f"unfinished: {printable(repository)}, {size_text(size)}")
 
@@ -51,7 +56,7 @@ def list_models(json: Json = False) -> None:
 def pull(
     context: typer.Context,
     model: Annotated[
-        str, typer.Argument(metavar="REPOSITORY[:CHOICE]", help="organization/name on the hub.")
+        str, typer.Argument(metavar="REF", help="A name of the catalogue, or ORG/NAME[:CHOICE].")
     ],
     offline: options.Offline = False,
     json: Json = False,
@@ -63,7 +68,7 @@ def pull(
     paths = Paths.of_this_user()
     settings = HubSettings.of_environment(paths.downloads, options.is_offline(context, offline))
     try:
-        done = pull_model(_request(model), settings)
+        done = pull_model(request_for(on_hub(model, paths.models)), settings)
     except HubUnreachableError as error:
         names = ", ".join(one.name for one in _installed())
         at_hand = f"On this machine: {printable(names)}" if names else ""
@@ -119,19 +124,8 @@ def _discard(repository: str, json: bool) -> None:
         terminal.note(f"discarded what came of {printable(repository)}")
 
 
-def _request(text: str) -> DownloadRequest:
-    repository, _, wanted = text.partition(":")
-    organization, slash, name = repository.partition("/")
-    if not (organization and slash and name) or "/" in name:
-        raise UsageError(
-            f"{text!r} names no repository",
-            "it has the form organization/name, and :Q4_K_M or a file's name after it",
-        )
-    return DownloadRequest(repository, wanted or None)
-
-
 def _installed() -> list[Installed]:
-    return installed_models(Places.of_environment(Paths.of_this_user().models))
+    return installed(Paths.of_this_user().models)
 
 
 def _named(name: str) -> Installed:
@@ -149,3 +143,13 @@ def _named(name: str) -> Installed:
 
 def _as_json(model: Installed) -> dict[str, Any]:
     return {**asdict(model), "path": str(model.path), "origin": model.origin.value}
+
+
+def _offered_here(model: Offered) -> dict[str, Any]:
+    facts = {"name": model.name, "path": str(model.path), "size_bytes": model.size_bytes}
+    return {**facts, "origin": model.about, "fit": model.fit}
+
+
+def _offered_there(model: Offered) -> dict[str, Any]:
+    facts = {"name": model.name, "size_bytes": model.size_bytes, "fit": model.fit}
+    return {**facts, "about": model.about}

@@ -103,7 +103,7 @@ class ModelsScreen(ModalScreen[str | None]):
         size = wording.size(model.size_bytes) if model.size_bytes else "?"
         fit = model.fit or "?"
         style = _MARKS[model.fit] if model.fit else ""
-        about = progress.get(model.name, model.where)
+        about = progress.get(model.name, model.about)
         return Content.assemble(
             f"{mark} {size:>8} ",
             (f"{fit:7}", style),

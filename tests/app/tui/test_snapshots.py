@@ -1,6 +1,9 @@
 """What whole screens look like, in files a person can read and compare."""
 
+from pathlib import Path
+
 import pytest
+from textual.widgets.markdown import MarkdownFence
 
 from app.live import DrafterFigures, Live
 from app.model_list import Offered
@@ -60,7 +63,10 @@ async def talked(chat: Chat) -> None:
         Turn("assistant", "Then you have", "3 tokens · stopped"),
     ]
     await chat.screen.start(dialogue)
-    await chat.pilot.pause(0.2)
+    transcript = chat.screen.transcript
+    await chat.until(lambda: bool(transcript.query(MarkdownFence)))
+    await chat.pilot.pause(0.3)
+    await chat.until(lambda: transcript.scroll_offset.y == transcript.max_scroll_y)
 
 
 async def test_the_first_screen(chatting: Chatting, snapshot: Snapshot) -> None:
@@ -97,10 +103,10 @@ async def test_help(chatting: Chatting, snapshot: Snapshot) -> None:
 
 async def test_the_models(chatting: Chatting, snapshot: Snapshot) -> None:
     models = [
-        Offered("demo", 98_000_000, 98_000_000, Fit.FITS, True, "bundled"),
-        Offered("qwen3-8b", 5_030_000_000, 5_030_000_000, Fit.TIGHT, False, "Q4_K_M, apache-2.0"),
-        Offered("llama3-70b", 42_500_000_000, None, Fit.TOO_BIG, False, "Q4_K_M, llama3.3"),
-        Offered("other", None, None, None, False, "Q4_K_M, mit"),
+        Offered("demo", 98_000_000, 98_000_000, Fit.FITS, "bundled", Path("a.gguf")),
+        Offered("qwen3-8b", 5_030_000_000, 5_030_000_000, Fit.TIGHT, "Q4_K_M, apache-2.0"),
+        Offered("llama3-70b", 42_500_000_000, None, Fit.TOO_BIG, "Q4_K_M, llama3.3"),
+        Offered("other", None, None, None, "Q4_K_M, mit"),
     ]
     progress = {"qwen3-8b": "downloading  12 %"}
     async with chatting(ScriptedModel(["a"])) as chat:
