@@ -147,7 +147,7 @@ class Engine:
             session.context.n_ctx,
             tuple(drafting.names),
             drafting.missing,
-            session.notes,
+            (*session.notes, *drafting.notes),
             session.load_seconds,
         )
         self.status = Status(Phase.READY, "", loaded)

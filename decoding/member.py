@@ -139,6 +139,7 @@ class Member:
                 return
             else:
                 accepted = place < step.accepted
+            if draft.distributions is not None or self.cost is not None:
                 for kind in (DRAWN, f"at{place}"):
                     self.acceptance.add(
                         f"{self._band}:{kind}", POSITION_PRIOR, accepted, tells_mood=False
