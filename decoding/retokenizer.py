@@ -84,16 +84,18 @@ class Retokenizer:
 
     def _mark(self, run: bytes, tail: list[int]) -> None:
         """Take in the text after the last mark, with a new mark in it if a good place is found."""
-        spell = self._speller.spell
-        places = self._places(run)
-        split = [(position, spell(run[:size]), spell(run[size:])) for size, position in places]
-        good = [one for one in split if one[1] + one[2] == tail]
-        if not good and len(run) > _LONG_TAIL:
-            good = split
-        if not good:
-            self.tokens += tail
-            return
-        position, before, after = good[0]
+        fallback = None
+        for size, position in self._places(run):
+            before = self._speller.spell(run[:size])
+            after = self._speller.spell(run[size:])
+            if before + after == tail:
+                break
+            fallback = fallback or (position, before, after)
+        else:
+            if fallback is None or len(run) <= _LONG_TAIL:
+                self.tokens += tail
+                return
+            position, before, after = fallback
         self.tokens += before
         self._marks.append((position, len(self.tokens)))
         self.tokens += after

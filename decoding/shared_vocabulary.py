@@ -1,7 +1,7 @@
 """Which tokens of a drafter's vocabulary the target has too, by the bytes they stand for."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +9,6 @@ from numpy.typing import NDArray
 from backends.base import Tokenizer
 from decoding.pieces import Pieces
 from decoding.sampling import Distribution
-
-_FEW = 1024
-"""Up to so many ids sorting is faster than spreading them over the vocabulary."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,6 +22,11 @@ class SharedVocabulary:
     to_target: NDArray[np.int64]
     to_drafter: NDArray[np.int64]
     share: float
+    _in_order: NDArray[np.int64] = field(init=False)
+    """The drafter's shared tokens in the order of the target's numbers."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_in_order", self.to_drafter[self.to_drafter >= 0])
 
     @classmethod
     def of(
@@ -60,21 +62,17 @@ class SharedVocabulary:
         The distribution is over the target's ids; None where no shared token has any probability.
         Timor et al. 2025 (arXiv 2502.05202), token-level intersection.
         """
-        ids = self.to_target[q_draft.ids]
-        kept = ids >= 0
-        ids, probabilities = ids[kept], q_draft.probabilities[kept]
-        mass = float(probabilities.sum())
-        if mass <= 0.0:
-            return 0.0, None
-        if len(ids) <= _FEW:
-            order = ids.argsort()
-            ids, probabilities = ids[order], probabilities[order]
+        if len(q_draft.ids) == len(self.to_target):
+            drafted = self._in_order
+            probabilities = q_draft.probabilities[drafted]
+            ids = self.to_target[drafted]
         else:
-            spread = np.zeros(len(self.to_drafter))
-            spread[ids] = probabilities
-            ids = np.flatnonzero(spread)
-            probabilities = spread[ids]
-        return mass, Distribution(ids, probabilities / mass)
+            ids = self.to_target[q_draft.ids]
+            order = ids.argsort()
+            order = order[ids.searchsorted(0, sorter=order) :]
+            ids, probabilities = ids[order], q_draft.probabilities[order]
+        mass = float(probabilities.sum())
+        return mass, Distribution(ids, probabilities / mass) if mass > 0.0 else None
 
 
 def _ends(target: Tokenizer, drafter: Tokenizer) -> list[tuple[int, int]]:

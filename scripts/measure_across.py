@@ -1,23 +1,29 @@
 """What drafting across vocabularies loses: `python -m scripts.measure_across [--temperature T]`.
 
 Target: the bundled model; drafter: its own Q4_0 copy, in the target's vocabulary and in others
-made from it. Printed for each: shared tokens by count and in ordinary text, acceptance in the
-loop, and the time beyond the drafter's own passes for each token drafted.
+made from it. Printed for each: acceptance in the loop and the tokens that are shared. Last, what
+crossing over costs beside one pass of the drafter.
 """
 
 import argparse
+import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from app.drafter_model import open_drafter
+from app.prompts import built_in_prompts
 from backends import llamacpp
-from backends.base import Context, Logits, Model
-from decoding.drafters.across_vocabularies import AcrossVocabularies
-from decoding.drafters.text_level import TextLevel
+from backends.base import Model
+from decoding.drafters.chain import Chain
 from decoding.generation import Limits, generate
-from decoding.sampling import SamplingSettings
+from decoding.pieces import Pieces
+from decoding.retokenizer import Retokenizer
+from decoding.sampling import SamplingSettings, warp
+from decoding.shared_vocabulary import SharedVocabulary
+from decoding.speller import Speller
 from decoding.telemetry import Statistics
 from models.bundled import demo_path
 from models.recipe import Recipe
@@ -25,7 +31,7 @@ from models.self_draft import SelfDrafts
 from scripts.change_vocabulary import Change, change_vocabulary
 from scripts.prompts import tokenized
 
-_TOKENS = 96
+_PASSES = 50
 _CHANGES = {
     "permuted": Change(0.0),
     "2 % changed": Change(0.02),
@@ -34,62 +40,55 @@ _CHANGES = {
 }
 
 
-class Timed:
-    """A context that adds up the time of its own passes and rollbacks."""
+def acceptance(target: Model, path: Path, temperature: float, length: int, tokens: int) -> str:
+    """Draft the built-in prompts with a file, and say what came of it."""
+    with closing(llamacpp.load(path)) as drafter, closing(target.open(1024)) as context:
+        opened = open_drafter(path.stem, drafter, target, 1024, is_own=False)
+        draft = Chain([opened.drafter], max_draft=length)
+        totals = Statistics(0.0)
+        for seed, (_, prompt) in enumerate(tokenized(target)):
+            settings = SamplingSettings(temperature, top_k=40, top_p=1.0, min_p=0.0, seed=seed)
+            limits = Limits(tokens, target.tokenizer.end_tokens)
+            for event in generate(context, prompt, settings, limits, drafter=draft):
+                totals.add(event)
+    return f"acceptance {totals.acceptance:.3f} in {totals.steps:,} steps. {opened.note}"
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self.seconds = 0.0
 
-    def __getattr__(self, name: str):
-        return getattr(self._context, name)
-
-    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+def costs(target: Model, path: Path) -> Iterator[str]:
+    """Seconds of what a drafter does beyond its own passes, as medians."""
+    tokenizer = target.tokenizer
+    with closing(llamacpp.load(path)) as drafter:
         started = time.perf_counter()
-        rows = self._context.forward(tokens, n_logits)
-        self.seconds += time.perf_counter() - started
-        return rows
+        ours, theirs = Pieces.of(tokenizer), Pieces.of(drafter.tokenizer)
+        shared = SharedVocabulary.of(tokenizer, ours, drafter.tokenizer, theirs)
+        yield f"matching two vocabularies: {1e3 * (time.perf_counter() - started):.0f} ms"
+        retokenizer = Retokenizer(ours, Speller(drafter.tokenizer, theirs), {})
+        text = tokenizer.encode(" ".join(p.text for p in built_in_prompts()), special=False)
+        context = drafter.open(_PASSES + 1)
+        one = drafter.tokenizer.encode("a", special=False)[:1]
+        passes = [_seconds(lambda: context.forward(one, 1)) for _ in range(_PASSES)]
+        one_pass = statistics.median(passes)
+        row = context.forward(one, 1)[0].copy()
+        follow = [
+            _seconds(lambda end=end: retokenizer.follow(text[:end])) for end in range(len(text))
+        ]
+        yield f"one pass of the drafter: {1e6 * one_pass:.0f} us"
+        yield f"following the text, for each token: {_beside(statistics.fmean(follow), one_pass)}"
+        for settings in (SamplingSettings(), SamplingSettings(1.0, 0, 1.0, 0.0)):
+            q_draft = warp(row, settings)
+            taken = [_seconds(lambda q=q_draft: shared.restricted(q)) for _ in range(200)]
+            cost = _beside(statistics.median(taken), one_pass)
+            yield f"restricting {len(q_draft.ids):,} probabilities: {cost}"
 
-    def truncate(self, length: int) -> None:
-        started = time.perf_counter()
-        self._context.truncate(length)
-        self.seconds += time.perf_counter() - started
 
-
-def measure(target: Model, path: Path, temperature: float, length: int, *, text: bool) -> str:
-    """Draft every built-in prompt with a file, and say what came of it."""
-    drafter = llamacpp.load(path)
-    made: list[Timed] = []
-    opener: Callable[[int], Context] = drafter.open
-    drafter.open = lambda n_ctx: made.append(Timed(opener(n_ctx))) or made[0]
+def _seconds(call: Callable[[], object]) -> float:
     started = time.perf_counter()
-    opened = open_drafter("drafter", drafter, target, 1024, is_own=False)
-    load = time.perf_counter() - started
-    draft = opened.drafter
-    if text and isinstance(draft, AcrossVocabularies):
-        ...
-    draft._max_draft = length
-    context = target.open(1024)
-    totals = Statistics(0.0)
-    inside = 0.0
-    for seed, (_, prompt) in enumerate(tokenized(target)):
-        settings = SamplingSettings(temperature, top_k=40, top_p=1.0, min_p=0.0, seed=seed)
-        limits = Limits(_TOKENS, target.tokenizer.end_tokens)
-        made[0].seconds = 0.0
-        for event in generate(context, prompt, settings, limits, drafter=draft):
-            totals.add(event)
-            if hasattr(event, "drafted") and event.seconds == 0.0:
-                made[0].seconds = 0.0
-        inside += made[0].seconds
-    drafter.close()
-    drafted = max(totals.drafted, 1)
-    beyond = 1e6 * (totals.draft_seconds - inside) / drafted
-    passes = 1e6 * inside / drafted
-    return (
-        f"acceptance {totals.acceptance:.3f}, {totals.tokens_per_step:.2f} tokens a step, "
-        f"{passes:.0f} us of passes and {beyond:.0f} us beyond for each drafted token "
-        f"({beyond / passes:.1%}), opened in {1e3 * load:.0f} ms; {opened.note}"
-    )
+    call()
+    return time.perf_counter() - started
+
+
+def _beside(seconds: float, one_pass: float) -> str:
+    return f"{1e6 * seconds:.0f} us, {seconds / one_pass:.1%} of a pass"
 
 
 def main() -> None:
@@ -97,21 +96,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--draft-length", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=96)
     arguments = parser.parse_args()
     path = demo_path()
     assert path is not None
-    target = llamacpp.load(path)
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, closing(llamacpp.load(path)) as target:
         store = SelfDrafts(Path(folder))
         own = store.get(target.info, Recipe("q4_0"), lambda done, total: None)
         files = {"own vocabulary": own}
         for name, change in _CHANGES.items():
             files[name] = Path(folder) / f"{name}.gguf"
             change_vocabulary(own, files[name], change)
+        for line in costs(target, files["permuted"]):
+            print(line, flush=True)
+        how = (arguments.temperature, arguments.draft_length, arguments.tokens)
         for name, file in files.items():
-            said = measure(target, file, arguments.temperature, arguments.draft_length, text=False)
-            print(f"{name}: {said}", flush=True)
-    target.close()
+            print(f"{name}: {acceptance(target, file, *how)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,8 @@ class AcrossVocabularies:
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft)
         rows = self._follower.row(history) if count > 0 else None
+        if rows is None:
+            return NO_DRAFT
         drawn = _Drawn()
         theirs: list[int] = []
         while rows is not None:
@@ -90,8 +92,6 @@ class AcrossVocabularies:
                 break
             rows = self._follower.draw(token)
             theirs.append(token)
-        if not drawn.tokens:
-            return NO_DRAFT
         self._follower.drafted(tuple(drawn.tokens))
         return Draft(
             tuple(drawn.tokens),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from backends.base import Logits
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.draft_model import evidence_class
 from decoding.drafters.follower import Follower
@@ -93,13 +94,14 @@ class TextLevel:
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft)
-        if count <= 0:
+        rows = self._follower.row(history) if count > 0 else None
+        if rows is None:
             return NO_DRAFT
         said = _Said()
         tokens: list[int] = []
         confidence: list[float] = []
         asked = 0
-        for is_whole in self._speak(history, said, _MOST_PER_TOKEN * count):
+        for is_whole in self._speak(rows, said, _MOST_PER_TOKEN * count):
             spelled = [*self._speller.spell(bytes(said.text)), *said.ending]
             tokens = (spelled if is_whole else spelled[:-1])[:count]
             confidence = said.confidence([self._ours[token] for token in tokens])
@@ -111,15 +113,12 @@ class TextLevel:
                     break
             if len(tokens) == count:
                 break
-        if not tokens:
-            return NO_DRAFT
         self._follower.drafted(tuple(tokens))
         evidence = tuple(map(evidence_class, confidence))
         return Draft(tuple(tokens), self.name, tuple(confidence), None, evidence)
 
-    def _speak(self, history: Sequence[int], said: _Said, most: int) -> Iterator[bool]:
+    def _speak(self, rows: Logits | None, said: _Said, most: int) -> Iterator[bool]:
         """Add the likeliest token again and again; yields whether the text is over."""
-        rows = self._follower.row(history)
         theirs: list[int] = []
         while rows is not None:
             q_draft = self._sampler.distribution(rows[0], self._follower.tokens, theirs)
@@ -138,8 +137,7 @@ class TextLevel:
                 return
             yield False
             rows = self._follower.draw(token)
-        if theirs:
-            yield True
+        yield True
 
     def guess(self, history: Sequence[int]) -> Callable[[SamplingSettings], Distribution] | None:
         """The first token after history, whatever the settings; None for nothing to say."""

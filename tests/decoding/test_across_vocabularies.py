@@ -29,7 +29,8 @@ from tests.fixtures.tokenizers import ToyTokenizer
 _symbolic = exact._symbolic
 
 OURS = [b"a", b"b", b"ab", b"c", b""]
-THEIRS = [b"c", b"b", b"a", b"ba", b"bca", b""]
+THEIRS = [b"c", b"b", b"a", b"ba", b"bca", b"", b""]
+END, CONTROL = 5, 6
 PROMPT = (0, 2, 1)
 SETTINGS = [
     SamplingSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0),
@@ -42,15 +43,20 @@ MakeDrafter = Callable[..., Drafter]
 
 @pytest.fixture
 def make(table: Callable, fake_context: Callable, monkeypatch: pytest.MonkeyPatch) -> MakeDrafter:
-    """A drafter on a random table: make(seed, kind, n_ctx=64)."""
+    """A drafter on a random table: make(seed, kind, n_ctx=64, says=None)."""
     monkeypatch.setattr(across_vocabularies, "uniform", exact.SymbolicUniform)
     target, drafter = ToyTokenizer(OURS, eos=4), ToyTokenizer(THEIRS, eos=5)
     ours, theirs = Pieces.of(target), Pieces.of(drafter)
     shared = SharedVocabulary.of(target, ours, drafter, theirs)
     speller = Speller(target, ours)
 
-    def drafter_of(seed: int, kind: type = AcrossVocabularies, n_ctx: int = 64) -> Drafter:
-        context = fake_context(table(seed, len(THEIRS)), n_ctx=n_ctx)
+    def drafter_of(
+        seed: int, kind: type = AcrossVocabularies, n_ctx: int = 64, says: int | None = None
+    ) -> Drafter:
+        logits = table(seed, len(THEIRS))
+        if says is not None:
+            logits[..., says] = 99.0
+        context = fake_context(logits, n_ctx=n_ctx)
         retokenizer = Retokenizer(ours, Speller(drafter, theirs), {4: [5]})
         follower = Follower(context, retokenizer)
         if kind is TextLevel:
@@ -72,14 +78,21 @@ def target_rows(seed: int, settings: SamplingSettings) -> exact.Rows:
     return row
 
 
+def sampler_on(path: exact.Path, settings: SamplingSettings) -> Sampler:
+    """Draws of a drafter are choices of a path."""
+    stand_in: Any = SimpleNamespace(distribution=Sampler(settings).distribution, drafting=path)
+    return cast(Sampler, stand_in)
+
+
+GREEDY = sampler_on(exact.Path(), SamplingSettings(temperature=0.0))
+
+
 def drafts(drafter: Drafter, settings: SamplingSettings, seen: list[Draft]) -> exact.DraftOf:
     """What the drafter proposes after a prefix, its draws taken from a path."""
-    sampler = Sampler(settings)
 
     def draft_of(prefix: exact.Prefix, path: exact.Path) -> Draft:
         history = [*PROMPT, *prefix]
-        stand_in: Any = SimpleNamespace(distribution=sampler.distribution, drafting=path)
-        drafter.begin(history, cast(Sampler, stand_in))
+        drafter.begin(history, sampler_on(path, settings))
         seen.append(drafter.propose(history, 2))
         return seen[-1]
 
@@ -144,10 +157,9 @@ def test_control_stopping_by_the_token_that_was_drawn_is_found(make: MakeDrafter
 @pytest.mark.parametrize("kind", [AcrossVocabularies, TextLevel])
 def test_a_full_context_ends_a_draft_and_then_there_is_none(make: MakeDrafter, kind: type):
     drafter = make(7, kind, n_ctx=8)
-    greedy = Sampler(SamplingSettings(temperature=0.0))
     lengths: list[int] = []
     for length in range(1, 12):
-        drafter.begin([0] * length, greedy)
+        drafter.begin([0] * length, GREEDY)
         lengths.append(len(drafter.propose([0] * length, 2)))
     assert max(lengths) == 2
     assert lengths[-4:] == [0, 0, 0, 0]
@@ -156,8 +168,7 @@ def test_a_full_context_ends_a_draft_and_then_there_is_none(make: MakeDrafter, k
 @pytest.mark.parametrize("kind", [AcrossVocabularies, TextLevel])
 def test_a_draft_is_as_long_as_it_is_wanted(make: MakeDrafter, kind: type):
     drafter = make(3, kind)
-    greedy = Sampler(SamplingSettings(temperature=0.0))
-    drafter.begin(PROMPT, greedy)
+    drafter.begin(PROMPT, GREEDY)
     whole = drafter.propose(PROMPT, 2)
     assert drafter.propose(PROMPT, 0).tokens == ()
     asked: list[float] = []
@@ -173,8 +184,23 @@ def test_a_draft_is_as_long_as_it_is_wanted(make: MakeDrafter, kind: type):
 @pytest.mark.parametrize("kind", [AcrossVocabularies, TextLevel])
 def test_what_was_drafted_and_accepted_counts_as_read(make: MakeDrafter, kind: type):
     drafter = make(3, kind)
-    drafter.begin(PROMPT, Sampler(SamplingSettings(temperature=0.0)))
+    drafter.begin(PROMPT, GREEDY)
     assert drafter.backlog(PROMPT) == 3
     draft = drafter.propose(PROMPT, 2)
     assert drafter.backlog([*PROMPT, *draft.tokens, 0]) == 1
     assert drafter.backlog([*PROMPT, 3, 3, 3]) >= 2
+
+
+@pytest.mark.parametrize("kind", [AcrossVocabularies, TextLevel])
+@pytest.mark.parametrize(
+    ("says", "drafted"), [(0, (3, 3)), (4, (1, 3)), (END, (4,)), (CONTROL, ())]
+)
+def test_a_greedy_draft_is_the_likeliest_text_in_the_targets_tokens(
+    make: MakeDrafter, kind: type, says: int, drafted: tuple[int, ...]
+):
+    """A control token says nothing; the draft that it leaves empty was paid for and has a name."""
+    drafter = make(3, kind, says=says)
+    drafter.begin(PROMPT, GREEDY)
+    draft = drafter.propose(PROMPT, 2)
+    assert draft.tokens == drafted
+    assert draft.drafter == drafter.name
