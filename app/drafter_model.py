@@ -74,8 +74,10 @@ def _across(
         raise mismatch
     shared = SharedVocabulary.of(target.tokenizer, ours, model.tokenizer, theirs)
     in_text = shared.share_of(speller.spell(text))
-    bos = model.tokenizer.bos
+    first, bos = target.tokenizer.bos, model.tokenizer.bos
     control = same_control(target.tokenizer, ours, model.tokenizer, theirs)
+    if first is not None and bos is not None and control.get(first) == [bos]:
+        del control[first]  # it leads every text already
     retokenizer = Retokenizer(ours, their_speller, control, () if bos is None else (bos,))
     context = model.open(min(n_ctx, model.info.context_limit))
     follower = Follower(context, retokenizer)

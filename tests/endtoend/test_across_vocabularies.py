@@ -24,7 +24,11 @@ from decoding.drafters.across_vocabularies import AcrossVocabularies
 from decoding.drafters.text_level import TextLevel
 from decoding.generation import Limits
 from decoding.greedy_check import greedy_reply
+from decoding.pieces import Pieces
+from decoding.retokenizer import Retokenizer
+from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings
+from decoding.speller import Speller
 from scripts.change_vocabulary import Change, change_vocabulary
 from scripts.prompts import tokenized
 
@@ -138,6 +142,38 @@ def test_same_token_ids_with_small_models_of_other_vocabularies(
     drafter = drafter_on(tiny_llama(form=form), demo, as_text, n_ctx=512)
     prompts = [demo.tokenizer.encode("Héllo 🙂, the weather in Paris", special=False)]
     compare(demo, drafter, prompts, 12)
+
+
+def test_following_word_by_word_gives_the_tokens_of_the_whole_text(demo: Model):
+    """Real words, characters of several tokens and code: where it begins anew leaves no trace."""
+    pieces = Pieces.of(demo.tokenizer)
+    speller = Speller(demo.tokenizer, pieces)
+    for _, prompt in tokenized(demo):
+        grown = Retokenizer(pieces, speller, {})
+        for end in range(len(prompt) + 1):
+            grown.follow(prompt[:end])
+        whole = Retokenizer(pieces, speller, {})
+        whole.follow(prompt)
+        assert grown.tokens == whole.tokens
+        assert pieces.joined(grown.tokens) == pieces.joined(prompt)
+
+
+def test_the_token_before_every_text_is_read_once(tiny_llama: Callable[..., Path], tmp_path: Path):
+    path = tmp_path / "permuted.gguf"
+    change_vocabulary(tiny_llama(), path, Change(0.0))
+    with (
+        closing(llamacpp.load(tiny_llama(), threads=1)) as target,
+        closing(llamacpp.load(path, threads=1)) as model,
+    ):
+        opened = open_drafter("permuted", model, target, 64, is_own=False)
+        first, bos = target.tokenizer.bos, model.tokenizer.bos
+        assert first is not None
+        history = [first, *target.tokenizer.encode("the", special=False)]
+        opened.drafter.begin(history, Sampler(SAMPLED))
+        assert [*opened.drafter.read(history)]
+        assert list(opened.context.tokens).count(bos or 0) == 1
+        spelled = b"".join(map(model.tokenizer.piece, opened.context.tokens))
+    assert spelled == b" the"
 
 
 def tiny_draws(target: Model, drafter: Drafter, count: int) -> tuple[float, int]:
