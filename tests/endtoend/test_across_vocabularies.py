@@ -28,6 +28,7 @@ from decoding.pieces import Pieces
 from decoding.retokenizer import Retokenizer
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings
+from decoding.shared_vocabulary import SharedVocabulary
 from decoding.speller import Speller
 from scripts.change_vocabulary import Change, change_vocabulary
 from scripts.prompts import tokenized
@@ -129,7 +130,7 @@ def test_same_token_ids_over_all_prompts(
     assert compare(demo, drafter, prompts, 96) > 300
 
 
-@pytest.mark.parametrize("form", ["gpt2", "spm"])
+@pytest.mark.parametrize("form", ["gpt2", "spm", "wordpiece"])
 @pytest.mark.parametrize("as_text", [False, True])
 def test_same_token_ids_with_small_models_of_other_vocabularies(
     demo: Model,
@@ -142,6 +143,21 @@ def test_same_token_ids_with_small_models_of_other_vocabularies(
     drafter = drafter_on(tiny_llama(form=form), demo, as_text, n_ctx=512)
     prompts = [demo.tokenizer.encode("Héllo 🙂, the weather in Paris", special=False)]
     compare(demo, drafter, prompts, 12)
+
+
+@pytest.mark.parametrize(
+    ("form", "word"), [("gpt2", b" the"), ("spm", b"t"), ("wordpiece", b" the")]
+)
+def test_a_word_is_shared_whatever_form_the_vocabulary_has(
+    demo: Model, tiny_llama: Callable[..., Path], form: str, word: bytes
+):
+    """Written by GPT-2 with a mark for the space, by the others with another, here in bytes."""
+    ours = Pieces.of(demo.tokenizer)
+    with closing(llamacpp.load(tiny_llama(form=form), threads=1)) as drafter:
+        theirs = Pieces.of(drafter.tokenizer)
+        shared = SharedVocabulary.of(demo.tokenizer, ours, drafter.tokenizer, theirs)
+    assert shared.to_target[theirs.tokens[word]] == ours.tokens[word]
+    assert shared.share > 0.6
 
 
 def test_following_word_by_word_gives_the_tokens_of_the_whole_text(demo: Model):
