@@ -10,6 +10,7 @@ from app import automatic
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.draft_spec import LOOKUP, DraftSpec, Link
+from app.drafter_model import DrafterModel, open_drafter
 from app.memory_plan import drafter_context
 from app.obtaining import facts_before
 from app.paths import Paths
@@ -28,17 +29,15 @@ from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.draft import Drafter
 from decoding.drafters.chain import Chain
-from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.member import Member
 from decoding.parking import State, overall
-from decoding.trial import MOST_SAID, trial
+from decoding.trial import MOST_SAID, trial, trial_across
 from models.fingerprint import fingerprint
 from models.model_facts import facts_of
 from models.recipe import Recipe
 from models.reference import HubReference, Reference, at_hand
 from models.self_draft import SelfDrafts
-from models.vocabulary import require_same_vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +64,8 @@ class Built:
     member: Member
     model: Model | None = None
     kv_bytes: int = 0
+    note: str = ""
+    """In words, what is special about it."""
 
 
 @dataclass(slots=True)
@@ -73,8 +74,8 @@ class Drafting:
 
     requested: str
     missing: str = ""
-    notes: list[str] = field(default_factory=list[str])
-    """What was given up so that the drafters fit in memory."""
+    given_up: list[str] = field(default_factory=list[str])
+    """So that the drafters fit in memory."""
     built: list[Built] = field(default_factory=list[Built])
     controller: Controller | None = None
     memory: AcceptanceMemory | None = None
@@ -95,6 +96,11 @@ class Drafting:
     def names(self) -> list[str]:
         """The drafters in order of preference."""
         return [built.member.name for built in self.built]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is special about the drafters, and what was given up for them."""
+        return (*self.given_up, *(built.note for built in self.built if built.note))
 
     @property
     def chain(self) -> Drafter | None:
@@ -200,27 +206,30 @@ def _build(link: Link, place: Place, calibrations: Calibrations, drafting: Draft
     if expected is not None:  # what cannot fit is not even downloaded
         drafter_context(link.name, expected, place.context.n_ctx, room)
     path = _file(link, place)
-    n_ctx, notes = drafter_context(link.name, facts_of(path), place.context.n_ctx, room)
-    drafting.notes += notes
+    n_ctx, given_up = drafter_context(link.name, facts_of(path), place.context.n_ctx, room)
+    drafting.given_up += given_up
     with ExitStack() as stack:
         model = stack.enter_context(closing(load(path, place.threads, place.gpu_layers)))
-        drafter, context = _draft_model(model, link, place, n_ctx)
+        opened = open_drafter(link.name, model, place.target, n_ctx, is_own=link.reference is None)
+        context = opened.context
         cost = calibrations.drafter(model, context)
         key = fingerprint(path)
         acceptance = memory.recall(key)
         if not acceptance.counts():
-            acceptance = _tried(place, context)
+            acceptance = _tried(place, opened)
         stack.pop_all()
     kv_bytes = context.n_ctx * context.kv_bytes_per_token
-    return Built(key, Member(drafter, acceptance, cost), model, kv_bytes)
+    return Built(key, Member(opened.drafter, acceptance, cost), model, kv_bytes, opened.note)
 
 
-def _tried(place: Place, drafter: Context) -> Acceptance:
+def _tried(place: Place, opened: DrafterModel) -> Acceptance:
     """What to expect of a drafter that nothing is remembered of."""
-    target = place.target
+    target, drafter = place.target, opened.context
     text = target.tokenizer.encode(built_in_prompts()[0].text, special=False)
     if not text or len(text) + MOST_SAID > min(place.context.n_ctx, drafter.n_ctx):
         return Acceptance()
+    if opened.guess is not None:
+        return trial_across(place.context, opened.guess, text, target.info.n_vocab)
     return trial(place.context, drafter, text, target.info.n_vocab)
 
 
@@ -236,27 +245,3 @@ def _file(link: Link, place: Place) -> Path:
             f"making the self-drafter {recipe.slug}: {done} of {total}"
         ),
     )
-
-
-def _draft_model(model: Model, link: Link, place: Place, n_ctx: int) -> tuple[DraftModel, Context]:
-    """A drafter on a loaded model, and its context.
-
-    Raises:
-        DraftUnavailableError: it has another vocabulary, or cannot be rolled back.
-        ModelError: there is no memory for its context.
-    """
-    target = place.target
-    if link.reference is not None:
-        require_same_vocabulary(target.tokenizer, model.tokenizer, link.name)
-    if model.info.rollback is not Rollback.ANY:
-        raise DraftUnavailableError(
-            f"{link.name} cannot draft", "it keeps a running state, which cannot be rolled back"
-        )
-    context = model.open(min(n_ctx, model.info.context_limit))
-    drafter = DraftModel(
-        link.name,
-        context,
-        n_vocab=target.info.n_vocab,
-        end_tokens=target.tokenizer.end_tokens,
-    )
-    return drafter, context

@@ -153,7 +153,7 @@ class Engine:
             session.context.n_ctx,
             tuple(drafting.names),
             drafting.missing,
-            session.notes,
+            (*session.notes, *drafting.notes),
             session.load_seconds,
             session.bandwidth.bytes_per_second if session.bandwidth else None,
         )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from app.paths import Paths
+from backends.base import DownloadError
 from models.hub import Downloaded, DownloadRequest, HubSettings
 from models.hub.download import download
 from models.hub.progress import Progress, describe
@@ -31,7 +32,13 @@ def obtain(
     def tell(progress: Progress) -> None:
         notify(f"{reference.name}: {describe(progress)}")
 
-    return Reference(reference.name, _downloaded(request_for(reference), settings, tell).path)
+    try:
+        done = _downloaded(request_for(reference), settings, tell)
+    except DownloadError as error:
+        why = f"{error.what}: {error.why}" if error.why else error.what
+        what = f"{reference.name} is not on this machine and cannot be downloaded"
+        raise type(error)(what, why, error.remedy) from error
+    return Reference(reference.name, done.path)
 
 
 def request_for(reference: HubReference) -> DownloadRequest:

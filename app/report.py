@@ -38,6 +38,7 @@ def reply_report(
             "state": drafting.state,
             "reason": drafting.reason or None,
             "drafters": drafting.names,
+            "notes": list(drafting.notes),
         },
         "sampling": {
             "temperature": settings.temperature,

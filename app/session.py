@@ -121,7 +121,7 @@ class Session:
         meter = energy_meter(on_gpu=model.info.device.startswith("GPU"))
         return cls(
             paths, reference, model, context, template, drafting, bandwidth, meter, seconds,
-            (*notes, *drafting.notes), options, planned.room, held,
+            tuple(notes), options, planned.room, held,
         )  # fmt: skip
 
     def place(self, notify: Callable[[str], None]) -> Place:

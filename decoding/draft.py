@@ -13,7 +13,7 @@ KeepOn = Callable[[float, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Tokens proposed to follow a history.
+    """Tokens proposed to follow a history; none, under a name, if a drafter drew and found nothing.
 
     confidence: the probability the drafter itself gives that each token is right.
     distributions: the q_draft each token was drawn from, None for a deterministic drafter.

@@ -129,6 +129,8 @@ class Member:
         self.proposal = NO_DRAFT
         if not draft.tokens:
             self.acceptance.rest()
+            if draft.drafter:
+                self._add_drawn(0, accepted=False)  # it took its time and had nothing to say
         sent = step.drafted > 0 and step.drafter == draft.drafter
         for place, token in enumerate(draft.tokens):
             if draft.distributions is None:
@@ -139,15 +141,17 @@ class Member:
                 return
             else:
                 accepted = place < step.accepted
-                for kind in (DRAWN, f"at{place}"):
-                    self.acceptance.add(
-                        f"{self._band}:{kind}", POSITION_PRIOR, accepted, tells_mood=False
-                    )
+            if draft.distributions is not None or self.cost is not None:
+                self._add_drawn(place, accepted=accepted)
             kind = f"{self._band}:{draft.evidence[place]}"
             self.acceptance.add(kind, draft.confidence[place], accepted)
             self.judged.add(accepted)
             if not accepted:
                 return
+
+    def _add_drawn(self, place: int, *, accepted: bool) -> None:
+        for kind in (DRAWN, f"at{place}"):
+            self.acceptance.add(f"{self._band}:{kind}", POSITION_PRIOR, accepted, tells_mood=False)
 
 
 def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:

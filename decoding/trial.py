@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from backends.base import Context, Logits
 from decoding.acceptance import Acceptance
 from decoding.member import DRAWN, band
 from decoding.prefill import prefill
-from decoding.sampling import SamplingSettings, warp
+from decoding.sampling import Distribution, SamplingSettings, warp
 
 MOST_SAID = 32
 """Tokens the target says for it, where it is fast."""
@@ -21,6 +22,12 @@ _SECONDS = 0.8
 
 _WEIGHT = 15.0
 """Observations that the guess counts for: a reply may be of another kind."""
+
+Law = Callable[[SamplingSettings], Distribution]
+"""q_draft of one token, by settings."""
+
+Guess = Callable[[Sequence[int]], Law | None]
+"""What a drafter would say after a history; None for nothing."""
 
 _TEMPERATURES = (0.0, 0.4, 0.8, 1.0)
 
@@ -42,11 +49,34 @@ def trial(
         ModelError: an engine failed.
     """
     said, p_rows = _spoken(target, text, n_vocab, clock)
-    q_rows = _read(drafter, text, said, n_vocab)
+    laws = [partial(warp, row) for row in _read(drafter, text, said, n_vocab)]
+    return _expected(p_rows, laws)
+
+
+def trial_across(
+    target: Context,
+    guess: Guess,
+    text: Sequence[int],
+    n_vocab: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Acceptance:
+    """The same for a drafter of another vocabulary, which is asked for its first token.
+
+    Only the target's context is left empty.
+
+    Raises:
+        ModelError: an engine failed.
+    """
+    said, p_rows = _spoken(target, text, n_vocab, clock)
+    return _expected(p_rows, [guess([*text, *said[:place]]) for place in range(len(said))])
+
+
+def _expected(p_rows: Sequence[Logits], laws: Sequence[Law | None]) -> Acceptance:
     counts: dict[str, tuple[float, float]] = {}
     for temperature in _TEMPERATURES:
         settings = SamplingSettings(temperature=temperature)
-        shares = [_overlap(p, q, settings) for p, q in zip(p_rows, q_rows, strict=True)]
+        pairs = zip(p_rows, laws, strict=True)
+        shares = [_overlap(warp(p, settings), law(settings)) if law else 0.0 for p, law in pairs]
         counts[f"{band(temperature)}:{DRAWN}"] = (float(np.mean(shares)) * _WEIGHT, _WEIGHT)
     return Acceptance(counts)
 
@@ -81,6 +111,5 @@ def _read(context: Context, text: Sequence[int], said: Sequence[int], n_vocab: i
     return rows
 
 
-def _overlap(p_row: Logits, q_row: Logits, settings: SamplingSettings) -> float:
-    p_target, q_draft = warp(p_row, settings), warp(q_row, settings)
+def _overlap(p_target: Distribution, q_draft: Distribution) -> float:
     return float(np.minimum(q_draft.probabilities, p_target.at(q_draft.ids)).sum())

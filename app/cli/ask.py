@@ -102,7 +102,7 @@ class _Question:
         if drafting.missing and drafting.requested != draft_spec.OFF:
             effect = "drafting goes on without one" if drafting.built else "drafting is off"
             terminal.note(f"note: {effect}: {drafting.missing}")
-        for text in filter(None, (*self.session.notes, self.prompt.note)):
+        for text in filter(None, (*self.session.notes, *drafting.notes, self.prompt.note)):
             terminal.note(f"note: {text}")
         try:
             stream_answer(

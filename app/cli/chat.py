@@ -90,6 +90,7 @@ class _Talk:
             f"{info.path.stem} · llama.cpp {info.device.partition(':')[0]}, {threads} · "
             f"context {self._session.context.n_ctx:,} · drafting {draft}{reason}",
             *self._session.notes,
+            *drafting.notes,
             "Type a message and press Enter. Ctrl-C stops an answer; /help lists commands.",
         ]
         if self._session.reference.name == "demo":

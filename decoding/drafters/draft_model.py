@@ -78,12 +78,13 @@ class DraftModel:
             confidence.append(q_draft.of(token))
             if len(tokens) == count or token in self._end_tokens:
                 break
-            if keep_on is not None and not keep_on(confidence[-1], _class(confidence[-1])):
+            if keep_on is not None and not keep_on(confidence[-1], evidence_class(confidence[-1])):
                 break
             rows = self._context.forward([token], 1)
-        evidence = tuple(map(_class, confidence))
+        evidence = tuple(map(evidence_class, confidence))
         return Draft(tuple(tokens), self.name, tuple(confidence), tuple(distributions), evidence)
 
 
-def _class(confidence: float) -> int:
+def evidence_class(confidence: float) -> int:
+    """The class of a token the drafter gave this probability."""
     return min(int(confidence * _CLASSES), _CLASSES - 1)

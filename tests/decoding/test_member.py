@@ -266,3 +266,24 @@ def test_a_new_reply_forgets_the_last_proposal() -> None:
     member.begin(0.0)
     member.learn(step(4))
     assert judged(member) == (0, 0)
+
+
+def test_a_draft_that_cost_time_and_holds_nothing_counts_as_a_miss() -> None:
+    member = Member(Scripted(Draft((), "scripted", ())), cost=DraftCost(1.0, 0.1))
+    member.begin(temperature=0.0)
+    before = member.at_position(0)
+    member.propose([1], LIMIT, N_VOCAB)
+    member.learn(step(7))
+    assert member.at_position(0) < before
+    member.learn(step(7))
+    assert not member.is_untried
+
+
+def test_a_deterministic_drafter_that_costs_time_is_known_by_place() -> None:
+    member = Member(Scripted(certain(1, 2)), cost=DraftCost(1.0, 0.1))
+    member.begin(temperature=0.0)
+    before = member.by_position(0, 2)
+    member.propose([1], LIMIT, N_VOCAB)
+    member.learn(sent(1, 7, drafted=2, accepted=1))
+    assert member.at_position(1) < before[1]
+    assert member.at_position(1) < member.at_position(0)

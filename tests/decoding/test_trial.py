@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoding.sampling import SamplingSettings, warp
-from decoding.trial import MOST_SAID, trial
+from decoding.trial import MOST_SAID, trial, trial_across
 
 TEXT = [1, 2, 3, 4, 5] * 4
 BANDS = {"greedy": 0.0, "cool": 0.4, "warm": 0.8, "hot": 1.0}
@@ -50,3 +50,21 @@ def test_a_slow_target_says_less(table: Callable, fake_context: Callable) -> Non
     target, drafter = fake_context(table(3)), fake_context(table(4))
     trial(target, drafter, TEXT, 6, clock=lambda: float(next(readings)))
     assert target.forwards.count(1) == 6
+
+
+def test_a_drafter_of_another_vocabulary_is_asked_at_each_word(
+    table: Callable, fake_context: Callable
+) -> None:
+    """One that would say what the target says, or nothing at every other word."""
+    target, own = fake_context(table(3), n_chunk=8), fake_context(table(3))
+    asked: list[list[int]] = []
+
+    def guess(history):
+        asked.append(list(history))
+        return (lambda settings: warp(own.row(history), settings)) if len(asked) % 2 else None
+
+    found = shares(trial_across(target, guess, TEXT, 6, clock=lambda: 0.0))
+    assert all(share == pytest.approx(0.5) for share in found.values())
+    assert [len(history) for history in asked] == [*range(len(TEXT), len(TEXT) + MOST_SAID)]
+    assert asked[-1][: len(asked[-2])] == asked[-2]
+    assert target.tokens == []

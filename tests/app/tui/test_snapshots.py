@@ -14,6 +14,7 @@ from app.tui.panel import Panel
 from decoding.parking import State
 from models.memory_bill import Fit
 from tests.app.tui.conftest import Chat, Chatting, Snapshot
+from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel
 
 ANSWER = """\
@@ -63,10 +64,11 @@ async def talked(chat: Chat) -> None:
         Turn("assistant", "Then you have", "3 tokens · stopped"),
     ]
     await chat.screen.start(dialogue)
-    transcript = chat.screen.transcript
-    await chat.until(lambda: bool(transcript.query(MarkdownFence)))
-    await chat.pilot.pause(0.3)
-    await chat.until(lambda: transcript.scroll_offset.y == transcript.max_scroll_y)
+    await chat.until(lambda: bool(chat.screen.query(MarkdownFence)))
+    chat.screen.transcript.scroll_end(animate=False)
+    before = ""
+    while before != (before := screen_text(chat.app)):
+        await chat.pilot.pause(0.3)
 
 
 async def test_the_first_screen(chatting: Chatting, snapshot: Snapshot) -> None:

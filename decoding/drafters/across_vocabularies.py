@@ -1,0 +1,157 @@
+"""A drafter model of another vocabulary, drawn from over the tokens both vocabularies have.
+
+Timor et al. 2025 (arXiv 2502.05202), token-level intersection: the drafter's distribution is
+restricted to the shared tokens and renormalised, and is verified as any q_draft.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from backends.base import Logits
+from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.drafters.draft_model import evidence_class
+from decoding.drafters.follower import Follower
+from decoding.pieces import Pieces
+from decoding.sampler import Sampler
+from decoding.sampling import Distribution, SamplingSettings, point_mass, uniform, warp
+from decoding.shared_vocabulary import SharedVocabulary
+from decoding.speller import Speller
+
+LEAST_SHARED = 0.5
+"""Probability of shared tokens below which the drafter's own likeliest token is spelled out."""
+
+
+@dataclass(slots=True)
+class _Drawn:
+    """A draft as it grows."""
+
+    tokens: list[int] = field(default_factory=list[int])
+    distributions: list[Distribution] = field(default_factory=list[Distribution])
+    confidence: list[float] = field(default_factory=list[float])
+
+    def add(self, token: int, q_draft: Distribution, confidence: float) -> None:
+        self.tokens.append(token)
+        self.distributions.append(q_draft)
+        self.confidence.append(confidence)
+
+
+class AcrossVocabularies:
+    """Draws shared tokens; where the drafter would say a token that the target lacks, spells it.
+
+    Which of both depends only on what was drawn before, and a spelling is a certain outcome: a
+    point mass. So every token is handed on with the very distribution it was drawn from.
+
+    theirs: pieces of the drafter. speller: of the target.
+    """
+
+    is_free = False
+
+    def __init__(
+        self,
+        name: str,
+        follower: Follower,
+        shared: SharedVocabulary,
+        theirs: Pieces,
+        speller: Speller,
+        *,
+        end_tokens: frozenset[int] = frozenset(),
+        max_draft: int = 15,
+    ) -> None:
+        self.name = name
+        self._follower = follower
+        self._shared = shared
+        self._pieces = theirs.by_token
+        self._speller = speller
+        self._end_tokens = end_tokens
+        self._max_draft = max_draft
+        self._sampler = Sampler(SamplingSettings())
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
+        self._sampler = sampler
+        self._follower.begin(history)
+
+    def commit(self, history: Sequence[int]) -> None:
+        """Nothing to learn: the next proposal catches up."""
+
+    def backlog(self, history: Sequence[int]) -> int:
+        return self._follower.backlog(history)
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        return self._follower.read(history)
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        count = min(limit, self._max_draft)
+        rows = self._follower.row(history) if count > 0 else None
+        if rows is None:
+            return NO_DRAFT
+        drawn = _Drawn()
+        theirs: list[int] = []
+        while rows is not None:
+            token = self._next(rows, theirs, drawn, count, keep_on)
+            if token is None:
+                break
+            rows = self._follower.draw(token)
+            theirs.append(token)
+        self._follower.drafted(tuple(drawn.tokens))
+        return Draft(
+            tuple(drawn.tokens),
+            self.name,
+            tuple(drawn.confidence),
+            tuple(drawn.distributions),
+            tuple(map(evidence_class, drawn.confidence)),
+        )
+
+    def _next(
+        self,
+        rows: Logits,
+        theirs: Sequence[int],
+        drawn: _Drawn,
+        count: int,
+        keep_on: KeepOn | None,
+    ) -> int | None:
+        """Add one more token of the drafter to a draft; None to end the draft."""
+        q_draft = self._sampler.distribution(rows[0], self._follower.tokens, theirs)
+        mass, q_shared = self._shared.restricted(q_draft)
+        spelled = self._spelled(q_draft) if mass < LEAST_SHARED else []
+        if spelled:
+            token = _likeliest(q_draft)
+            found = [(one, point_mass(one), 1.0) for one in spelled]
+            found[0] = (*found[0][:2], q_draft.of(token))
+        elif q_shared is not None:
+            same = q_shared.draw(uniform(self._sampler.drafting))
+            token = int(self._shared.to_drafter[same])
+            found = [(same, q_shared, mass * q_shared.of(same))]
+        else:
+            return None
+        for one, law, confidence in found:
+            drawn.add(one, law, confidence)
+            if len(drawn.tokens) == count or one in self._end_tokens:
+                return None
+            if keep_on is not None and not keep_on(confidence, evidence_class(confidence)):
+                return None
+        return token
+
+    def _spelled(self, q_draft: Distribution) -> list[int]:
+        """The drafter's likeliest token in tokens of the target; none for a control token."""
+        return self._speller.spell(self._pieces[_likeliest(q_draft)])
+
+    def guess(self, history: Sequence[int]) -> Callable[[SamplingSettings], Distribution] | None:
+        """q_draft of the first token after history, by settings; None for nothing to say."""
+        rows = self._follower.row(history)
+        if rows is None:
+            return None
+        row = rows[0].copy()
+
+        def law(settings: SamplingSettings) -> Distribution:
+            q_draft = warp(row, settings)
+            mass, q_shared = self._shared.restricted(q_draft)
+            spelled = self._spelled(q_draft) if mass < LEAST_SHARED else []
+            if spelled:
+                return point_mass(spelled[0])
+            return q_shared if q_shared is not None else point_mass(-1)
+
+        return law
+
+
+def _likeliest(law: Distribution) -> int:
+    return int(law.ids[law.probabilities.argmax()])
