@@ -16,6 +16,13 @@ def named_files(text: str) -> list[Path]:
     return [path for path in dict.fromkeys(found) if path is not None]
 
 
+def missing_files(text: str) -> list[str]:
+    """What a message names like a file, with a slash or a dot, and is none."""
+    named = dict.fromkeys(name.strip('"') for name in _NAMED.findall(text))
+    looks = (name for name in named if "/" in name or "." in name.strip("."))
+    return [name for name in looks if _file(name) is None]
+
+
 def file_names(before: str) -> list[str]:
     """What the name that is being typed at the end of a line may become; folders end in a slash."""
     begun = _BEGUN.search(before)

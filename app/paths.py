@@ -64,6 +64,11 @@ class Paths:
         return self.data / "chats.sqlite3"
 
     @property
+    def unsent(self) -> Path:
+        """What stood in the prompt when the app was left."""
+        return self.data / "unsent.txt"
+
+    @property
     def settings(self) -> Path:
         """The settings file, which need not exist."""
         return self.config / "config.toml"

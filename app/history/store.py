@@ -117,6 +117,11 @@ class History:
         sql = "SELECT number, role, text, ending, created FROM messages WHERE chat = ? ORDER BY 1"
         return [Saved(*row) for row in self._rows(sql, (chat,))]
 
+    def questions(self, limit: int = 100) -> list[str]:
+        """The last questions of all chats, oldest first."""
+        sql = "SELECT text FROM messages WHERE role = 'user' ORDER BY number DESC LIMIT ?"
+        return [text for (text,) in reversed(self._rows(sql, (limit,)))]
+
     def add(self, chat: int, role: str, text: str, ending: str = "") -> int:
         """Append a message; the first question gives an untitled chat its title.
 

@@ -1,11 +1,9 @@
 """The conversation: questions go to the engine, answers come back on a timer."""
 
-import time
-from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
@@ -13,8 +11,8 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Markdown, Static
 
-from app.answer import Answer, Request
-from app.attachments import with_files
+from app import unsent
+from app.answer import Answer
 from app.downloads import Downloads
 from app.engine import Engine
 from app.engine_status import Phase
@@ -22,11 +20,12 @@ from app.settings.answering import Answering
 from app.settings.preferences import Preferences
 from app.tui import appearance, chat_commands, provenance, wording
 from app.tui.actions import ACTIONS, BY_SLASH, Action, parse
-from app.tui.dialogue import Dialogue, Turn
+from app.tui.dialogue import Dialogue
+from app.tui.exchange import Exchange, Work
 from app.tui.figure_text import FigureText
 from app.tui.figures import Figures
 from app.tui.file_costs import FileCosts
-from app.tui.message import GrowingMessage, Message
+from app.tui.message import Message
 from app.tui.panel import Panel
 from app.tui.prompt import Completion, Prompt, PromptArea
 from app.tui.transcript import Transcript
@@ -34,19 +33,6 @@ from backends.base import SpecchatError
 from decoding.sampling import SamplingSettings
 
 _TICK = 1 / 12
-_SAVE_SECONDS = 1.0
-
-
-@dataclass(slots=True)
-class Work:
-    """The answer at work and where it is shown and kept."""
-
-    answer: Answer
-    turn: Turn
-    message: GrowingMessage
-    saved_at: float = 0.0
-    dropped: int = 0
-    """Messages that had to leave the context for it, as far as the screen tells."""
 
 
 class ChatScreen(Screen[None]):
@@ -68,6 +54,7 @@ class ChatScreen(Screen[None]):
     ChatScreen Horizontal { height: 1fr; }
     ChatScreen #downloads { height: auto; max-height: 4; padding: 0 1; display: none; }
     ChatScreen #state { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
+    ChatScreen .fault { color: $text-error; padding: 0 2 1 2; height: auto; }
     ChatScreen #hint { color: $text-muted; padding: 1 2; height: auto; }
     """
 
@@ -84,14 +71,13 @@ class ChatScreen(Screen[None]):
         self.dialogue = dialogue
         self.defaults = Answering(settings, max_tokens)
         self.preferences = preferences
-        self.work: Work | None = None
-        self.last_answer: Answer | None = None
-        self._waiting: deque[str] = deque()
+        self.exchange = Exchange(self)
         self.figures = Figures(self)
         self.downloads = Downloads()
         self._file_costs = FileCosts(engine.count)
         self._costs_shown = ""
         self._status_shown = ""
+        self._typed = ""
         self._told_fault = ""
         self._told_note = ""
         self._busy = False
@@ -108,7 +94,13 @@ class ChatScreen(Screen[None]):
 
     def on_mount(self) -> None:
         appearance.set_up(self, self.preferences)
-        self.query_one(PromptArea).focus()
+        area = self.query_one(PromptArea)
+        area.text = unsent.take(self.engine.paths)
+        area.move_cursor(area.document.end)
+        area.focus()
+        history = self.dialogue.history
+        for question in history.questions() if history is not None else ():
+            area.remember(question)
         self.set_interval(_TICK, self._tick)
 
     @property
@@ -120,6 +112,16 @@ class ChatScreen(Screen[None]):
     def max_tokens(self) -> int:
         """The longest answer of this chat, in tokens."""
         return self.defaults.changed(self.dialogue.own).max_tokens
+
+    @property
+    def work(self) -> Work | None:
+        """The answer at work."""
+        return self.exchange.work
+
+    @property
+    def last_answer(self) -> Answer | None:
+        """The last answer of this chat that is over."""
+        return self.exchange.last_answer
 
     @property
     def transcript(self) -> Transcript:
@@ -135,10 +137,10 @@ class ChatScreen(Screen[None]):
 
     async def start(self, dialogue: Dialogue) -> None:
         """Show another chat."""
-        self._abandon()
+        unasked = self.exchange.abandon()
         self.dialogue = dialogue
-        self.last_answer = None
-        self._waiting.clear()
+        area = self.query_one(PromptArea)
+        area.text = "\n\n".join(filter(None, [*unasked, area.text]))
         self.figures.refresh()
         await self.transcript.show(
             [Message(turn.role, turn.text, turn.ending) for turn in dialogue.turns]
@@ -148,17 +150,8 @@ class ChatScreen(Screen[None]):
     def on_unmount(self) -> None:
         """The app ends: an answer or download at work is kept as far as it came."""
         self.downloads.stop_all()
-        self._abandon()
-
-    def _abandon(self) -> None:
-        """Stop the answer at work, for good; what was said is saved."""
-        work, self.work = self.work, None
-        if work is None:
-            return
-        work.answer.stop()
-        work.turn.text += work.answer.take()
-        work.turn.ending = wording.STOPPED
-        self.dialogue.save(work.turn)
+        unasked = [*self.exchange.abandon(), self._typed]
+        unsent.keep(self.engine.paths, "\n\n".join(filter(str.strip, unasked)))
 
     # What the user sends
 
@@ -183,6 +176,18 @@ class ChatScreen(Screen[None]):
         area.remember(text)
         await self.send(text)
 
+    @on(PromptArea.Changed)
+    def _type(self, event: PromptArea.Changed) -> None:
+        self._typed = event.text_area.text
+
+    def on_key(self, event: events.Key) -> None:
+        """What is typed while the conversation has the focus is meant for the prompt."""
+        area = self.query_one(PromptArea)
+        if event.is_printable and event.character and self.focused is not area:
+            event.stop()
+            self.set_focus(area)
+            area.insert(event.character)
+
     @on(Completion.Chosen)
     async def _completed(self, event: Completion.Chosen) -> None:
         event.stop()
@@ -202,30 +207,11 @@ class ChatScreen(Screen[None]):
 
     async def send(self, text: str) -> None:
         """Say something; while an answer is at work it waits its turn."""
-        if self.work is not None:
-            self._waiting.append(text)
-            self.notify("Sent when the answer is done; Esc stops it.")
-            return
-        try:
-            prepared = with_files(text)
-        except SpecchatError as error:
-            self.query_one(PromptArea).text = text
-            self.notify(str(error), severity="error", timeout=10)
-            return
-        self.dialogue.add("user", prepared)
-        await self._hide_hint()
-        await self.transcript.add(Message("user", prepared))
-        await self.ask()
+        await self.exchange.send(text)
 
     async def ask(self, partial: str = "") -> None:
         """Have the last question answered, or a partial answer continued."""
-        end = len(self.dialogue.turns)
-        request = Request(self.dialogue.conversation(end), self.settings, self.max_tokens, partial)
-        turn = self.dialogue.add("assistant", partial)
-        message = GrowingMessage(partial)
-        await self.transcript.add(message)
-        self.work = Work(self.engine.ask(request), turn, message, time.monotonic())
-        self.figures.begin()
+        await self.exchange.ask(partial)
 
     # What the engine tells
 
@@ -238,86 +224,17 @@ class ChatScreen(Screen[None]):
             self._show_status()
             self._show_file_costs()
             self._show_downloads()
-            if self.work is not None:
-                await self._drain(self.work)
-            answer = self.work.answer if self.work is not None else self.last_answer
+            await self.exchange.drain()
             loaded = self.engine.status.loaded
-            self.figures.show(answer, loaded, is_at_work=self.work is not None)
+            self.figures.show(self.exchange.answer, loaded, is_at_work=self.work is not None)
         finally:
             self._busy = False
 
-    async def _drain(self, work: Work) -> None:
-        answer = work.answer
-        is_done = answer.is_done  # before the text: nothing can come after it
-        text = answer.take()
-        work.turn.text += text
-        if answer.dropped > work.dropped:
-            work.dropped = answer.dropped
-            await self._forget(answer.dropped)
-        now = time.monotonic()
-        if is_done:
-            await self._finish(work, text)
-            return
-        await work.message.grow(text)
-        if now - work.saved_at >= _SAVE_SECONDS:
-            work.saved_at = now
-            self.dialogue.save(work.turn)
-
-    async def _forget(self, dropped: int) -> None:
-        """Mark what the model no longer sees."""
-        self.dialogue.forget(dropped)
-        seen = len(self.dialogue.turns) - self.dialogue.forgotten
-        await self.transcript.mark_window(seen)
-
-    async def _finish(self, work: Work, text: str) -> None:
-        answer = work.answer
-        await work.message.grow(text, is_last=True)
-        await work.message.settle()
-        error = str(answer.error) if answer.error is not None else ""
-        ending = wording.ending(answer.live, answer.finish_reason, error)
-        work.turn.ending = ending
-        work.message.show_ending(ending)
-        if work.turn.text or not error:
-            self.dialogue.save(work.turn)
-        else:
-            await self._give_back(work, error)
-        self._tell_fault()
-        self._tell_note(answer.note)
-        if self.work is not work:  # another chat was opened meanwhile
-            return
-        self.work = None  # last of all: what is sent before waits its turn
-        self.last_answer = answer
-        if self._waiting and answer.error is None and not answer.is_stopped:
-            await self.send(self._waiting.popleft())
-        elif self._waiting:
-            area = self.query_one(PromptArea)
-            area.text = "\n\n".join([*self._waiting, *filter(None, [area.text])])
-            self._waiting.clear()
-
-    async def _give_back(self, work: Work, error: str) -> None:
-        """A question without answer goes back to the prompt, so that nothing typed is lost."""
-        place = self.dialogue.turns.index(work.turn)
-        question = self.dialogue.turns[place - 1] if place else None
-        if question is None or question.role != "user":
-            self.dialogue.save(work.turn)
-            return
-        area = self.query_one(PromptArea)
-        if not area.text:
-            area.text = question.text
-        self.dialogue.cut(place - 1)
-        shown = self.transcript.messages
-        work.message.add_class("-returned")
-        work.turn.ending = error
-        if len(shown) > 1:
-            shown[-2].add_class("-returned")
-
-    def _tell_note(self, note: str) -> None:
-        """What the model's template could not do, once."""
+    def tell(self, note: str) -> None:
+        """Say once what a chat template could not do, and why a chat is not saved."""
         if note and note != self._told_note:
             self._told_note = note
             self.notify(note, severity="warning", timeout=10)
-
-    def _tell_fault(self) -> None:
         fault = self.dialogue.fault
         if fault and fault != self._told_fault:
             self.notify(f"This chat is not saved: {fault}", severity="error", timeout=10)
@@ -357,7 +274,8 @@ class ChatScreen(Screen[None]):
 
     def _show_file_costs(self) -> None:
         area = self.query_one(PromptArea)
-        costs = self._file_costs.line(area.text)
+        loaded = self.engine.status.loaded
+        costs = self._file_costs.line(area.text, loaded.context_size if loaded else None)
         if costs != self._costs_shown:
             self._costs_shown = costs
             area.border_subtitle = Content(costs)
@@ -377,9 +295,6 @@ class ChatScreen(Screen[None]):
             )
         lines += loaded.notes
         self.transcript.mount(Static(Content("\n".join(lines)), id="hint"))
-
-    async def _hide_hint(self) -> None:
-        await self.query("#hint").remove()
 
     async def show_origins(self) -> None:
         """Recolour the last answer, or show it as before."""

@@ -14,6 +14,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.history import Chat, History, HistoryError
+from app.tui.ordered_keys import OrderedInput
 
 Result = TypeVar("Result")
 
@@ -47,7 +48,7 @@ class ChatsScreen(ModalScreen[int | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Input(placeholder="Search in titles and messages", id="query")
+            yield OrderedInput(placeholder="Search in titles and messages", id="query")
             yield OptionList()
             yield Static(_HINT, id="hint")
 

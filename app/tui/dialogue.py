@@ -139,6 +139,8 @@ class Dialogue:
         """
         if self.history is None or self.chat is None:
             raise UsageError("there is nothing to export yet")
+        if path.exists():
+            raise UsageError(f"{path} is there already", "", "Name another file, or delete it.")
         return write_export(self.history, self.chat, path)
 
     def last(self, role: str) -> int | None:

@@ -28,6 +28,8 @@ class Figures:
         self._sampled_at = 0.0
         self._shown_at = 0.0
         self._shown: object = ""
+        self._loaded: Loaded | None = None
+        """What was loaded when an answer was last at work."""
 
     def begin(self) -> None:
         """A new answer: what came before says nothing of its rate."""
@@ -41,17 +43,22 @@ class Figures:
         """Show the figures of an answer; call it on a timer."""
         live = answer.live if answer is not None else None
         now_rate = self._now_rate(live.tokens) if is_at_work and live else None
+        if is_at_work:
+            self._loaded = loaded
         now = time.monotonic()
         panel = self._screen.query_one(Panel)
         if now - self._sampled_at >= 1.0:
             self._sampled_at = now
             panel.sample(now_rate or 0.0)
-        if now - self._shown_at < _BETWEEN_SECONDS if is_at_work else self._shown is answer:
+        rest = (id(answer), id(loaded))
+        if now - self._shown_at < _BETWEEN_SECONDS if is_at_work else self._shown == rest:
             return
         self._shown_at = now
-        self._shown = "" if is_at_work else answer
-        panel.show(live, loaded, now_rate)
-        line = state_line(answer, loaded, now_rate)
+        self._shown = "" if is_at_work else rest
+        # Drafters that were changed since the answer: its state is not theirs.
+        state = wording.state(live if loaded is self._loaded else None, loaded)
+        panel.show(live, state, now_rate)
+        line = state_line(answer, state, now_rate)
         self._screen.query_one("#state", FigureText).write(line)
 
     def _now_rate(self, tokens: int) -> float | None:
@@ -63,15 +70,15 @@ class Figures:
         return (tokens - before) / (now - then) if now - then > 0.2 else None
 
 
-def state_line(answer: Answer | None, loaded: Loaded | None, now_rate: float | None) -> str:
+def state_line(answer: Answer | None, state: str, now_rate: float | None) -> str:
     """One line of what happens; now_rate is None where nothing is being said."""
     live = answer.live if answer else None
-    parts = [wording.state(live, loaded)]
+    parts = [state]
     if answer is not None and answer.stage is Stage.QUEUED:
         parts.insert(0, "waiting for the model")
     elif answer is not None and answer.stage is Stage.READING:
         done, total = answer.read
-        parts.insert(0, f"prefill: {done:,} of {total:,} tokens")
+        parts.insert(0, f"prefill: {done:,} of {total:,} tokens" if total else "prefill")
     elif live is not None:
         parts = [*_rates(live, now_rate), *parts]
     return " · ".join(filter(None, parts))

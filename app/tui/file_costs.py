@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from app.attachments import block, named_files
+from app.attachments import block, missing_files, named_files
 from backends.base import SpecchatError
 
 Count = Callable[[str], Future[int]]
@@ -17,14 +17,20 @@ class FileCosts:
         self._count = count
         self._text = ""
         self._counts: dict[Path, Future[int] | str] = {}
+        self._missing: list[str] = []
 
-    def line(self, text: str) -> str:
-        """One line on the files a text names; call it on a timer."""
+    def line(self, text: str, context_size: int | None = None) -> str:
+        """One line on the files a text names; call it on a timer.
+
+        context_size: in tokens, where it is known.
+        """
         if text != self._text:
             self._text = text
             files = named_files(text) if "@" in text else []
             self._counts = {path: self._counts.get(path) or self._begin(path) for path in files}
-        return " · ".join(f"{path.name} {_said(count)}" for path, count in self._counts.items())
+            self._missing = [f"{name}: there is no such file" for name in missing_files(text)]
+        told = [f"{path.name} {_said(one, context_size)}" for path, one in self._counts.items()]
+        return " · ".join([*told, *self._missing])
 
     def _begin(self, path: Path) -> Future[int] | str:
         try:
@@ -33,7 +39,12 @@ class FileCosts:
             return error.why or error.what
 
 
-def _said(count: Future[int] | str) -> str:
+def _said(count: Future[int] | str, context_size: int | None) -> str:
     if isinstance(count, str):
         return f"cannot be added: {count}"
-    return f"{count.result():,} tokens" if count.done() else "…"
+    if not count.done():
+        return "…"
+    tokens = f"{count.result():,} tokens"
+    if context_size is not None and count.result() >= context_size:
+        return f"{tokens}, more than the context of {context_size:,}"
+    return tokens

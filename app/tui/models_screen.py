@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 
 from app.model_list import Offered
 from app.tui import wording
+from app.tui.ordered_keys import OrderedInput
 from models.memory_bill import Fit
 
 _MARKS = {Fit.FITS: "$text-success", Fit.TIGHT: "$text-warning", Fit.TOO_BIG: "$text-error"}
@@ -58,7 +59,7 @@ class ModelsScreen(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Input(placeholder="Search, or type a file or hub repository", id="query")
+            yield OrderedInput(placeholder="Search, or type a file or hub repository", id="query")
             yield OptionList()
             yield Static(Content(self._hint()), id="hint")
 

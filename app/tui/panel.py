@@ -7,7 +7,6 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Sparkline
 
-from app.engine_status import Loaded
 from app.live import Live
 from app.tui import wording
 from app.tui.figure_text import FigureText
@@ -50,12 +49,12 @@ class Panel(VerticalScroll):
         if self.display:
             self.query_one(Sparkline).data = list(self._samples)
 
-    def show(self, live: Live | None, loaded: Loaded | None, now_rate: float | None) -> None:
+    def show(self, live: Live | None, state: str, now_rate: float | None) -> None:
         """Write the figures; None for those that nothing measured yet."""
         if not self.display:
             return
         self.query_one(".speed", FigureText).write(_speed(live, now_rate))
-        self.query_one(".figures", FigureText).write(_figures(live, loaded))
+        self.query_one(".figures", FigureText).write(_figures(live, state))
 
 
 def _speed(live: Live | None, now_rate: float | None) -> str:
@@ -65,8 +64,8 @@ def _speed(live: Live | None, now_rate: float | None) -> str:
     return f"{gained}\n{wording.rate(live.rate)} · now {wording.rate(now_rate)}"
 
 
-def _figures(live: Live | None, loaded: Loaded | None) -> str:
-    blocks = [wording.state(live, loaded)]
+def _figures(live: Live | None, state: str) -> str:
+    blocks = [state]
     if live is not None:
         blocks += [_drafting(live), _positions(live), _drafters(live), _wall(live), _time(live)]
         blocks += [_context(live), _memory(live)]

@@ -12,6 +12,7 @@ from textual.widgets.option_list import Option
 
 from app.attachments import file_names, quoted
 from app.tui.actions import matching
+from app.tui.ordered_keys import act_on_own_key
 
 _MOST_OFFERED = 6
 
@@ -77,7 +78,7 @@ class PromptArea(TextArea):
             event.prevent_default()
             self._recall(-1 if event.key == "up" else 1)
         else:
-            await super()._on_key(event)
+            await act_on_own_key(self, TextArea.BINDINGS, event)
 
     def _at_edge(self, key: str) -> bool:
         row = self.cursor_location[0]

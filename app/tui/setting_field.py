@@ -10,6 +10,7 @@ from textual.widgets import Input, Label, Select, Static, TextArea
 
 from app.settings import catalogue
 from app.settings.catalogue import Key, Kind, Part, Value
+from app.tui.ordered_keys import OrderedInput
 from backends.base import SpecchatError, UsageError
 
 _SWITCH = (("yes", "true"), ("no", "false"))
@@ -67,7 +68,7 @@ class SettingField(Vertical):
                 tooltip=key.comment,
             )
         hint = f"{self._usual}: {key.comment}" if self._usual else key.comment
-        return Input(self._given, placeholder=hint, compact=True, tooltip=key.comment)
+        return OrderedInput(self._given, placeholder=hint, compact=True, tooltip=key.comment)
 
     @property
     def text(self) -> str:

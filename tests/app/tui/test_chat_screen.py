@@ -1,9 +1,11 @@
 """Talking to the app: answers stream, stop, fail, are asked again, and nothing typed is lost."""
 
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
 import pytest
+from textual.events import Key
 from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
@@ -11,6 +13,7 @@ from app.engine_status import Phase
 from app.paths import Paths
 from app.tui.panel import Panel
 from app.tui.prompt import Completion
+from app.tui.transcript import Transcript
 from tests.app.tui.conftest import Chatting
 from tests.fixtures.scripted import ScriptedModel
 
@@ -85,11 +88,92 @@ async def test_an_engine_that_fails_in_mid_reply_is_told_in_the_transcript(
         assert "the engine failed" in chat.screen.transcript.messages[1].ending
 
 
-async def test_a_question_that_got_no_word_comes_back_to_the_prompt(chatting: Chatting) -> None:
+async def test_a_question_that_got_no_word_comes_back_to_the_prompt(
+    chatting: Chatting, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("all I know")
+    asked = f"precious words on @{tmp_path / 'notes.txt'}"
     async with chatting(ScriptedModel(WORDS, fails_at=0)) as chat:
-        await chat.ask("precious words")
-        assert chat.prompt.text == "precious words"
+        await chat.say(asked)
+        await chat.until(lambda: chat.prompt.text == asked and chat.screen.work is None)
         assert chat.screen.dialogue.turns == []
+        assert chat.texts == []
+        assert "the engine failed" in str(chat.screen.query_one(".fault", Static).content)
+
+
+async def test_stopped_before_the_first_word_the_question_comes_back(chatting: Chatting) -> None:
+    gate = Event()
+    async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
+        await chat.say("too early")
+        chat.prompt.text = "typed since"
+        await chat.pilot.press("escape")
+        gate.set()
+        await chat.until(lambda: chat.screen.work is None)
+        assert chat.prompt.text == "too early\n\ntyped since"
+        assert chat.texts == []
+
+
+async def test_keys_that_come_at_once_act_in_their_order(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        for keys, text in (
+            (("a", "b", "c", "backspace", "d"), "abd"),
+            (("a", "b", "left", "X"), "aXb"),
+            (("b", "c", "home", "a"), "abc"),
+            (("o", "n", "e", "ctrl+u", "t", "w", "o"), "two"),
+        ):
+            chat.prompt.clear()
+            for key in keys:
+                chat.app.post_message(Key(key, key if len(key) == 1 else None))
+            await chat.until(lambda text=text: chat.prompt.text == text)
+
+
+async def test_what_is_typed_in_the_conversation_goes_to_the_prompt(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("hello")
+        await chat.pilot.click(Transcript)
+        await chat.pilot.press("n", "o", "w")
+        assert chat.prompt.text == "now"
+        assert chat.prompt.has_focus
+
+
+async def test_what_was_not_sent_stands_in_the_prompt_the_next_time(chatting: Chatting) -> None:
+    gate = Event()
+    async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
+        await chat.say("first")
+        await chat.say("in the queue")
+        chat.prompt.text = "half typed"
+        await chat.pilot.pause()
+        await chat.pilot.press("ctrl+q")
+        gate.set()
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        assert chat.prompt.text == "in the queue\n\nhalf typed"
+        await chat.pilot.press("up", "up", "up")
+        assert chat.prompt.text == "first"
+    async with chatting(ScriptedModel(WORDS), keeps=False) as chat:
+        assert "in the queue" not in chat.prompt.text
+
+
+async def test_an_export_spares_a_file_that_is_there(chatting: Chatting, tmp_path: Path) -> None:
+    file = tmp_path / "precious.md"
+    file.write_text("my notes")
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("hello")
+        await chat.say(f"/export {file}")
+        await chat.say(f"/export {tmp_path / 'new.md'}")
+        await chat.until((tmp_path / "new.md").exists)
+        assert file.read_text() == "my notes"
+
+
+async def test_the_state_of_a_drafter_that_was_changed_at_rest(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("hello")
+        state = chat.screen.query_one("#state", Static)
+        await chat.until(lambda: "drafting off" in str(state.content))
+        status = chat.app.engine.status
+        assert status.loaded is not None
+        loaded = replace(status.loaded, drafters=("lookup",), missing="")
+        chat.app.engine.status = replace(status, loaded=loaded)
+        await chat.until(lambda: "drafting on (lookup)" in str(state.content))
 
 
 async def test_regenerate_edit_and_go_on(chatting: Chatting) -> None:

@@ -76,3 +76,16 @@ async def test_a_file_that_is_no_text_is_told_before_it_is_sent(
         area = chat.screen.query_one(PromptArea)
         area.text = "see @picture.bin"
         await chat.until(lambda: "cannot be added: it is not text" in str(area.border_subtitle))
+
+
+async def test_a_name_that_is_no_file_and_a_file_that_cannot_fit_are_told(
+    chatting: Chatting, folder: Path
+) -> None:
+    (folder / "long.txt").write_text("x" * 600)
+    async with chatting(ScriptedModel(["a"], n_ctx=512)) as chat:
+        chat.prompt.text = "see @none.txt and @someone"
+        await chat.until(
+            lambda: str(chat.prompt.border_subtitle) == "none.txt: there is no such file"
+        )
+        chat.prompt.text = "see @long.txt"
+        await chat.until(lambda: "more than the context of 512" in str(chat.prompt.border_subtitle))

@@ -90,7 +90,7 @@ async def test_the_panel(chatting: Chatting, snapshot: Snapshot) -> None:
     async with chatting(ScriptedModel(["a"]), (120, 40)) as chat:
         await loaded(chat)
         panel = chat.screen.query_one(Panel)
-        panel.show(LIVE, chat.app.engine.status.loaded, 70.0)
+        panel.show(LIVE, "drafting on (lookup, small)", 70.0)
         await chat.pilot.pause()
         snapshot(chat, "panel_120x40")
 

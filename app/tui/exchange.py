@@ -1,0 +1,173 @@
+"""Questions on their way to the engine, and its answers on their way to screen and history."""
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+from textual.widgets import Static
+
+from app.answer import Answer, Request
+from app.attachments import with_files
+from app.tui import wording
+from app.tui.dialogue import Turn
+from app.tui.message import GrowingMessage, Message
+from app.tui.prompt import PromptArea
+from backends.base import SpecchatError
+
+if TYPE_CHECKING:
+    from app.tui.chat_screen import ChatScreen
+
+_SAVE_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Work:
+    """The answer at work and where it is shown and kept. asked: the question as it was typed."""
+
+    answer: Answer
+    turn: Turn
+    message: GrowingMessage
+    asked: str = ""
+    saved_at: float = 0.0
+    dropped: int = 0
+    """Messages that had to leave the context for it, as far as the screen tells."""
+
+
+class Exchange:
+    """At most one answer is at work; what is asked meanwhile waits its turn."""
+
+    def __init__(self, screen: "ChatScreen") -> None:
+        self._screen = screen
+        self.work: Work | None = None
+        self.last_answer: Answer | None = None
+        self._waiting: deque[str] = deque()
+
+    @property
+    def answer(self) -> Answer | None:
+        """The answer at work, else the last one."""
+        return self.work.answer if self.work is not None else self.last_answer
+
+    async def send(self, text: str) -> None:
+        """Say something; while an answer is at work it waits its turn."""
+        screen = self._screen
+        if self.work is not None:
+            self._waiting.append(text)
+            screen.notify("Sent when the answer is done; Esc stops it.")
+            return
+        try:
+            prepared = with_files(text)
+        except SpecchatError as error:
+            self._to_prompt(text)
+            screen.notify(str(error), severity="error", timeout=10)
+            return
+        screen.dialogue.add("user", prepared)
+        await screen.query("#hint, .fault").remove()
+        await screen.transcript.add(Message("user", prepared))
+        await self.ask(asked=text)
+
+    async def ask(self, partial: str = "", asked: str = "") -> None:
+        """Have the last question answered, or a partial answer continued."""
+        screen, dialogue = self._screen, self._screen.dialogue
+        conversation = dialogue.conversation(len(dialogue.turns))
+        request = Request(conversation, screen.settings, screen.max_tokens, partial)
+        turn = dialogue.add("assistant", partial)
+        message = GrowingMessage(partial)
+        await screen.transcript.add(message)
+        answer = screen.engine.ask(request)
+        self.work = Work(answer, turn, message, asked, time.monotonic())
+        screen.figures.begin()
+
+    def abandon(self) -> list[str]:
+        """Stop the answer at work, for good; what was said is saved.
+
+        Returns questions that were not asked yet.
+        """
+        unasked = list(self._waiting)
+        self._waiting.clear()
+        work, self.work = self.work, None
+        self.last_answer = None
+        if work is not None:
+            work.answer.stop()
+            work.turn.text += work.answer.take()
+            work.turn.ending = wording.STOPPED
+            self._screen.dialogue.save(work.turn)
+        return unasked
+
+    async def drain(self) -> None:
+        """Take what the engine said since the last time; call it on a timer."""
+        work = self.work
+        if work is None:
+            return
+        answer = work.answer
+        is_done = answer.is_done  # before the text: nothing can come after it
+        text = answer.take()
+        work.turn.text += text
+        if answer.dropped > work.dropped:
+            work.dropped = answer.dropped
+            await self._forget(answer.dropped)
+        if is_done:
+            await self._finish(work, text)
+            return
+        await work.message.grow(text)
+        now = time.monotonic()
+        if now - work.saved_at >= _SAVE_SECONDS:
+            work.saved_at = now
+            self._screen.dialogue.save(work.turn)
+
+    async def _forget(self, dropped: int) -> None:
+        """Mark what the model no longer sees."""
+        dialogue = self._screen.dialogue
+        dialogue.forget(dropped)
+        await self._screen.transcript.mark_window(len(dialogue.turns) - dialogue.forgotten)
+
+    async def _finish(self, work: Work, text: str) -> None:
+        answer = work.answer
+        if work.turn.text or not (answer.error or answer.is_stopped):
+            await self._end(work, text)
+        else:
+            await self._give_back(work)
+        self._screen.tell(answer.note)
+        if self.work is not work:  # another chat was opened meanwhile
+            return
+        self.work = None  # last of all: what is sent before waits its turn
+        self.last_answer = answer
+        if self._waiting and answer.error is None and not answer.is_stopped:
+            await self.send(self._waiting.popleft())
+        elif self._waiting:
+            self._to_prompt("\n\n".join(self._waiting))
+            self._waiting.clear()
+
+    async def _end(self, work: Work, text: str) -> None:
+        """Show the last of an answer and how it ended."""
+        answer = work.answer
+        await work.message.grow(text, is_last=True)
+        await work.message.settle()
+        error = str(answer.error) if answer.error is not None else ""
+        ending = wording.ending(answer.live, answer.finish_reason, error)
+        if work.dropped:
+            ending += f" · {work.dropped} of the oldest messages left the context"
+        work.turn.ending = ending
+        work.message.show_ending(ending)
+        self._screen.dialogue.save(work.turn)
+
+    async def _give_back(self, work: Work) -> None:
+        """A question without a word of answer goes back to the prompt; nothing typed is lost."""
+        dialogue, transcript = self._screen.dialogue, self._screen.transcript
+        place = dialogue.turns.index(work.turn)
+        question = dialogue.turns[place - 1] if place else None
+        first = place if question is None or question.role != "user" else place - 1
+        if question is not None and first < place:
+            self._to_prompt(work.asked or question.text)
+        shown = transcript.messages
+        await transcript.remove_from(shown[max(0, len(shown) - (len(dialogue.turns) - first))])
+        dialogue.cut(first)
+        if work.answer.error is not None:
+            await transcript.mount(Static(Content(str(work.answer.error)), classes="fault"))
+
+    def _to_prompt(self, text: str) -> None:
+        """Put a text before what is being typed."""
+        area = self._screen.query_one(PromptArea)
+        area.text = "\n\n".join(filter(None, [text, area.text]))
+        area.move_cursor(area.document.end)
