@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import on
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
@@ -21,7 +22,8 @@ from app.engine_status import Phase
 from app.settings.answering import Answering
 from app.settings.preferences import Preferences
 from app.tui import appearance, chat_commands, provenance, wording
-from app.tui.actions import ACTIONS, BY_SLASH, Action, parse
+from app.tui.actions import ACTIONS, BY_SLASH, Action, parse, unknown_command
+from app.tui.clipboard import copy
 from app.tui.dialogue import Dialogue, Turn
 from app.tui.figure_text import FigureText
 from app.tui.figures import Figures
@@ -31,10 +33,14 @@ from app.tui.panel import Panel
 from app.tui.prompt import Completion, Prompt, PromptArea
 from app.tui.transcript import Transcript
 from backends.base import SpecchatError
+from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
 
 _TICK = 1 / 12
 _SAVE_SECONDS = 1.0
+
+_NARROW = 80
+"""Columns below which the panel is under the conversation."""
 
 
 @dataclass(slots=True)
@@ -65,7 +71,11 @@ class ChatScreen(Screen[None]):
     ]
     DEFAULT_CSS: ClassVar[str] = """
     ChatScreen #what { height: 1; background: $panel; padding: 0 1; }
-    ChatScreen Horizontal { height: 1fr; }
+    ChatScreen > Horizontal { height: 1fr; }
+    ChatScreen.-narrow > Horizontal { layout: vertical; }
+    ChatScreen.-narrow Panel {
+        width: 1fr; height: 50%; border-left: none; border-top: solid $surface-lighten-2;
+    }
     ChatScreen #downloads { height: auto; max-height: 4; padding: 0 1; display: none; }
     ChatScreen #state { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
     ChatScreen #hint { color: $text-muted; padding: 1 2; height: auto; }
@@ -111,6 +121,18 @@ class ChatScreen(Screen[None]):
         self.query_one(PromptArea).focus()
         self.set_interval(_TICK, self._tick)
 
+    def on_resize(self) -> None:
+        """There may be room for the panel, or none any more."""
+        self.set_class(self.app.size.width < _NARROW, "-narrow")
+        appearance.show_panel(self)
+
+    def action_copy_text(self) -> None:
+        """Copy what is selected with the mouse, and say so."""
+        selected = self.get_selected_text()
+        if selected is None:
+            raise SkipAction
+        self.notify(copy(self.app, selected, "the selection"))
+
     @property
     def settings(self) -> SamplingSettings:
         """How the next answer of this chat is sampled."""
@@ -126,12 +148,14 @@ class ChatScreen(Screen[None]):
         """Where messages are shown."""
         return self.query_one(Transcript)
 
-    async def action_perform(self, name: str, argument: str = "") -> None:
-        """Do one of the registered actions; what goes wrong is told, never thrown."""
+    async def action_perform(self, name: str, argument: str = "") -> bool:
+        """Do one of the registered actions; False if it went wrong, which is told, never thrown."""
         try:
             await chat_commands.COMMANDS[name](self, argument)
         except SpecchatError as error:
             self.notify(str(error), severity="error", timeout=10)
+            return False
+        return True
 
     async def start(self, dialogue: Dialogue) -> None:
         """Show another chat."""
@@ -157,7 +181,7 @@ class ChatScreen(Screen[None]):
             return
         work.answer.stop()
         work.turn.text += work.answer.take()
-        work.turn.ending = wording.STOPPED
+        work.turn.ending = wording.ending(work.answer.live, FinishReason.CANCELLED)
         self.dialogue.save(work.turn)
 
     # What the user sends
@@ -174,10 +198,11 @@ class ChatScreen(Screen[None]):
             area.clear()
             area.remember(text)
             action, argument = command
-            await self.action_perform(action.name, argument)
+            if not await self.action_perform(action.name, argument) and not area.text:
+                area.write(event.text)
             return
-        if text.startswith("/") and "\n" not in text and text[1:].split(" ")[0].isalpha():
-            self.notify(f"There is no command {text.split()[0]}; F1 lists them.")
+        if (unknown := unknown_command(text)) is not None:
+            self.notify(f"There is no command {unknown}; F1 lists them.")
             return
         area.clear()
         area.remember(text)
@@ -196,8 +221,7 @@ class ChatScreen(Screen[None]):
             return
         area = self.query_one(PromptArea)
         area.remember(area.text)
-        area.text = f"/{action.slash} "
-        area.move_cursor(area.document.end)
+        area.write(f"/{action.slash} ")
         area.focus()
 
     async def send(self, text: str) -> None:
@@ -238,10 +262,12 @@ class ChatScreen(Screen[None]):
             self._show_status()
             self._show_file_costs()
             self._show_downloads()
+            loaded = self.engine.status.loaded
             if self.work is not None:
+                if loaded is not None:
+                    self.dialogue.set_model(loaded.name)
                 await self._drain(self.work)
             answer = self.work.answer if self.work is not None else self.last_answer
-            loaded = self.engine.status.loaded
             self.figures.show(answer, loaded, is_at_work=self.work is not None)
         finally:
             self._busy = False

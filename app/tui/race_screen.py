@@ -18,6 +18,8 @@ from app.tui.message import GrowingMessage
 from decoding.sampling import SamplingSettings
 
 _TICK = 1 / 12
+_ENOUGH_TOKENS = 64
+"""In fewer, chance and the first moments decide."""
 
 
 class Lane(Vertical):
@@ -120,7 +122,11 @@ class RaceScreen(Screen[None]):
             return "No verdict: one of the two did not finish."
         assert rates[0] is not None
         assert rates[1] is not None
-        gained = f"{rates[1] / rates[0]:.2f}× plain in this race"
+        shortest = min(len(plain.token_ids), len(drafted.token_ids))
+        if shortest < _ENOUGH_TOKENS:
+            gained = "too short to tell the speed in this race"
+        else:
+            gained = f"{rates[1] / rates[0]:.2f}× plain in this race"
         settings: SamplingSettings = self._requests[0].settings
         same = plain.token_ids == drafted.token_ids
         if same:
