@@ -53,7 +53,7 @@ class ChatsScreen(ModalScreen[int | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Input(placeholder=_SEARCH, id="query")
+            yield Input(placeholder=_SEARCH, select_on_focus=False, id="query")
             yield OptionList()
             yield Static(_HINT, id="hint")
 
@@ -143,6 +143,7 @@ class ChatsScreen(ModalScreen[int | None]):
         field.placeholder = field.border_title = "New title"
         field.value = chat.title
         field.focus()
+        field.select_all()
         self.query_one("#hint", Static).update(_RENAME_HINT)
 
     def action_remove(self) -> None:
