@@ -28,6 +28,7 @@ _HEAD_START = 0.05
 _QUIT_SECONDS = 0.8
 
 _TOLD_SECONDS = 3.0
+_WARNED_SECONDS = 10.0
 
 SWITCH_SECONDS = 0.0005
 """How long one thread may keep the other waiting; Python's usual 5 ms are a token's time."""
@@ -94,7 +95,8 @@ class SpecchatApp(App[None]):
     ) -> None:
         """Tell something for a short while; what is being told already is not told twice."""
         if all(one.message != message for one in self._notifications):
-            seconds = _TOLD_SECONDS if timeout is None else timeout
+            usual = _TOLD_SECONDS if severity == "information" else _WARNED_SECONDS
+            seconds = usual if timeout is None else timeout
             super().notify(message, title=title, severity=severity, timeout=seconds, markup=markup)
 
     def action_help_quit(self) -> None:
