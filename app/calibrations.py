@@ -31,24 +31,26 @@ class Calibrations:
         Raises:
             ModelError: the engine failed.
         """
-        measured = self._measured(model, context)
+        measured = self._measured(model, context, model.info.name)
         return CostModel(measured.seconds, measured.switching)
 
-    def drafter(self, model: Model, context: Context) -> DraftCost:
+    def drafter(self, model: Model, context: Context, name: str) -> DraftCost:
         """What a drafter takes to draw a token, and to read one among many.
+
+        name: what the user knows it by.
 
         Raises:
             ModelError: the engine failed.
         """
-        seconds = self._measured(model, context).seconds
+        seconds = self._measured(model, context, name).seconds
         largest = max(seconds)
         return DraftCost(seconds[1], seconds[largest] / largest)
 
-    def _measured(self, model: Model, context: Context) -> Measured:
+    def _measured(self, model: Model, context: Context, name: str) -> Measured:
         path = self.file(model)
         known = _known(read_object(path))
         if known is None:
-            self.notify(f"calibrating: what {model.info.name} costs here")
+            self.notify(f"calibrating: what {name} costs here")
             known = calibrate(context, _text(model))
             info = model.info
             facts = {"engine": info.engine, "device": info.device, "threads": info.threads}

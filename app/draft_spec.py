@@ -1,6 +1,7 @@
 """Reads what `--draft` asks for: auto, off, lookup, self[:RECIPE], a model, or a chain."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from app.paths import Paths
 from backends.base import ModelError, UsageError
@@ -19,6 +20,13 @@ class Link:
     name: str
     recipe: Recipe | None = None
     reference: Reference | HubReference | None = None
+
+    @property
+    def known_as(self) -> str:
+        """What the user knows a drafter model by."""
+        if self.reference is None:
+            return "the self-drafter"
+        return Path(self.reference.name).name.removesuffix(".gguf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ def build(spec: DraftSpec, place: Place) -> Drafting:
     drafting = Drafting(spec.requested)
     info = place.target.info
     if not spec.links:
-        drafting.missing = "switched off by --draft off"
+        drafting.missing = "switched off"
     elif info.rollback is not Rollback.ANY:
         drafting.missing = f"{info.name} keeps a running state, which cannot forget rejected tokens"
     else:
@@ -212,7 +212,7 @@ def _build(link: Link, place: Place, calibrations: Calibrations, drafting: Draft
         model = stack.enter_context(closing(load(path, place.threads, place.gpu_layers)))
         opened = open_drafter(link.name, model, place.target, n_ctx, is_own=link.reference is None)
         context = opened.context
-        cost = calibrations.drafter(model, context)
+        cost = calibrations.drafter(model, context, link.known_as)
         key = fingerprint(path)
         acceptance = memory.recall(key)
         if not acceptance.counts():

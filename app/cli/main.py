@@ -58,7 +58,8 @@ def start(
     """Chat with a local model, faster by exact speculative decoding.
 
     Without a command it opens the app. Every option can also be set by the variable its
-    help names, or by its name in config.toml (see `specchat path config`).
+    help names, or by its name in config.toml (see `specchat path config`). `specchat chat
+    --help` has the options about sampling; the app has them under F8.
     """
     if context.invoked_subcommand is not None:
         return

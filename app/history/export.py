@@ -16,7 +16,10 @@ SCHEMA = 1
 
 def as_markdown(chat: Chat, messages: Sequence[Saved]) -> str:
     """The chat for reading."""
-    blocks = [f"# {chat.title or 'Chat'}", f"{_day(chat.created)}, {chat.model}"]
+    blocks = [
+        f"# {chat.title or 'Chat'}",
+        ", ".join(filter(None, [_day(chat.created), chat.model])),
+    ]
     if chat.system:
         blocks.append(f"**System**\n\n{chat.system}")
     for message in messages:

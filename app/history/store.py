@@ -160,6 +160,10 @@ class History:
         """Change what the model is told first."""
         self._run("UPDATE chats SET system = ? WHERE number = ?", (system, chat))
 
+    def set_model(self, chat: int, model: str) -> None:
+        """Change the name of the model that answers."""
+        self._run("UPDATE chats SET model = ? WHERE number = ?", (model, chat))
+
     def settings(self, chat: int) -> str:
         """What was set for a chat alone: a JSON object, as it was kept."""
         rows = self._rows("SELECT settings FROM chats WHERE number = ?", (chat,))

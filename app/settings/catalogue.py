@@ -86,14 +86,14 @@ KEYS = (
         "top_p",
         Kind.NUMBER,
         Part.CHAT,
-        "only the likeliest tokens that hold this share; above 0, up to 1",
+        "likeliest tokens of this share; above 0, up to 1",
         _USUAL.top_p,
     ),
     Key(
         "min_p",
         Kind.NUMBER,
         Part.CHAT,
-        "only tokens this many times as likely as the best; 0 to 1",
+        "least share of the best token's probability; 0 to 1",
         _USUAL.min_p,
     ),
     Key(
@@ -134,9 +134,10 @@ def known(name: str, names: Iterable[str], what: str) -> str:
     names = sorted(names)
     if name in names:
         return name
-    near = difflib.get_close_matches(name, names, n=1)
+    begun = [one for one in names if name and one.startswith(name.lower())]
+    near = begun or difflib.get_close_matches(name, names, n=1)
     listed = f"known: {', '.join(names)}" if names else "there is none"
-    raise UsageError(what, f"nearest: {near[0]}" if near else listed)
+    raise UsageError(what, f"nearest: {', '.join(near)}" if near else listed)
 
 
 def parsed(key: Key, text: str) -> Value:

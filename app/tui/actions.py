@@ -46,7 +46,7 @@ ACTIONS = (
     Action("copy_answer", "Copy the last answer", "f12", "copy"),
     Action("copy_code", "Copy a code block of the last answer", "", "code", "[NUMBER]"),
     Action("editor", "Write the question in your editor", "ctrl+g", "editor"),
-    Action("system", "Set what the model is told first", "", "system", "[TEXT]"),
+    Action("system", "What the model is told first; or off", "", "system", "[TEXT]"),
     Action("set", "Set one thing: temperature, top_k, …", "", "set", "KEY VALUE"),
     Action("settings", "Settings of this chat and of the app", "f8", "settings"),
     Action("preset", "Use a preset for this chat; off for none", "", "preset", "[NAME]"),
@@ -77,3 +77,10 @@ def parse(text: str) -> tuple[Action, str] | None:
     name, _, argument = text[1:].partition(" ")
     action = BY_SLASH.get(name.lower())
     return None if action is None else (action, argument.strip())
+
+
+def unknown_command(text: str) -> str | None:
+    """The word that was meant as a slash command but is none; a path is not meant so."""
+    word = text.partition("\n")[0].partition(" ")[0]
+    is_meant = word.startswith("/") and word[1:].isalpha()
+    return word if is_meant and word[1:].lower() not in BY_SLASH else None

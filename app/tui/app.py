@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.app import App, SystemCommand
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from app.engine import Engine
@@ -26,6 +27,9 @@ _HEAD_START = 0.05
 
 _QUIT_SECONDS = 0.8
 
+_TOLD_SECONDS = 3.0
+_WARNED_SECONDS = 10.0
+
 SWITCH_SECONDS = 0.0005
 """How long one thread may keep the other waiting; Python's usual 5 ms are a token's time."""
 
@@ -35,6 +39,10 @@ class SpecchatApp(App[None]):
 
     TITLE = "specchat"
     ENABLE_COMMAND_PALETTE = True
+    CSS = """
+    ToastRack { dock: top; align: right top; margin: 1 0 0 0; }
+    Toast { max-width: 80%; margin: 0; padding: 0 1; }
+    """
     PAUSE_GC_ON_SCROLL: ClassVar[bool] = True
 
     def __init__(
@@ -75,6 +83,25 @@ class SpecchatApp(App[None]):
                 set_theme(self, theme)
         except UsageError as error:
             self.notify(str(error), severity="warning", timeout=10)
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """Tell something for a short while; what is being told already is not told twice."""
+        if all(one.message != message for one in self._notifications):
+            usual = _TOLD_SECONDS if severity == "information" else _WARNED_SECONDS
+            seconds = usual if timeout is None else timeout
+            super().notify(message, title=title, severity=severity, timeout=seconds, markup=markup)
+
+    def action_help_quit(self) -> None:
+        """Ctrl+C with nothing to copy."""
+        self.notify("Nothing is selected to copy. Esc stops an answer, Ctrl+Q quits.")
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The registered actions, then Textual's own."""

@@ -38,13 +38,15 @@ def set_up(screen: "ChatScreen", preferences: Preferences) -> None:
     area = screen.query_one(PromptArea)
     area.enter_sends = preferences.enter_sends
     area.cursor_blink = app.animation_level != "none"
-    show_panel(screen, preferences.panel)
+    show_panel(screen)
 
 
-def show_panel(screen: "ChatScreen", how: str) -> None:
-    """Show or hide the live panel. how: auto, shown or hidden."""
+def show_panel(screen: "ChatScreen") -> None:
+    """Show or hide the live panel, as wanted or as there is room."""
+    how = screen.preferences.panel
     is_wide = screen.app.size.width >= _ROOM_FOR_PANEL
     screen.query_one(Panel).display = how == "shown" or (how == "auto" and is_wide)
+    screen.figures.refresh()
 
 
 def change(screen: "ChatScreen", changes: Mapping[str, Value]) -> None:
@@ -58,9 +60,5 @@ def change(screen: "ChatScreen", changes: Mapping[str, Value]) -> None:
     known: dict[str, Any] = {
         name: value for name, value in changes.items() if hasattr(screen.preferences, name)
     }
-    panel_before = screen.query_one(Panel).display
     screen.preferences = replace(screen.preferences, **known)
     set_up(screen, screen.preferences)
-    if "panel" not in changes:
-        screen.query_one(Panel).display = panel_before
-    screen.figures.refresh()

@@ -6,10 +6,11 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.tui import model_commands, settings_commands
+from app.tui import appearance, model_commands, settings_commands
 from app.tui.chats_screen import ChatsScreen
 from app.tui.clipboard import copy
 from app.tui.help_screen import HelpScreen
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
 _CODE = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+_NOTHING = "off"
+_NOTHING_TOLD = "The model is told nothing first."
 
 Command = Callable[["ChatScreen", str], Awaitable[None]]
 
@@ -36,9 +40,9 @@ async def _help(screen: "ChatScreen", argument: str) -> None:
 
 
 async def _panel(screen: "ChatScreen", argument: str) -> None:
-    panel = screen.query_one(Panel)
-    panel.display = not panel.display
-    screen.figures.refresh()
+    how = "hidden" if screen.query_one(Panel).display else "shown"
+    screen.preferences = replace(screen.preferences, panel=how)
+    appearance.show_panel(screen)
 
 
 async def _origins(screen: "ChatScreen", argument: str) -> None:
@@ -46,8 +50,10 @@ async def _origins(screen: "ChatScreen", argument: str) -> None:
 
 
 async def _race(screen: "ChatScreen", argument: str) -> None:
+    if not _idle(screen):
+        return
     place = screen.dialogue.last("user")
-    if screen.work is not None or place is None:
+    if place is None:
         screen.notify("A race needs a question that was answered.")
         return
     conversation = screen.dialogue.conversation(place + 1)
@@ -92,8 +98,17 @@ def _idle(screen: "ChatScreen") -> bool:
     return screen.work is None
 
 
+def _last(screen: "ChatScreen", role: str) -> int | None:
+    """The place of the last turn of a role; that there is none is told."""
+    place = screen.dialogue.last(role)
+    if place is None:
+        what = "question" if role == "user" else "answer"
+        screen.notify(f"There is no {what} in this chat yet.")
+    return place
+
+
 async def _regenerate(screen: "ChatScreen", argument: str) -> None:
-    place = screen.dialogue.last("user")
+    place = _last(screen, "user")
     if place is None or not _idle(screen):
         return
     await _cut(screen, place + 1)
@@ -110,28 +125,31 @@ async def _cut(screen: "ChatScreen", place: int) -> None:
 
 
 async def _edit(screen: "ChatScreen", argument: str) -> None:
-    place = screen.dialogue.last("user")
+    place = _last(screen, "user")
     if place is None or not _idle(screen):
         return
     text = screen.dialogue.turns[place].text
     await _cut(screen, place)
     area = screen.query_one(PromptArea)
-    area.text = text
-    area.move_cursor(area.document.end)
+    area.write(text)
     area.focus()
 
 
 async def _go_on(screen: "ChatScreen", argument: str) -> None:
-    turns = screen.dialogue.turns
-    if not turns or turns[-1].role != "assistant" or not _idle(screen):
+    place = _last(screen, "assistant")
+    if place is None or not _idle(screen):
         return
-    partial = turns[-1].text
-    await _cut(screen, len(turns) - 1)
+    turns = screen.dialogue.turns
+    if place < len(turns) - 1:
+        screen.notify("The last question has no answer yet.")
+        return
+    partial = turns[place].text
+    await _cut(screen, place)
     await screen.ask(partial)
 
 
 async def _copy_answer(screen: "ChatScreen", argument: str) -> None:
-    place = screen.dialogue.last("assistant")
+    place = _last(screen, "assistant")
     if place is not None:
         screen.notify(copy(screen.app, screen.dialogue.turns[place].text, "the answer"))
 
@@ -141,7 +159,8 @@ async def _copy_code(screen: "ChatScreen", argument: str) -> None:
     blocks = _CODE.findall(screen.dialogue.turns[place].text) if place is not None else []
     number = int(argument) if argument.isdecimal() else 1
     if not 1 <= number <= len(blocks):
-        screen.notify(f"The last answer has {len(blocks)} code blocks.")
+        blocks_held = "1 code block" if len(blocks) == 1 else f"{len(blocks)} code blocks"
+        screen.notify(f"The last answer has {blocks_held}.")
         return
     screen.notify(copy(screen.app, blocks[number - 1], f"code block {number}"))
 
@@ -159,13 +178,20 @@ async def _editor(screen: "ChatScreen", argument: str) -> None:
                 subprocess.run([*shlex.split(command), str(file)], check=False)
         except (OSError, ValueError) as error:
             raise UsageError(f"cannot run {command}", str(error)) from error
-        area.text = file.read_text(encoding="utf-8").rstrip("\n")
-    area.move_cursor(area.document.end)
+        area.write(file.read_text(encoding="utf-8").rstrip("\n"))
 
 
 async def _system(screen: "ChatScreen", argument: str) -> None:
-    screen.dialogue.set_system(argument)
-    screen.notify("The model is told this first." if argument else "No system message any more.")
+    system = screen.dialogue.system
+    if not argument:
+        told = f"The model is told first: {system}\n/system off takes it away."
+        screen.notify(told if system else f"{_NOTHING_TOLD} Example: /system Be brief.", timeout=10)
+    elif argument.lower() == _NOTHING:
+        screen.dialogue.set_system("")
+        screen.notify(_NOTHING_TOLD)
+    else:
+        screen.dialogue.set_system(argument)
+        screen.notify("The model is told this first.")
 
 
 async def _quit(screen: "ChatScreen", argument: str) -> None:

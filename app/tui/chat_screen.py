@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from textual import events, on
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
@@ -19,7 +20,8 @@ from app.engine_status import Phase
 from app.settings.answering import Answering
 from app.settings.preferences import Preferences
 from app.tui import appearance, chat_commands, provenance, wording
-from app.tui.actions import ACTIONS, BY_SLASH, Action, parse
+from app.tui.actions import ACTIONS, BY_SLASH, Action, parse, unknown_command
+from app.tui.clipboard import copy
 from app.tui.dialogue import Dialogue
 from app.tui.exchange import Exchange, Work
 from app.tui.figure_text import FigureText
@@ -33,6 +35,9 @@ from backends.base import SpecchatError
 from decoding.sampling import SamplingSettings
 
 _TICK = 1 / 12
+
+_NARROW = 80
+"""Columns below which the panel is under the conversation."""
 
 
 class ChatScreen(Screen[None]):
@@ -51,7 +56,11 @@ class ChatScreen(Screen[None]):
     ]
     DEFAULT_CSS: ClassVar[str] = """
     ChatScreen #what { height: 1; background: $panel; padding: 0 1; }
-    ChatScreen Horizontal { height: 1fr; }
+    ChatScreen > Horizontal { height: 1fr; }
+    ChatScreen.-narrow > Horizontal { layout: vertical; }
+    ChatScreen.-narrow Panel {
+        width: 1fr; height: 50%; border-left: none; border-top: solid $surface-lighten-2;
+    }
     ChatScreen #downloads { height: auto; max-height: 4; padding: 0 1; display: none; }
     ChatScreen #state { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
     ChatScreen .fault { color: $text-error; padding: 0 2 1 2; height: auto; }
@@ -95,13 +104,24 @@ class ChatScreen(Screen[None]):
     def on_mount(self) -> None:
         appearance.set_up(self, self.preferences)
         area = self.query_one(PromptArea)
-        area.text = unsent.take(self.engine.paths)
-        area.move_cursor(area.document.end)
+        area.write(unsent.take(self.engine.paths))
         area.focus()
         history = self.dialogue.history
         for question in history.questions() if history is not None else ():
             area.remember(question)
         self.set_interval(_TICK, self._tick)
+
+    def on_resize(self) -> None:
+        """There may be room for the panel, or none any more."""
+        self.set_class(self.app.size.width < _NARROW, "-narrow")
+        appearance.show_panel(self)
+
+    def action_copy_text(self) -> None:
+        """Copy what is selected with the mouse, and say so."""
+        selected = self.get_selected_text()
+        if selected is None:
+            raise SkipAction
+        self.notify(copy(self.app, selected, "the selection"))
 
     @property
     def settings(self) -> SamplingSettings:
@@ -128,19 +148,21 @@ class ChatScreen(Screen[None]):
         """Where messages are shown."""
         return self.query_one(Transcript)
 
-    async def action_perform(self, name: str, argument: str = "") -> None:
-        """Do one of the registered actions; what goes wrong is told, never thrown."""
+    async def action_perform(self, name: str, argument: str = "") -> bool:
+        """Do one of the registered actions; False if it went wrong, which is told, never thrown."""
         try:
             await chat_commands.COMMANDS[name](self, argument)
         except SpecchatError as error:
             self.notify(str(error), severity="error", timeout=10)
+            return False
+        return True
 
     async def start(self, dialogue: Dialogue) -> None:
         """Show another chat."""
         unasked = self.exchange.abandon()
         self.dialogue = dialogue
         area = self.query_one(PromptArea)
-        area.text = "\n\n".join(filter(None, [*unasked, area.text]))
+        area.write("\n\n".join(filter(None, [*unasked, area.text])))
         self.figures.refresh()
         await self.transcript.show(
             [Message(turn.role, turn.text, turn.ending) for turn in dialogue.turns]
@@ -167,10 +189,11 @@ class ChatScreen(Screen[None]):
             area.clear()
             area.remember(text)
             action, argument = command
-            await self.action_perform(action.name, argument)
+            if not await self.action_perform(action.name, argument) and not area.text:
+                area.write(event.text)
             return
-        if text.startswith("/") and "\n" not in text and text[1:].split(" ")[0].isalpha():
-            self.notify(f"There is no command {text.split()[0]}; F1 lists them.")
+        if (unknown := unknown_command(text)) is not None:
+            self.notify(f"There is no command {unknown}; F1 lists them.")
             return
         area.clear()
         area.remember(text)
@@ -201,8 +224,7 @@ class ChatScreen(Screen[None]):
             return
         area = self.query_one(PromptArea)
         area.remember(area.text)
-        area.text = f"/{action.slash} "
-        area.move_cursor(area.document.end)
+        area.write(f"/{action.slash} ")
         area.focus()
 
     async def send(self, text: str) -> None:
@@ -224,8 +246,10 @@ class ChatScreen(Screen[None]):
             self._show_status()
             self._show_file_costs()
             self._show_downloads()
-            await self.exchange.drain()
             loaded = self.engine.status.loaded
+            if self.work is not None and loaded is not None:
+                self.dialogue.set_model(loaded.name)
+            await self.exchange.drain()
             self.figures.show(self.exchange.answer, loaded, is_at_work=self.work is not None)
         finally:
             self._busy = False

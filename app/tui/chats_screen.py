@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
@@ -18,6 +18,9 @@ from app.tui.ordered_keys import OrderedInput
 
 Result = TypeVar("Result")
 
+_SEARCH = "Search in titles and messages"
+_RENAME_HINT = "New title: Enter keeps it · Esc leaves the old one"
+_NARROW = 60
 _HINT = "Enter opens · F2 renames · Del removes · Ctrl+Z brings back · Esc leaves"
 
 
@@ -34,10 +37,13 @@ class ChatsScreen(ModalScreen[int | None]):
     DEFAULT_CSS: ClassVar[str] = """
     ChatsScreen { align: center middle; }
     ChatsScreen Vertical {
-        width: 90%; max-width: 90; height: 80%; border: round $primary; background: $surface;
+        width: 100%; max-width: 120; height: 80%; border: round $primary; background: $surface;
     }
-    ChatsScreen OptionList { height: 1fr; border: none; }
-    ChatsScreen #hint { color: $text-muted; padding: 0 1; }
+    ChatsScreen OptionList {
+        height: 1fr; border: none; scrollbar-gutter: stable;
+        text-wrap: nowrap; text-overflow: ellipsis;
+    }
+    ChatsScreen #hint { color: $text-muted; padding: 0 1; height: auto; }
     """
 
     def __init__(self, history: History) -> None:
@@ -48,13 +54,27 @@ class ChatsScreen(ModalScreen[int | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield OrderedInput(placeholder="Search in titles and messages", id="query")
+            yield OrderedInput(placeholder=_SEARCH, select_on_focus=False, id="query")
             yield OptionList()
             yield Static(_HINT, id="hint")
 
     def on_mount(self) -> None:
         self._show("")
         self.query_one(Input).focus()
+
+    def on_resize(self) -> None:
+        """Titles are cut to what there is room for."""
+        highlighted = self.query_one(OptionList).highlighted
+        self._show("" if self._renamed is not None else self.query_one(Input).value)
+        self.query_one(OptionList).highlighted = highlighted
+
+    def on_key(self, event: events.Key) -> None:
+        """What is typed over the list goes on with the search."""
+        if event.is_printable and event.character and isinstance(self.focused, OptionList):
+            event.stop()
+            field = self.query_one(Input)
+            field.focus()
+            field.insert_text_at_cursor(event.character)
 
     @on(Input.Changed)
     def _search(self, event: Input.Changed) -> None:
@@ -73,9 +93,13 @@ class ChatsScreen(ModalScreen[int | None]):
         listed = self.query_one(OptionList)
         listed.clear_options()
         found = self._guarded(lambda: self._history.chats(query)) or []
-        listed.add_options([Option(_line(chat), id=str(chat.number)) for chat in found])
+        room = listed.scrollable_content_region.width
+        listed.add_options([Option(_line(chat, room), id=str(chat.number)) for chat in found])
         if found:
             listed.highlighted = 0
+        else:
+            nothing = "Nothing found." if query.strip() else "There are no chats yet."
+            listed.add_option(Option(nothing, disabled=True))
 
     @property
     def _chosen(self) -> int | None:
@@ -93,10 +117,16 @@ class ChatsScreen(ModalScreen[int | None]):
         if self._renamed is None:
             self.dismiss(self._chosen)
             return
-        number, self._renamed = self._renamed, None
+        number = self._renamed
         self._guarded(lambda: self._history.rename(number, event.value.strip()))
-        event.input.placeholder = "Search in titles and messages"
-        event.input.value = ""
+        self._search_again()
+
+    def _search_again(self) -> None:
+        """The field is for searching, after it was for a title."""
+        self._renamed = None
+        field = self.query_one(Input)
+        field.placeholder, field.value, field.border_title = _SEARCH, "", ""
+        self.query_one("#hint", Static).update(_HINT)
         self._show("")
 
     def action_into_list(self) -> None:
@@ -111,9 +141,11 @@ class ChatsScreen(ModalScreen[int | None]):
             return
         self._renamed = number
         field = self.query_one(Input)
-        field.placeholder = "New title, then Enter"
+        field.placeholder = field.border_title = "New title"
         field.value = chat.title
         field.focus()
+        field.select_all()
+        self.query_one("#hint", Static).update(_RENAME_HINT)
 
     def action_remove(self) -> None:
         """Remove the chosen chat; it can be brought back."""
@@ -135,11 +167,16 @@ class ChatsScreen(ModalScreen[int | None]):
         if self._renamed is None:
             self.dismiss(None)
             return
-        self._renamed = None
-        self.query_one(Input).value = ""
-        self._show("")
+        self._search_again()
 
 
-def _line(chat: Chat) -> Content:
-    day = datetime.datetime.fromtimestamp(chat.updated).astimezone().strftime("%Y-%m-%d %H:%M")
-    return Content(f"{day}  {chat.title or 'untitled'}  ({chat.messages} messages)")
+def _line(chat: Chat, room: int) -> Content:
+    """One line of at most room columns; the title gives way."""
+    time = datetime.datetime.fromtimestamp(chat.updated).astimezone()
+    messages = "1 message" if chat.messages == 1 else f"{chat.messages} messages"
+    before, after = f"{time:%Y-%m-%d %H:%M}  ", f"  {messages}"
+    if room < _NARROW:
+        before, after = f"{time:%m-%d}  ", ""
+    left = max(room - len(before) - len(after), 1)
+    title = Content(chat.title or "untitled").truncate(left, ellipsis=True, pad=True)
+    return Content.assemble(before, title, after)

@@ -91,7 +91,7 @@ class Dialogue:
             Turn(saved.role, saved.text, saved.ending, saved.number)
             for saved in self.history.messages(chat)
         ]
-        self.chat, self.system = chat, found.system
+        self.chat, self.system, self.model = chat, found.system, found.model
         self.own = restored(self.history.settings(chat))
         self.forgotten = 0
 
@@ -119,6 +119,18 @@ class Dialogue:
         self.system = text
         if self.history is not None and self.chat is not None:
             self.history.set_system(self.chat, text)
+
+    def set_model(self, name: str) -> None:
+        """Note which model answers."""
+        if name == self.model:
+            return
+        self.model = name
+        if self.history is None or self.chat is None:
+            return
+        try:
+            self.history.set_model(self.chat, name)
+        except HistoryError as error:
+            self.fault = str(error)
 
     def set_own(self, own: Mapping[str, Value]) -> None:
         """Set what holds for this chat alone, from the next answer on.

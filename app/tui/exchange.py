@@ -15,6 +15,7 @@ from app.tui.dialogue import Turn
 from app.tui.message import GrowingMessage, Message
 from app.tui.prompt import PromptArea
 from backends.base import SpecchatError
+from decoding.events import FinishReason
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
@@ -91,7 +92,7 @@ class Exchange:
         if work is not None:
             work.answer.stop()
             work.turn.text += work.answer.take()
-            work.turn.ending = wording.STOPPED
+            work.turn.ending = wording.ending(work.answer.live, FinishReason.CANCELLED)
             self._screen.dialogue.save(work.turn)
         return unasked
 
@@ -169,5 +170,4 @@ class Exchange:
     def _to_prompt(self, text: str) -> None:
         """Put a text before what is being typed."""
         area = self._screen.query_one(PromptArea)
-        area.text = "\n\n".join(filter(None, [text, area.text]))
-        area.move_cursor(area.document.end)
+        area.write("\n\n".join(filter(None, [text, area.text])))

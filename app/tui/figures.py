@@ -87,7 +87,7 @@ def state_line(answer: Answer | None, state: str, now_rate: float | None) -> str
 def _rates(live: Live, now_rate: float | None) -> list[str]:
     shown = [wording.rate(now_rate or live.rate)]
     if live.drafted:
-        shown.append(wording.times(live.speedup, "plain"))
+        shown.append(wording.against_plain(live.speedup))
         shown.append(f"{wording.percent(live.acceptance)} of drafted accepted")
     shown.append(f"context {live.context_used:,}/{live.context_size:,}")
     return shown

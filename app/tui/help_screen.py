@@ -13,18 +13,22 @@ from app.settings.preferences import Preferences
 from app.tui.actions import ACTIONS, Action
 from app.tui.keymap import keys_of
 
+_ROOM_FOR_COLUMNS = 60
 _SENDS = "Enter sends, Ctrl+J or Shift+Enter begins a new line"
 _SENDS_SWAPPED = "Ctrl+J or Shift+Enter sends, Enter begins a new line"
 _MORE = """
 In the prompt
   {sends}.
-  Up and down bring back what you wrote before; Tab completes.
-  @file adds a text file, @"a file" one with spaces in its name.
+  Up and down bring back what you wrote before.
+  Tab completes commands and files.
+  @file adds a text file, @"a file" one with spaces.
 
 In the conversation
-  Tab goes there and back; arrows and Page Up scroll, End returns.
-  Select text with the mouse, Ctrl+C copies it. Click a code block,
-  or the line below an answer, to copy that.
+  Tab goes there and back.
+  Arrows and Page Up scroll, End returns.
+  Select text with the mouse, Ctrl+C copies it.
+  A click on a code block copies the code.
+  A click on the line below an answer copies the answer.
 
 Esc closes this page."""
 
@@ -39,6 +43,7 @@ class HelpScreen(ModalScreen[None]):
         width: 90%; max-width: 84; height: 90%; border: round $primary; background: $surface;
         padding: 0 1;
     }
+    HelpScreen.-narrow VerticalScroll { width: 100%; }
     """
 
     def __init__(self, preferences: Preferences) -> None:
@@ -46,17 +51,41 @@ class HelpScreen(ModalScreen[None]):
         self._preferences = preferences
 
     def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Static(self._page())
+
+    def on_resize(self) -> None:
+        """A narrow terminal has two lines for each action."""
+        self.set_class(self._is_narrow, "-narrow")
+        self.query_one(Static).update(self._page())
+
+    @property
+    def _is_narrow(self) -> bool:
+        return self.app.size.width < _ROOM_FOR_COLUMNS
+
+    def _page(self) -> Content:
         preferences = self._preferences
         more = _MORE.format(sends=_SENDS if preferences.enter_sends else _SENDS_SWAPPED)
-        lines = [_line(action, keys_of(action, preferences.keys)) for action in ACTIONS]
-        with VerticalScroll():
-            yield Static(Content("\n".join([*lines, more])))
+        line = _two_lines if self._is_narrow else _line
+        lines = [line(action, keys_of(action, preferences.keys)) for action in ACTIONS]
+        return Content("\n".join([*lines, more]))
 
 
 def _line(action: Action, keys: str) -> str:
-    command = f"/{action.slash} {action.argument}" if action.slash else ""
-    names = ", ".join(key_name(key) for key in keys.split(","))
-    return f"{names:7} {command:16} {action.title}"
+    return f"{_key_names(keys):7} {_command(action):16} {action.title}"
+
+
+def _two_lines(action: Action, keys: str) -> str:
+    how = "  ".join(filter(None, [_key_names(keys), _command(action)]))
+    return f"{how}\n  {action.title}"
+
+
+def _command(action: Action) -> str:
+    return f"/{action.slash} {action.argument}".rstrip() if action.slash else ""
+
+
+def _key_names(keys: str) -> str:
+    return ", ".join(key_name(key) for key in keys.split(","))
 
 
 def key_name(keys: str) -> str:

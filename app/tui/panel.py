@@ -60,8 +60,9 @@ class Panel(VerticalScroll):
 def _speed(live: Live | None, now_rate: float | None) -> str:
     if live is None:
         return "no answer yet"
-    gained = wording.times(live.speedup, "plain") if live.drafted else "plain decoding"
-    return f"{gained}\n{wording.rate(live.rate)} · now {wording.rate(now_rate)}"
+    gained = wording.against_plain(live.speedup) if live.drafted else "plain decoding"
+    rates = f"{wording.rate(live.rate)} · now {wording.rate(now_rate)}"
+    return "\n".join(filter(None, [gained, rates]))
 
 
 def _figures(live: Live | None, state: str) -> str:

@@ -54,6 +54,11 @@ class PromptArea(TextArea):
         after = "" if name.endswith("/") else " "
         self.replace(f"@{quoted(name)}{after}", (row, begun), (row, column))
 
+    def write(self, text: str) -> None:
+        """Put a text in place of what stands there, the cursor behind it."""
+        self.text = text
+        self.move_cursor(self.document.end)
+
     def remember(self, text: str) -> None:
         """Add a text to what the up key brings back."""
         if text and self._past[-1:] != [text]:
@@ -92,8 +97,7 @@ class PromptArea(TextArea):
         if self._place == len(self._past):
             self._kept = self.text
         self._place = place
-        self.text = self._past[place] if place < len(self._past) else self._kept
-        self.move_cursor(self.document.end)
+        self.write(self._past[place] if place < len(self._past) else self._kept)
 
 
 class Completion(OptionList):
@@ -116,7 +120,10 @@ class Completion(OptionList):
 
     can_focus = False
     DEFAULT_CSS: ClassVar[str] = """
-    Completion { height: auto; max-height: 8; display: none; border: none; padding: 0 1; }
+    Completion {
+        height: auto; max-height: 8; display: none; border: none; padding: 0 1;
+        text-wrap: nowrap; text-overflow: ellipsis;
+    }
     """
 
     def offer(self, text: str, before: str) -> None:
@@ -156,7 +163,10 @@ def _commands(text: str) -> list[Option]:
     if not text.startswith("/") or " " in text or "\n" in text:
         return []
     return [
-        Option(f"{f'/{action.slash} {action.argument}':20} {action.title}", id=f"/{action.slash}")
+        Option(
+            Content(f"{f'/{action.slash} {action.argument}':17} {action.title}"),
+            id=f"/{action.slash}",
+        )
         for action in matching(text)[:_MOST_OFFERED]
     ]
 

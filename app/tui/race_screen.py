@@ -18,6 +18,8 @@ from app.tui.message import GrowingMessage
 from decoding.sampling import SamplingSettings
 
 _TICK = 1 / 12
+_ENOUGH_TOKENS = 64
+"""In fewer, chance and the first moments decide."""
 
 
 class Lane(Vertical):
@@ -110,24 +112,9 @@ class RaceScreen(Screen[None]):
                 plain, drafted = answers
                 assert plain is not None
                 assert drafted is not None
-                self.query_one("#verdict", Static).update(Content(self._verdict(plain, drafted)))
+                self.query_one("#verdict", Static).update(Content(verdict(plain, drafted)))
         finally:
             self._busy = False
-
-    def _verdict(self, plain: Answer, drafted: Answer) -> str:
-        rates = [one.live.rate if one.live else None for one in (plain, drafted)]
-        if None in rates or plain.error or drafted.error:
-            return "No verdict: one of the two did not finish."
-        assert rates[0] is not None
-        assert rates[1] is not None
-        gained = f"{rates[1] / rates[0]:.2f}× plain in this race"
-        settings: SamplingSettings = self._requests[0].settings
-        same = plain.token_ids == drafted.token_ids
-        if same:
-            return f"{gained} · the same {len(plain.token_ids)} tokens"
-        if settings.temperature == 0.0:
-            return f"{gained} · tokens differ: near-ties can round otherwise; ask specchat verify"
-        return f"{gained} · same distribution, other draws; specchat verify tests that"
 
     def action_leave(self) -> None:
         """Stop both and go back."""
@@ -135,3 +122,20 @@ class RaceScreen(Screen[None]):
             if lane.answer is not None:
                 lane.answer.stop()
         self.dismiss()
+
+
+def verdict(plain: Answer, drafted: Answer) -> str:
+    """What one race tells of speed and of sameness."""
+    rates = [one.live.rate if one.live else None for one in (plain, drafted)]
+    if None in rates or plain.error or drafted.error:
+        return "No verdict: one of the two did not finish."
+    assert rates[0] is not None
+    assert rates[1] is not None
+    gained = f"{rates[1] / rates[0]:.2f}× plain in this race"
+    if min(len(plain.token_ids), len(drafted.token_ids)) < _ENOUGH_TOKENS:
+        gained = "too short to tell the speed in this race"
+    if plain.token_ids == drafted.token_ids:
+        return f"{gained} · the same {len(plain.token_ids)} tokens"
+    if plain.request.settings.temperature == 0.0:
+        return f"{gained} · tokens differ: near-ties can round otherwise; ask specchat verify"
+    return f"{gained} · same distribution, other draws; specchat verify tests that"

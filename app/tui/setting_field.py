@@ -3,16 +3,19 @@
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, Label, Select, Static, TextArea
 
+from app import draft_spec
 from app.settings import catalogue
 from app.settings.catalogue import Key, Kind, Part, Value
 from app.tui.ordered_keys import OrderedInput
 from backends.base import SpecchatError, UsageError
 
+_EMPTY_MEANS = {"draft": draft_spec.AUTO}
 _SWITCH = (("yes", "true"), ("no", "false"))
 
 
@@ -98,16 +101,27 @@ class SettingField(Vertical):
             UsageError: it cannot be used; the field tells so itself.
         """
         self._tell("")
-        if not self.text and self.key.part is Part.CHAT:
+        text = self.text or _EMPTY_MEANS.get(self.key.name, "")
+        if not text and self.key.part is Part.CHAT:
             return None
         try:
             if self._check is not None and self.is_changed:
-                self._check(self.text)
-            return catalogue.parsed(self.key, self.text)
+                self._check(text)
+            return catalogue.parsed(self.key, text)
         except SpecchatError as error:
             self._tell(error.why or error.what)
-            self.query_one("Input, Select, TextArea").focus()
             raise UsageError(f"{self.key.label} cannot be used") from error
+
+    def take_focus(self) -> None:
+        """Have the user type here."""
+        self.query_one("Input, Select, TextArea").focus()
+
+    @on(Input.Changed)
+    @on(TextArea.Changed)
+    @on(Select.Changed)
+    def _changed(self) -> None:
+        """What was wrong may be right by now."""
+        self._tell("")
 
     def _tell(self, fault: str) -> None:
         line = self.query_one(".fault", Static)

@@ -8,7 +8,7 @@ from app.paths import Paths
 from app.settings import catalogue, file
 from app.settings.answering import PRESET
 from app.settings.catalogue import APP_KEYS, BY_NAME, CHAT_KEYS, Part, Value
-from app.tui import appearance
+from app.tui import appearance, model_commands
 from app.tui.settings_screen import Chosen, Given, SettingsScreen
 from backends.base import UsageError
 from models.reference import resolve
@@ -105,7 +105,7 @@ async def _set(screen: "ChatScreen", argument: str) -> None:
         raise UsageError(f"{name} to what?", key.comment)
     value = catalogue.parsed(key, text) if text else None
     if name in ("draft", "model"):
-        await screen.action_perform(name, text)
+        await model_commands.COMMANDS[name](screen, text)
         return
     if key.part is Part.APP and value is not None:
         appearance.change(screen, {name: value})

@@ -10,7 +10,7 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Button, Input, Label, Select, Static
+from textual.widgets import Button, Input, Label, Select, Static, TextArea
 
 from app.settings.answering import PRESET, Answering
 from app.settings.catalogue import APP_KEYS, CHAT_KEYS, PRESET_KEYS, Value
@@ -142,6 +142,12 @@ class SettingsScreen(ModalScreen[bool]):
     def _preview(self, event: Select.Changed) -> None:
         self.app.theme = str(event.value)
 
+    @on(Input.Changed)
+    @on(TextArea.Changed)
+    @on(Select.Changed)
+    def _changed(self) -> None:
+        self.query_one("#fault", Static).update("")
+
     @on(Input.Submitted)
     @on(Button.Pressed, "#use")
     def _used(self) -> None:
@@ -170,11 +176,13 @@ class SettingsScreen(ModalScreen[bool]):
         own: dict[str, Value] = {}
         app: dict[str, Value] = {}
         faults: list[UsageError] = []
+        faulty: list[SettingField] = []
         for field in self.query(SettingField):
             try:
                 value = field.value()
             except UsageError as fault:
                 faults.append(fault)
+                faulty.append(field)
                 continue
             name = field.key.name
             if value is not None and field.key in APP_KEYS and field.is_changed:
@@ -182,6 +190,7 @@ class SettingsScreen(ModalScreen[bool]):
             elif value is not None and field.key in CHAT_KEYS and name != "system":
                 own[name] = value
         if faults:
+            faulty[0].take_focus()
             raise UsageError("; ".join(str(fault) for fault in faults))
         if self._preset != _NO_PRESET:
             own[PRESET] = self._preset

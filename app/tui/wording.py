@@ -6,12 +6,11 @@ from decoding.events import FinishReason
 from decoding.parking import State
 
 NONE = "-"
-STOPPED = "stopped"
 _ENDINGS = {
     FinishReason.STOP: "",
     FinishReason.LENGTH: "cut at the longest answer allowed",
     FinishReason.CONTEXT: "the context is full",
-    FinishReason.CANCELLED: STOPPED,
+    FinishReason.CANCELLED: "stopped",
 }
 
 
@@ -20,9 +19,9 @@ def rate(value: float | None) -> str:
     return NONE if value is None else f"{value:.1f} tok/s"
 
 
-def times(value: float | None, of: str) -> str:
-    """A ratio with what it is a ratio to."""
-    return f"{NONE} {of}" if value is None else f"{value:.2f}× {of}"
+def against_plain(speedup: float | None) -> str:
+    """The speedup; empty where it was not measured."""
+    return "" if speedup is None else f"{speedup:.2f}× plain"
 
 
 def percent(value: float | None) -> str:
@@ -71,7 +70,7 @@ def ending(live: Live | None, reason: FinishReason | None, error: str = "") -> s
         if live.rate is not None:
             parts.append(rate(live.rate))
         if live.drafted:
-            parts.append(times(live.speedup, "plain"))
+            parts.append(against_plain(live.speedup))
             parts.append(f"{percent(live.acceptance)} of drafted accepted")
         if live.ttft_seconds is not None:
             parts.append(f"first after {live.ttft_seconds:.1f} s")
@@ -79,4 +78,4 @@ def ending(live: Live | None, reason: FinishReason | None, error: str = "") -> s
         parts.append(_ENDINGS[reason])
     if error:
         parts.append(error)
-    return " · ".join(parts)
+    return " · ".join(filter(None, parts))

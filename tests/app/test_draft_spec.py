@@ -45,7 +45,7 @@ def test_a_short_name_of_an_unknown_family_brings_the_nearest(paths: Paths) -> N
 def test_a_drafter_of_the_family_that_was_fetched_is_a_file(paths: Paths) -> None:
     paths.models.mkdir(parents=True)
     file = paths.models / "Llama-3.2-1B-Instruct-Q4_K_M.gguf"
-    file.touch()
+    file.write_bytes(b"GGUF")
     (link,) = parse("1b", paths, Reference("llama3.1-8b", Path("x.gguf"))).links
     assert link.reference == Reference("llama3.2-1b", file)
 
@@ -53,3 +53,13 @@ def test_a_drafter_of_the_family_that_was_fetched_is_a_file(paths: Paths) -> Non
 def test_next_token_layers_are_refused_with_the_reason(paths: Paths) -> None:
     with pytest.raises(UsageError, match="next-token layers"):
         parse("mtp", paths, Reference("qwen3.5-9b", Path("x.gguf")))
+
+
+def test_a_drafter_is_called_what_the_user_knows_it_by(paths: Paths) -> None:
+    file = paths.models / "small.gguf"
+    paths.models.mkdir(parents=True)
+    file.touch()
+    (own,) = parse("self:q4_0", paths).links
+    (other,) = parse(str(file), paths).links
+    assert own.known_as == "the self-drafter"
+    assert other.known_as == "small"

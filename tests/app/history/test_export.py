@@ -39,6 +39,13 @@ def test_a_chat_without_messages(history: History) -> None:
     assert as_json(history.chat(number), [])["messages"] == []
 
 
+def test_a_model_that_is_not_known_leaves_no_comma(history: History) -> None:
+    number = history.create("")
+    assert "," not in as_markdown(history.chat(number), [])
+    history.set_model(number, "demo")
+    assert as_markdown(history.chat(number), []).endswith(", demo\n")
+
+
 @pytest.mark.parametrize("name", ["chat.json", "chat.JSON"])
 def test_for_programs(history: History, chat: int, tmp_path: Path, name: str) -> None:
     written = write_export(history, chat, tmp_path / name)

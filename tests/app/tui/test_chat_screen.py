@@ -283,6 +283,18 @@ async def test_what_is_said_is_kept_and_opened_again(chatting: Chatting) -> None
         assert len(chat.screen.dialogue.turns) == 4
 
 
+async def test_the_model_that_answers_is_kept_with_the_chat(chatting: Chatting) -> None:
+    gate = Event()
+    async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
+        await chat.say("before the model is there")
+        gate.set()
+        await chat.until(lambda: len(chat.texts) == 2 and chat.screen.work is None)
+        dialogue = chat.screen.dialogue
+        assert dialogue.history is not None
+        assert dialogue.chat is not None
+        assert dialogue.history.chat(dialogue.chat).model == "scripted"
+
+
 async def test_a_history_that_cannot_be_written_is_told_and_the_chat_goes_on(
     chatting: Chatting,
 ) -> None:

@@ -117,6 +117,42 @@ async def test_what_cannot_be_used_is_told_at_its_field(chatting: Chatting) -> N
         assert kept() == {"temperature": 0.1}
 
 
+async def test_a_fault_goes_when_its_field_changes_and_the_first_one_has_the_focus(
+    chatting: Chatting,
+) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        screen = await opened(chat)
+        field(screen, "temperature").text = "hot"
+        field(screen, "min_p").text = "7"
+        await chat.pilot.pause()
+        await chat.pilot.press("ctrl+s")
+        first = field(screen, "temperature")
+        await chat.until(lambda: first.query_one(".fault").display)
+        await chat.pilot.pause()
+        assert screen.focused is first.query_one(Input)
+        await chat.pilot.press("1")
+        await chat.until(lambda: not first.query_one(".fault").display)
+        assert field(screen, "min_p").query_one(".fault").display
+        assert not str(screen.query_one("#fault", Static).content)
+
+
+async def test_an_empty_drafter_is_the_automatic_one(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        screen = await opened(chat)
+        field(screen, "draft").text = ""
+        await chat.pilot.press("ctrl+s")
+        await left(chat)
+        assert kept() == {"draft": "auto"}
+        await chat.until(lambda: chat.app.engine.draft == "auto")
+
+
+async def test_hints_are_whole_at_eighty_columns(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS), size=(80, 24)) as chat:
+        screen = await opened(chat)
+        for one in screen.query(Input):
+            assert len(one.placeholder) < one.content_region.width, one.placeholder
+
+
 async def test_saved_as_defaults_they_hold_in_the_next_app(chatting: Chatting) -> None:
     write("# mine\ntop_k = 9 # few\n")
     async with chatting(ScriptedModel(WORDS)) as chat:

@@ -95,12 +95,13 @@ async def test_the_panel(chatting: Chatting, snapshot: Snapshot) -> None:
         snapshot(chat, "panel_120x40")
 
 
-async def test_help(chatting: Chatting, snapshot: Snapshot) -> None:
-    async with chatting(ScriptedModel(["a"]), (80, 40)) as chat:
+@pytest.mark.parametrize("size", [(80, 40), (40, 24)])
+async def test_help(chatting: Chatting, snapshot: Snapshot, size: tuple[int, int]) -> None:
+    async with chatting(ScriptedModel(["a"]), size) as chat:
         await loaded(chat)
         chat.app.push_screen(HelpScreen(chat.screen.preferences))
         await chat.pilot.pause()
-        snapshot(chat, "help_80x40")
+        snapshot(chat, f"help_{size[0]}x{size[1]}")
 
 
 async def test_the_models(chatting: Chatting, snapshot: Snapshot) -> None:

@@ -1,0 +1,61 @@
+"""What the app tells in passing: out of the way, once, and short."""
+
+import pytest
+from textual.widgets._toast import Toast
+
+from app.engine import Engine
+from app.paths import Paths
+from app.session import SessionOptions
+from app.tui.app import SpecchatApp
+from app.tui.prompt import PromptArea
+from decoding.sampling import SamplingSettings
+from tests.app.tui.conftest import Chat, Chatting
+from tests.fixtures.scripted import ScriptedModel, opened
+
+WORDS = [f"word{number} " for number in range(10)]
+
+
+def told(chat: Chat) -> list[str]:
+    return [one.message for one in chat.app._notifications]
+
+
+async def test_they_cover_neither_prompt_nor_figures() -> None:
+    engine = Engine(SessionOptions(draft="off"), Paths.of_this_user(), opened(ScriptedModel(WORDS)))
+    app = SpecchatApp(engine, None, "", SamplingSettings(), 100)
+    try:
+        async with app.run_test(size=(40, 24), notifications=True) as pilot:
+            app.notify("[not] markup")
+            while not app.screen.query(Toast):
+                await pilot.pause(0.02)
+            await pilot.pause()
+            toast = app.screen.query_one(Toast)
+            assert str(toast.render()) == "[not] markup"
+            assert toast.region.y == 1
+            assert toast.region.right > 35
+            assert toast.region.bottom < app.screen.query_one("#state").region.y
+            assert toast.region.bottom < app.screen.query_one(PromptArea).region.y
+    finally:
+        engine.close(10.0)
+
+
+async def test_nothing_is_told_twice_at_once(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        for _ in range(3):
+            await chat.pilot.press("ctrl+c")
+            await chat.pilot.pause()
+        assert [line for line in told(chat) if "Ctrl+Q quits" in line] == told(chat)
+        assert len(told(chat)) == 1
+
+
+async def test_copying_what_the_mouse_selected_is_told(
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied: list[str] = []
+    monkeypatch.setattr("pyperclip.copy", copied.append)
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("some words to select")
+        chat.screen.transcript.messages[0].query_one(".text").text_select_all()
+        await chat.pilot.pause()
+        await chat.pilot.press("ctrl+c")
+        await chat.until(lambda: "Copied the selection." in told(chat))
+        assert copied == ["some words to select"]

@@ -1,0 +1,40 @@
+"""Figures in words: what was not measured, or says nothing, is left out."""
+
+from dataclasses import replace
+
+from app.answer import Answer, Request, Stage
+from app.conversation import Conversation
+from app.tui import wording
+from app.tui.figures import state_line
+from app.tui.race_screen import verdict
+from decoding.events import FinishReason
+from decoding.sampling import SamplingSettings
+from tests.app.tui.test_snapshots import LIVE
+
+
+def answered(tokens: int, rate: float) -> Answer:
+    answer = Answer(Request(Conversation("", []), SamplingSettings(), 100))
+    answer.stage = Stage.ANSWERING
+    answer.token_ids = tuple(range(tokens))
+    answer.live = replace(LIVE, rate=rate)
+    return answer
+
+
+def test_a_speedup_that_was_not_measured_is_absent() -> None:
+    unmeasured = replace(LIVE, speedup=None, plain_rate=None)
+    assert "1.80× plain" in wording.ending(LIVE, FinishReason.STOP)
+    assert wording.ending(unmeasured, FinishReason.STOP) == (
+        "120 tokens · 61.3 tok/s · 72 % of drafted accepted · first after 0.2 s"
+    )
+    answer = answered(120, 61.3)
+    answer.live = unmeasured
+    assert state_line(answer, wording.state(unmeasured, None), 70.0) == (
+        "70.0 tok/s · 72 % of drafted accepted · context 160/8,192 · drafting on (lookup, small)"
+    )
+
+
+def test_a_race_of_few_tokens_tells_no_speed() -> None:
+    short = verdict(answered(63, 10.0), answered(63, 30.0))
+    assert short == "too short to tell the speed in this race · the same 63 tokens"
+    assert verdict(answered(64, 10.0), answered(64, 30.0)).startswith("3.00× plain in this race")
+    assert "×" not in verdict(answered(64, 10.0), answered(5, 30.0))
