@@ -69,6 +69,14 @@ def with_files(text: str) -> str:
     return "\n\n".join([text, *map(block, named_files(text))])
 
 
+def without_files(text: str) -> str:
+    """A message as it was typed, before the files it names were added."""
+    names = (name.strip('"') for name in _NAMED.findall(text))
+    heads = (f"\n\n{Path(name).name}:\n```\n" for name in names)
+    places = [text.index(head) for head in heads if head in text]
+    return text[: min(places)] if places else text
+
+
 def _file(name: str) -> Path | None:
     try:
         path = Path(name).expanduser()

@@ -119,7 +119,8 @@ class History:
 
     def questions(self, limit: int = 100) -> list[str]:
         """The last questions of all chats, oldest first."""
-        sql = "SELECT text FROM messages WHERE role = 'user' ORDER BY number DESC LIMIT ?"
+        sql = """SELECT text FROM messages JOIN chats ON chat = chats.number
+            WHERE role = 'user' AND removed IS NULL ORDER BY messages.number DESC LIMIT ?"""
         return [text for (text,) in reversed(self._rows(sql, (limit,)))]
 
     def add(self, chat: int, role: str, text: str, ending: str = "") -> int:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.attachments import without_files
 from app.tui import appearance, model_commands, settings_commands
 from app.tui.chats_screen import ChatsScreen
 from app.tui.clipboard import copy
@@ -128,7 +129,7 @@ async def _edit(screen: "ChatScreen", argument: str) -> None:
     place = _last(screen, "user")
     if place is None or not _idle(screen):
         return
-    text = screen.dialogue.turns[place].text
+    text = without_files(screen.dialogue.turns[place].text)
     await _cut(screen, place)
     area = screen.query_one(PromptArea)
     area.write(text)

@@ -106,8 +106,7 @@ class ChatScreen(Screen[None]):
         area = self.query_one(PromptArea)
         area.write(unsent.take(self.engine.paths))
         area.focus()
-        history = self.dialogue.history
-        for question in history.questions() if history is not None else ():
+        for question in self.dialogue.questions():
             area.remember(question)
         self.set_interval(_TICK, self._tick)
 
@@ -313,9 +312,8 @@ class ChatScreen(Screen[None]):
         lines = [f"Ask something and press {sends}. / lists commands, F1 every key."]
         if loaded.name == "demo":
             lines.append(
-                "This is the bundled model: small and quick, often wrong. For a better one, "
-                "start with --model FILE.gguf, or put files into the models folder "
-                "(specchat path models) and name one of them."
+                "This is the bundled model: small and quick, often wrong. "
+                "Ctrl+L lists better ones, and tells which fit this machine."
             )
         lines += loaded.notes
         self.transcript.mount(Static(Content("\n".join(lines)), id="hint"))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.attachments import without_files
 from app.conversation import Conversation
 from app.history import History, HistoryError
 from app.history.export import write_export
@@ -65,6 +66,15 @@ class Dialogue:
         for turn in self.turns:
             if turn.number is None:
                 turn.number = history.add(self.chat, turn.role, turn.text, turn.ending)
+
+    def questions(self) -> list[str]:
+        """What was asked lately in any chat, as it was typed, oldest first."""
+        try:
+            found = self.history.questions() if self.history is not None else []
+        except HistoryError as error:
+            self.fault = str(error)
+            return []
+        return [without_files(text) for text in found]
 
     def cut(self, index: int) -> None:
         """Forget the turn at index and all after it."""

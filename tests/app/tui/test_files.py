@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.attachments import file_names, named_files, with_files
+from app.attachments import file_names, named_files, with_files, without_files
 from app.tui.prompt import Completion, PromptArea
 from tests.app.tui.conftest import Chatting
 from tests.fixtures.scripted import ScriptedModel
@@ -89,3 +89,19 @@ async def test_a_name_that_is_no_file_and_a_file_that_cannot_fit_are_told(
         )
         chat.prompt.text = "see @long.txt"
         await chat.until(lambda: "more than the context of 512" in str(chat.prompt.border_subtitle))
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "typed", ["plain", "see @north.txt", 'see @"notes/to do.txt" and @north.txt', "north.txt:\n```"]
+)
+def test_a_message_is_found_again_as_it_was_typed(typed: str) -> None:
+    assert without_files(with_files(typed)) == typed
+
+
+@pytest.mark.usefixtures("folder")
+async def test_a_question_with_a_file_is_edited_as_it_was_typed(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["a"])) as chat:
+        await chat.ask("see @north.txt")
+        await chat.pilot.press("f9")
+        await chat.until(lambda: chat.prompt.text == "see @north.txt")
