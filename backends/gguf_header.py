@@ -8,6 +8,7 @@ import functools
 import mmap
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -85,6 +86,19 @@ def parts(path: Path) -> list[Path]:
         return [path]
     names = (f"{split[1]}{index:05}{split[2]}{split[3]}{split[4]}" for index in range(1, count + 1))
     return [path.with_name(name) for name in names]
+
+
+def read_per_token(header: GgufHeader, tensors: Iterable[Tensor]) -> int:
+    """Bytes of weights a plain token reads: a separate input embedding is only looked up.
+
+    header: of the first part; tensors: of all parts.
+    """
+    sizes = {tensor.name: tensor.stored_bytes for tensor in tensors}
+    if "output.weight" in sizes:
+        sizes.pop("token_embd.weight", None)
+    used, experts = header.integer("expert_used_count"), header.integer("expert_count")
+    share = used / experts if experts else 1.0
+    return sum(round(size * (share if "_exps" in name else 1.0)) for name, size in sizes.items())
 
 
 def read_header(path: Path) -> GgufHeader:

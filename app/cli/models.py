@@ -1,4 +1,4 @@
-"""`specchat models`: what is on this machine, and getting more."""
+"""`specchat models`: what is on this machine, getting more, and what drafts for what."""
 
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -7,6 +7,7 @@ import typer
 
 from app.cli import options, terminal
 from app.cli.model_facts import facts_of
+from app.cli.pair import pair
 from app.cli.printable import printable, say_json
 from app.cli.pulling import pull_model
 from app.model_list import Offered, offered
@@ -24,10 +25,11 @@ from models.stores.found import Installed
 from models.stores.installed import nearest_names
 
 models = typer.Typer(
-    help="List, download, remove and describe models.",
+    help="List, download, remove and describe models, and find drafters for one.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+models.command()(pair)
 Json = Annotated[bool, typer.Option("--json", help="JSON in place of text.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `specchat models list` shows it.")]
 

@@ -73,6 +73,22 @@ def is_offline(context: Context, offline: bool) -> bool:
     return offline or bool(context.find_root().params.get("offline"))
 
 
+def start_options(context: Context) -> dict[str, int | None]:
+    """--ctx, --threads and --gpu-layers of a command, or those before its name, or the settings.
+
+    Raises:
+        UsageError: the settings file cannot be used.
+    """
+    if isinstance(context.obj, SpecchatError):
+        raise context.obj
+    root = context.find_root().params
+    own = context.params
+    return {
+        name: root.get(name) if own[name] is None else own[name]
+        for name in ("ctx", "threads", "gpu_layers")
+    }
+
+
 def _typed(context: Any, name: str) -> bool:
     """Whether a value comes from the command line, not from a default, setting or variable."""
     source = context.get_parameter_source(name)
