@@ -63,6 +63,9 @@ def _downloaded(
         tell(job.progress)
         while not job.wait(_TOLD_EVERY_SECONDS):
             tell(job.progress)
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note("stopped; what came is kept, and the same command goes on from there")
+        raise
     finally:
         job.stop()
         job.wait(_STOPS_WITHIN_SECONDS)

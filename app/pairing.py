@@ -18,7 +18,7 @@ from app.memory_plan import MemoryPlan, drafter_context, plan
 from app.model_choice import choose_model
 from app.obtaining import facts_before
 from app.paths import Paths
-from app.session import DEFAULT_CONTEXT
+from app.session import DEFAULT_CONTEXT, SessionOptions, check_ranges
 from backends.base import DraftUnavailableError, Rollback
 from backends.choice import free_memory, load
 from decoding.calibration import MOST_TOKENS
@@ -81,30 +81,26 @@ class _Measured:
     memory: AcceptanceMemory
 
 
-def rank(
-    name: str,
-    paths: Paths,
-    notify: Callable[[str], None],
-    *,
-    ctx: int | None = None,
-    threads: int | None = None,
-    gpu_layers: int | None = None,
-) -> Ranking:
-    """Rank drafters for a target; one on this machine is loaded, and measured if it never was.
+def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -> Ranking:
+    """Rank drafters for a model; one on this machine is loaded, and measured if it never was.
+
+    options: of the session that is to be sped up; costs depend on threads and layers on a GPU.
 
     Raises:
         SpecchatError: nobody knows the target, or it cannot be run here.
     """
-    reference = choose_model(name, paths)
+    check_ranges(options)
+    reference = choose_model(options.model, paths)
     is_here = isinstance(reference, Reference)
     facts = facts_of(reference.path) if is_here else facts_before(reference)
-    free = free_memory(gpu_layers)
-    planned = plan(reference.name, facts, ctx, DEFAULT_CONTEXT, free) if facts else None
+    free = free_memory(options.gpu_layers)
+    planned = plan(reference.name, facts, options.ctx, DEFAULT_CONTEXT, free) if facts else None
     with ExitStack() as stack:
         target, measured = Target(reference, facts), None
         if is_here:
             notify(f"loading {reference.name}")
-            model = stack.enter_context(closing(load(reference.path, threads, gpu_layers)))
+            model = load(reference.path, options.threads, options.gpu_layers)
+            stack.enter_context(closing(model))
             target = Target(reference, facts, model)
             measured = _measured(target, paths, notify)
         notify("comparing vocabularies")

@@ -41,8 +41,8 @@ def phases() -> Iterator[tuple[Callable[[str], None], Event]]:
                 terminal.status(text)
 
             yield notify, stop
-    except KeyboardInterrupt:
-        terminal.note("")
+    except KeyboardInterrupt as interrupt:
+        terminal.note("\n".join(getattr(interrupt, "__notes__", [])))
         raise
     finally:
         terminal.clear_status()

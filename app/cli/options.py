@@ -46,19 +46,18 @@ MaxTokens = Annotated[int, _option("--max-tokens", "The longest answer, in token
 
 
 def session_options(context: Context) -> SessionOptions:
-    """A command's options; what was typed before the command's name counts too.
+    """Those options that a command has; what was typed before the command's name counts too.
 
     Raises:
         UsageError: the settings file cannot be used.
     """
     if isinstance(context.obj, SpecchatError):
         raise context.obj
-    values = {name: context.params[name] for name in _SESSION_OPTIONS}
-    outer = context.parent
-    if outer is not None:
-        for name in _SESSION_OPTIONS:
-            if _typed(outer, name) and not _typed(context, name):
-                values[name] = outer.params[name]
+    values = {name: context.params[name] for name in _SESSION_OPTIONS if name in context.params}
+    outer = context.find_root()
+    for name in values:
+        if _typed(outer, name) and not _typed(context, name):
+            values[name] = outer.params[name]
     return SessionOptions(**values)
 
 
@@ -71,22 +70,6 @@ def is_offline(context: Context, offline: bool) -> bool:
     if isinstance(context.obj, SpecchatError):
         raise context.obj
     return offline or bool(context.find_root().params.get("offline"))
-
-
-def start_options(context: Context) -> dict[str, int | None]:
-    """--ctx, --threads and --gpu-layers of a command, or those before its name, or the settings.
-
-    Raises:
-        UsageError: the settings file cannot be used.
-    """
-    if isinstance(context.obj, SpecchatError):
-        raise context.obj
-    root = context.find_root().params
-    own = context.params
-    return {
-        name: root.get(name) if own[name] is None else own[name]
-        for name in ("ctx", "threads", "gpu_layers")
-    }
 
 
 def _typed(context: Any, name: str) -> bool:

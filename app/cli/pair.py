@@ -3,6 +3,7 @@
 import math
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -31,8 +32,9 @@ def pair(
 
     Where a pair never drafted, the share of accepted tokens from which it pays is shown.
     """
+    session_options = replace(options.session_options(context), model=target)
     with phases() as (notify, _):
-        found = rank(target, Paths.of_this_user(), notify, **options.start_options(context))
+        found = rank(session_options, Paths.of_this_user(), notify)
     if json:
         say_json(_as_json(found))
         return
