@@ -18,8 +18,9 @@ from backends.gguf_cursor import ARRAY, SCALARS, STRING, Cursor, Number, Scalar
 MAX_ENTRIES = 1 << 16
 _TOKENS = "tokenizer.ggml.tokens"
 
-# SentencePiece spells what it has no token for byte by byte; these never occur in UTF-8.
-_NEVER_SPELLED = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
+# SentencePiece spells what it has no token for byte by byte. A space is U+2581 by then; the others
+# never occur in UTF-8.
+_NEVER_SPELLED = frozenset({0x20, 0xC0, 0xC1, *range(0xF5, 0x100)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,20 +95,20 @@ def test_an_unknown_name_brings_the_nearest(specchat: Specchat, name: str) -> No
 def test_a_name_like_no_other_brings_the_known_ones(specchat: Specchat, home: Path) -> None:
     folder = home / "data" / "models"
     folder.mkdir(parents=True)
-    (folder / "tiny.gguf").touch()
+    (folder / "tiny.gguf").write_bytes(b"GGUF")
     ended = specchat("ask", "hi", "--model", "xyzzyplugh")
     assert ended.returncode == 2
     assert "known: demo, tiny" in ended.stderr
 
 
 @pytest.mark.parametrize("name", ["org/name", "org/name:q4_0", "llama3.1-8b"])
-def test_a_hub_repository_that_is_not_here_comes_with_the_command_that_gets_it(
+def test_a_hub_repository_that_is_not_here_is_not_downloaded_offline(
     specchat: Specchat, name: str
 ) -> None:
-    ended = specchat("ask", "hi", "--model", name)
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert f"{name} is not installed" in ended.stderr
-    assert f"specchat models pull {name}" in ended.stderr
+    ended = specchat("ask", "hi", "--model", name, "--offline")
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert f"{name} is not on this machine" in ended.stderr
+    assert "specchat is offline" in ended.stderr
 
 
 def test_a_context_above_what_the_model_was_trained_for(specchat: Specchat) -> None:
