@@ -69,11 +69,7 @@ class Target:
 def candidates(
     target: Target, paths: Paths, memory: AcceptanceMemory | None
 ) -> Iterator[Candidate]:
-    """Each file once, by its shortest name.
-
-    Raises:
-        DraftUnavailableError: the cache of self-drafters cannot be read.
-    """
+    """Each file once: as the catalogue names it for this target, else as it was found."""
     yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before; costs nothing")
     own = _self(target, paths)
     yield own

@@ -29,7 +29,6 @@ models = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-models.command()(pair)
 Json = Annotated[bool, typer.Option("--json", help="JSON in place of text.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `specchat models list` shows it.")]
 
@@ -113,6 +112,9 @@ def info(name: Name, json: Json = False) -> None:
         shown = f"{value:,}" if isinstance(value, int) else value
         if value is not None:
             terminal.say(printable(f"{key.replace('_', ' '):<16} {shown}") + "\n")
+
+
+models.command()(pair)
 
 
 def _discard(repository: str, json: bool) -> None:

@@ -28,9 +28,10 @@ def pair(
     gpu_layers: options.GpuLayers = None,
     json: Annotated[bool, typer.Option("--json", help="JSON in place of text.")] = False,
 ) -> None:
-    """Rank drafters for a model by what was measured on this machine; downloads nothing.
+    """Rank drafters for a model by what was measured here.
 
-    Where a pair never drafted, the share of accepted tokens from which it pays is shown.
+    Nothing is downloaded. Where a pair never drafted, the share of accepted tokens from which it
+    pays is shown.
     """
     session_options = replace(options.session_options(context), model=target)
     with phases() as (notify, _):

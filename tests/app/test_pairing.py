@@ -203,7 +203,7 @@ def test_the_command_in_text_and_json(specchat: Specchat) -> None:
     lines = ended.stdout.splitlines()
     assert lines[0] == "drafters for big, 50.0 tokens per second undrafted"
     assert max(map(len, lines)) <= 100
-    assert any(line.startswith("  lookup: prompt lookup; pays above ") for line in lines)
+    assert lines[1].startswith("  lookup: prompt lookup; pays above 1 % accepted; ")
     assert "cannot draft: it keeps a running state" in ended.stdout
     assert "does not pay here" in ended.stdout
     assert "None" not in ended.stdout
