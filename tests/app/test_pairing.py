@@ -218,6 +218,7 @@ def test_the_command_in_text_and_json(specchat: Specchat) -> None:
     assert pairs["mamba"]["compatible"] is False
 
 
+@pytest.mark.usefixtures("costs")
 def test_the_command_for_the_bundled_model_and_one_that_is_not_here(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
