@@ -10,7 +10,8 @@ from llama_cpp import llama_cpp as api
 from backends.base import Vocabulary
 from backends.gguf_header import parts
 from backends.llamacpp import library
-from backends.llamacpp.model import checked_header, load_error, rollback
+from backends.llamacpp.model import rollback
+from backends.llamacpp.refusals import checked_header, load_error
 from backends.llamacpp.tokenizer import LlamaTokenizer
 
 

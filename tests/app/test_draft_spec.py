@@ -45,7 +45,7 @@ def test_a_short_name_of_an_unknown_family_brings_the_nearest(paths: Paths) -> N
 def test_a_drafter_of_the_family_that_was_fetched_is_a_file(paths: Paths) -> None:
     paths.models.mkdir(parents=True)
     file = paths.models / "Llama-3.2-1B-Instruct-Q4_K_M.gguf"
-    file.touch()
+    file.write_bytes(b"GGUF")
     (link,) = parse("1b", paths, Reference("llama3.1-8b", Path("x.gguf"))).links
     assert link.reference == Reference("llama3.2-1b", file)
 
