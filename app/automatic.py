@@ -40,7 +40,7 @@ def candidates(
         link = Link(known.name, reference=Reference(known.name, known.path))
         if _fits(known.path.stat().st_size, room):
             found.append((speedup, link))
-    size = _self_bytes(info)
+    size = self_bytes(info)
     speedup = predicted_speedup(
         lambda _: _SELF_ACCEPTANCE, costs, size / max(info.bytes_read_per_token, 1)
     )
@@ -59,7 +59,8 @@ def pays(member: Member, costs: CostModel) -> bool:
     return predicted_speedup(lambda _: share, costs, draw_cost) >= WORTHWHILE
 
 
-def _self_bytes(info: ModelInfo) -> int:
+def self_bytes(info: ModelInfo) -> int:
+    """About the size of a self-drafter that is not made yet."""
     quantization = Recipe.default(info).quantization or "q4_0"
     return round(info.parameters * _BITS[quantization] / 8)
 

@@ -3,13 +3,13 @@
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from app.paths import Paths
 from app.prompts import built_in_prompts
-from backends.base import Context, Model
+from backends.base import Context, Model, ModelInfo
 from decoding.calibration import MOST_TOKENS, calibrate
 from decoding.cost import CostModel, DraftCost, Measured
 from models.fingerprint import fingerprint
@@ -42,12 +42,15 @@ class Calibrations:
         Raises:
             ModelError: the engine failed.
         """
-        seconds = self._measured(model, context, name).seconds
-        largest = max(seconds)
-        return DraftCost(seconds[1], seconds[largest] / largest)
+        return _draft_cost(self._measured(model, context, name))
+
+    def known_drafter(self, path: Path, target: ModelInfo) -> DraftCost | None:
+        """What was measured of a model's file as it runs beside a target; None if nothing was."""
+        known = _known(read_object(self.file(replace(target, path=path))))
+        return _draft_cost(known) if known else None
 
     def _measured(self, model: Model, context: Context, name: str) -> Measured:
-        path = self.file(model)
+        path = self.file(model.info)
         known = _known(read_object(path))
         if known is None:
             self.notify(f"calibrating: what {name} costs here")
@@ -59,12 +62,16 @@ class Calibrations:
             write_object(path, {"schema": SCHEMA, **facts, **found})
         return known
 
-    def file(self, model: Model) -> Path:
+    def file(self, info: ModelInfo) -> Path:
         """Where the costs of a model are kept."""
-        info = model.info
         place = f"{info.engine} {info.device} {info.threads}"
         digest = hashlib.sha256(place.encode()).hexdigest()[:16]
         return self.paths.calibrations / f"{fingerprint(info.path)}-{digest}.json"
+
+
+def _draft_cost(measured: Measured) -> DraftCost:
+    largest = max(measured.seconds)
+    return DraftCost(measured.seconds[1], measured.seconds[largest] / largest)
 
 
 def _known(kept: dict[str, Any]) -> Measured | None:

@@ -2,25 +2,20 @@
 
 from dataclasses import dataclass
 
-from app.prompts import built_in_prompts
+from app.translation import Translation
 from backends.base import Context, DraftUnavailableError, Model, Rollback
 from decoding.draft import Drafter
 from decoding.drafters.across_vocabularies import AcrossVocabularies
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.follower import Follower
 from decoding.drafters.text_level import TextLevel
-from decoding.pieces import Pieces
 from decoding.retokenizer import Retokenizer
-from decoding.shared_vocabulary import SharedVocabulary, same_control
-from decoding.speller import Speller
+from decoding.shared_vocabulary import same_control
 from decoding.trial import Guess
 from models.vocabulary import require_same_vocabulary
 
 _ENOUGH_SHARED = 0.5
 """Of the tokens of ordinary text; with fewer shared, whole words are taken as text."""
-
-_LEAST_READABLE = 0.9
-"""Of ordinary text, what the drafter's vocabulary must be able to spell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,33 +62,23 @@ def open_drafter(
 def _across(
     name: str, model: Model, target: Model, n_ctx: int, mismatch: DraftUnavailableError
 ) -> DrafterModel:
-    ours, theirs = Pieces.of(target.tokenizer), Pieces.of(model.tokenizer)
-    speller, their_speller = Speller(target.tokenizer, ours), Speller(model.tokenizer, theirs)
-    text = " ".join(prompt.text for prompt in built_in_prompts()).encode()
-    if len(theirs.joined(their_speller.spell(text))) < _LEAST_READABLE * len(text):
+    found = Translation.of(target.tokenizer, model.tokenizer)
+    if found is None:
         raise mismatch
-    shared = SharedVocabulary.of(target.tokenizer, ours, model.tokenizer, theirs)
-    in_text = shared.share_of(speller.spell(text))
+    ours, theirs, shared = found.ours, found.theirs, found.shared
     first, bos = target.tokenizer.bos, model.tokenizer.bos
     control = same_control(target.tokenizer, ours, model.tokenizer, theirs)
     if first is not None and bos is not None and control.get(first) == [bos]:
         del control[first]  # it leads every text already
-    retokenizer = Retokenizer(ours, their_speller, control, () if bos is None else (bos,))
+    retokenizer = Retokenizer(ours, found.their_speller, control, () if bos is None else (bos,))
     context = model.open(min(n_ctx, model.info.context_limit))
     follower = Follower(context, retokenizer)
-    if in_text >= _ENOUGH_SHARED:
+    if found.in_text >= _ENOUGH_SHARED:
         drafter = AcrossVocabularies(
-            name, follower, shared, theirs, speller, end_tokens=target.tokenizer.end_tokens
+            name, follower, shared, theirs, found.speller, end_tokens=target.tokenizer.end_tokens
         )
         way = "across vocabularies"
     else:
-        drafter = TextLevel(name, follower, shared, theirs, ours, speller)
+        drafter = TextLevel(name, follower, shared, theirs, ours, found.speller)
         way = "across vocabularies, as text"
-    note = f"{name} drafts {way}: {_percent(shared.share)} of its tokens are shared"
-    note += f", {_percent(in_text)} in ordinary text"
-    return DrafterModel(drafter, context, note, drafter.guess)
-
-
-def _percent(share: float) -> str:
-    """Rounded down, so that 100 % means all."""
-    return f"{int(100 * share)} %"
+    return DrafterModel(drafter, context, f"{name} drafts {way}: {found.words}", drafter.guess)

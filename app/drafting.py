@@ -157,7 +157,7 @@ def build(spec: DraftSpec, place: Place) -> Drafting:
     else:
         calibrations = Calibrations(place.paths, place.notify)
         costs = calibrations.target(place.target, place.context)
-        drafting.costs_file = calibrations.file(place.target)
+        drafting.costs_file = calibrations.file(info)
         drafting.memory = AcceptanceMemory(info.path, place.paths)
         _build_links(drafting, spec, place, calibrations, costs)
         if drafting.built:

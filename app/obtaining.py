@@ -1,17 +1,18 @@
 """Models that are not on this machine are downloaded when they are asked for."""
 
 from collections.abc import Callable
-from contextlib import closing
 
 from app.paths import Paths
 from backends.base import DownloadError
-from models.hub import Downloaded, DownloadRequest, HubSettings
-from models.hub.download import download
+from models.hub import Downloaded, DownloadJob, DownloadRequest, HubSettings
 from models.hub.progress import Progress, describe
 from models.model_facts import ModelFacts, facts_of_entry
 from models.reference import HubReference, Reference
 
 Notify = Callable[[str], None]
+
+_TOLD_EVERY_SECONDS = 0.1
+_STOPS_WITHIN_SECONDS = 0.5
 
 
 def obtain(
@@ -56,9 +57,16 @@ def facts_before(reference: Reference | HubReference) -> ModelFacts | None:
 def _downloaded(
     request: DownloadRequest, settings: HubSettings, tell: Callable[[Progress], None]
 ) -> Downloaded:
-    with closing(download(request, settings)) as steps:
-        while True:
-            try:
-                tell(next(steps))
-            except StopIteration as end:
-                return end.value
+    """On a thread of its own: what tell raises ends it even while the hub is silent."""
+    job = DownloadJob(request, settings)
+    try:
+        tell(job.progress)
+        while not job.wait(_TOLD_EVERY_SECONDS):
+            tell(job.progress)
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note("stopped; what came is kept, and the same command goes on from there")
+        raise
+    finally:
+        job.stop()
+        job.wait(_STOPS_WITHIN_SECONDS)
+    return job.result()

@@ -95,7 +95,7 @@ class Session:
         """
         started = time.perf_counter()
         require_backend(options.backend)
-        _check(options)
+        check_ranges(options)
         chosen = choose_model(options.model, paths)
         spec = draft_spec.parse(options.draft, paths, chosen)
         free = free_memory(options.gpu_layers)
@@ -256,7 +256,12 @@ def _place(
     return Place(model, context, paths, options.threads, options.gpu_layers, notify, room, get)
 
 
-def _check(options: SessionOptions) -> None:
+def check_ranges(options: SessionOptions) -> None:
+    """Refuse numbers that no model can be run with.
+
+    Raises:
+        UsageError: one is out of range.
+    """
     ranges: Sequence[tuple[str, int | None, int, int]] = (
         ("--ctx", options.ctx, 1, 1 << 30),
         ("--threads", options.threads, 1, _MOST_THREADS),

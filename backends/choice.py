@@ -3,11 +3,11 @@
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.base import Model, ModelError, ModelInfo, UsageError
+from backends.base import Model, ModelError, ModelInfo, UsageError, Vocabulary
 from backends.device import available_memory
 
 AUTO, LLAMACPP, MLX = "auto", "llamacpp", "mlx"
@@ -44,11 +44,27 @@ def load(path: Path, threads: int | None, gpu_layers: int | None) -> Model:
     Raises:
         ModelError: the file cannot be loaded.
     """
-    if path.is_dir():
-        raise ModelError(f"{path} is an MLX model", "this version runs GGUF files", "Give one.")
+    _require_file(path)
     with _loaded_engine():
         from backends import llamacpp
     return llamacpp.load(path, threads=threads, gpu_layers=gpu_layers)
+
+
+def vocabulary(path: Path) -> AbstractContextManager[Vocabulary]:
+    """The vocabulary of a model whose weights stay on disk, valid within the block.
+
+    Raises:
+        ModelError: the file cannot be read.
+    """
+    _require_file(path)
+    with _loaded_engine():
+        from backends.llamacpp import vocabulary as engine
+    return engine.vocabulary(path)
+
+
+def _require_file(path: Path) -> None:
+    if path.is_dir():
+        raise ModelError(f"{path} is an MLX model", "this version runs GGUF files", "Give one.")
 
 
 Answer = Callable[..., tuple[list[int], float]]

@@ -8,6 +8,7 @@ import functools
 import mmap
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from backends.gguf_cursor import ARRAY, SCALARS, STRING, Cursor, Number, Scalar
 MAX_ENTRIES = 1 << 16
 _TOKENS = "tokenizer.ggml.tokens"
 
-# SentencePiece spells what it has no token for byte by byte; these never occur in UTF-8.
-_NEVER_SPELLED = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
+# SentencePiece spells what it has no token for byte by byte. A space is U+2581 by then; the others
+# never occur in UTF-8.
+_NEVER_SPELLED = frozenset({0x20, 0xC0, 0xC1, *range(0xF5, 0x100)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,19 @@ def parts(path: Path) -> list[Path]:
         return [path]
     names = (f"{split[1]}{index:05}{split[2]}{split[3]}{split[4]}" for index in range(1, count + 1))
     return [path.with_name(name) for name in names]
+
+
+def read_per_token(header: GgufHeader, tensors: Iterable[Tensor]) -> int:
+    """Bytes of weights a plain token reads: a separate input embedding is only looked up.
+
+    header: of the first part; tensors: of all parts.
+    """
+    sizes = {tensor.name: tensor.stored_bytes for tensor in tensors}
+    if "output.weight" in sizes:
+        sizes.pop("token_embd.weight", None)
+    used, experts = header.integer("expert_used_count"), header.integer("expert_count")
+    share = used / experts if experts else 1.0
+    return sum(round(size * (share if "_exps" in name else 1.0)) for name, size in sizes.items())
 
 
 def read_header(path: Path) -> GgufHeader:

@@ -111,11 +111,6 @@ class Entry:
         bits = _BITS_PER_WEIGHT.get(quantization)
         return Size(round(self.parameters * bits / 8), SizeSource.ESTIMATE) if bits else None
 
-    def drafter(self, alias: str) -> CatalogueDrafter | None:
-        """The drafter a short name means for this model."""
-        wanted = alias.lower()
-        return next((drafter for drafter in self.drafters if drafter.alias == wanted), None)
-
 
 @functools.cache
 def entries() -> tuple[Entry, ...]:
@@ -142,12 +137,18 @@ def read(text: str) -> tuple[Entry, ...]:
     return tuple(_entry(model, data["family"][model["family"]], data) for model in data["model"])
 
 
+def drafters(target: Entry | None) -> tuple[CatalogueDrafter, ...]:
+    """Those of a target; of an unknown one, those that any model may have."""
+    if target is not None:
+        return target.drafters
+    known = {one.alias: one for entry in entries() for one in entry.drafters}
+    return tuple(one for one in known.values() if one.kind is DrafterKind.CROSS_VOCABULARY)
+
+
 def drafter(alias: str, target: Entry | None) -> CatalogueDrafter | None:
     """What a short name means for a target; for an unknown one, where it means the same for all."""
-    if target is not None:
-        return target.drafter(alias)
-    shared = (entry.drafter(alias) for entry in entries())
-    return next((one for one in shared if one and one.kind is DrafterKind.CROSS_VOCABULARY), None)
+    wanted = alias.lower()
+    return next((one for one in drafters(target) if one.alias == wanted), None)
 
 
 @functools.cache

@@ -50,6 +50,13 @@ class SelfDrafts:
             ) from error
         return path
 
+    def made(self, info: ModelInfo, recipe: Recipe) -> Path | None:
+        """The file of a drafter made before, None where there is none."""
+        if not any(self.folder.glob(f"*-{recipe.slug}-*.gguf")):
+            return None  # without reading all of the target
+        digest = content_hash(info.path, self.folder / "hashes.json")
+        return self._find(f"{digest[:24]}-{recipe.slug}")
+
     def _find(self, stem: str) -> Path | None:
         """A file that has the size its name tells; others are damaged and removed."""
         for path in self.folder.glob(f"{stem}-*.gguf"):

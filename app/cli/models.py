@@ -1,4 +1,4 @@
-"""`specchat models`: what is on this machine, and getting more."""
+"""`specchat models`: what is on this machine, getting more, and what drafts for what."""
 
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -7,6 +7,7 @@ import typer
 
 from app.cli import options, terminal
 from app.cli.model_facts import facts_of
+from app.cli.pair import pair
 from app.cli.printable import printable, say_json
 from app.cli.pulling import pull_model
 from app.model_list import Offered, offered
@@ -24,7 +25,7 @@ from models.stores.found import Installed
 from models.stores.installed import nearest_names
 
 models = typer.Typer(
-    help="List, download, remove and describe models.",
+    help="List, download, remove and describe models, and find drafters for one.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -111,6 +112,9 @@ def info(name: Name, json: Json = False) -> None:
         shown = f"{value:,}" if isinstance(value, int) else value
         if value is not None:
             terminal.say(printable(f"{key.replace('_', ' '):<16} {shown}") + "\n")
+
+
+models.command()(pair)
 
 
 def _discard(repository: str, json: bool) -> None:

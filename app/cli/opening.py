@@ -1,5 +1,9 @@
 """Opening a session from the command line."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event
+
 from app.cli import terminal
 from app.cli.interrupt import deferred
 from app.paths import Paths
@@ -13,25 +17,32 @@ def open_session(session_options: SessionOptions, usual_context: int = DEFAULT_C
         SpecchatError: an option cannot be met, or the model cannot be run.
         KeyboardInterrupt: it was interrupted.
     """
-    try:
-        return _open(session_options, usual_context)
-    except KeyboardInterrupt:
-        terminal.note("")
-        raise
-    finally:
-        terminal.clear_status()
-
-
-def _open(session_options: SessionOptions, usual_context: int) -> Session:
-    with deferred() as stop:
-
-        def notify(text: str) -> None:
-            if stop.is_set():
-                raise KeyboardInterrupt
-            terminal.status(text)
-
+    with phases() as (notify, stop):
         paths = Paths.of_this_user()
         session = Session.open(session_options, paths, notify, usual_context)
         if stop.is_set():
             session.close()
     return session
+
+
+@contextmanager
+def phases() -> Iterator[tuple[Callable[[str], None], Event]]:
+    """What shows each phase of long work; the first Ctrl-C sets the event and ends it at the next.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted.
+    """
+    try:
+        with deferred() as stop:
+
+            def notify(text: str) -> None:
+                if stop.is_set():
+                    raise KeyboardInterrupt
+                terminal.status(text)
+
+            yield notify, stop
+    except KeyboardInterrupt as interrupt:
+        terminal.note("\n".join(getattr(interrupt, "__notes__", [])))
+        raise
+    finally:
+        terminal.clear_status()

@@ -46,19 +46,18 @@ MaxTokens = Annotated[int, _option("--max-tokens", "The longest answer, in token
 
 
 def session_options(context: Context) -> SessionOptions:
-    """A command's options; what was typed before the command's name counts too.
+    """Those options that a command has; what was typed before the command's name counts too.
 
     Raises:
         UsageError: the settings file cannot be used.
     """
     if isinstance(context.obj, SpecchatError):
         raise context.obj
-    values = {name: context.params[name] for name in _SESSION_OPTIONS}
-    outer = context.parent
-    if outer is not None:
-        for name in _SESSION_OPTIONS:
-            if _typed(outer, name) and not _typed(context, name):
-                values[name] = outer.params[name]
+    values = {name: context.params[name] for name in _SESSION_OPTIONS if name in context.params}
+    outer = context.find_root()
+    for name in values:
+        if _typed(outer, name) and not _typed(context, name):
+            values[name] = outer.params[name]
     return SessionOptions(**values)
 
 

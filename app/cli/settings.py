@@ -18,4 +18,6 @@ def defaults(paths: Paths) -> dict[str, Any]:
     """
     settings = {name: value for name, value in file.read(paths.settings).items() if name in BY_NAME}
     common = {name: value for name, value in settings.items() if name in _COMMON}
-    return {**common, **dict.fromkeys(_COMMANDS, settings)} if settings else {}
+    if not settings:
+        return {}
+    return {**common, **dict.fromkeys(_COMMANDS, settings), "models": {"pair": common}}

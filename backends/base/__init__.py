@@ -12,7 +12,16 @@ from backends.base.errors import (
     SpecchatError,
     UsageError,
 )
-from backends.base.model import CacheState, Context, Logits, Model, ModelInfo, Rollback, Tokenizer
+from backends.base.model import (
+    CacheState,
+    Context,
+    Logits,
+    Model,
+    ModelInfo,
+    Rollback,
+    Tokenizer,
+    Vocabulary,
+)
 
 __all__ = [
     "CacheState",
@@ -32,4 +41,5 @@ __all__ = [
     "SpecchatError",
     "Tokenizer",
     "UsageError",
+    "Vocabulary",
 ]

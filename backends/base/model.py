@@ -94,6 +94,14 @@ class Tokenizer(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What can be had of a model without its weights."""
+
+    tokenizer: Tokenizer
+    rollback: Rollback
+
+
 class Context(Protocol):
     """One sequence of tokens and its KV cache."""
 

@@ -9,9 +9,10 @@ from llama_cpp import llama_cpp as api
 
 from backends.base import Context, ModelError, ModelInfo, OutOfMemoryError, Rollback, UsageError
 from backends.device import available_memory, physical_cores, processor_name
-from backends.gguf_header import GgufHeader, Tensor, parts, read_header
+from backends.gguf_header import GgufHeader, Tensor, parts, read_header, read_per_token
 from backends.llamacpp import library
 from backends.llamacpp.context import MAX_LOGITS, LlamaContext
+from backends.llamacpp.refusals import checked_header, load_error
 from backends.llamacpp.tokenizer import LlamaTokenizer
 
 _ALL_LAYERS = 999
@@ -26,15 +27,9 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
         ModelError: the file is missing, damaged or of an unknown architecture.
         UsageError: layers for a GPU that this build does not drive.
     """
-    header, *others = map(read_header, parts(path))
-    if not header.can_spell_any_text:
-        # llama.cpp ends the process at the first letter that has no token.
-        raise ModelError(
-            f"cannot run {path}",
-            "its SentencePiece vocabulary lacks byte tokens, so that some texts have no spelling",
-            "Choose another conversion of the model.",
-        )
-    tensors = [tensor for part in (header, *others) for tensor in part.tensors]
+    first, *others = parts(path)
+    header = checked_header(first)
+    tensors = [tensor for part in (header, *map(read_header, others)) for tensor in part.tensors]
     library.start()
     library.forget_log()
     parameters = api.llama_model_default_params()
@@ -50,7 +45,7 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
     parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
     pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
     if pointer is None:
-        raise _load_error(path, header)
+        raise load_error(path, header)
     return LlamaModel(
         pointer,
         path,
@@ -60,15 +55,6 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
         offloaded=offloaded,
         gpu_layers=gpu_layers,
     )
-
-
-def _load_error(path: Path, header: GgufHeader) -> ModelError:
-    reason = library.last_reason()
-    remedy = "Download or copy it again, or choose another model."
-    if "unknown model architecture" in reason:
-        reason = f"this version of llama.cpp does not know the architecture {header.architecture!r}"
-        remedy = "Choose another model, or a newer specchat."
-    return ModelError(f"cannot load {path}", reason, remedy)
 
 
 class LlamaModel:
@@ -188,7 +174,6 @@ def _describe(
     threads: int,
     device: str,
 ) -> ModelInfo:
-    recurrent = api.llama_model_is_recurrent(pointer) or api.llama_model_is_hybrid(pointer)
     return ModelInfo(
         path=path,
         name=path.stem,
@@ -196,17 +181,23 @@ def _describe(
         quantization=_quantization(pointer),
         parameters=api.llama_model_n_params(pointer),
         weight_bytes=api.llama_model_size(pointer),
-        bytes_read_per_token=_bytes_read_per_token(header, tensors),
+        bytes_read_per_token=read_per_token(header, tensors),
         n_vocab=n_vocab,
         n_layers=api.llama_model_n_layer(pointer),
         context_limit=api.llama_model_n_ctx_train(pointer),
         is_moe=header.integer("expert_count") > 0,
-        rollback=Rollback.NONE if recurrent else Rollback.ANY,
+        rollback=rollback(pointer),
         backend="llamacpp",
         engine=library.build(),
         device=device,
         threads=threads,
     )
+
+
+def rollback(pointer: api.llama_model_p) -> Rollback:
+    """A running state cannot forget the last tokens alone."""
+    recurrent = api.llama_model_is_recurrent(pointer) or api.llama_model_is_hybrid(pointer)
+    return Rollback.NONE if recurrent else Rollback.ANY
 
 
 def _device(gpu_layers: int | None, *, offloaded: bool) -> str:
@@ -222,20 +213,6 @@ def _quantization(pointer: api.llama_model_p) -> str:
     words = buffer[: max(size, 0)].decode(errors="replace")
     found = re.search(r"\b(?:I?Q\d\w*|B?F16|F32|MXFP4\w*|TQ\d\w*|NVFP4)\b", words)
     return found.group() if found else words
-
-
-def _bytes_read_per_token(header: GgufHeader, tensors: Sequence[Tensor]) -> int:
-    """Weights a plain token reads: a separate input embedding is only looked up."""
-    names = {tensor.name for tensor in tensors}
-    used = header.integer("expert_used_count")
-    experts = header.integer("expert_count")
-    total = 0
-    for tensor in tensors:
-        if tensor.name == "token_embd.weight" and "output.weight" in names:
-            continue
-        share = used / experts if experts and "_exps" in tensor.name else 1.0
-        total += round(tensor.stored_bytes * share)
-    return total
 
 
 def _kv_bytes_per_token(pointer: api.llama_model_p, header: GgufHeader) -> int:

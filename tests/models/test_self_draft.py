@@ -40,8 +40,11 @@ def drafters(store: SelfDrafts) -> list[str]:
 
 
 def test_it_is_built_once_and_then_reused(store: SelfDrafts, demo: Model) -> None:
+    assert store.made(demo.info, RECIPE) is None
     path, told = build(store, demo.info)
     built = path.stat()
+    assert store.made(demo.info, RECIPE) == path
+    assert store.made(demo.info, Recipe("q2_k")) is None
     again, told_again = build(store, demo.info)
     assert told > 100
     assert (again, told_again) == (path, 0)

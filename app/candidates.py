@@ -1,0 +1,166 @@
+"""Whatever could draft for a target: found by names and files, before anything of it is run."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from app.acceptance_memory import AcceptanceMemory
+from app.automatic import self_bytes
+from app.draft_spec import LOOKUP, SELF
+from app.obtaining import facts_before
+from app.paths import Paths
+from app.translation import Translation
+from backends.base import DraftUnavailableError, Model, ModelError, Rollback, Vocabulary
+from backends.choice import vocabulary
+from backends.gguf_header import parts, read_header, read_per_token
+from models import catalogue
+from models.catalogue import CatalogueDrafter, DrafterKind
+from models.installed import installed
+from models.model_facts import ModelFacts, facts_of
+from models.recipe import Recipe
+from models.reference import HubReference, Reference, entry_of, resolve
+from models.self_draft import SelfDrafts
+from models.vocabulary import require_same_vocabulary
+
+
+class Kind(StrEnum):
+    """What a drafter is to its target."""
+
+    LOOKUP = "prompt lookup"
+    SELF = "self"
+    SAME_VOCABULARY = "same vocabulary"
+    ACROSS_VOCABULARIES = "across vocabularies"
+    NEXT_TOKEN_LAYERS = "next-token layers"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A drafter by the name that --draft takes. None where something is not known yet.
+
+    why: in words, what it is, or why it cannot draft. shared: the share of its tokens that the
+    target has too. read_bytes: weights that one of its tokens reads.
+    """
+
+    name: str
+    kind: Kind | None
+    is_compatible: bool | None
+    why: str
+    path: Path | None = None
+    facts: ModelFacts | None = None
+    read_bytes: int | None = None
+    shared: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The model to draft for, loaded where it is on this machine."""
+
+    reference: Reference | HubReference
+    facts: ModelFacts | None
+    model: Model | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """Its file, None where it is not on this machine."""
+        return self.model.info.path if self.model else None
+
+
+def candidates(
+    target: Target, paths: Paths, memory: AcceptanceMemory | None
+) -> Iterator[Candidate]:
+    """Each file once: as the catalogue names it for this target, else as it was found."""
+    yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before; costs nothing")
+    own = _self(target, paths)
+    yield own
+    seen = [path for path in (target.path, own.path) if path]
+    for found in _models(target, paths, memory):
+        if found.path is None or found.path.resolve() not in map(Path.resolve, seen):
+            seen += [found.path] if found.path else []
+            yield found
+
+
+def _models(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:
+    for drafter in catalogue.drafters(entry_of(target.reference)):
+        yield _of_catalogue(drafter, target, paths)
+    for model in installed(paths.models):
+        if target.facts and model.size_bytes < target.facts.weight_bytes:
+            yield _of_file(model.name, model.path, target)
+    for known in memory.known_drafters() if memory else ():
+        own = known.path.is_relative_to(paths.self_drafts)
+        yield _of_file(known.name, known.path, target, is_own=own)
+
+
+def _self(target: Target, paths: Paths) -> Candidate:
+    if target.model is None or target.facts is None:
+        return Candidate(SELF, Kind.SELF, True, "the model in fewer bits; made when it is here")
+    info = target.model.info
+    recipe = Recipe.default(info)
+    words = f"the model itself in {recipe.slug}"
+    try:
+        path = SelfDrafts(paths.self_drafts).made(info, recipe)
+    except OSError as error:
+        return Candidate(SELF, Kind.SELF, False, f"it cannot be kept: {error.strerror or error}")
+    if path is not None:
+        return replace(_of_file(SELF, path, target, is_own=True), why=words)
+    size = self_bytes(info)
+    facts = replace(target.facts, weight_bytes=size)
+    return Candidate(SELF, Kind.SELF, True, f"{words}, made at its first use", None, facts, size)
+
+
+def _of_catalogue(drafter: CatalogueDrafter, target: Target, paths: Paths) -> Candidate:
+    if drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS:
+        why = "next-token layers are not run by this version"
+        return Candidate(drafter.alias, Kind.NEXT_TOKEN_LAYERS, False, why)
+    found = resolve(drafter.model, paths.models)
+    if isinstance(found, Reference):
+        return _of_file(drafter.alias, found.path, target)
+    facts, read = facts_before(found), None
+    if facts and found.entry:
+        read = round(facts.weight_bytes * found.entry.active / found.entry.parameters)
+    same = drafter.kind is DrafterKind.SAME_VOCABULARY
+    kind = Kind.SAME_VOCABULARY if same else Kind.ACROSS_VOCABULARIES
+    why = f"{found.name} of the catalogue, downloaded at its first use"
+    return Candidate(drafter.alias, kind, True, why, None, facts, read)
+
+
+def _of_file(name: str, path: Path, target: Target, *, is_own: bool = False) -> Candidate:
+    found = Candidate(name, Kind.SELF if is_own else None, None, path.name, path)
+    try:
+        headers = [read_header(part) for part in parts(path)] if path.is_file() else []
+        tensors = [tensor for header in headers for tensor in header.tensors]
+        facts = facts_of(path)
+        read = read_per_token(headers[0], tensors) if headers else facts.weight_bytes
+        found = replace(found, facts=facts, read_bytes=read)
+        with vocabulary(path) as drafter:
+            return _compared(found, drafter, target)
+    except ModelError as error:
+        why = f"{error.what}: {error.why}" if error.why else error.what
+        return replace(found, is_compatible=False, why=why)
+
+
+def _compared(found: Candidate, drafter: Vocabulary, target: Target) -> Candidate:
+    if drafter.rollback is not Rollback.ANY:
+        why = "it keeps a running state, which cannot be rolled back"
+        return replace(found, is_compatible=False, why=why)
+    if found.kind is Kind.SELF:
+        return replace(found, is_compatible=True)
+    if target.model is None:
+        return replace(found, why="vocabularies are compared once the model is here")
+    ours = target.model.tokenizer
+    try:
+        require_same_vocabulary(ours, drafter.tokenizer, found.name)
+    except DraftUnavailableError as mismatch:
+        translation = Translation.of(ours, drafter.tokenizer)
+        if translation is None:
+            return replace(found, is_compatible=False, why=f"{mismatch.why}; it cannot read text")
+        share, kind = translation.shared.share, Kind.ACROSS_VOCABULARIES
+        return replace(found, kind=kind, is_compatible=True, why=translation.words, shared=share)
+    why = "the same tokens as the model"
+    return replace(found, kind=Kind.SAME_VOCABULARY, is_compatible=True, why=why, shared=1.0)
+
+
+def running_state(name: str, found: Sequence[Candidate]) -> list[Candidate]:
+    """The same for a target that cannot be drafted for."""
+    why = f"{name} keeps a running state, which cannot forget rejected tokens"
+    return [replace(one, is_compatible=False, why=why) for one in found]
