@@ -31,7 +31,7 @@ ACTIONS = (
     Action("stop", "Stop the answer", "escape", "stop", label="Stop"),
     Action("help", "Help: every key and command", "f1", "help", label="Help"),
     Action("panel", "Show or hide the live panel", "f2", "panel", label="Panel"),
-    Action("model", "Choose the model among the installed", "ctrl+l", "model", "[NAME]"),
+    Action("model", "Choose a model, here or on the hub", "ctrl+l", "model", "[NAME]"),
     Action("cycle_draft", "Next drafter: auto, lookup, self … off", "f3", label="Drafter"),
     Action("draft", "Choose the drafter", "", "draft", "SPEC"),
     Action("origins", "Where each token of the answer came from", "f4", "origins"),

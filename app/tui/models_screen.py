@@ -37,7 +37,9 @@ class ModelsScreen(ModalScreen[str | None]):
     ModelsScreen Vertical {
         width: 96%; max-width: 110; height: 80%; border: round $primary; background: $surface;
     }
-    ModelsScreen OptionList { height: 1fr; border: none; }
+    ModelsScreen OptionList {
+        height: 1fr; border: none; text-wrap: nowrap; text-overflow: ellipsis;
+    }
     ModelsScreen #hint { color: $text-muted; padding: 0 1; height: auto; }
     """
 

@@ -67,7 +67,7 @@ class RaceScreen(Screen[None]):
     BINDINGS: ClassVar = [Binding("escape", "leave", "Back to the chat")]
     DEFAULT_CSS: ClassVar[str] = """
     RaceScreen #verdict { height: auto; padding: 0 1; text-style: bold; }
-    RaceScreen Horizontal { height: 1fr; }
+    RaceScreen > Horizontal { height: 1fr; }
     """
 
     def __init__(

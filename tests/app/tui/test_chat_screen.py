@@ -11,6 +11,7 @@ from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
 from app.engine_status import Phase
 from app.paths import Paths
+from app.tui.message import GrowingMessage
 from app.tui.panel import Panel
 from app.tui.prompt import Completion
 from app.tui.transcript import Transcript
@@ -253,6 +254,16 @@ async def test_a_race_answers_twice_with_the_same_tokens(chatting: Chatting) -> 
         await chat.until(lambda: "the same 31 tokens" in str(verdict(chat)))
         await chat.pilot.press("escape")
         await chat.until(lambda: chat.app.screen is chat.screen)
+
+
+async def test_lists_in_a_race_take_the_lines_they_need(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["1. one\n", "2. two\n", "3. three\n"]), (120, 40)) as chat:
+        await chat.ask("count")
+        chat.app.engine.set_draft("off")
+        await chat.pilot.press("f5")
+        await chat.until(lambda: "the same 4 tokens" in str(verdict(chat)))
+        await chat.pilot.pause(0.2)
+        assert chat.app.screen.query(GrowingMessage).first().size.height < 8
 
 
 def verdict(chat) -> object:
