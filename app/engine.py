@@ -12,6 +12,7 @@ from threading import Thread
 from app.answer import Answer, Piece, Request, Stage
 from app.engine_status import Loaded, Phase, Status
 from app.live import live
+from app.pairing import Ranking, rank_for
 from app.paths import Paths
 from app.session import Reply, Session, SessionOptions, new_reply
 from app.state_keeper import StateKeeper
@@ -66,6 +67,21 @@ class Engine:
         """The tokens of a text, counted between two steps."""
         future = self._counts.ask(text)
         self._jobs.put(self._count)
+        return future
+
+    def rank(self) -> Future[Ranking]:
+        """Drafters for the loaded model, the best first, once what is asked already is done."""
+        future: Future[Ranking] = Future()
+
+        def job() -> None:
+            try:
+                if self._session is None:
+                    raise ModelError("no model is loaded")
+                future.set_result(rank_for(self._session))
+            except SpecchatError as error:
+                future.set_exception(error)
+
+        self._jobs.put(job)
         return future
 
     @property

@@ -18,7 +18,7 @@ from app.memory_plan import MemoryPlan, drafter_context, plan
 from app.model_choice import choose_model
 from app.obtaining import facts_before
 from app.paths import Paths
-from app.session import DEFAULT_CONTEXT, SessionOptions, check_ranges
+from app.session import DEFAULT_CONTEXT, Session, SessionOptions, check_ranges
 from backends.base import DraftUnavailableError, Rollback
 from backends.choice import free_memory, load
 from decoding.calibration import MOST_TOKENS
@@ -104,12 +104,34 @@ def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -
             target = Target(reference, facts, model)
             measured = _measured(target, paths, notify)
         notify("comparing vocabularies")
-        found = list(candidates(target, paths, measured.memory if measured else None))
-        if target.model and target.model.info.rollback is not Rollback.ANY:
-            found = running_state(reference.name, found)
-        pairs = sorted((_pair(one, planned, measured) for one in found), key=_order)
-        plain = measured.costs.seconds(1) if measured else None
-    return Ranking(reference.name, is_here, plain, tuple(pairs))
+        return _ranking(target, paths, planned, measured)
+
+
+def rank_for(session: Session) -> Ranking:
+    """Rank drafters for a model that is loaded; call it on the thread that runs the session.
+
+    Raises:
+        SpecchatError: the model cannot be measured.
+    """
+    target = Target(session.reference, facts_of(session.reference.path), session.model)
+    n_ctx = session.context.n_ctx
+    planned = MemoryPlan(n_ctx, n_ctx, session.place(_silent).room)
+    return _ranking(target, session.paths, planned, _measured(target, session.paths, _silent))
+
+
+def _silent(_: str) -> None: ...
+
+
+def _ranking(
+    target: Target, paths: Paths, planned: MemoryPlan | None, measured: _Measured | None
+) -> Ranking:
+    name, is_here = target.reference.name, target.model is not None
+    found = list(candidates(target, paths, measured.memory if measured else None))
+    if target.model and target.model.info.rollback is not Rollback.ANY:
+        found = running_state(name, found)
+    pairs = sorted((_pair(one, planned, measured) for one in found), key=_order)
+    plain = measured.costs.seconds(1) if measured else None
+    return Ranking(name, is_here, plain, tuple(pairs))
 
 
 def _measured(target: Target, paths: Paths, notify: Callable[[str], None]) -> _Measured | None:

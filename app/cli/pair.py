@@ -8,14 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from app.candidates import Kind
 from app.cli import options, terminal
 from app.cli.opening import phases
 from app.cli.printable import printable, say_json
+from app.pair_words import facts_in_words
 from app.pairing import Pair, Ranking, rank
 from app.paths import Paths
-from models.memory_bill import Fit
-from models.size_text import size_text
 
 _COLUMNS = 100
 
@@ -51,58 +49,13 @@ def _lines(found: Ranking) -> Iterator[str]:
         title += f": costs are measured once it is here (specchat models pull {found.target})"
     yield from _wrapped(title, "")
     for one in found.pairs:
-        yield from _wrapped(f"{one.drafter.name}: {'; '.join(_facts(one))}", "  ")
+        yield from _wrapped(f"{one.drafter.name}: {'; '.join(facts_in_words(one))}", "  ")
 
 
 def _wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(
         printable(text), _COLUMNS, initial_indent=indent, subsequent_indent=f"{indent}    "
     )
-
-
-def _facts(one: Pair) -> Iterator[str]:
-    drafter = one.drafter
-    if drafter.kind and drafter.kind != drafter.name:
-        yield drafter.kind
-    if drafter.is_compatible is False:
-        yield f"cannot draft: {drafter.why}"
-        return
-    gain = _gain(one)
-    if gain:
-        yield gain
-    if one.memory_bytes:
-        yield size_text(one.memory_bytes) + (f", {_FITS[one.fit]}" if one.fit else "")
-    if not one.is_installed and drafter.kind is not Kind.SELF:
-        yield "not on this machine"
-    yield drafter.why
-
-
-_FITS = {
-    Fit.FITS: "fits beside the model",
-    Fit.TIGHT: "is tight beside the model",
-    Fit.TOO_BIG: "does not fit beside the model",
-}
-
-
-def _gain(one: Pair) -> str:
-    """What was measured of the gain, or from where there is one."""
-    least = one.break_even
-    said: list[str] = []
-    if one.speedup is not None:
-        said.append(f"{one.speedup:.2f}× plain expected")
-    if one.acceptance is not None:
-        said.append(f"{_percent(one.acceptance)} accepted so far")
-    if least == math.inf:
-        said.append("does not pay here, even with all accepted")
-    elif least is not None:
-        said.append(f"pays above {_percent(least)} accepted")
-    if one.draw_cost and one.cost_source:
-        said.append(f"a token costs {one.draw_cost:.2f} of a step ({one.cost_source})")
-    return ", ".join(said)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
 
 
 def _as_json(found: Ranking) -> dict[str, Any]:

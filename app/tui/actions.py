@@ -33,6 +33,7 @@ ACTIONS = (
     Action("panel", "Show or hide the live panel", "f2", "panel", label="Panel"),
     Action("model", "Choose a model, here or on the hub", "ctrl+l", "model", "[NAME]"),
     Action("cycle_draft", "Next drafter: auto, lookup, self … off", "f3", label="Drafter"),
+    Action("drafters", "Drafters for this model, the best first", "", "drafters"),
     Action("draft", "Choose the drafter", "", "draft", "SPEC"),
     Action("origins", "Where each token of the answer came from", "f4", "origins"),
     Action("race", "Race: plain against drafted, side by side", "f5", "race"),

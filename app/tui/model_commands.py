@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from app import draft_spec
 from app.model_list import offered
+from app.tui.drafters_screen import DraftersScreen
 from app.tui.models_screen import ModelsScreen
 from backends.base import UsageError
 from models.hub import HubSettings
@@ -89,8 +90,17 @@ async def _draft(screen: "ChatScreen", argument: str) -> None:
     _download(screen, missing[0], again)
 
 
+async def _drafters(screen: "ChatScreen", argument: str) -> None:
+    async def picked(name: str | None) -> None:
+        if name:
+            await screen.action_perform("draft", name)
+
+    screen.app.push_screen(DraftersScreen(screen.engine.rank()), picked)
+
+
 COMMANDS: dict[str, Callable[["ChatScreen", str], Awaitable[None]]] = {
     "model": _model,
     "cycle_draft": _cycle_draft,
     "draft": _draft,
+    "drafters": _drafters,
 }

@@ -1,0 +1,55 @@
+"""A drafter beside a target, in words."""
+
+import math
+from collections.abc import Iterator
+
+from app.candidates import Kind
+from app.pairing import Pair
+from models.memory_bill import Fit
+from models.size_text import size_text
+
+
+def facts_in_words(one: Pair) -> Iterator[str]:
+    """What a user should know of a drafter, the most telling first."""
+    drafter = one.drafter
+    if drafter.kind and drafter.kind != drafter.name:
+        yield drafter.kind
+    if drafter.is_compatible is False:
+        yield f"cannot draft: {drafter.why}"
+        return
+    gain = _gain(one)
+    if gain:
+        yield gain
+    if one.memory_bytes:
+        yield size_text(one.memory_bytes) + (f", {_FITS[one.fit]}" if one.fit else "")
+    if not one.is_installed and drafter.kind is not Kind.SELF:
+        yield "not on this machine"
+    yield drafter.why
+
+
+_FITS = {
+    Fit.FITS: "fits beside the model",
+    Fit.TIGHT: "is tight beside the model",
+    Fit.TOO_BIG: "does not fit beside the model",
+}
+
+
+def _gain(one: Pair) -> str:
+    """What was measured of the gain, or from where there is one."""
+    least = one.break_even
+    said: list[str] = []
+    if one.speedup is not None:
+        said.append(f"{one.speedup:.2f}× plain expected")
+    if one.acceptance is not None:
+        said.append(f"{_percent(one.acceptance)} accepted so far")
+    if least == math.inf:
+        said.append("does not pay here, even with all accepted")
+    elif least is not None:
+        said.append(f"pays above {_percent(least)} accepted")
+    if one.draw_cost and one.cost_source:
+        said.append(f"a token costs {one.draw_cost:.2f} of a step ({one.cost_source})")
+    return ", ".join(said)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -1,0 +1,77 @@
+"""Drafters for the model that runs, ranked by what was measured here."""
+
+from concurrent.futures import Future
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from app.pair_words import facts_in_words
+from app.pairing import Pair, Ranking
+from backends.base import SpecchatError
+
+_TICK = 0.1
+_HINT = (
+    "Enter drafts with it; one that is not here is downloaded first. "
+    "Speedups rest on measured costs and on what was accepted before, or are left out."
+)
+
+
+class DraftersScreen(ModalScreen[str | None]):
+    """Returns the SPEC of the drafter to use, None for none. ranking: what the engine will say."""
+
+    BINDINGS: ClassVar = [Binding("escape", "dismiss(None)", "Back")]
+    DEFAULT_CSS: ClassVar[str] = """
+    DraftersScreen { align: center middle; }
+    DraftersScreen Vertical {
+        width: 96%; max-width: 110; height: 80%; border: round $primary; background: $surface;
+    }
+    DraftersScreen OptionList { height: 1fr; border: none; }
+    DraftersScreen Static { color: $text-muted; padding: 0 1; height: auto; }
+    """
+
+    def __init__(self, ranking: Future[Ranking]) -> None:
+        super().__init__()
+        self._ranking = ranking
+        self._is_shown = False
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield OptionList()
+            yield Static("Comparing, once the answer at work is done…")
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).focus()
+        self.set_interval(_TICK, self._show)
+
+    def _show(self) -> None:
+        if self._is_shown or not self._ranking.done():
+            return
+        self._is_shown = True
+        hint = self.query_one(Static)
+        try:
+            pairs = self._ranking.result().pairs
+        except SpecchatError as error:
+            hint.update(Content(str(error)))
+            return
+        hint.update(Content(_HINT))
+        listed = self.query_one(OptionList)
+        listed.add_options([_option(pair) for pair in pairs])
+        listed.highlighted = 0
+
+    @on(OptionList.OptionSelected)
+    def _picked(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option.id)
+
+
+def _option(pair: Pair) -> Option:
+    drafter = pair.drafter
+    facts = "; ".join(facts_in_words(pair))
+    line = Content.assemble((drafter.name, "bold"), f"  {facts}")
+    return Option(line, id=drafter.name, disabled=drafter.is_compatible is False)
