@@ -28,6 +28,7 @@ def test_a_suite_takes_the_first_prompts_of_six_kinds() -> None:
     assert len(tasks(SUITES["full"])) == 4 * len(KINDS)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_the_bundled_model_by_every_method(specchat: Specchat, tmp_path: Path) -> None:
     json_file, html_file = tmp_path / "bench.json", tmp_path / "bench.html"

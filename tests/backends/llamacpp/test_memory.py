@@ -44,6 +44,7 @@ def test_fifty_rounds_of_loading_and_unloading_do_not_grow(demo_file: Path):
     assert max(after[-5:]) - min(after[4:9]) < 8_000_000
 
 
+@pytest.mark.slow
 def test_a_4096_token_prompt_stays_under_600_mb_beyond_the_file(demo_file: Path):
     peak, _ = _peak(demo_file, 4352, 4096)
     assert peak - demo_file.stat().st_size < 600_000_000
