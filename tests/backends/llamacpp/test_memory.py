@@ -5,14 +5,13 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from backends import llamacpp
 
 _PEAK = """
 import sys
 from pathlib import Path
-
-import pytest
 from backends.device import peak_memory_bytes
 from backends import llamacpp
 from decoding.generation import Limits, generate
