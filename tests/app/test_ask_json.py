@@ -88,8 +88,8 @@ def test_figures_of_a_drafted_answer_agree(ask_json: AskJson) -> None:
     assert sum(stats["memory"].values()) > 0
 
 
+@pytest.mark.usefixtures("drafting_never_pays")
 def test_a_drafter_that_does_not_pay_is_parked_and_says_why(ask_json: AskJson) -> None:
-    # A copy of nearly the target's own size cannot pay on a processor.
     report = ask_json("Say hello.", *GREEDY, "--draft", "self:q8_0")
     assert report["draft"]["state"] == "parked"
     assert "slower than plain" in report["draft"]["reason"]
