@@ -97,9 +97,21 @@ def _as_sentencepiece(fields: dict[str, Any]) -> None:
         if not text or tokens[token] in taken:
             tokens[token], kinds[token] = f"[PAD{token}]", int(gguf.TokenType.UNUSED)
         taken.add(tokens[token])
+    _add_missing_bytes(tokens, kinds)
     fields["tokenizer.ggml.model"] = "llama"
     fields[_SCORES] = [-float(rank) for rank in range(len(tokens))]
     del fields[_MERGES], fields["tokenizer.ggml.pre"]
+
+
+def _add_missing_bytes(tokens: list[str], kinds: list[int]) -> None:
+    """Let unused tokens stand for bytes the source has none for: llama.cpp wants all of them."""
+    unused = [token for token, kind in enumerate(kinds) if kind == gguf.TokenType.UNUSED]
+    known = set(tokens)
+    for byte in range(256):
+        name = f"<0x{byte:02X}>"
+        if name not in known and not (byte < 128 and chr(byte) in known) and unused:
+            token = unused.pop()
+            tokens[token], kinds[token] = name, int(gguf.TokenType.BYTE)
 
 
 def _byte_characters() -> dict[int, str]:
