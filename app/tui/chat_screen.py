@@ -10,7 +10,7 @@ from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Markdown, Static
+from textual.widgets import Footer, Static
 
 from app import unsent
 from app.answer import Answer
@@ -326,7 +326,7 @@ class ChatScreen(Screen[None]):
             return
         message = shown[-1]
         found = message.query("#origins")
-        text = message.query_one(Markdown)
+        text = message.query_one(".answer")
         if found:
             await found.remove()
             text.display = True

@@ -12,8 +12,9 @@ from app.tui import wording
 from app.tui.figure_text import FigureText
 from app.tui.panel import Panel
 
-_BETWEEN_SECONDS = 0.4
-"""Between two pictures of the figures: painting them takes time from the model."""
+_BETWEEN_SECONDS = 0.25
+"""Between a picture of the panel and one of the line: painting takes time from the model, and
+two places at once take Textual as long as all that lies between them."""
 
 _RATE_SECONDS = 3.0
 """What the present rate is taken over: tokens come in bursts."""
@@ -28,6 +29,7 @@ class Figures:
         self._sampled_at = 0.0
         self._shown_at = 0.0
         self._shown: object = ""
+        self._is_panels_turn = True
         self._loaded: Loaded | None = None
         """What was loaded when an answer was last at work."""
 
@@ -57,9 +59,12 @@ class Figures:
         self._shown = "" if is_at_work else rest
         # Drafters that were changed since the answer: its state is not theirs.
         state = wording.state(live if loaded is self._loaded else None, loaded)
-        panel.show(live, state, now_rate)
-        line = state_line(answer, state, now_rate)
-        self._screen.query_one("#state", FigureText).write(line)
+        self._is_panels_turn = not self._is_panels_turn
+        if self._is_panels_turn or not is_at_work:
+            panel.show(live, state, now_rate)
+        if not self._is_panels_turn or not is_at_work:
+            line = state_line(answer, state, now_rate)
+            self._screen.query_one("#state", FigureText).write(line)
 
     def _now_rate(self, tokens: int) -> float | None:
         now = time.monotonic()

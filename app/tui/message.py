@@ -1,6 +1,5 @@
 """One message of the conversation on the screen."""
 
-import math
 import time
 from typing import ClassVar
 
@@ -8,16 +7,20 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import Collapsible, Markdown, Static
 from textual.widgets.markdown import MarkdownFence
 
 from app.thinking import split
 from app.tui.clipboard import copy
+from app.tui.compact_markdown import CompactMarkdown
+from app.tui.growing_markdown import GrowingMarkdown
 
-_IDLE_SHARE = 9.0
-"""Seconds of rest for each second that showing took: the model needs the processor more."""
+_SHARE = 0.06
+"""Of the processor, for all that the screen does while it shows: the model needs the rest."""
 
 _SHORTEST_REST = 0.08
+_LONGEST_REST = 0.6
 
 
 class Message(Vertical):
@@ -50,8 +53,11 @@ class Message(Vertical):
             collapsible = Collapsible(thoughts, title="Thinking", collapsed=True)
             collapsible.display = bool(parts.thinking)
             yield collapsible
-            yield Markdown(parts.answer, open_links=False)
+            yield self._answer(parts.answer)
         yield Static(Content(self.ending), classes="ending" if self.ending else "ending -empty")
+
+    def _answer(self, text: str) -> Widget:
+        return CompactMarkdown(text, classes="answer")
 
     def show_ending(self, ending: str) -> None:
         """The line below: how the message ended, and its figures."""
@@ -83,13 +89,17 @@ class GrowingMessage(Message):
     def __init__(self, text: str = "") -> None:
         super().__init__("assistant", text)
         self._shown = len(split(text).answer)
-        self._rest_until = 0.0
+        self._shown_at = 0.0
+        self._spent = 0.0
+        """Seconds of processor the screen had taken when it last showed something."""
+
+    def _answer(self, text: str) -> Widget:
+        return GrowingMarkdown(text)
 
     async def grow(self, text: str, *, is_last: bool = False) -> None:
         """Take in text that came; show it now if it is due, or the last."""
         self.text += text
-        now = time.monotonic()
-        if now < self._rest_until and not is_last:
+        if not is_last and not self._is_due():
             return
         parts = split(self.text)
         if parts.thinking or parts.is_thinking:
@@ -98,14 +108,13 @@ class GrowingMessage(Message):
         if not fresh:
             return
         self._shown = len(parts.answer)
-        self._rest_until = math.inf
-        await self.query_one(Markdown).append(fresh)
-        self.call_after_refresh(self._rest_after, now)
+        self._shown_at, self._spent = time.monotonic(), time.thread_time()
+        await self.query_one(GrowingMarkdown).append(fresh)
 
-    def _rest_after(self, began: float) -> None:
-        """Laying out and painting count too."""
-        now = time.monotonic()
-        self._rest_until = now + max(_SHORTEST_REST, _IDLE_SHARE * (now - began))
+    def _is_due(self) -> bool:
+        """Whether the machine can afford to show more."""
+        rested, spent = time.monotonic() - self._shown_at, time.thread_time() - self._spent
+        return rested >= _SHORTEST_REST and (spent <= _SHARE * rested or rested >= _LONGEST_REST)
 
     def _show_thinking(self, thinking: str, is_thinking: bool) -> None:
         collapsible = self.query_one(Collapsible)
@@ -117,4 +126,4 @@ class GrowingMessage(Message):
     async def settle(self) -> None:
         """Render once more as a whole: links defined below their use resolve only then."""
         if "]: " in self.text:
-            await self.query_one(Markdown).update(split(self.text).answer)
+            await self.query_one(GrowingMarkdown).show(split(self.text).answer)

@@ -6,11 +6,12 @@ from threading import Event
 
 import pytest
 from textual.events import Key
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
 from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
 from app.engine_status import Phase
 from app.paths import Paths
+from app.tui.growing_markdown import GrowingMarkdown
 from app.tui.message import GrowingMessage
 from app.tui.panel import Panel
 from app.tui.prompt import Completion
@@ -27,7 +28,7 @@ async def test_a_question_is_answered_whole(chatting: Chatting) -> None:
         await chat.ask("hello")
         assert chat.texts == [("user", "hello"), ("assistant", ALL)]
         message = chat.screen.transcript.messages[1]
-        assert message.query_one(Markdown).source.strip() == ALL.strip()
+        assert message.query_one(GrowingMarkdown).source.strip() == ALL.strip()
         assert "31 tokens" in message.ending
         assert chat.prompt.text == ""
 
