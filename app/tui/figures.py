@@ -12,7 +12,7 @@ from app.tui import wording
 from app.tui.figure_text import FigureText
 from app.tui.panel import Panel
 
-_BETWEEN_SECONDS = 0.25
+_BETWEEN_SECONDS = 0.35
 """Between a picture of the panel and one of the line: painting takes time from the model, and
 two places at once take Textual as long as all that lies between them."""
 

@@ -16,7 +16,7 @@ from app.tui.clipboard import copy
 from app.tui.compact_markdown import CompactMarkdown
 from app.tui.growing_markdown import GrowingMarkdown
 
-_SHARE = 0.06
+_SHARE = 0.05
 """Of the processor, for all that the screen does while it shows: the model needs the rest."""
 
 _SHORTEST_REST = 0.08
