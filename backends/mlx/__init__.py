@@ -1,0 +1,5 @@
+"""Running models with MLX: Apple Silicon's own array library, and mlx-lm's model architectures."""
+
+from backends.mlx.model import load
+
+__all__ = ["load"]

@@ -1,0 +1,126 @@
+"""One sequence of tokens in MLX, with its caches."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+
+from backends.base import CacheState, Logits, ModelError, OutOfMemoryError, RollbackRefusedError
+from backends.device import available_memory
+from backends.mlx.caches import evaluate, make_caches, pack, unpack
+
+MAX_LOGITS = 64
+"""The most rows of logits one forward returns."""
+
+
+class MlxContext:
+    """A context of one loaded model. To be used by the thread that loaded it alone."""
+
+    can_verify_tree = False
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        n_vocab: int,
+        n_ctx: int,
+        n_chunk: int,
+        kv_bytes_per_token: int,
+        can_roll_back: bool,
+        on_close: Callable[["MlxContext"], None],
+    ) -> None:
+        self._model: nn.Module | None = model
+        self._caches: list[Any] = make_caches(model)
+        self._on_close = on_close
+        self._n_vocab = n_vocab
+        self.n_ctx = n_ctx
+        self.n_chunk = n_chunk
+        self.max_logits = min(MAX_LOGITS, n_chunk)
+        self.kv_bytes_per_token = kv_bytes_per_token
+        self.can_roll_back = can_roll_back
+        self.tokens: list[int] = []
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        count, start = len(tokens), len(self.tokens)
+        assert 0 < count <= self.n_chunk, "prefill goes in pieces of n_chunk"
+        assert 0 <= n_logits <= min(count, self.max_logits)
+        if start + count > self.n_ctx:
+            raise ModelError(
+                f"{count} tokens do not fit after {start:,}", f"the context holds {self.n_ctx:,}"
+            )
+        try:
+            rows = self._run(tokens, n_logits)
+        except (RuntimeError, ValueError) as error:
+            self._forget_all()
+            raise ModelError("the model could not process these tokens", str(error)) from error
+        self.tokens.extend(tokens)
+        return rows
+
+    def _run(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        """Logits are computed of the last tokens alone: of a whole prompt they would be vast."""
+        assert self._model is not None, "the context is closed"
+        silent = len(tokens) - n_logits
+        if silent:
+            self._model(mx.array([tokens[:silent]]), cache=self._caches)
+            evaluate(self._caches)
+        if not n_logits:
+            return np.empty((0, self._n_vocab), dtype=np.float32)
+        logits = self._model(mx.array([tokens[silent:]]), cache=self._caches)
+        rows = logits[0].astype(mx.float32)
+        evaluate(self._caches, rows)
+        return np.array(rows, copy=False)
+
+    def truncate(self, length: int) -> None:
+        if length == len(self.tokens):
+            return
+        if length == 0:
+            self._forget_all()
+            return
+        if not self.can_roll_back:
+            raise RollbackRefusedError(
+                f"the context cannot go back from {len(self.tokens):,} to {length:,} tokens",
+                "this model keeps a running state instead of one entry per token",
+            )
+        for one in self._caches:
+            one.trim(len(self.tokens) - length)
+        del self.tokens[length:]
+
+    def _forget_all(self) -> None:
+        assert self._model is not None, "the context is closed"
+        self._caches = make_caches(self._model)
+        self.tokens.clear()
+
+    def save(self) -> CacheState:
+        size = sum(one.nbytes for one in self._caches)
+        if size > available_memory() // 2:
+            raise OutOfMemoryError(
+                "the cache cannot be saved",
+                f"a copy of {size / 1e6:,.0f} MB needs more free memory",
+            )
+        return pack(self._caches)
+
+    def restore(self, tokens: Sequence[int], state: CacheState) -> None:
+        self._forget_all()
+        try:
+            unpack(self._caches, state)
+            held = [one.offset for one in self._caches if hasattr(one, "offset")]
+            if not 0 < len(tokens) <= self.n_ctx or any(one != len(tokens) for one in held):
+                raise ModelError("the saved cache cannot be used", "it is of other tokens")
+        except ModelError:
+            self._forget_all()
+            raise
+        self.tokens.extend(tokens)
+
+    def close(self) -> None:
+        if self._model is None:
+            return
+        self._model = None
+        self._caches.clear()
+        self._on_close(self)
+        mx.clear_cache()

@@ -1,0 +1,162 @@
+"""Weights loaded by MLX."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
+from mlx_lm.utils import get_total_parameters, load_model
+
+from backends.base import Context, ModelError, ModelInfo, OutOfMemoryError, Rollback, UsageError
+from backends.device import available_memory, physical_cores
+from backends.mlx import library
+from backends.mlx.caches import bytes_per_token, evaluate, make_caches, running_state
+from backends.mlx.context import MlxContext
+from backends.mlx.tokenizer import MlxTokenizer, read_tokenizer
+from backends.mlx_folder import MlxFolder, read_mlx_folder
+
+_CHUNK = 256
+_UNKNOWN_CONTEXT = 4096
+
+
+def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = None) -> "MlxModel":
+    """Load a folder of MLX; it runs in the thread that loads it.
+
+    Raises:
+        ModelError: a file is missing, damaged, or of an unknown architecture.
+        UsageError: layers were asked for on a GPU; MLX runs all of them on it, or none.
+    """
+    if gpu_layers is not None:
+        raise UsageError(
+            "--gpu-layers means nothing to MLX", "it runs every layer on the GPU where there is one"
+        )
+    folder = read_mlx_folder(path)
+    try:
+        model, config = load_model(path)
+    except Exception as error:  # an architecture's own code may raise anything
+        raise ModelError(f"{path} cannot be loaded", str(error), "Download it again.") from error
+    tokenizer = read_tokenizer(path, config, _n_vocab(model, folder))
+    return MlxModel(model, tokenizer, path, folder, threads or physical_cores())
+
+
+class MlxModel:
+    """One set of weights, any number of contexts."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        tokenizer: MlxTokenizer,
+        path: Path,
+        folder: MlxFolder,
+        threads: int,
+    ) -> None:
+        self.module: nn.Module | None = module
+        self.tokenizer = tokenizer
+        self._contexts: set[MlxContext] = set()
+        caches = _tried(module, path)
+        self.running_state = running_state(caches)
+        self._kv_bytes_per_token = bytes_per_token(caches)
+        self.info = _describe(module, tokenizer, path, folder, threads, self.running_state)
+
+    def open(self, n_ctx: int) -> Context:
+        assert self.module is not None, "the model is closed"
+        info = self.info
+        if not 0 < n_ctx <= info.context_limit:
+            raise UsageError(
+                f"a context of {n_ctx:,} tokens is out of range",
+                f"{info.name} was trained for at most {info.context_limit:,}",
+                f"Use --ctx with 1 to {info.context_limit}.",
+            )
+        needed, free = n_ctx * self._kv_bytes_per_token, available_memory()
+        if needed > free:
+            raise OutOfMemoryError(
+                f"a context of {n_ctx:,} tokens needs {needed / 1e9:.1f} GB",
+                f"{free / 1e9:.1f} GB are free",
+                "Use a smaller --ctx.",
+            )
+        context = MlxContext(
+            self.module,
+            n_vocab=info.n_vocab,
+            n_ctx=n_ctx,
+            n_chunk=min(_CHUNK, n_ctx),
+            kv_bytes_per_token=self._kv_bytes_per_token,
+            can_roll_back=info.rollback is Rollback.ANY,
+            on_close=self._contexts.discard,
+        )
+        self._contexts.add(context)
+        return context
+
+    def close(self) -> None:
+        if self.module is None:
+            return
+        for context in list(self._contexts):
+            context.close()
+        self.module = None
+        mx.clear_cache()
+
+
+def _tried(module: nn.Module, path: Path) -> list[Any]:
+    """Caches after one token: a model whose parts do not fit together fails here, not later."""
+    caches = make_caches(module)
+    try:
+        evaluate(caches, module(mx.array([[0]]), cache=caches))
+    except Exception as error:  # an architecture's own code may raise anything
+        raise ModelError(f"{path} cannot be run", str(error), "Download it again.") from error
+    return caches
+
+
+def _n_vocab(module: nn.Module, folder: MlxFolder) -> int:
+    return folder.count("vocab_size") or int(module(mx.array([[0]])).shape[-1])
+
+
+def _describe(
+    module: nn.Module,
+    tokenizer: MlxTokenizer,
+    path: Path,
+    folder: MlxFolder,
+    threads: int,
+    kept: str,
+) -> ModelInfo:
+    weights = cast(list[tuple[str, mx.array]], tree_flatten(module.parameters()))
+    experts = folder.count("num_local_experts") or folder.count("num_experts")
+    return ModelInfo(
+        path=path,
+        name=path.name,
+        architecture=str(folder.config.get("model_type", "unknown")),
+        quantization=_quantization(folder, weights),
+        parameters=get_total_parameters(module),
+        weight_bytes=sum(array.nbytes for _, array in weights),
+        bytes_read_per_token=_read_per_token(folder, weights, experts),
+        n_vocab=tokenizer.n_vocab,
+        n_layers=folder.count("num_hidden_layers"),
+        context_limit=folder.count("max_position_embeddings") or _UNKNOWN_CONTEXT,
+        is_moe=experts > 0,
+        rollback=Rollback.NONE if kept else Rollback.ANY,
+        backend="mlx",
+        engine=library.build(),
+        device=library.device(),
+        threads=threads,
+    )
+
+
+def _quantization(folder: MlxFolder, weights: list[tuple[str, mx.array]]) -> str:
+    """Bits of a weight, or the type of its numbers."""
+    settings = folder.config.get("quantization")
+    if isinstance(settings, dict) and "bits" in settings:
+        return f"{settings['bits']}-bit"
+    largest = max((array for _, array in weights), key=lambda array: array.nbytes)
+    return str(largest.dtype).removeprefix("mlx.core.")
+
+
+def _read_per_token(folder: MlxFolder, weights: list[tuple[str, mx.array]], experts: int) -> int:
+    """Of experts only those that a token is sent to; no table of embeddings that is only read."""
+    active = folder.count("num_experts_per_tok")
+    has_head = any(name.startswith("lm_head") for name, _ in weights)
+    total = 0
+    for name, array in weights:
+        if has_head and "embed_tokens" in name:
+            continue
+        is_expert = experts > 0 and array.ndim >= 3 and array.shape[0] == experts
+        total += array.nbytes * active // experts if is_expert and active else array.nbytes
+    return total
