@@ -46,7 +46,7 @@ class AcceptanceMemory:
                 share, seconds = float(entry["acceptance"]), float(entry["draw_seconds"])
             except (KeyError, TypeError, ValueError):
                 continue
-            if path.is_file() and 0.0 <= share <= 1.0 and 0.0 < seconds < math.inf:
+            if path.exists() and 0.0 <= share <= 1.0 and 0.0 < seconds < math.inf:
                 found.append(KnownDrafter(name, path, share, seconds))
         return found
 

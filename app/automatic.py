@@ -3,10 +3,12 @@
 from app.acceptance_memory import AcceptanceMemory
 from app.draft_spec import SELF, Link
 from backends.base import ModelInfo
+from backends.choice import LLAMACPP
 from backends.device import available_memory
 from decoding.cost import CostModel
 from decoding.length import predicted_speedup
 from decoding.member import DRAWN, Member, band
+from models.model_files import stored_bytes
 from models.recipe import Recipe
 from models.reference import Reference
 
@@ -38,16 +40,21 @@ def candidates(
             lambda _, share=known.acceptance: share, costs, known.draw_seconds / plain
         )
         link = Link(known.name, reference=Reference(known.name, known.path))
-        if _fits(known.path.stat().st_size, room):
+        if _fits(stored_bytes(known.path), room):
             found.append((speedup, link))
     size = self_bytes(info)
     speedup = predicted_speedup(
         lambda _: _SELF_ACCEPTANCE, costs, size / max(info.bytes_read_per_token, 1)
     )
-    if _fits(size, room):
+    if _fits(size, room) and not self_hindrance(info):
         found.append((speedup, Link(SELF)))
     speedup, link = max(found, key=lambda pair: pair[0], default=(0.0, Link(SELF)))
     return [link] if speedup >= WORTHWHILE else []
+
+
+def self_hindrance(info: ModelInfo) -> str:
+    """Why no self-drafter can be made of a model, "" where one can."""
+    return "it is only made of GGUF files that llama.cpp runs" if info.backend != LLAMACPP else ""
 
 
 def pays(member: Member, costs: CostModel) -> bool:

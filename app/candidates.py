@@ -6,13 +6,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from app.acceptance_memory import AcceptanceMemory
-from app.automatic import self_bytes
+from app.automatic import self_bytes, self_hindrance
 from app.draft_spec import LOOKUP, SELF
 from app.obtaining import facts_before
 from app.paths import Paths
 from app.translation import Translation
 from backends.base import DraftUnavailableError, Model, ModelError, Rollback, Vocabulary
-from backends.choice import vocabulary
+from backends.choice import Form, vocabulary
 from backends.gguf_header import parts, read_header, read_per_token
 from models import catalogue
 from models.catalogue import CatalogueDrafter, DrafterKind
@@ -59,6 +59,8 @@ class Target:
     reference: Reference | HubReference
     facts: ModelFacts | None
     model: Model | None = None
+    forms: Sequence[Form] = (Form.GGUF,)
+    """Those to look for in the catalogue, the best first."""
 
     @property
     def path(self) -> Path | None:
@@ -95,6 +97,8 @@ def _self(target: Target, paths: Paths) -> Candidate:
     if target.model is None or target.facts is None:
         return Candidate(SELF, Kind.SELF, True, "the model in fewer bits; made when it is here")
     info = target.model.info
+    if hindrance := self_hindrance(info):
+        return Candidate(SELF, Kind.SELF, False, hindrance)
     recipe = Recipe.default(info)
     words = f"the model itself in {recipe.slug}"
     try:
@@ -112,7 +116,7 @@ def _of_catalogue(drafter: CatalogueDrafter, target: Target, paths: Paths) -> Ca
     if drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS:
         why = "next-token layers are not run by this version"
         return Candidate(drafter.alias, Kind.NEXT_TOKEN_LAYERS, False, why)
-    found = resolve(drafter.model, paths.models)
+    found = resolve(drafter.model, paths.models, forms=target.forms)
     if isinstance(found, Reference):
         return _of_file(drafter.alias, found.path, target)
     facts, read = facts_before(found), None

@@ -22,8 +22,9 @@ from backends.base import (
     Model,
     ModelError,
     Rollback,
+    UsageError,
 )
-from backends.choice import load
+from backends.choice import AUTO, MLX, backend_for, load
 from decoding.acceptance import Acceptance
 from decoding.controller import Controller
 from decoding.cost import CostModel
@@ -54,6 +55,8 @@ class Place:
     """Bytes that drafters may take, None where that is not known."""
     obtain: Callable[[Reference | HubReference], Reference] = at_hand
     """Brings a drafter that is not on this machine, or says how to get it."""
+    backend: str = AUTO
+    """The one that is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +212,7 @@ def _build(link: Link, place: Place, calibrations: Calibrations, drafting: Draft
     n_ctx, given_up = drafter_context(link.name, facts_of(path), place.context.n_ctx, room)
     drafting.given_up += given_up
     with ExitStack() as stack:
-        model = stack.enter_context(closing(load(path, place.threads, place.gpu_layers)))
+        model = stack.enter_context(closing(_loaded(path, place)))
         opened = open_drafter(link.name, model, place.target, n_ctx, is_own=link.reference is None)
         context = opened.context
         cost = calibrations.drafter(model, context, link.known_as)
@@ -220,6 +223,15 @@ def _build(link: Link, place: Place, calibrations: Calibrations, drafting: Draft
         stack.pop_all()
     kv_bytes = context.n_ctx * context.kv_bytes_per_token
     return Built(key, Member(opened.drafter, acceptance, cost), model, kv_bytes, opened.note)
+
+
+def _loaded(path: Path, place: Place) -> Model:
+    """A drafter runs on the backend asked for, or else on any: only tokens and rows go between."""
+    try:
+        backend = backend_for(path, place.backend)
+    except UsageError:
+        backend = backend_for(path)
+    return load(path, place.threads, None if backend == MLX else place.gpu_layers, backend)
 
 
 def _tried(place: Place, opened: DrafterModel) -> Acceptance:
@@ -237,6 +249,8 @@ def _file(link: Link, place: Place) -> Path:
     if link.reference is not None:
         return place.obtain(link.reference).path
     info = place.target.info
+    if hindrance := automatic.self_hindrance(info):
+        raise DraftUnavailableError(f"{info.name} has no self-drafter", hindrance)
     recipe = link.recipe or Recipe.default(info)
     return SelfDrafts(place.paths.self_drafts).get(
         info,

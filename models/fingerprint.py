@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from backends.gguf_header import parts
+from models.model_files import model_files
 
 _HEAD_BYTES = 1 << 20
 _SAMPLES = 64
@@ -20,7 +20,7 @@ def fingerprint(path: Path) -> str:
         OSError: a file cannot be read.
     """
     digest = hashlib.sha256()
-    for part in parts(path):
+    for part in model_files(path):
         size = part.stat().st_size
         digest.update(size.to_bytes(8, "little"))
         with part.open("rb") as file:
