@@ -11,6 +11,8 @@ from app.cli import terminal
 from backends.base import Model
 from backends.chat_template import Message
 
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
 Specchat = Callable[..., CompletedProcess[str]]
 AskJson = Callable[..., dict[str, Any]]
 

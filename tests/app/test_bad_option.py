@@ -86,6 +86,7 @@ def test_what_cannot_be_meant_is_refused_before_the_model_is_loaded(
     assert told in ended.stderr
 
 
+@pytest.mark.usefixtures("llamacpp")
 @pytest.mark.parametrize(
     ("recipe", "told"),
     [("skip=99", "layers 0 to 29"), ("skip=0-29", "every layer"), ("q4_0+skip=30", "layer 30")],
@@ -98,6 +99,7 @@ def test_layers_the_model_does_not_have_cannot_be_skipped(
     assert told in ended.stderr
 
 
+@pytest.mark.usefixtures("llamacpp")
 @pytest.mark.parametrize(("spec", "meant"), [("OFF", "off"), ("lokup", "lookup"), ("slef", "self")])
 def test_a_misspelt_drafter_brings_the_nearest_word(
     specchat: Specchat, spec: str, meant: str

@@ -89,6 +89,7 @@ def test_an_empty_question(specchat: Specchat, arguments: tuple[str, ...], stdin
     assert "there is no question" in ended.stderr
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_a_prompt_longer_than_the_context_says_by_how_much(specchat: Specchat) -> None:
     ended = specchat("ask", "count", "--ctx", "60", stdin=b"one two three " * 30)
     assert (ended.returncode, ended.stdout) == (2, "")

@@ -10,6 +10,8 @@ from app.session import Session
 from backends.chat_template import Message
 from decoding.events import Prefill
 
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
 Specchat = Callable[..., CompletedProcess[str]]
 
 CHAT = ("chat", "--temperature", "0", "--max-tokens", "6", "--draft", "off")

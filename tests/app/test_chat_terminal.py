@@ -3,6 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
 OnTerminal = Callable[..., Any]
 
 

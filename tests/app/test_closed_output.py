@@ -7,6 +7,8 @@ from subprocess import Popen
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
 Launch = Callable[..., Popen[bytes]]
 
 ENDLESS = ("ask", "--raw", "one two one two one two one two", "--temperature", "0")

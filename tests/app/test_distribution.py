@@ -1,33 +1,51 @@
 """What is shipped and what is loaded: no more than is needed."""
 
-import os
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
-_ASK = """
+_LOADED = """
 import sys
 from app.cli.main import main
-sys.argv = ["specchat", "ask", "hi", "--max-tokens", "2"]
+sys.argv = ["specchat", "ask", "hi", "--max-tokens", "2", *sys.argv[1:]]
 try:
     main()
 except SystemExit as ended:
     assert not ended.code, ended.code
-loaded = {name.partition(".")[0] for name in sys.modules}
-assert "llama_cpp" in loaded
-print(*sorted(loaded & {"textual", "mlx", "mlx_lm", "huggingface_hub", "gguf"}))
+print("loaded", *sorted({name.partition(".")[0] for name in sys.modules}))
 """
+_MLX = {"mlx", "mlx_lm", "tokenizers", "transformers"}
 
 
-def test_ask_loads_neither_the_screen_nor_another_engine() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", _ASK], input=b"", capture_output=True, check=True, env=os.environ
-    )
-    assert ended.stdout.splitlines()[-1] == b""
+def _loaded(*options: str) -> set[str]:
+    """The packages that one answer of the command loads."""
+    command = [sys.executable, "-c", _LOADED, *options]
+    ended = subprocess.run(command, input="", capture_output=True, check=True, text=True)
+    last = ended.stdout.splitlines()[-1].split()
+    assert last[0] == "loaded"
+    return set(last[1:])
+
+
+@pytest.mark.usefixtures("llamacpp")
+def test_llama_cpp_is_run_without_the_screen_and_without_mlx() -> None:
+    loaded = _loaded()
+    assert "llama_cpp" in loaded
+    assert not loaded & {"textual", "huggingface_hub", "gguf", *_MLX}
+
+
+def test_mlx_is_run_without_the_screen_and_without_llama_cpp(
+    small_mlx: Callable[..., Path],
+) -> None:
+    loaded = _loaded("--model", str(small_mlx("plain")))
+    assert "mlx" in loaded
+    assert not loaded & {"textual", "gguf", "llama_cpp"}
 
 
 def test_the_wheel_holds_the_four_packages_and_nothing_else(tmp_path: Path) -> None:

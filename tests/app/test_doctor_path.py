@@ -12,6 +12,7 @@ import pytest
 Specchat = Callable[..., CompletedProcess[str]]
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_doctor_tells_what_runs_here(specchat: Specchat) -> None:
     ended = specchat("doctor")
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -22,6 +23,7 @@ def test_doctor_tells_what_runs_here(specchat: Specchat) -> None:
     assert all(rows.values())
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_doctor_json_says_the_same(specchat: Specchat, home: Path, demo_file: Path) -> None:
     folder = home / "data" / "models"
     folder.mkdir(parents=True)

@@ -13,6 +13,8 @@ import pytest
 
 from decoding.text import TextStream
 
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
 Specchat = Callable[..., CompletedProcess[str]]
 Launch = Callable[..., Popen[bytes]]
 

@@ -102,6 +102,7 @@ def opened(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Sessio
     return open_session
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_a_session_gives_up_the_drafter_and_keeps_its_context(
     opened: Callable[[int, SessionOptions], Session], tiny_llama: Callable[..., Path]
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_session_that_cannot_fit_loads_nothing(
         opened(1000, SessionOptions(model=str(tiny_llama())))
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_a_context_the_model_lacks_is_called_so(
     opened: Callable[[int, SessionOptions], Session], tiny_llama: Callable[..., Path]
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_dangling_link_among_the_models_is_passed_over(paths: Paths) -> None:
     assert choose_model(None, paths).name == "demo"
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_only_a_model_that_was_named_is_remembered(
     ask_json: Callable[..., dict[str, Any]], paths: Paths
 ) -> None:

@@ -21,6 +21,8 @@ from models.memory_bill import Fit
 from scripts.change_vocabulary import Change, change_vocabulary
 from tests.fixtures.local_hub import LocalHub
 
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
 Specchat = Callable[..., CompletedProcess[str]]
 TinyLlama = Callable[..., Path]
 

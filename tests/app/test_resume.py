@@ -15,6 +15,8 @@ from app.session import SessionOptions
 from backends.chat_template import Message
 from decoding.sampling import SamplingSettings
 
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
 QUESTIONS = ["Name ten animals and say where each one lives. " * 4, "Which one is the largest?"]
 
 

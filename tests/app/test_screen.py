@@ -5,6 +5,10 @@ from collections.abc import Callable
 from subprocess import CompletedProcess
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
 Specchat = Callable[..., CompletedProcess[str]]
 OnTerminal = Callable[..., Any]
 

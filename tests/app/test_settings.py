@@ -37,6 +37,7 @@ VARIABLES = {
 }
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_every_sampling_option_has_a_variable(
     ask_json: AskJson, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,6 +46,7 @@ def test_every_sampling_option_has_a_variable(
     assert ask_json("hi")["sampling"] == {key: value for _, key, value in VARIABLES.values()}
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_common_options_have_variables(ask_json: AskJson, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"MODEL": "demo", "DRAFT": "off", "CTX": "100", "THREADS": "1"}.items():
         monkeypatch.setenv(f"SPECCHAT_{name}", value)
@@ -53,6 +55,7 @@ def test_common_options_have_variables(ask_json: AskJson, monkeypatch: pytest.Mo
     assert report["model"]["context"] == 100
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_an_empty_variable_counts_as_absent(
     ask_json: AskJson, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +63,7 @@ def test_an_empty_variable_counts_as_absent(
     assert ask_json(*SHORT)["sampling"]["temperature"] == 0.7
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_the_command_line_beats_a_variable_and_that_the_settings_file(
     ask_json: AskJson, monkeypatch: pytest.MonkeyPatch, write_settings: Write
 ) -> None:
@@ -74,6 +78,7 @@ def test_the_command_line_beats_a_variable_and_that_the_settings_file(
     assert report["draft"]["requested"] == "off"
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_options_before_the_command_count(specchat: Specchat, write_settings: Write) -> None:
     write_settings('draft = "self"\n')
     ended = specchat("--model", "demo", "--draft", "off", "--ctx", "90", "ask", *SHORT, "--json")
@@ -81,6 +86,7 @@ def test_options_before_the_command_count(specchat: Specchat, write_settings: Wr
     assert '"context": 90' in ended.stdout
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_an_option_after_the_command_beats_one_before(specchat: Specchat) -> None:
     ended = specchat("--draft", "self", "ask", *SHORT, "--draft", "off", "--json")
     assert '"requested": "off"' in ended.stdout

@@ -7,6 +7,8 @@ from subprocess import CompletedProcess, Popen
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
 Specchat = Callable[..., CompletedProcess[str]]
 Launch = Callable[..., Popen[bytes]]
 

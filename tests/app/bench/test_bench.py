@@ -56,7 +56,7 @@ def test_the_bundled_model_by_every_method(specchat: Specchat, tmp_path: Path) -
         assert name in html_file.read_text()
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("llamacpp", "small")
 def test_prompts_that_do_not_fit_are_left_out_and_named(specchat: Specchat) -> None:
     ended = specchat("bench", "--ctx", "100", "--draft", "lookup")
     assert ended.returncode == 0, ended.stderr
@@ -77,7 +77,7 @@ def test_an_unknown_suite_is_a_usage_error(specchat: Specchat) -> None:
     assert (ended.returncode, "quick, full" in ended.stderr) == (2, True)
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("llamacpp", "small")
 def test_a_method_that_fails_is_left_out_and_the_rest_goes_on(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -100,7 +100,7 @@ def test_a_method_that_fails_is_left_out_and_the_rest_goes_on(
     assert "failing was left out: it broke" in ended.stdout
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("llamacpp", "small")
 def test_time_that_is_up_ends_it_after_whole_rounds(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

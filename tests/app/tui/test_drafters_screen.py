@@ -17,6 +17,8 @@ from app.tui.drafters_screen import DraftersScreen
 from decoding.sampling import SamplingSettings
 from tests.app.tui.conftest import Chat
 
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
 
 @pytest.fixture
 async def chat(tiny_llama: Callable[..., Path]) -> AsyncIterator[Chat]:

@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from app.engine import Engine
 from app.engine_status import Phase
 from app.history import History
@@ -91,6 +93,7 @@ async def test_two_windows_on_one_database(chatting: Chatting) -> None:
         assert kept == {"from one": 4, "from the other": 2}
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_a_model_file_that_is_deleted_meanwhile(tiny_llama: Callable[..., Path]) -> None:
     folder = Paths.of_this_user().models
     folder.mkdir(parents=True)
