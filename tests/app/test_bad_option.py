@@ -71,7 +71,7 @@ def test_more_threads_than_the_engine_can_start_are_refused(
         (("--draft", "self:bogus"), "'bogus'"),
         (("--draft", "self:skip=5-3"), "3 comes before 5"),
         (("--draft", "dmo"), "nearest: demo"),
-        (("--backend", "mlx"), "MLX"),
+        (("--backend", "cuda"), "known: auto, llamacpp, mlx"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_the_model_is_loaded(
