@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import ModelError, UsageError
 from backends import choice
+from backends.base import ModelError, UsageError
 from backends.choice import (
     AUTO,
     LLAMACPP,
