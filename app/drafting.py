@@ -10,7 +10,7 @@ from app import automatic
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.draft_spec import LOOKUP, DraftSpec, Link
-from app.drafter_model import DrafterModel, open_drafter
+from app.drafter_model import DrafterModel, load_drafter, open_drafter
 from app.memory_plan import drafter_context
 from app.obtaining import facts_before
 from app.paths import Paths
@@ -22,9 +22,8 @@ from backends.base import (
     Model,
     ModelError,
     Rollback,
-    UsageError,
 )
-from backends.choice import AUTO, MLX, backend_for, load
+from backends.choice import AUTO
 from decoding.acceptance import Acceptance
 from decoding.controller import Controller
 from decoding.cost import CostModel
@@ -212,7 +211,9 @@ def _build(link: Link, place: Place, calibrations: Calibrations, drafting: Draft
     n_ctx, given_up = drafter_context(link.name, facts_of(path), place.context.n_ctx, room)
     drafting.given_up += given_up
     with ExitStack() as stack:
-        model = stack.enter_context(closing(_loaded(path, place)))
+        model = stack.enter_context(
+            closing(load_drafter(path, place.backend, place.threads, place.gpu_layers))
+        )
         opened = open_drafter(link.name, model, place.target, n_ctx, is_own=link.reference is None)
         context = opened.context
         cost = calibrations.drafter(model, context, link.known_as)
@@ -223,15 +224,6 @@ def _build(link: Link, place: Place, calibrations: Calibrations, drafting: Draft
         stack.pop_all()
     kv_bytes = context.n_ctx * context.kv_bytes_per_token
     return Built(key, Member(opened.drafter, acceptance, cost), model, kv_bytes, opened.note)
-
-
-def _loaded(path: Path, place: Place) -> Model:
-    """A drafter runs on the backend asked for, or else on any: only tokens and rows go between."""
-    try:
-        backend = backend_for(path, place.backend)
-    except UsageError:
-        backend = backend_for(path)
-    return load(path, place.threads, None if backend == MLX else place.gpu_layers, backend)
 
 
 def _tried(place: Place, opened: DrafterModel) -> Acceptance:

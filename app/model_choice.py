@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app.paths import Paths
 from backends.base import SpecchatError
-from backends.choice import LLAMACPP, MLX, Form, backend_for
+from backends.choice import Form, backend_for, backend_for_form
 from backends.device import available_memory
 from models.installed import DEMO, best_installed
 from models.reference import HubReference, Reference, at_hand, resolve
@@ -42,7 +42,7 @@ def expected_backend(reference: Reference | HubReference, wanted: str) -> str:
     """
     if isinstance(reference, Reference):
         return backend_for(reference.path, wanted)
-    return MLX if reference.form is Form.MLX else LLAMACPP
+    return backend_for_form(reference.name, reference.form, wanted)
 
 
 def remember_model(reference: Reference, paths: Paths) -> None:

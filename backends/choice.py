@@ -69,24 +69,44 @@ def _order(path: Path, wanted: str, machine: Machine) -> tuple[str, ...]:
     return (MLX, LLAMACPP) if prefers_mlx else (LLAMACPP,)
 
 
+def backend_for_form(name: str, form: Form, wanted: str = AUTO) -> str:
+    """The backend that will run a model which is not here yet, as far as its form tells.
+
+    Raises:
+        UsageError: the wanted one cannot run this form.
+        ModelError: the one for it is not installed.
+    """
+    backend = wanted if wanted != AUTO else MLX if form is Form.MLX else LLAMACPP
+    hindrance = _hindrance_of_form(name, form, backend, this_machine())
+    if hindrance is not None:
+        raise hindrance
+    return backend
+
+
 def _hindrance(path: Path, backend: str, machine: Machine) -> SpecchatError | None:
     """Why a backend does not run a model here, None where it does."""
-    is_folder = path.is_dir()
-    if backend == LLAMACPP:
-        if is_folder:
-            why = "it is an MLX folder, and llama.cpp runs GGUF files"
-            return UsageError(f"llama.cpp cannot run {path}", why, "Use --backend auto or mlx.")
-        if not machine.has_llamacpp:
-            return ModelError("llama.cpp is not installed", "", "Install it with: uv sync")
-        return None
-    if not machine.has_mlx:
-        why = f"{path} is an MLX folder" if is_folder else ""
-        return ModelError("MLX is not installed", why, f"Install it with: {mlx_command(machine)}")
-    if is_folder:
-        return None
+    form = Form.MLX if path.is_dir() else Form.GGUF
+    found = _hindrance_of_form(str(path), form, backend, machine)
+    if found is not None or backend == LLAMACPP or form is Form.MLX:
+        return found
     reason = reason_against(path)
     remedy = "Use --backend auto or llamacpp, or an MLX folder."
     return UsageError(f"MLX cannot run {path}", reason, remedy) if reason else None
+
+
+def _hindrance_of_form(
+    name: str, form: Form, backend: str, machine: Machine
+) -> SpecchatError | None:
+    is_mlx = form is Form.MLX
+    if backend == LLAMACPP and is_mlx:
+        why = "it is an MLX folder, and llama.cpp runs GGUF files"
+        return UsageError(f"llama.cpp cannot run {name}", why, "Use --backend auto or mlx.")
+    if backend == LLAMACPP and not machine.has_llamacpp:
+        return ModelError("llama.cpp is not installed", "", "Install it with: uv sync")
+    if backend == MLX and not machine.has_mlx:
+        why = f"{name} is an MLX folder" if is_mlx else ""
+        return ModelError("MLX is not installed", why, f"Install it with: {mlx_command(machine)}")
+    return None
 
 
 def mlx_command(machine: Machine) -> str:
@@ -191,7 +211,9 @@ def started(backend: str) -> Iterator[None]:
     try:
         yield
     except (ImportError, OSError, RuntimeError) as error:
-        name, remedy = "llama.cpp", f"Build it again: {REBUILD_LLAMACPP}"
+        name, command = "llama.cpp", REBUILD_LLAMACPP
         if backend == MLX:
-            name, remedy = "MLX", f"Install it again: {mlx_command(this_machine())} --reinstall"
+            name = "MLX"
+            command = f"{mlx_command(this_machine())} --reinstall-package mlx"
+        remedy = f"Install it again: {command}"
         raise ModelError(f"{name} cannot be started here", str(error), remedy) from error

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -18,7 +19,10 @@ from app.engine import Engine
 from app.engine_status import Loaded, Phase
 from app.pairing import rank
 from app.paths import Paths
+from app.performance import memory_bandwidth
 from app.session import Session, SessionOptions
+from backends import mlx
+from backends.bandwidth import Bandwidth
 from backends.chat_template import Message
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
@@ -113,6 +117,21 @@ def test_the_bench_compares_with_mlx_lm(small_mlx: SmallMlx, tmp_path: Path) -> 
     finally:
         found.close()
         session.close()
+
+
+def test_the_bandwidth_of_the_gpu_is_mlxs_own_and_kept(
+    small_mlx: SmallMlx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = mlx.load(small_mlx("plain"))
+    info = replace(model.info, device="GPU: a Mac")
+    model.close()
+    reads = [Bandwidth(1e11, "measured: once"), Bandwidth(2e11, "measured: again")]
+    monkeypatch.setattr("app.performance.bandwidth_of_mlx", lambda: reads.pop(0))
+    paths = Paths.of_this_user()
+    found = [memory_bandwidth(info, paths, again=again) for again in (False, False, True)]
+    assert [one.source for one in found if one] == [
+        "measured: once", "measured: once", "measured: again",
+    ]  # fmt: skip
 
 
 def request(max_tokens: int = 8) -> Request:

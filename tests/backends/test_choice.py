@@ -6,8 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from backends import choice
 from backends.base import ModelError, UsageError
-from backends.choice import AUTO, LLAMACPP, MLX, Form, backend_for, check_backend, forms
+from backends.choice import (
+    AUTO,
+    LLAMACPP,
+    MLX,
+    Form,
+    backend_for,
+    backend_for_form,
+    check_backend,
+    forms,
+)
 from backends.machine import Machine
 
 LINUX = Machine(is_apple_silicon=False, has_llamacpp=True, has_mlx=True)
@@ -52,7 +62,7 @@ def test_a_file_that_mlx_cannot_read_runs_with_llamacpp(tiny_mamba: Path, machin
 
 
 def test_llamacpp_does_not_run_folders(mlx_folder: Path) -> None:
-    with pytest.raises(UsageError, match="llama.cpp cannot run .*MLX folder"):
+    with pytest.raises(UsageError, match=r"llama\.cpp cannot run .*MLX folder"):
         backend_for(mlx_folder, LLAMACPP, MAC)
 
 
@@ -70,6 +80,19 @@ def test_where_mlx_is_missing_the_command_that_installs_it_is_named(
 def test_a_file_needs_an_engine_that_is_installed(tiny_mamba: Path) -> None:
     with pytest.raises(ModelError, match=r"llama\.cpp is not installed"):
         backend_for(tiny_mamba, AUTO, replace(LINUX, has_llamacpp=False))
+
+
+def test_a_repository_of_mlx_is_refused_before_it_is_downloaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choice, "this_machine", lambda: LINUX)
+    assert backend_for_form("org/name", Form.MLX) == MLX
+    assert backend_for_form("org/name", Form.GGUF) == LLAMACPP
+    with pytest.raises(UsageError, match=r"llama\.cpp cannot run org/name"):
+        backend_for_form("org/name", Form.MLX, LLAMACPP)
+    monkeypatch.setattr(choice, "this_machine", lambda: replace(LINUX, has_mlx=False))
+    with pytest.raises(ModelError, match="MLX is not installed: org/name is an MLX folder"):
+        backend_for_form("org/name", Form.MLX)
 
 
 def test_an_unknown_backend_is_refused() -> None:

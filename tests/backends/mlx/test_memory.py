@@ -1,26 +1,24 @@
 """Memory and bandwidth of the device that MLX runs on."""
 
-from collections.abc import Iterator
-
 import pytest
 
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from backends.device import available_memory  # noqa: E402
-from backends.mlx import bandwidth, memory  # noqa: E402
+from backends.device import available_memory
+from backends.mlx import bandwidth, memory
 
 WORKING_SET = 20 << 30
 
 
 @pytest.fixture
-def on_mac(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def on_mac(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A machine with Apple's GPU, as far as MLX tells; the wired limits that are set."""
     limits: list[int] = []
     told = {"max_recommended_working_set_size": WORKING_SET}
     monkeypatch.setattr(memory, "has_gpu", lambda: True)
     monkeypatch.setattr(mx, "device_info", lambda: told)
     monkeypatch.setattr(mx, "set_wired_limit", limits.append)
-    yield limits
+    return limits
 
 
 @pytest.mark.skipif(mx.metal.is_available(), reason="this machine has Apple's GPU")
