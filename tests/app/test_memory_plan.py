@@ -118,6 +118,7 @@ def test_a_session_gives_up_the_drafter_and_keeps_its_context(
         assert session.notes == ()
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_a_session_that_cannot_fit_loads_nothing(
     opened: Callable[[int, SessionOptions], Session],
     tiny_llama: Callable[..., Path],

@@ -47,6 +47,7 @@ def test_a_folder_answers_the_same_with_every_drafter(
         assert found["token_ids"] == plain["token_ids"]
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_models_of_both_backends_draft_for_each_other(
     ask_json: AskJson, small_mlx: SmallMlx, tiny_llama: TinyLlama
 ) -> None:
@@ -163,6 +164,7 @@ def answered(engine: Engine) -> tuple[tuple[int, ...], Loaded]:
     return answer.token_ids, engine.status.loaded
 
 
+@pytest.mark.usefixtures("llamacpp")
 def test_models_of_both_backends_follow_each_other(
     start: Callable[[Path], Engine], small_mlx: SmallMlx, tiny_llama: TinyLlama
 ) -> None:

@@ -11,6 +11,8 @@ from backends.chat_template import Message
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
 
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
 
 def _answer(model: Path, draft: str) -> tuple[Session, list[int], str]:
     options = SessionOptions(model=str(model), draft=draft, ctx=128)

@@ -16,6 +16,8 @@ from models import catalogue
 from scripts.change_vocabulary import Change, change_vocabulary
 from tests.fixtures.local_hub import LocalHub
 
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
 ASKED = ("ask", "the other", "--temperature", "0", "--max-tokens", "16", "--threads", "1", "--json")
 PATIENCE_SECONDS = 60
 Ask = Callable[..., tuple[dict[str, Any], str]]

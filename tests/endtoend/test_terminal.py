@@ -14,7 +14,10 @@ import pytest
 
 PATIENCE_SECONDS = 90.0
 
-pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed"),
+    pytest.mark.usefixtures("llamacpp"),
+]
 
 
 class Terminal:
