@@ -37,9 +37,11 @@ def load_gguf(path: Path) -> tuple[nn.Module, MlxTokenizer, MlxFolder]:
     try:
         tensors, texts = read_file(path)
         module = build(settings.config, tensors)
+        return module, tokenizer(read_header(path), texts), settings
+    except ModelError:
+        raise
     except Exception as error:  # a damaged file may fail anywhere in the library
         raise ModelError(f"{path} cannot be loaded", str(error), "Download it again.") from error
-    return module, tokenizer(read_header(path), texts), settings
 
 
 def read_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
