@@ -36,7 +36,11 @@ def make_folder(source: Path, folder: Path, bits: int | None = None) -> None:
     header = read_header(source)
     config = read_settings(source).config
     if any(tensor.name.startswith(ROPE_FACTORS) for tensor in header.tensors):
-        raise UsageError("its rotary embedding is stretched by a tensor", "config.json has none")
+        raise UsageError(
+            "its rotary embedding is stretched by a tensor",
+            "config.json cannot hold one",
+            "Run the GGUF file itself.",
+        )
     config.pop("quantization", None)
     module = build(config, _dequantized(source))
     if bits:
