@@ -56,7 +56,7 @@ class MlxFolder:
 
 def is_mlx_folder(path: Path) -> bool:
     """Whether a folder looks like an MLX model."""
-    return (path / _CONFIG).is_file() and any(path.glob(WEIGHT_FILES))
+    return (path / _CONFIG).is_file() and any(path.glob("*.safetensors"))
 
 
 def read_mlx_folder(path: Path) -> MlxFolder:
@@ -79,6 +79,10 @@ def read_mlx_folder(path: Path) -> MlxFolder:
     settings = written | cast(dict[str, Any], text_part) if isinstance(text_part, dict) else written
     weights = sorted(path.glob(WEIGHT_FILES))
     if not weights:
-        raise ModelError(f"there are no weights in {path}", "", "Download or copy it again.")
+        raise ModelError(
+            f"there are no weights in {path}",
+            f"no {WEIGHT_FILES} is there",
+            "Download or copy it again.",
+        )
     stored = sum(sum(stored_bytes(weight).values()) for weight in weights)
     return MlxFolder(settings, stored, written)

@@ -34,7 +34,7 @@ def checked_folder(path: Path) -> MlxFolder:
     """
     if not path.is_dir():
         raise ModelError(f"there is no folder {path}")
-    require_whole(path)
+    tensors = require_whole(path)
     folder = read_mlx_folder(path)
     for name in _READ_BY_MLX_LM:
         read_settings(path / name)
@@ -44,6 +44,10 @@ def checked_folder(path: Path) -> MlxFolder:
         if count > _MAX_COUNT:
             why = f"{name[:40]} is {count:,}"
             raise ModelError(f"{path / 'config.json'} is damaged", why, REMEDY)
+    layers = folder.count("num_hidden_layers")
+    if layers > tensors:  # they would all be made before the weights are looked at
+        why = f"config.json has {layers:,} layers, and the weights {tensors:,} tensors"
+        raise ModelError(f"cannot load {path}", why, REMEDY)
     require_memory(path, folder.weight_bytes)
     return folder
 

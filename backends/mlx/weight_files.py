@@ -18,8 +18,8 @@ _PLACES = (".", ".cache/huggingface/download")
 """Where downloads that are under way lie, in the folder itself and as the hub's client does."""
 
 
-def require_whole(folder: Path) -> None:
-    """Refuse a folder of which a part is missing.
+def require_whole(folder: Path) -> int:
+    """The number of tensors in a folder of which no part is missing.
 
     Raises:
         ModelError: it lacks a file, or a file lacks a tensor that the index finds in it.
@@ -28,22 +28,28 @@ def require_whole(folder: Path) -> None:
         raise _missing(folder, "config.json")
     tensors = _indexed(folder)
     files = sorted(folder.glob(WEIGHT_FILES))
-    for name in tensors or _numbered(files):
+    for name in tensors or [*_numbered(files), *(file.name for file in files)]:
         if not (folder / name).is_file():
             raise _missing(folder, name)
     if not files:
         raise _no_weights(folder)
-    for file in files:
-        if file.is_file() and not file.stat().st_size:
-            why = "it is empty: a download or a conversion was interrupted"
-            raise ModelError(f"{file} is not whole", why, REMEDY)
-        lacking = tensors.get(file.name, set()) - stored_bytes(file).keys()
-        if lacking:
-            raise ModelError(
-                f"{file} does not belong to the rest of the model",
-                f"{_INDEX} finds {min(lacking)[:64]!r} in it, which is not there",
-                REMEDY,
-            )
+    return sum(_checked(file, tensors.get(file.name, set())) for file in files)
+
+
+def _checked(file: Path, indexed: set[str]) -> int:
+    """The number of tensors in a file that holds all those the index finds in it."""
+    if not file.stat().st_size:
+        why = "it is empty: a download or a conversion was interrupted"
+        raise ModelError(f"{file} is not whole", why, REMEDY)
+    held = stored_bytes(file).keys()
+    lacking = indexed - held
+    if lacking:
+        raise ModelError(
+            f"{file} does not belong to the rest of the model",
+            f"{_INDEX} finds {min(lacking)[:64]!r} in it, which is not there",
+            REMEDY,
+        )
+    return len(held)
 
 
 def _indexed(folder: Path) -> dict[str, set[str]]:

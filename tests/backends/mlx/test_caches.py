@@ -9,15 +9,15 @@ import pytest
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-import mlx.core as mx  # noqa: E402
-from mlx_lm.models.cache import make_prompt_cache  # noqa: E402
-from mlx_lm.utils import load_model  # noqa: E402
+import mlx.core as mx
+from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.utils import load_model
 
-from backends import mlx as backend  # noqa: E402
-from backends.base import Rollback, RollbackRefusedError  # noqa: E402
-from backends.mlx.caches import make_caches, pack, rollback_refusal, unpack  # noqa: E402
-from backends.mlx.window_cache import WindowKVCache  # noqa: E402
-from tests.fixtures.mlx_models import N_VOCAB, WINDOW  # noqa: E402
+from backends import mlx as backend
+from backends.base import Rollback, RollbackRefusedError
+from backends.mlx.caches import make_caches, pack, rollback_refusal, unpack
+from backends.mlx.window_cache import WindowKVCache
+from tests.fixtures.mlx_models import N_VOCAB, WINDOW
 
 SIZES: dict[str, Any] = {
     "hidden_size": 64,

