@@ -141,9 +141,13 @@ def _against_tensors(header: GgufHeader) -> str:
         if tensor.ggml_type not in _STORED:
             return f"tensor {tensor.name} is quantized in a way MLX has no layer for"
         block, size = _STORED[tensor.ggml_type]
+        if tensor.shape[0] % block:
+            return f"tensor {tensor.name} has rows that are no whole blocks of {block}"
         if tensor.stored_bytes < tensor.parameters // block * size:
             raise ModelError(
-                f"tensor {tensor.name} is cut short", "the file ends inside it", "Download it again"
+                f"tensor {tensor.name} is cut short",
+                "the file ends inside it",
+                "Download or copy it again.",
             )
     return ""
 
