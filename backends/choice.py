@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,3 +133,21 @@ def _advice(can_offload: bool) -> str:
     if shutil.which("rocminfo"):
         return f'with ROCm installed: CMAKE_ARGS="-DGGML_HIP=on" {rebuild}'
     return "no GPU was found; smaller quantizations (Q4_0) decode faster than larger ones"
+
+
+def derives(info: ModelInfo) -> bool:
+    """Whether a model's backend makes drafters of it in memory, from its loaded weights."""
+    return info.backend == MLX
+
+
+def derive(target: Model, variant: str, bits: int | None, skipped: Sequence[int]) -> Model:
+    """A drafter of a loaded model's own weights, see derives; variant: its name in words.
+
+    Raises:
+        DraftUnavailableError: it cannot be made of this model.
+    """
+    from backends.mlx.model import MlxModel
+    from backends.mlx.own_draft import derive as of_loaded
+
+    assert isinstance(target, MlxModel), "see derives"
+    return of_loaded(target, variant, bits, skipped)

@@ -3,24 +3,24 @@
 import hashlib
 from pathlib import Path
 
-from backends.gguf_header import parts
+from models.model_files import model_files
 
 _HEAD_BYTES = 1 << 20
 _SAMPLES = 64
 _SAMPLE_BYTES = 1 << 12
 
 
-def fingerprint(path: Path) -> str:
+def fingerprint(path: Path, variant: str = "") -> str:
     """A hex digest of the sizes, the heads and evenly spread samples of a model's files.
 
     Unlike content_hash it takes milliseconds at any size; it serves what is measured again if two
-    models should share it.
+    models should share it. variant: what tells apart models that are made of the same files.
 
     Raises:
         OSError: a file cannot be read.
     """
-    digest = hashlib.sha256()
-    for part in parts(path):
+    digest = hashlib.sha256(variant.encode())
+    for part in model_files(path):
         size = part.stat().st_size
         digest.update(size.to_bytes(8, "little"))
         with part.open("rb") as file:

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Self
 
 from backends.base import ModelInfo, UsageError
+from backends.choice import MLX
 
 QUANTIZATIONS = (
     "q2_k", "q3_k_s", "q3_k_m", "q4_0", "q4_1", "q4_k_s", "q4_k_m",
     "q5_0", "q5_1", "q5_k_m", "q6_k", "q8_0",
 )  # fmt: skip
+
+_FEW_BITS_OF_MLX = ("4-bit",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,14 @@ class Recipe:
     @classmethod
     def default(cls, info: ModelInfo) -> Self:
         """Four bits in the layout CPUs are fastest with; fewer where the target has that."""
+        if info.backend == MLX:
+            return cls("q3_k_m" if info.quantization in _FEW_BITS_OF_MLX else "q4_0")
         return cls("q2_k" if info.quantization.upper() == "Q4_0" else "q4_0")
+
+    @property
+    def bits(self) -> int | None:
+        """Of a weight, as far as the quantization's name tells; None for the target's own."""
+        return int(self.quantization[1]) if self.quantization else None
 
     @property
     def slug(self) -> str:

@@ -45,6 +45,8 @@ class ModelInfo:
     """The build that runs it: another one may take other times."""
     device: str
     threads: int
+    variant: str = ""
+    """How it was made from the weights at path, in memory; "" for those weights themselves."""
 
 
 class Tokenizer(Protocol):

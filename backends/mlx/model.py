@@ -53,6 +53,7 @@ class MlxModel:
     ) -> None:
         self.module: nn.Module | None = module
         self.tokenizer = tokenizer
+        self.folder = folder
         self._contexts: set[MlxContext] = set()
         caches = _tried(module, path)
         self.running_state = running_state(caches)
@@ -110,6 +111,11 @@ def _n_vocab(module: nn.Module, folder: MlxFolder) -> int:
     return folder.count("vocab_size") or int(module(mx.array([[0]])).shape[-1])
 
 
+def weights_of(module: nn.Module) -> list[tuple[str, mx.array]]:
+    """Every array of a model by its name."""
+    return cast(list[tuple[str, mx.array]], tree_flatten(module.parameters()))
+
+
 def _describe(
     module: nn.Module,
     tokenizer: MlxTokenizer,
@@ -118,7 +124,7 @@ def _describe(
     threads: int,
     kept: str,
 ) -> ModelInfo:
-    weights = cast(list[tuple[str, mx.array]], tree_flatten(module.parameters()))
+    weights = weights_of(module)
     experts = folder.count("num_local_experts") or folder.count("num_experts")
     return ModelInfo(
         path=path,
