@@ -12,6 +12,7 @@ from models.bundled import demo_path
 pytest_plugins = [
     "tests.fixtures.costs",
     "tests.fixtures.local_hub",
+    "tests.fixtures.mlx_models",
     "tests.fixtures.tiny_models",
 ]
 
