@@ -31,7 +31,11 @@ def derive(target: MlxModel, variant: str, bits: int | None, skipped: Sequence[i
         if bits is not None:
             module = _smaller(module, bits, name)
         made = MlxModel(
-            module, target.tokenizer, target.info.path, target.folder, target.info.threads
+            module,
+            target.tokenizer,
+            target.folder,
+            path=target.info.path,
+            threads=target.info.threads,
         )
     except (ModelError, RuntimeError, ValueError) as error:
         reason = error.why if isinstance(error, ModelError) else str(error)

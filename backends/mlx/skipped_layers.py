@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import mlx.core as mx
 from mlx import nn
-from mlx_lm.models.cache import KVCache
+from mlx_lm.models.cache import CacheList, KVCache
 
 from backends.base import DraftUnavailableError
 
@@ -35,9 +35,17 @@ class SkippedLayer(nn.Module):
         batch, count = hidden.shape[:2]
         mark = mx.zeros((batch, 1, count, 1), dtype=mx.uint8)
         for one in (*others, *named.values()):
-            if isinstance(one, KVCache):
-                one.update_and_fetch(mark, mark)
+            _count(one, mark)
         return hidden
+
+
+def _count(given: Any, mark: mx.array) -> None:
+    """Put a token's mark into a cache; what else a layer is given is left alone."""
+    if isinstance(given, KVCache):
+        given.update_and_fetch(mark, mark)
+    elif isinstance(given, CacheList):
+        for one in given.caches:
+            _count(one, mark)
 
 
 def without_layers(model: nn.Module, skipped: Sequence[int]) -> nn.Module:

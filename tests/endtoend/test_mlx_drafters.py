@@ -6,7 +6,7 @@ The chi-square test fails for a correct engine for one choice of seeds in 10,000
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from app import draft_spec  # noqa: E402
 from app.drafter_model import open_drafter  # noqa: E402
 from app.drafting import Place, build  # noqa: E402
 from app.paths import Paths  # noqa: E402
+from app.prompts import built_in_prompts  # noqa: E402
 from backends import mlx  # noqa: E402
 from backends.base import Context, Model  # noqa: E402
 from backends.mlx.own_draft import derive  # noqa: E402
@@ -29,6 +30,7 @@ from decoding.drafters.across_vocabularies import AcrossVocabularies  # noqa: E4
 from decoding.drafters.chain import Chain  # noqa: E402
 from decoding.drafters.draft_model import DraftModel  # noqa: E402
 from decoding.drafters.prompt_lookup import PromptLookup  # noqa: E402
+from decoding.events import Step  # noqa: E402
 from decoding.generation import Limits  # noqa: E402
 from decoding.greedy_check import greedy_reply  # noqa: E402
 from decoding.sampling import Distribution, SamplingSettings  # noqa: E402
@@ -38,7 +40,7 @@ FALSE_ALARM = 1e-4
 SAMPLED = SamplingSettings(1.0, top_k=6, top_p=0.97, min_p=0.02, repeat_penalty=1.3)
 N_CTX = 192
 REPLIES, MORE_REPLIES = 600, 1500
-LIMITS = Limits(48, frozenset())
+LIMITS = Limits(32, frozenset())
 TEXTS = ("the rain on the hill and the rain on the", "one two three, one two")
 
 GEMMA3: dict[str, Any] = {
@@ -60,6 +62,10 @@ TARGETS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.fixture
 def paths(home: Path) -> Paths:
     return Paths.of_this_user()
+
+
+def ids(steps: Iterable[Step]) -> list[int]:
+    return [token for step in steps for token in step.tokens]
 
 
 def other_vocabulary(folder: Path, place: Path) -> Path:
@@ -138,14 +144,28 @@ def test_same_token_ids_as_plain_decoding(kind: str, way: str, paths: Paths, sma
     ):
         for text in TEXTS:
             prompt = target.tokenizer.encode(text, special=False)
-            plain = [step.tokens for step in greedy_reply(context, prompt, LIMITS, None)]
             steps = list(greedy_reply(context, prompt, LIMITS, drafter))
-            assert [x for step in steps for x in step.tokens] == [x for one in plain for x in one]
+            assert ids(steps) == ids(greedy_reply(context, prompt, LIMITS, None))
             drafted += sum(step.drafted for step in steps)
             accepted += sum(step.accepted for step in steps)
     assert drafted > 0
     if way == "self:q8_0" or (kind == "plain" and way in ("model", "other vocabulary")):
         assert accepted > 0, "nothing was accepted: the test proved nothing"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("drafting_pays")
+def test_same_token_ids_on_the_bundled_model(demo_mlx_folder: Path, paths: Paths):
+    prompts = built_in_prompts()[:2]
+    with closing(mlx.load(demo_mlx_folder)) as target, closing(target.open(512)) as context:
+        tokens = [target.tokenizer.encode(one.text, special=False) for one in prompts]
+        plain = [ids(greedy_reply(context, prompt, LIMITS, None)) for prompt in tokens]
+        place = Place(target, context, paths, None, None, lambda text: None)
+        for way in ("lookup", "self:skip=13", "lookup,self:skip=12-13"):
+            with closing(build(draft_spec.parse(way, paths), place)) as drafting:
+                assert drafting.chain is not None
+                for prompt, expected in zip(tokens, plain, strict=True):
+                    assert ids(greedy_reply(context, prompt, LIMITS, drafting.chain)) == expected
 
 
 @pytest.fixture
