@@ -41,14 +41,15 @@ class AcceptanceMemory:
         """Drafter models used before whose files are still there."""
         found: list[KnownDrafter] = []
         for entry in self._drafters.values():
-            try:
-                name, path = str(entry["name"]), Path(entry["path"])
-                share, seconds = float(entry["acceptance"]), float(entry["draw_seconds"])
-            except (KeyError, TypeError, ValueError):
-                continue
-            if path.exists() and 0.0 <= share <= 1.0 and 0.0 < seconds < math.inf:
-                found.append(KnownDrafter(name, path, share, seconds))
-        return found
+            measured = _measured(entry)
+            name, path = entry.get("name"), entry.get("path")
+            if measured and isinstance(name, str) and isinstance(path, str):
+                found.append(KnownDrafter(name, Path(path), *measured))
+        return [one for one in found if one.path.exists()]
+
+    def measured(self, key: str) -> tuple[float, float] | None:
+        """Acceptance of a drafter model used before, and seconds of one of its tokens."""
+        return _measured(self._drafters.get(key, {}))
 
     def remember(self, key: str, acceptance: Acceptance, facts: dict[str, Any]) -> None:
         """Take what was learned; it reaches the disk with save."""
@@ -60,6 +61,15 @@ class AcceptanceMemory:
         """Write the file, or leave it where that cannot be done."""
         if self._drafters:
             write_object(self._path, self._drafters)
+
+
+def _measured(entry: dict[str, Any]) -> tuple[float, float] | None:
+    """What was measured of a drafter model; None where it makes no sense."""
+    try:
+        share, seconds = float(entry["acceptance"]), float(entry["draw_seconds"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return (share, seconds) if 0.0 <= share <= 1.0 and 0.0 < seconds < math.inf else None
 
 
 def _counts(entry: dict[str, Any]) -> dict[str, tuple[float, float]]:

@@ -1,9 +1,10 @@
 """What `--draft auto` adds to prompt lookup: a drafter model that is expected to pay here."""
 
+from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.draft_spec import SELF, Link
 from backends.base import ModelInfo
-from backends.choice import LLAMACPP
+from backends.choice import derives
 from backends.device import available_memory
 from decoding.cost import CostModel
 from decoding.length import predicted_speedup
@@ -19,8 +20,6 @@ _SELF_ACCEPTANCE = 0.8
 """What a self-drafter reaches at best: a file is built only if that would pay."""
 
 _USUAL_TEMPERATURE = 0.8
-
-_BITS = {"q4_0": 4.5, "q2_k": 2.6}
 
 
 def candidates(
@@ -42,19 +41,12 @@ def candidates(
         link = Link(known.name, reference=Reference(known.name, known.path))
         if _fits(stored_bytes(known.path), room):
             found.append((speedup, link))
-    size = self_bytes(info)
-    speedup = predicted_speedup(
-        lambda _: _SELF_ACCEPTANCE, costs, size / max(info.bytes_read_per_token, 1)
-    )
-    if _fits(size, room) and not self_hindrance(info):
-        found.append((speedup, Link(SELF)))
+    recipe = Recipe.default(info)
+    share, draw_cost = _own(info, recipe, memory, plain)
+    if _fits(self_drafter.added_bytes(info, recipe), room):
+        found.append((predicted_speedup(lambda _: share, costs, draw_cost), Link(SELF)))
     speedup, link = max(found, key=lambda pair: pair[0], default=(0.0, Link(SELF)))
     return [link] if speedup >= WORTHWHILE else []
-
-
-def self_hindrance(info: ModelInfo) -> str:
-    """Why no self-drafter can be made of a model, "" where one can."""
-    return "it is only made of GGUF files that llama.cpp runs" if info.backend != LLAMACPP else ""
 
 
 def pays(member: Member, costs: CostModel) -> bool:
@@ -66,10 +58,18 @@ def pays(member: Member, costs: CostModel) -> bool:
     return predicted_speedup(lambda _: share, costs, draw_cost) >= WORTHWHILE
 
 
-def self_bytes(info: ModelInfo) -> int:
-    """About the size of a self-drafter that is not made yet."""
-    quantization = Recipe.default(info).quantization or "q4_0"
-    return round(info.parameters * _BITS[quantization] / 8)
+def _own(
+    info: ModelInfo, recipe: Recipe, memory: AcceptanceMemory, plain: float
+) -> tuple[float, float]:
+    """Acceptance of a self-drafter, and what a token of it costs in plain steps.
+
+    One made of loaded weights has no file to be known by, and is judged here by what it did before.
+    """
+    known = memory.measured(self_drafter.key(info, recipe)) if derives(info) else None
+    if known is not None:
+        return known[0], known[1] / plain
+    read = self_drafter.read_bytes(info, recipe)
+    return _SELF_ACCEPTANCE, read / max(info.bytes_read_per_token, 1)
 
 
 def _fits(size: int, room: int | None) -> bool:

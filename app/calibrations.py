@@ -44,9 +44,9 @@ class Calibrations:
         """
         return _draft_cost(self._measured(model, context, name))
 
-    def known_drafter(self, path: Path, target: ModelInfo) -> DraftCost | None:
+    def known_drafter(self, path: Path, target: ModelInfo, variant: str = "") -> DraftCost | None:
         """What was measured of a model's file as it runs beside a target; None if nothing was."""
-        known = _known(read_object(self.file(replace(target, path=path))))
+        known = _known(read_object(self.file(replace(target, path=path, variant=variant))))
         return _draft_cost(known) if known else None
 
     def _measured(self, model: Model, context: Context, name: str) -> Measured:
@@ -66,7 +66,7 @@ class Calibrations:
         """Where the costs of a model are kept."""
         place = f"{info.engine} {info.device} {info.threads}"
         digest = hashlib.sha256(place.encode()).hexdigest()[:16]
-        return self.paths.calibrations / f"{fingerprint(info.path)}-{digest}.json"
+        return self.paths.calibrations / f"{fingerprint(info.path, info.variant)}-{digest}.json"
 
 
 def _draft_cost(measured: Measured) -> DraftCost:

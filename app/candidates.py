@@ -5,14 +5,21 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
-from app.automatic import self_bytes, self_hindrance
 from app.draft_spec import LOOKUP, SELF
 from app.obtaining import facts_before
 from app.paths import Paths
 from app.translation import Translation
-from backends.base import DraftUnavailableError, Model, ModelError, Rollback, Vocabulary
-from backends.choice import Form, vocabulary
+from backends.base import (
+    DraftUnavailableError,
+    Model,
+    ModelError,
+    ModelInfo,
+    Rollback,
+    Vocabulary,
+)
+from backends.choice import Form, derives, vocabulary
 from backends.gguf_header import parts, read_header, read_per_token
 from models import catalogue
 from models.catalogue import CatalogueDrafter, DrafterKind
@@ -39,7 +46,8 @@ class Candidate:
     """A drafter by the name that --draft takes. None where something is not known yet.
 
     why: in words, what it is, or why it cannot draft. shared: the share of its tokens that the
-    target has too. read_bytes: weights that one of its tokens reads.
+    target has too. read_bytes: weights that one of its tokens reads. variant: how it is made of the
+    weights at path, "" where it is those.
     """
 
     name: str
@@ -50,6 +58,7 @@ class Candidate:
     facts: ModelFacts | None = None
     read_bytes: int | None = None
     shared: float | None = None
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +106,33 @@ def _self(target: Target, paths: Paths) -> Candidate:
     if target.model is None or target.facts is None:
         return Candidate(SELF, Kind.SELF, True, "the model in fewer bits; made when it is here")
     info = target.model.info
-    if hindrance := self_hindrance(info):
-        return Candidate(SELF, Kind.SELF, False, hindrance)
     recipe = Recipe.default(info)
     words = f"the model itself in {recipe.slug}"
+    if derives(info):
+        return _of_loaded(info, recipe, words)
     try:
         path = SelfDrafts(paths.self_drafts).made(info, recipe)
     except OSError as error:
         return Candidate(SELF, Kind.SELF, False, f"it cannot be kept: {error.strerror or error}")
     if path is not None:
         return replace(_of_file(SELF, path, target, is_own=True), why=words)
-    size = self_bytes(info)
+    size = self_drafter.added_bytes(info, recipe)
     facts = replace(target.facts, weight_bytes=size)
     return Candidate(SELF, Kind.SELF, True, f"{words}, made at its first use", None, facts, size)
+
+
+def _of_loaded(info: ModelInfo, recipe: Recipe, words: str) -> Candidate:
+    """The self-drafter that is made of loaded weights, each time anew."""
+    return Candidate(
+        SELF,
+        Kind.SELF,
+        True,
+        f"{words}, made when it is used",
+        info.path,
+        self_drafter.facts(info, recipe),
+        self_drafter.read_bytes(info, recipe),
+        variant=recipe.slug,
+    )
 
 
 def _of_catalogue(drafter: CatalogueDrafter, target: Target, paths: Paths) -> Candidate:

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.prompts import built_in_prompts
 from app.translation import Translation
 from backends.base import Context, DraftUnavailableError, Model, Rollback, UsageError
 from backends.choice import MLX, backend_for, load
+from decoding.acceptance import Acceptance
 from decoding.draft import Drafter
 from decoding.drafters.across_vocabularies import AcrossVocabularies
 from decoding.drafters.draft_model import DraftModel
@@ -13,7 +15,7 @@ from decoding.drafters.follower import Follower
 from decoding.drafters.text_level import TextLevel
 from decoding.retokenizer import Retokenizer
 from decoding.shared_vocabulary import same_control
-from decoding.trial import Guess
+from decoding.trial import MOST_SAID, Guess, trial, trial_across
 from models.vocabulary import require_same_vocabulary
 
 _ENOUGH_SHARED = 0.5
@@ -72,6 +74,20 @@ def open_drafter(
         end_tokens=target.tokenizer.end_tokens,
     )
     return DrafterModel(drafter, context)
+
+
+def tried(opened: DrafterModel, target: Model, context: Context) -> Acceptance:
+    """What to expect of a drafter that nothing is remembered of; context: the target's.
+
+    Raises:
+        ModelError: an engine failed.
+    """
+    text = target.tokenizer.encode(built_in_prompts()[0].text, special=False)
+    if not text or len(text) + MOST_SAID > min(context.n_ctx, opened.context.n_ctx):
+        return Acceptance()
+    if opened.guess is not None:
+        return trial_across(context, opened.guess, text, target.info.n_vocab)
+    return trial(context, opened.context, text, target.info.n_vocab)
 
 
 def _across(

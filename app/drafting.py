@@ -6,15 +6,14 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app import automatic
+from app import automatic, self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.draft_spec import LOOKUP, DraftSpec, Link
-from app.drafter_model import DrafterModel, load_drafter, open_drafter
+from app.drafter_model import load_drafter, open_drafter, tried
 from app.memory_plan import drafter_context
 from app.obtaining import facts_before
 from app.paths import Paths
-from app.prompts import built_in_prompts
 from backends.base import (
     Context,
     DownloadError,
@@ -23,8 +22,7 @@ from backends.base import (
     ModelError,
     Rollback,
 )
-from backends.choice import AUTO
-from decoding.acceptance import Acceptance
+from backends.choice import AUTO, derives
 from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.draft import Drafter
@@ -32,9 +30,8 @@ from decoding.drafters.chain import Chain
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.member import Member
 from decoding.parking import State, overall
-from decoding.trial import MOST_SAID, trial, trial_across
 from models.fingerprint import fingerprint
-from models.model_facts import facts_of
+from models.model_facts import ModelFacts, facts_of
 from models.recipe import Recipe
 from models.reference import HubReference, Reference, at_hand
 from models.self_draft import SelfDrafts
@@ -133,7 +130,8 @@ class Drafting:
             if built.model and member.cost and member.judged.judged > 0.0:
                 share = member.judged.accepted / member.judged.judged
                 facts |= {"acceptance": share, "draw_seconds": member.cost.draw_seconds}
-                facts |= {"path": str(built.model.info.path)}
+                if not built.model.info.variant:
+                    facts |= {"path": str(built.model.info.path)}
             self.memory.remember(built.key, member.acceptance, facts)
         self.memory.save()
 
@@ -207,42 +205,41 @@ def _build(link: Link, place: Place, calibrations: Calibrations, drafting: Draft
     expected = facts_before(link.reference) if link.reference else None
     if expected is not None:  # what cannot fit is not even downloaded
         drafter_context(link.name, expected, place.context.n_ctx, room)
-    path = _file(link, place)
-    n_ctx, given_up = drafter_context(link.name, facts_of(path), place.context.n_ctx, room)
+    facts, loaded = _source(link, place)
+    n_ctx, given_up = drafter_context(link.name, facts, place.context.n_ctx, room)
     drafting.given_up += given_up
     with ExitStack() as stack:
-        model = stack.enter_context(
-            closing(load_drafter(path, place.backend, place.threads, place.gpu_layers))
-        )
+        model = stack.enter_context(closing(loaded()))
         opened = open_drafter(link.name, model, place.target, n_ctx, is_own=link.reference is None)
         context = opened.context
         cost = calibrations.drafter(model, context, link.known_as)
-        key = fingerprint(path)
+        key = fingerprint(model.info.path, model.info.variant)
         acceptance = memory.recall(key)
         if not acceptance.counts():
-            acceptance = _tried(place, opened)
+            acceptance = tried(opened, place.target, place.context)
         stack.pop_all()
     kv_bytes = context.n_ctx * context.kv_bytes_per_token
     return Built(key, Member(opened.drafter, acceptance, cost), model, kv_bytes, opened.note)
 
 
-def _tried(place: Place, opened: DrafterModel) -> Acceptance:
-    """What to expect of a drafter that nothing is remembered of."""
-    target, drafter = place.target, opened.context
-    text = target.tokenizer.encode(built_in_prompts()[0].text, special=False)
-    if not text or len(text) + MOST_SAID > min(place.context.n_ctx, drafter.n_ctx):
-        return Acceptance()
-    if opened.guess is not None:
-        return trial_across(place.context, opened.guess, text, target.info.n_vocab)
-    return trial(place.context, drafter, text, target.info.n_vocab)
+def _source(link: Link, place: Place) -> tuple[ModelFacts, Callable[[], Model]]:
+    """What the model of a drafter takes of memory, and what loads it."""
+    info = place.target.info
+    if link.reference is None and derives(info):
+        recipe = link.recipe or Recipe.default(info)
+        return self_drafter.facts(info, recipe), lambda: self_drafter.made(
+            place.target, recipe, place.notify
+        )
+    path = _file(link, place)
+    return facts_of(path), lambda: load_drafter(
+        path, place.backend, place.threads, place.gpu_layers
+    )
 
 
 def _file(link: Link, place: Place) -> Path:
     if link.reference is not None:
         return place.obtain(link.reference).path
     info = place.target.info
-    if hindrance := automatic.self_hindrance(info):
-        raise DraftUnavailableError(f"{info.name} has no self-drafter", hindrance)
     recipe = link.recipe or Recipe.default(info)
     return SelfDrafts(place.paths.self_drafts).get(
         info,

@@ -191,7 +191,9 @@ def _draw_cost(one: Candidate, measured: _Measured) -> tuple[float | None, CostS
     assert model is not None
     if one.kind is Kind.LOOKUP:
         return 0.0, CostSource.FREE
-    known = measured.calibrations.known_drafter(one.path, model.info) if one.path else None
+    known = None
+    if one.path:
+        known = measured.calibrations.known_drafter(one.path, model.info, one.variant)
     if known is not None:
         return known.draw_seconds / measured.costs.seconds(1), CostSource.MEASURED
     if one.read_bytes is None:
@@ -204,7 +206,7 @@ def _remembered(one: Candidate, memory: AcceptanceMemory) -> float | None:
     if one.kind is Kind.LOOKUP:
         counts = list(memory.recall(LOOKUP).counts().values())
     elif one.path is not None:
-        kinds = memory.recall(fingerprint(one.path)).counts().items()
+        kinds = memory.recall(fingerprint(one.path, one.variant)).counts().items()
         counts = [count for kind, count in kinds if kind.endswith(f":{DRAWN}")]
     else:
         return None

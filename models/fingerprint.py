@@ -10,16 +10,16 @@ _SAMPLES = 64
 _SAMPLE_BYTES = 1 << 12
 
 
-def fingerprint(path: Path) -> str:
+def fingerprint(path: Path, variant: str = "") -> str:
     """A hex digest of the sizes, the heads and evenly spread samples of a model's files.
 
     Unlike content_hash it takes milliseconds at any size; it serves what is measured again if two
-    models should share it.
+    models should share it. variant: what tells apart models that are made of the same files.
 
     Raises:
         OSError: a file cannot be read.
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(variant.encode())
     for part in model_files(path):
         size = part.stat().st_size
         digest.update(size.to_bytes(8, "little"))

@@ -6,11 +6,16 @@ from dataclasses import dataclass
 from typing import Self
 
 from backends.base import ModelInfo, UsageError
+from backends.choice import MLX
 
 QUANTIZATIONS = (
     "q2_k", "q3_k_s", "q3_k_m", "q4_0", "q4_1", "q4_k_s", "q4_k_m",
     "q5_0", "q5_1", "q5_k_m", "q6_k", "q8_0",
 )  # fmt: skip
+
+_FEW_BITS_OF_MLX = ("2-bit", "3-bit", "4-bit")
+"""Below four bits MLX's grid is too coarse: of the bundled model's likeliest tokens four bits kept
+0.72 and three 0.39, fewer than without an eighth of its layers, which takes no memory besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,16 @@ class Recipe:
     @classmethod
     def default(cls, info: ModelInfo) -> Self:
         """Four bits in the layout CPUs are fastest with; fewer where the target has that."""
+        if info.backend == MLX and info.quantization in _FEW_BITS_OF_MLX and info.n_layers > 1:
+            return cls(None, _middle(info.n_layers))
+        if info.backend == MLX:
+            return cls("q4_0")
         return cls("q2_k" if info.quantization.upper() == "Q4_0" else "q4_0")
+
+    @property
+    def bits(self) -> int | None:
+        """Of a weight, as far as the quantization's name tells; None for the target's own."""
+        return int(self.quantization[1]) if self.quantization else None
 
     @property
     def slug(self) -> str:
@@ -69,6 +83,13 @@ class Recipe:
             )
         if len(self.skipped_layers) == info.n_layers:
             raise UsageError("every layer would be skipped", "", "Leave some to draft with.")
+
+
+def _middle(n_layers: int) -> tuple[int, ...]:
+    """An eighth of the layers: the first and the last matter most."""
+    count = max(n_layers // 8, 1)
+    first = (n_layers - count) // 2
+    return tuple(range(first, first + count))
 
 
 def _range(text: str, first: int, last: int) -> range:

@@ -47,6 +47,8 @@ class ModelInfo:
     threads: int
     rollback_refusal: str = "keeps a running state, which cannot forget rejected tokens"
     """Why rollback is NONE where it is, in words after the model's name."""
+    variant: str = ""
+    """How it was made from the weights at path, in memory; "" for those weights themselves."""
 
 
 class Tokenizer(Protocol):

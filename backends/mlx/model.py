@@ -53,7 +53,7 @@ def _loaded(path: Path, folder: MlxFolder, threads: int) -> "MlxModel":
     else:
         engine = read_engine(path)
         module, config = load_model(path)
-        tokenizer = read_tokenizer(path, config, _n_vocab(module), engine)
+        tokenizer = read_tokenizer(path, config, n_vocab_of(module), engine)
     return MlxModel(module, tokenizer, path, folder, threads)
 
 
@@ -70,6 +70,7 @@ class MlxModel:
     ) -> None:
         self.module: nn.Module | None = module
         self.tokenizer = tokenizer
+        self.folder = folder
         self._contexts: set[MlxContext] = set()
         caches = _tried(module)
         self._kv_bytes_per_token = bytes_per_token(caches)
@@ -119,9 +120,14 @@ def _tried(module: nn.Module) -> list[Any]:
     return caches
 
 
-def _n_vocab(module: nn.Module) -> int:
+def n_vocab_of(module: nn.Module) -> int:
     """Logits of a position: rows of the embedding, of which a tokenizer may use fewer."""
     return int(module(mx.array([[0]]), cache=make_caches(module)).shape[-1])
+
+
+def weights_of(module: nn.Module) -> list[tuple[str, mx.array]]:
+    """Every array of a model by its name."""
+    return cast(list[tuple[str, mx.array]], tree_flatten(module.parameters()))
 
 
 def _describe(
@@ -132,7 +138,7 @@ def _describe(
     threads: int,
     caches: list[Any],
 ) -> ModelInfo:
-    weights = cast(list[tuple[str, mx.array]], tree_flatten(module.parameters()))
+    weights = weights_of(module)
     refusal = rollback_refusal(caches)
     experts = folder.count("num_local_experts") or folder.count("num_experts")
     return ModelInfo(

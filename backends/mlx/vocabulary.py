@@ -6,10 +6,12 @@ from pathlib import Path
 
 from mlx_lm.utils import load_model
 
-from backends.base import ModelError, Rollback, Vocabulary
-from backends.mlx.caches import make_caches, running_state
-from backends.mlx.tokenizer import read_tokenizer
-from backends.mlx_folder import read_mlx_folder
+from backends.base import Rollback, Vocabulary
+from backends.mlx.caches import make_caches, rollback_refusal
+from backends.mlx.load_error import load_error
+from backends.mlx.model import n_vocab_of
+from backends.mlx.refusals import checked_folder
+from backends.mlx.tokenizer_files import read_tokenizer
 
 
 @contextmanager
@@ -19,12 +21,12 @@ def vocabulary(path: Path) -> Iterator[Vocabulary]:
     Raises:
         ModelError: a file is missing or damaged, or it is of an unknown architecture.
     """
-    folder = read_mlx_folder(path)
+    checked_folder(path)
     try:
         module, config = load_model(path, lazy=True)  # names and shapes; nothing is computed
-        caches = make_caches(module)
+        tokenizer = read_tokenizer(path, config, n_vocab_of(module))
+        refusal = rollback_refusal(make_caches(module))
     except Exception as error:  # an architecture's own code may raise anything
-        raise ModelError(f"{path} cannot be read", str(error), "Download it again.") from error
-    tokenizer = read_tokenizer(path, config, folder.count("vocab_size"))
+        raise load_error(path, error) from error
     del module
-    yield Vocabulary(tokenizer, Rollback.NONE if running_state(caches) else Rollback.ANY)
+    yield Vocabulary(tokenizer, Rollback.NONE if refusal else Rollback.ANY)

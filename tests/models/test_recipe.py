@@ -73,6 +73,27 @@ def test_the_default_has_fewer_bits_than_the_target(demo: Model, target: str, dr
     assert Recipe.default(info) == Recipe(drafter)
 
 
+@pytest.mark.parametrize(
+    ("target", "drafter"),
+    [
+        ("float16", Recipe("q4_0")),
+        ("8-bit", Recipe("q4_0")),
+        ("4-bit", Recipe(None, (13, 14, 15))),
+    ],
+)
+def test_on_mlx_layers_are_skipped_where_four_bits_are_all(
+    demo: Model, target: str, drafter: Recipe
+) -> None:
+    info = dataclasses.replace(demo.info, backend="mlx", quantization=target)
+    assert Recipe.default(info) == drafter
+    Recipe.default(info).check(info)
+
+
+@pytest.mark.parametrize(("text", "bits"), [("q2_k", 2), ("q4_k_m+skip=1", 4), ("skip=1", None)])
+def test_a_recipe_tells_its_bits(text: str, bits: int | None) -> None:
+    assert Recipe.parse(text).bits == bits
+
+
 @pytest.fixture
 def three_layers(demo: Model) -> ModelInfo:
     return dataclasses.replace(demo.info, n_layers=3)

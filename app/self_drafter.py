@@ -1,0 +1,54 @@
+"""The drafter that is made of its target: what it will take, and making it of loaded weights."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from backends.base import Model, ModelInfo
+from backends.choice import derive, derives
+from models.fingerprint import fingerprint
+from models.model_facts import ModelFacts, facts_of
+from models.recipe import Recipe
+
+_FILE_BITS = {"q4_0": 4.5, "q2_k": 2.6}
+_SCALE_BITS = 0.5
+"""A half float scale and another for the offset, of 64 weights each."""
+
+
+def read_bytes(info: ModelInfo, recipe: Recipe) -> int:
+    """About the weights that one of its tokens reads."""
+    kept = 1.0 - len(recipe.skipped_layers) / max(info.n_layers, 1)
+    if recipe.bits is None:
+        return round(kept * info.bytes_read_per_token)
+    bits = recipe.bits + _SCALE_BITS if derives(info) else _FILE_BITS[recipe.quantization or "q4_0"]
+    return round(kept * info.parameters * bits / 8)
+
+
+def added_bytes(info: ModelInfo, recipe: Recipe) -> int:
+    """About the weights that it takes beside its target's."""
+    return 0 if derives(info) and recipe.bits is None else read_bytes(info, recipe)
+
+
+def facts(info: ModelInfo, recipe: Recipe) -> ModelFacts:
+    """What the memory bill needs to know of one that is made of loaded weights.
+
+    Raises:
+        ModelError: the target's files cannot be read.
+        UsageError: the recipe does not fit the model.
+    """
+    recipe.check(info)
+    return replace(facts_of(info.path), weight_bytes=added_bytes(info, recipe))
+
+
+def key(info: ModelInfo, recipe: Recipe) -> str:
+    """By which what was learned of one that is made of loaded weights is remembered."""
+    return fingerprint(info.path, recipe.slug)
+
+
+def made(target: Model, recipe: Recipe, notify: Callable[[str], None]) -> Model:
+    """Make one of loaded weights.
+
+    Raises:
+        DraftUnavailableError: it cannot be made of this model.
+    """
+    notify(f"making the self-drafter {recipe.slug}")
+    return derive(target, recipe.slug, recipe.bits, recipe.skipped_layers)

@@ -1,0 +1,80 @@
+"""A copy of a model in fewer bits, made from its own weights; what stays as it is is shared."""
+
+import copy
+from collections.abc import Callable
+from typing import Any, cast
+
+import mlx.core as mx
+from mlx import nn
+
+_GROUP_SIZES = (64, 32)
+"""Weights that share a scale: the more, the smaller; the width must be a multiple."""
+
+_Wanted = Callable[[str, nn.Module], object]
+"""By path: whether an architecture wants a module in as few bits as the rest."""
+
+
+def in_fewer_bits(model: nn.Module, bits: int) -> nn.Module:
+    """The model with its linear layers, experts and embeddings in so many bits a weight.
+
+    What has as few already, odd widths, norms, and what the architecture wants finer (a router)
+    are shared. Weights are evaluated one by one: at most one matrix is held in floats.
+    """
+    wanted = cast(_Wanted, getattr(model, "quant_predicate", None) or (lambda path, module: True))
+    return _copied(model, "", bits, wanted)
+
+
+def _copied(held: Any, path: str, bits: int, wanted: _Wanted) -> Any:
+    """A module with what it holds; modules in which nothing changes are the same objects."""
+    if isinstance(held, nn.Module):
+        if ("scales" in held and "weight" in held) or hasattr(held, "to_quantized"):
+            return _leaf(held, bits) if wanted(path, held) is True else held
+    elif not isinstance(held, dict | list):
+        return held
+    places = cast(Any, held.items() if isinstance(held, dict) else enumerate(held))
+    changed: dict[Any, Any] = {}
+    for key, value in places:
+        new = _copied(value, f"{path}.{key}" if path else str(key), bits, wanted)
+        if new is not value:
+            changed[key] = new
+    if not changed:
+        return held
+    made = copy.copy(held)
+    for key, value in changed.items():
+        made[key] = value
+    return made
+
+
+def _leaf(held: Any, bits: int) -> nn.Module:
+    """One matrix, or one for each expert, in fewer bits; the same object where it stays."""
+    is_quantized = "scales" in held
+    if is_quantized and (held.bits <= bits or not _is_readable(held)):
+        return held
+    weight = _floats(held) if is_quantized else held.weight
+    group_size = next((size for size in _GROUP_SIZES if weight.shape[-1] % size == 0), None)
+    if group_size is None:
+        return held
+    if is_quantized:
+        made = copy.copy(held)
+        made.weight, made.scales, made.biases = mx.quantize(weight, group_size, bits)
+        made.group_size, made.bits, made.mode = group_size, bits, "affine"
+    else:
+        made = held.to_quantized(group_size=group_size, bits=bits)
+    mx.eval(made.parameters())
+    return made
+
+
+def _is_readable(held: nn.Module) -> bool:
+    """Whether it holds all that its weights were; some scale them by their input as well."""
+    return held.get("global_scale") is None and not isinstance(held, nn.QQLinear)
+
+
+def _floats(held: Any) -> mx.array:
+    return mx.dequantize(
+        held.weight,
+        held.scales,
+        held.get("biases"),
+        group_size=held.group_size,
+        bits=held.bits,
+        mode=held.mode,
+    )
