@@ -36,9 +36,8 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
         raise UsageError(
             "--gpu-layers means nothing to MLX", "it runs every layer on the GPU where there is one"
         )
-    folder = checked_folder(path)
     try:
-        return _loaded(path, folder, threads or physical_cores())
+        return _loaded(path, checked_folder(path), threads or physical_cores())
     except Exception as error:  # an architecture's own code may raise anything
         refusal = load_error(path, error)
         clear_frames(error.__traceback__)  # they hold what was loaded so far

@@ -85,6 +85,14 @@ def test_weights_without_settings(sharded: Path) -> None:
     refused(sharded, "config.json is missing")
 
 
+def test_a_folder_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(refusals, "require_whole", denied)
+    refused(folder, "Permission denied")
+
+
 def test_an_interrupted_download_is_named(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "model.safetensors.specchat.incomplete")
     refused(folder, "the download of model.safetensors.specchat.incomplete was interrupted")
