@@ -172,7 +172,7 @@ def _folder(path: Path) -> Reference:
         raise UsageError(
             f"the folder {path} is no single model",
             "it has neither config.json with *.safetensors nor exactly one GGUF model",
-            "Give a .gguf file, or a folder of MLX that was downloaded or converted to its end.",
+            "Give a .gguf file.",
         )
     return Reference(path.resolve().name, inside)
 
