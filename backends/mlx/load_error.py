@@ -37,17 +37,26 @@ def _wrapped(path: Path, error: Exception) -> ModelError:
 
 def _reason(error: Exception) -> str:
     text = str(error)
+    if about_weights := _about_weights(text):
+        return about_weights
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'a file'}: {error.strerror}"
+    if isinstance(error, KeyError):
+        return f"its files lack {_shortened(text)}"
+    if isinstance(error, TypeError) and (match := _ARGUMENTS.search(text)):
+        return f"config.json lacks {_shortened(match[1])}"
+    return f"its files do not fit together ({_shortened(text) or type(error).__name__})"
+
+
+def _about_weights(text: str) -> str:
+    """What MLX says where names or shapes differ, with one tensor for all; "" of other texts."""
     if match := _MISSING.search(text):
         return f"its weights lack {_named(match)}, which config.json asks for"
     if match := _UNEXPECTED.search(text):
         return f"its weights have {_named(match)}, which config.json does not ask for"
     if match := _SHAPE.search(text):
         return f"{match[3].rstrip('.')} is {match[2]} in its weights, and {match[1]} by config.json"
-    if isinstance(error, KeyError):
-        return f"its files lack {_shortened(text)}"
-    if isinstance(error, TypeError) and (match := _ARGUMENTS.search(text)):
-        return f"config.json lacks {_shortened(match[1])}"
-    return f"its files do not fit together ({_shortened(text) or type(error).__name__})"
+    return ""
 
 
 def _named(match: re.Match[str]) -> str:

@@ -37,8 +37,8 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
         raise UsageError(
             "--gpu-layers means nothing to MLX", "it runs every layer on the GPU where there is one"
         )
-    folder = checked_file(path) if path.is_file() else checked_folder(path)
     try:
+        folder = checked_file(path) if path.is_file() else checked_folder(path)
         return _loaded(path, folder, threads or physical_cores())
     except Exception as error:  # an architecture's own code may raise anything
         refusal = load_error(path, error)

@@ -60,13 +60,14 @@ def _made(file: Path, make: Callable[[], Engine]) -> Engine:
 
 
 def read_tokenizer(
-    folder: Path, config: dict[str, Any], n_vocab: int, engine: Engine
+    folder: Path, config: dict[str, Any], n_vocab: int, engine: Engine | None = None
 ) -> MlxTokenizer:
     """The tokenizer of a folder, with its template and the tokens that begin and end texts.
 
     Raises:
         ModelError: a file of settings is damaged, or it is the tokenizer of another model.
     """
+    engine = engine or read_engine(folder)
     largest = max(engine.get_vocab(with_added_tokens=False).values(), default=-1)
     if largest >= n_vocab:
         raise ModelError(

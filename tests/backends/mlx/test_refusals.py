@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,37 +10,12 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 import mlx.core as mx
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from backends import mlx as backend
-from backends.base import ModelError, OutOfMemoryError, SpecchatError
+from backends.base import ModelError, OutOfMemoryError
 from backends.mlx import refusals
 from backends.mlx.load_error import load_error
-
-SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
-INDEX = "model.safetensors.index.json"
-
-
-@pytest.fixture
-def folder(small_mlx: Callable[..., Path], tmp_path: Path) -> Path:
-    """A copy of a small model, to be damaged."""
-    return Path(shutil.copytree(small_mlx("plain"), tmp_path / "model"))
-
-
-@pytest.fixture
-def sharded(folder: Path) -> Path:
-    """The same in two files with an index, as large models come."""
-    weights = mx.load(str(folder / "model.safetensors"))
-    assert isinstance(weights, dict)
-    (folder / "model.safetensors").unlink()
-    names = sorted(weights)
-    found: dict[str, str] = {}
-    for shard, part in zip(SHARDS, (names[::2], names[1::2]), strict=True):
-        mx.save_safetensors(str(folder / shard), {name: weights[name] for name in part})
-        found |= dict.fromkeys(part, shard)
-    (folder / INDEX).write_text(json.dumps({"weight_map": found}))
-    return folder
+from tests.backends.mlx.conftest import INDEX, SHARDS
 
 
 def change(folder: Path, **changes: Any) -> Path:
@@ -83,6 +56,14 @@ def test_settings_without_weights(folder: Path) -> None:
 def test_weights_without_settings(sharded: Path) -> None:
     (sharded / "config.json").unlink()
     refused(sharded, "config.json is missing")
+
+
+def test_a_folder_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(refusals, "require_whole", denied)
+    refused(folder, "Permission denied")
 
 
 def test_an_interrupted_download_is_named(folder: Path) -> None:
@@ -236,58 +217,3 @@ def test_no_tokenizer(folder: Path) -> None:
 def test_a_damaged_tokenizer(folder: Path, text: str) -> None:
     (folder / "tokenizer.json").write_text(text)
     refused(folder, "tokenizer.json is damaged")
-
-
-FUZZED = ("config.json", INDEX, SHARDS[0], "tokenizer.json", "tokenizer_config.json")
-
-
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(st.data())
-def test_damage_of_any_kind_is_an_error_of_ours_or_none(sharded: Path, data: st.DataObject) -> None:
-    file = sharded / data.draw(st.sampled_from(FUZZED))
-    good = file.read_bytes()
-    damaged = bytearray(good)
-    near = min(len(good), 4_000)  # of weights the header
-    for _ in range(data.draw(st.integers(0, 4))):
-        damaged[data.draw(st.integers(0, near - 1))] = data.draw(st.integers(0, 255))
-    if data.draw(st.booleans()):
-        damaged = damaged[: data.draw(st.integers(0, len(good)))]
-    file.write_bytes(damaged)
-    with suppress(SpecchatError):
-        backend.load(sharded).close()
-    file.write_bytes(good)
-
-
-VALUES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-(1 << 40), 1 << 40),
-    st.floats(),
-    st.text(max_size=6),
-    st.lists(st.integers(-3, 3), max_size=3),
-    st.dictionaries(st.sampled_from(["bits", "rope_type", "type", "factor"]), st.integers()),
-)
-
-
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(st.data())
-def test_settings_of_any_kind_are_an_error_of_ours_or_none(
-    folder: Path, data: st.DataObject
-) -> None:
-    good = (folder / "config.json").read_text()
-    names = [*json.loads(good), "rope_scaling", "quantization", "text_config", "head_dim"]
-    changes = data.draw(st.dictionaries(st.sampled_from(names), VALUES, min_size=1, max_size=2))
-    change(folder, **changes)
-    with suppress(SpecchatError):
-        backend.load(folder).close()
-    (folder / "config.json").write_text(good)

@@ -139,7 +139,7 @@ def test_a_tokenizer_set_to_cut_and_fill_up_texts_does_neither(tmp_path: Path) -
 
 
 def read(folder: Path, n_vocab: int = 400, config: dict[str, Any] | None = None) -> MlxTokenizer:
-    return read_tokenizer(folder, config or {}, n_vocab, read_engine(folder))
+    return read_tokenizer(folder, config or {}, n_vocab)
 
 
 @pytest.fixture
