@@ -13,6 +13,8 @@ from decoding.draft import Draft
 from decoding.sampling import Distribution
 from decoding.verification import TargetRows, Verdict
 
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
 
 @pytest.fixture
 def verify_tiny(
