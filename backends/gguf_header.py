@@ -30,6 +30,8 @@ class Tensor:
     name: str
     shape: tuple[int, ...]
     stored_bytes: int
+    ggml_type: int
+    """How its numbers are stored, by ggml's number."""
 
     @property
     def parameters(self) -> int:
@@ -167,27 +169,27 @@ def _parse(data: mmap.mmap, path: Path) -> GgufHeader:
 
 
 def _tensors(cursor: Cursor, count: int, metadata: dict[str, Scalar]) -> tuple[Tensor, ...]:
-    entries: list[tuple[str, tuple[int, ...], int]] = []
+    entries: list[tuple[str, tuple[int, ...], int, int]] = []
     for _ in range(count):
         name = cursor.string()
         n_dimensions = int(cursor.take("<I"))
         if not 1 <= n_dimensions <= 4:
             raise ValueError(f"a tensor of {n_dimensions} dimensions")
         shape = tuple(int(cursor.take("<Q")) for _ in range(n_dimensions))
-        cursor.skip(4)
-        entries.append((name, shape, int(cursor.take("<Q"))))
+        ggml_type = int(cursor.take("<I"))
+        entries.append((name, shape, ggml_type, int(cursor.take("<Q"))))
     if not entries:
         return ()
     alignment = int(metadata.get("general.alignment", 32)) or 32
     start = -(-cursor.at // alignment) * alignment
     data_bytes = len(cursor.data) - start
-    by_offset = sorted(entries, key=lambda entry: entry[2])
-    ends = [entry[2] for entry in by_offset[1:]] + [data_bytes]
+    by_offset = sorted(entries, key=lambda entry: entry[3])
+    ends = [entry[3] for entry in by_offset[1:]] + [data_bytes]
     tensors: list[Tensor] = []
-    for (name, shape, offset), end in zip(by_offset, ends, strict=True):
+    for (name, shape, ggml_type, offset), end in zip(by_offset, ends, strict=True):
         if offset >= data_bytes or end > data_bytes:
             raise ValueError(
                 f"tensor {name} lies past the end of the file ({len(cursor.data):,} bytes)"
             )
-        tensors.append(Tensor(name, shape, end - offset))
+        tensors.append(Tensor(name, shape, end - offset, ggml_type))
     return tuple(tensors)

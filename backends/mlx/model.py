@@ -13,6 +13,7 @@ from backends.device import available_memory, physical_cores
 from backends.mlx import library
 from backends.mlx.caches import bytes_per_token, evaluate, make_caches, running_state
 from backends.mlx.context import MlxContext
+from backends.mlx.gguf import load_gguf
 from backends.mlx.tokenizer import MlxTokenizer, read_tokenizer
 from backends.mlx_folder import MlxFolder, read_mlx_folder
 
@@ -21,7 +22,7 @@ _UNKNOWN_CONTEXT = 4096
 
 
 def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = None) -> "MlxModel":
-    """Load a folder of MLX; it runs in the thread that loads it.
+    """Load a folder of MLX, or a llama GGUF file; it runs in the thread that loads it.
 
     Raises:
         ModelError: a file is missing, damaged, or of an unknown architecture.
@@ -31,13 +32,15 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
         raise UsageError(
             "--gpu-layers means nothing to MLX", "it runs every layer on the GPU where there is one"
         )
+    if path.is_file():
+        return MlxModel(*load_gguf(path), path=path, threads=threads or physical_cores())
     folder = read_mlx_folder(path)
     try:
         model, config = load_model(path)
     except Exception as error:  # an architecture's own code may raise anything
         raise ModelError(f"{path} cannot be loaded", str(error), "Download it again.") from error
     tokenizer = read_tokenizer(path, config, _n_vocab(model, folder))
-    return MlxModel(model, tokenizer, path, folder, threads or physical_cores())
+    return MlxModel(model, tokenizer, folder, path=path, threads=threads or physical_cores())
 
 
 class MlxModel:
@@ -47,8 +50,9 @@ class MlxModel:
         self,
         module: nn.Module,
         tokenizer: MlxTokenizer,
-        path: Path,
         folder: MlxFolder,
+        *,
+        path: Path,
         threads: int,
     ) -> None:
         self.module: nn.Module | None = module
