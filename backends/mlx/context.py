@@ -8,7 +8,14 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from backends.base import CacheState, Logits, ModelError, OutOfMemoryError, RollbackRefusedError
+from backends.base import (
+    CacheState,
+    DeviceSampling,
+    Logits,
+    ModelError,
+    OutOfMemoryError,
+    RollbackRefusedError,
+)
 from backends.device import available_memory
 from backends.mlx.caches import evaluate, make_caches, pack, unpack
 from backends.mlx.device_sampling import MlxSampling
@@ -43,7 +50,7 @@ class MlxContext:
         self.kv_bytes_per_token = kv_bytes_per_token
         self.can_roll_back = can_roll_back
         self.tokens: list[int] = []
-        self.device_sampling = MlxSampling(self)
+        self.device_sampling: DeviceSampling | None = MlxSampling(self)
 
     @property
     def length(self) -> int:
