@@ -96,6 +96,14 @@ class DraftModel:
         evidence = tuple(map(evidence_class, confidence))
         return Draft(tuple(tokens), self.name, tuple(confidence), tuple(distributions), evidence)
 
+    def _pending(self, history: Sequence[int]) -> Sequence[int]:
+        """Read history but for what the first draw reads, which is returned: one pass at most."""
+        reuse(self._context, history, self._agreed)
+        for _ in prefill(self._context, history[: -self._context.n_chunk]):
+            pass
+        self._agreed = self._context.length
+        return history[self._context.length :]
+
     def _propose_on_device(
         self,
         device: DeviceSampling,
@@ -108,11 +116,7 @@ class DraftModel:
 
         What was drawn past an end token is left out: that depends on tokens before it alone.
         """
-        reuse(self._context, history, self._agreed)
-        for _ in prefill(self._context, history[: -self._context.n_chunk]):
-            pass
-        pending = history[self._context.length :]
-        self._agreed = self._context.length
+        pending = self._pending(history)
         tokens: list[int] = []
         rows: list[DeviceRow] = []
         confidence: list[float] = []
