@@ -160,7 +160,6 @@ def _compared(found: Candidate, drafter: Vocabulary, target: Target) -> Candidat
     return replace(found, kind=Kind.SAME_VOCABULARY, is_compatible=True, why=why, shared=1.0)
 
 
-def running_state(name: str, found: Sequence[Candidate]) -> list[Candidate]:
+def undraftable(why: str, found: Sequence[Candidate]) -> list[Candidate]:
     """The same for a target that cannot be drafted for."""
-    why = f"{name} keeps a running state, which cannot forget rejected tokens"
     return [replace(one, is_compatible=False, why=why) for one in found]

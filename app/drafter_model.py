@@ -41,9 +41,7 @@ def open_drafter(
         ModelError: there is no memory for its context.
     """
     if model.info.rollback is not Rollback.ANY:
-        raise DraftUnavailableError(
-            f"{name} cannot draft", "it keeps a running state, which cannot be rolled back"
-        )
+        raise DraftUnavailableError(f"{name} cannot draft", f"it {model.info.rollback_refusal}")
     try:
         if not is_own:
             require_same_vocabulary(target.tokenizer, model.tokenizer, name)

@@ -153,7 +153,7 @@ def build(spec: DraftSpec, place: Place) -> Drafting:
     if not spec.links:
         drafting.missing = "switched off"
     elif info.rollback is not Rollback.ANY:
-        drafting.missing = f"{info.name} keeps a running state, which cannot forget rejected tokens"
+        drafting.missing = f"{info.name} {info.rollback_refusal}"
     else:
         calibrations = Calibrations(place.paths, place.notify)
         costs = calibrations.target(place.target, place.context)

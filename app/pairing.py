@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
-from app.candidates import Candidate, Kind, Target, candidates, running_state
+from app.candidates import Candidate, Kind, Target, candidates, undraftable
 from app.draft_spec import LOOKUP
 from app.memory_plan import MemoryPlan, drafter_context, plan
 from app.model_choice import choose_model
@@ -128,7 +128,7 @@ def _ranking(
     name, is_here = target.reference.name, target.model is not None
     found = list(candidates(target, paths, measured.memory if measured else None))
     if target.model and target.model.info.rollback is not Rollback.ANY:
-        found = running_state(name, found)
+        found = undraftable(f"{name} {target.model.info.rollback_refusal}", found)
     pairs = sorted((_pair(one, planned, measured) for one in found), key=_order)
     plain = measured.costs.seconds(1) if measured else None
     return Ranking(name, is_here, plain, tuple(pairs))

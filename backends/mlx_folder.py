@@ -1,12 +1,15 @@
 """What a folder with an MLX model says of itself, read without an engine and trusting nothing."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from backends.base import ModelError
 from backends.safetensors_header import stored_bytes
+
+WEIGHT_FILES = "model*.safetensors"
+"""Names of the files that mlx-lm loads; others beside them are for other programs."""
 
 _CONFIG = "config.json"
 _MAX_CONFIG = 1 << 20
@@ -20,6 +23,8 @@ class MlxFolder:
 
     config: dict[str, Any]
     weight_bytes: int
+    written: dict[str, Any] = field(default_factory=dict[str, Any])
+    """All settings as the file has them, parts within parts."""
 
     def count(self, key: str, default: int = 0) -> int:
         """A whole number, the default where it is missing.
@@ -51,7 +56,7 @@ class MlxFolder:
 
 def is_mlx_folder(path: Path) -> bool:
     """Whether a folder looks like an MLX model."""
-    return (path / _CONFIG).is_file() and any(path.glob("*.safetensors"))
+    return (path / _CONFIG).is_file() and any(path.glob(WEIGHT_FILES))
 
 
 def read_mlx_folder(path: Path) -> MlxFolder:
@@ -69,11 +74,11 @@ def read_mlx_folder(path: Path) -> MlxFolder:
         raise ModelError(f"{file} is damaged", str(error), "Download or copy it again.") from error
     if not isinstance(config, dict):
         raise ModelError(f"{file} is damaged", "it holds no settings", "Download or copy it again.")
-    settings = cast(dict[str, Any], config)
-    text_part = settings.get("text_config")
-    if isinstance(text_part, dict):
-        settings = settings | cast(dict[str, Any], text_part)
-    weights = sorted(path.glob("*.safetensors"))
+    written = cast(dict[str, Any], config)
+    text_part = written.get("text_config")
+    settings = written | cast(dict[str, Any], text_part) if isinstance(text_part, dict) else written
+    weights = sorted(path.glob(WEIGHT_FILES))
     if not weights:
         raise ModelError(f"there are no weights in {path}", "", "Download or copy it again.")
-    return MlxFolder(settings, sum(sum(stored_bytes(weight).values()) for weight in weights))
+    stored = sum(sum(stored_bytes(weight).values()) for weight in weights)
+    return MlxFolder(settings, stored, written)

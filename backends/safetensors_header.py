@@ -4,6 +4,7 @@ Format: eight bytes of length, little-endian, then a JSON object of the tensors,
 """
 
 import json
+import math
 import struct
 from pathlib import Path
 from typing import Any, TypeGuard, cast
@@ -14,6 +15,10 @@ MAX_HEADER = 1 << 21
 """Most bytes of a header; those of models have 100 a tensor."""
 
 _MAX_DIMENSIONS = 8
+_SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2,
+          "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
+          "C64": 8}  # fmt: skip
+"""Bytes of one number, by type; of other types lengths are not checked."""
 _REMEDY = "Download or copy it again."
 
 
@@ -63,6 +68,9 @@ def _length(name: str, entry: object, data_bytes: int) -> int:
     start, end = offsets
     if not start <= end <= data_bytes:
         raise ValueError(f"tensor {shown} lies past the end of the file")
+    size = _SIZES.get(str(facts.get("dtype")))
+    if size is not None and size * math.prod(shape) != end - start:
+        raise ValueError(f"tensor {shown} has {end - start:,} bytes, which is not its shape")
     return end - start
 
 

@@ -1,7 +1,7 @@
 """An MLX folder of a llama GGUF: `python -m scripts.make_mlx_folder GGUF FOLDER [--bits 4|8]`.
 
 In float32 the weights are those of the file, dequantized; with --bits they are quantized again, in
-groups of 64. The tokenizer and the chat template are those of the file.
+groups of 32. The tokenizer and the chat template are those of the file.
 """
 
 import argparse
@@ -21,9 +21,7 @@ from backends.base import SpecchatError, UsageError
 from backends.gguf_header import GgufHeader, read_header
 from backends.mlx.gguf import build, read_file
 from backends.mlx.gguf_tokenizer import read_engine
-from backends.mlx_gguf import ROPE_FACTORS, read_settings
-
-_GROUP = 64
+from backends.mlx_gguf import GROUP, ROPE_FACTORS, read_settings
 
 
 def make_folder(source: Path, folder: Path, bits: int | None = None) -> None:
@@ -42,8 +40,8 @@ def make_folder(source: Path, folder: Path, bits: int | None = None) -> None:
     config.pop("quantization", None)
     module = build(config, _dequantized(source))
     if bits:
-        config["quantization"] = {"group_size": _GROUP, "bits": bits}
-        nn.quantize(module, group_size=_GROUP, bits=bits)
+        config["quantization"] = {"group_size": GROUP, "bits": bits}
+        nn.quantize(module, group_size=GROUP, bits=bits)
     unfinished = folder.with_name(folder.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)

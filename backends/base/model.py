@@ -47,6 +47,8 @@ class ModelInfo:
     """The build that runs it: another one may take other times."""
     device: str
     threads: int
+    rollback_refusal: str = "keeps a running state, which cannot forget rejected tokens"
+    """Why rollback is NONE where it is, in words after the model's name."""
 
 
 class Tokenizer(Protocol):

@@ -17,7 +17,7 @@ from backends.base import (
     RollbackRefusedError,
 )
 from backends.device import available_memory
-from backends.mlx.caches import evaluate, make_caches, pack, unpack
+from backends.mlx.caches import evaluate, lengths, make_caches, pack, unpack
 from backends.mlx.device_sampling import MlxSampling
 
 MAX_LOGITS = 64
@@ -107,7 +107,7 @@ class MlxContext:
         if not self.can_roll_back:
             raise RollbackRefusedError(
                 f"the context cannot go back from {len(self.tokens):,} to {length:,} tokens",
-                "this model keeps a running state instead of one entry per token",
+                "this model does not keep one entry per token, which could be dropped",
             )
         for one in self._caches:
             one.trim(len(self.tokens) - length)
@@ -131,8 +131,8 @@ class MlxContext:
         self._forget_all()
         try:
             unpack(self._caches, state)
-            held = [one.offset for one in self._caches if hasattr(one, "offset")]
-            if not 0 < len(tokens) <= self.n_ctx or any(one != len(tokens) for one in held):
+            agree = lengths(self._caches) <= {len(tokens)}
+            if not 0 < len(tokens) <= self.n_ctx or not agree:
                 raise ModelError("the saved cache cannot be used", "it is of other tokens")
         except ModelError:
             self._forget_all()

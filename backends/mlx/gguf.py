@@ -8,11 +8,10 @@ import mlx.core as mx
 from mlx import nn
 from mlx_lm.models import llama
 
-from backends.base import ModelError, OutOfMemoryError
-from backends.device import available_memory
 from backends.gguf_header import GgufHeader, read_header
 from backends.mlx.gguf_rope import StretchedRope
 from backends.mlx.gguf_tokenizer import read_engine
+from backends.mlx.refusals import require_memory
 from backends.mlx.tokenizer import MlxTokenizer
 from backends.mlx_folder import MlxFolder
 from backends.mlx_gguf import GROUP, MODULES, ROPE_FACTORS, read_settings
@@ -20,26 +19,22 @@ from backends.mlx_gguf import GROUP, MODULES, ROPE_FACTORS, read_settings
 _LAYER = re.compile(r"blk\.(\d+)\.(.*)")
 
 
-def load_gguf(path: Path) -> tuple[nn.Module, MlxTokenizer, MlxFolder]:
-    """The model of a file, its tokenizer, and its settings as a folder would give them.
+def checked_file(path: Path) -> MlxFolder:
+    """The settings of a file, as a folder would give them.
 
     Raises:
-        ModelError: MLX cannot run it, or it is missing, damaged or larger than free memory.
+        ModelError: MLX cannot run it, or it is missing or damaged.
+        OutOfMemoryError: its weights are larger than free memory.
     """
     settings = read_settings(path)
-    free = available_memory()
-    if settings.weight_bytes > free:
-        raise OutOfMemoryError(
-            f"{path.name} needs {settings.weight_bytes / 1e9:.1f} GB",
-            f"{free / 1e9:.1f} GB are free",
-            "Use a smaller model.",
-        )
-    try:
-        tensors, texts = read_file(path)
-        module = build(settings.config, tensors)
-    except Exception as error:  # a damaged file may fail anywhere in the library
-        raise ModelError(f"{path} cannot be loaded", str(error), "Download it again.") from error
-    return module, tokenizer(read_header(path), texts), settings
+    require_memory(path, settings.weight_bytes)
+    return settings
+
+
+def load_gguf(path: Path, settings: MlxFolder) -> tuple[nn.Module, MlxTokenizer]:
+    """The model and the tokenizer of a checked file. A damaged one may raise anything."""
+    tensors, texts = read_file(path)
+    return build(settings.config, tensors), tokenizer(read_header(path), texts)
 
 
 def read_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:

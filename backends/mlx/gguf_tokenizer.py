@@ -56,16 +56,19 @@ def read_engine(header: GgufHeader, texts: dict[str, Any]) -> Tokenizer:
 def _merger(
     tokens: Sequence[str], kinds: Sequence[int], merges: Sequence[str], cutter: str
 ) -> models.BPE:
+    """The merges that can be used: llama.cpp passes over those of parts that are no tokens."""
     vocabulary = {
         text: number
         for number, (text, kind) in enumerate(zip(tokens, kinds, strict=True))
         if kind != _UNUSED
     }
-    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
-    try:
-        return models.BPE(vocabulary, pairs, ignore_merges=cutter == _LLAMA)
-    except Exception as error:  # the library raises nothing more precise
-        raise ModelError("its tokenizer is damaged", str(error)) from error
+    split = (merge.partition(" ") for merge in merges)
+    pairs = [
+        (left, right)
+        for left, _, right in split
+        if left in vocabulary and right in vocabulary and left + right in vocabulary
+    ]
+    return models.BPE(vocabulary, pairs, ignore_merges=cutter == _LLAMA)
 
 
 def _cutter(name: str) -> cut.PreTokenizer:

@@ -1,6 +1,7 @@
 """Weights loaded by MLX."""
 
 from pathlib import Path
+from traceback import clear_frames
 from typing import Any, cast
 
 import mlx.core as mx
@@ -8,14 +9,17 @@ from mlx import nn
 from mlx.utils import tree_flatten
 from mlx_lm.utils import get_total_parameters, load_model
 
-from backends.base import ModelError, ModelInfo, OutOfMemoryError, Rollback, UsageError
+from backends.base import ModelInfo, OutOfMemoryError, Rollback, UsageError
 from backends.device import available_memory, physical_cores
 from backends.mlx import library
-from backends.mlx.caches import bytes_per_token, evaluate, make_caches, running_state
+from backends.mlx.caches import bytes_per_token, evaluate, make_caches, rollback_refusal
 from backends.mlx.context import MlxContext
-from backends.mlx.gguf import load_gguf
-from backends.mlx.tokenizer import MlxTokenizer, read_tokenizer
-from backends.mlx_folder import MlxFolder, read_mlx_folder
+from backends.mlx.gguf import checked_file, load_gguf
+from backends.mlx.load_error import load_error
+from backends.mlx.refusals import checked_folder
+from backends.mlx.tokenizer import MlxTokenizer
+from backends.mlx.tokenizer_files import read_engine, read_tokenizer
+from backends.mlx_folder import MlxFolder
 
 _CHUNK = 256
 _UNKNOWN_CONTEXT = 4096
@@ -26,21 +30,31 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
 
     Raises:
         ModelError: a file is missing, damaged, or of an unknown architecture.
+        OutOfMemoryError: the weights are larger than free memory.
         UsageError: layers were asked for on a GPU; MLX runs all of them on it, or none.
     """
     if gpu_layers is not None:
         raise UsageError(
             "--gpu-layers means nothing to MLX", "it runs every layer on the GPU where there is one"
         )
-    if path.is_file():
-        return MlxModel(*load_gguf(path), path=path, threads=threads or physical_cores())
-    folder = read_mlx_folder(path)
+    folder = checked_file(path) if path.is_file() else checked_folder(path)
     try:
-        model, config = load_model(path)
+        return _loaded(path, folder, threads or physical_cores())
     except Exception as error:  # an architecture's own code may raise anything
-        raise ModelError(f"{path} cannot be loaded", str(error), "Download it again.") from error
-    tokenizer = read_tokenizer(path, config, _n_vocab(model, folder))
-    return MlxModel(model, tokenizer, folder, path=path, threads=threads or physical_cores())
+        refusal = load_error(path, error)
+        clear_frames(error.__traceback__)  # they hold what was loaded so far
+    mx.clear_cache()
+    raise refusal
+
+
+def _loaded(path: Path, folder: MlxFolder, threads: int) -> "MlxModel":
+    if path.is_file():
+        module, tokenizer = load_gguf(path, folder)
+    else:
+        engine = read_engine(path)
+        module, config = load_model(path)
+        tokenizer = read_tokenizer(path, config, _n_vocab(module), engine)
+    return MlxModel(module, tokenizer, path, folder, threads)
 
 
 class MlxModel:
@@ -50,18 +64,16 @@ class MlxModel:
         self,
         module: nn.Module,
         tokenizer: MlxTokenizer,
-        folder: MlxFolder,
-        *,
         path: Path,
+        folder: MlxFolder,
         threads: int,
     ) -> None:
         self.module: nn.Module | None = module
         self.tokenizer = tokenizer
         self._contexts: set[MlxContext] = set()
-        caches = _tried(module, path)
-        self.running_state = running_state(caches)
+        caches = _tried(module)
         self._kv_bytes_per_token = bytes_per_token(caches)
-        self.info = _describe(module, tokenizer, path, folder, threads, self.running_state)
+        self.info = _describe(module, tokenizer, path, folder, threads, caches)
 
     def open(self, n_ctx: int) -> MlxContext:
         assert self.module is not None, "the model is closed"
@@ -100,18 +112,16 @@ class MlxModel:
         mx.clear_cache()
 
 
-def _tried(module: nn.Module, path: Path) -> list[Any]:
+def _tried(module: nn.Module) -> list[Any]:
     """Caches after one token: a model whose parts do not fit together fails here, not later."""
     caches = make_caches(module)
-    try:
-        evaluate(caches, module(mx.array([[0]]), cache=caches))
-    except Exception as error:  # an architecture's own code may raise anything
-        raise ModelError(f"{path} cannot be run", str(error), "Download it again.") from error
+    evaluate(caches, module(mx.array([[0]]), cache=caches))
     return caches
 
 
-def _n_vocab(module: nn.Module, folder: MlxFolder) -> int:
-    return folder.count("vocab_size") or int(module(mx.array([[0]])).shape[-1])
+def _n_vocab(module: nn.Module) -> int:
+    """Logits of a position: rows of the embedding, of which a tokenizer may use fewer."""
+    return int(module(mx.array([[0]]), cache=make_caches(module)).shape[-1])
 
 
 def _describe(
@@ -120,9 +130,10 @@ def _describe(
     path: Path,
     folder: MlxFolder,
     threads: int,
-    kept: str,
+    caches: list[Any],
 ) -> ModelInfo:
     weights = cast(list[tuple[str, mx.array]], tree_flatten(module.parameters()))
+    refusal = rollback_refusal(caches)
     experts = folder.count("num_local_experts") or folder.count("num_experts")
     return ModelInfo(
         path=path,
@@ -136,11 +147,12 @@ def _describe(
         n_layers=folder.count("num_hidden_layers"),
         context_limit=folder.count("max_position_embeddings") or _UNKNOWN_CONTEXT,
         is_moe=experts > 0,
-        rollback=Rollback.NONE if kept else Rollback.ANY,
+        rollback=Rollback.NONE if refusal else Rollback.ANY,
         backend="mlx",
         engine=library.build(),
         device=library.device(),
         threads=threads,
+        rollback_refusal=refusal,
     )
 
 
