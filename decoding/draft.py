@@ -1,11 +1,12 @@
 """What a drafter proposes, and what every drafter offers."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from backends.base import DeviceRow
 from decoding.sampler import Sampler
-from decoding.sampling import Distribution
+from decoding.sampling import Distribution, from_row
 
 KeepOn = Callable[[float, int], bool]
 """Asked after each token drawn, with its confidence and evidence: whether to draw one more."""
@@ -19,6 +20,7 @@ class Draft:
     distributions: the q_draft each token was drawn from, None for a deterministic drafter.
     evidence: for each token the class of what spoke for it before verification, such as the
         length of a match; tokens of one class are accepted about equally often.
+    rows: the q_draft of each token where they stay on the device; there are no distributions then.
     """
 
     tokens: tuple[int, ...]
@@ -26,13 +28,26 @@ class Draft:
     confidence: tuple[float, ...]
     distributions: tuple[Distribution, ...] | None = None
     evidence: tuple[int, ...] = ()
+    rows: tuple[DeviceRow, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether its tokens were drawn at random, each from a q_draft."""
+        return self.distributions is not None or self.rows is not None
+
+    def brought_over(self) -> "Draft":
+        """The same draft with every q_draft in this process's memory."""
+        if self.rows is None:
+            return self
+        found = tuple(from_row(row.probabilities()) for row in self.rows)
+        return replace(self, distributions=found, rows=None)
+
     def first(self, count: int) -> "Draft":
         """The draft cut to its first count tokens; lossless for a deterministic drafter only."""
-        assert self.distributions is None, "a token drawn from q_draft is never thrown away"
+        assert not self.is_drawn, "a token drawn from q_draft is never thrown away"
         return Draft(
             self.tokens[:count],
             self.drafter,

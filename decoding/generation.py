@@ -10,7 +10,7 @@ from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.prefill import prefill, reuse
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, uniform
-from decoding.verification import verify
+from decoding.verification import verify, verify_on_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +115,15 @@ def _step(
         drafter.commit(history)
         draft = drafter.propose(history, room) if room > 0 else NO_DRAFT
     drafted_at = clock()
-    rows = context.forward([history[-1], *draft.tokens], 1 + len(draft))
-    verified_at = clock()
-    verdict = verify(_Rows(rows, sampler, history, draft.tokens), draft, sampler.verification)
+    device, warping = context.device_sampling, sampler.warping
+    if device is not None and warping is not None and draft.distributions is None:
+        verdict = verify_on_device(device, warping, history[-1], draft, sampler.verification)
+        verified_at = clock()
+    else:
+        draft = draft.brought_over()
+        rows = context.forward([history[-1], *draft.tokens], 1 + len(draft))
+        verified_at = clock()
+        verdict = verify(_Rows(rows, sampler, history, draft.tokens), draft, sampler.verification)
     tokens = _up_to_end(draft, verdict.accepted, verdict.next_token, limits.end_tokens)
     accepted = min(verdict.accepted, len(tokens))
     context.truncate(len(history) + accepted)

@@ -133,7 +133,7 @@ class Member:
                 self._add_drawn(0, accepted=False)  # it took its time and had nothing to say
         sent = step.drafted > 0 and step.drafter == draft.drafter
         for place, token in enumerate(draft.tokens):
-            if draft.distributions is None:
+            if not draft.is_drawn:
                 if place == len(step.tokens):
                     return
                 accepted = token == step.tokens[place]
@@ -141,7 +141,7 @@ class Member:
                 return
             else:
                 accepted = place < step.accepted
-            if draft.distributions is not None or self.cost is not None:
+            if draft.is_drawn or self.cost is not None:
                 self._add_drawn(place, accepted=accepted)
             kind = f"{self._band}:{draft.evidence[place]}"
             self.acceptance.add(kind, draft.confidence[place], accepted)
@@ -159,6 +159,8 @@ def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:
     lengths = {len(draft.confidence), len(draft.evidence), count}
     if draft.distributions is not None:
         lengths.add(len(draft.distributions))
+    if draft.rows is not None:
+        lengths.add(len(draft.rows))
     return (
         lengths == {count}
         and count <= limit

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from backends.base import Warping
 from decoding.sampling import PENALTY_WINDOW, Distribution, SamplingSettings, warp
 
 
@@ -25,6 +26,14 @@ class Sampler:
         streams = np.random.SeedSequence(self.settings.seed).spawn(2)
         object.__setattr__(self, "verification", np.random.default_rng(streams[0]))
         object.__setattr__(self, "drafting", np.random.default_rng(streams[1]))
+
+    @property
+    def warping(self) -> Warping | None:
+        """The settings for a device; None where a penalty depends on the text."""
+        settings = self.settings
+        if settings.repeat_penalty != 1.0:
+            return None
+        return Warping(settings.temperature, settings.top_k, settings.top_p, settings.min_p)
 
     def distribution(
         self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()

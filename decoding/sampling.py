@@ -91,9 +91,28 @@ def point_mass(token: int) -> Distribution:
     return Distribution(np.array([token]), np.ones(1))
 
 
+def from_row(probabilities: NDArray[np.float64]) -> Distribution:
+    """The distribution of a row that lists every token, shape (n_vocab,)."""
+    ids = np.flatnonzero(probabilities)
+    return Distribution(ids, probabilities[ids])
+
+
 def uniform(generator: np.random.Generator) -> float:
     """A uniform number in (0, 1]; 0 would accept what has probability 0."""
     return 1.0 - generator.random()
+
+
+def next_uniforms(generator: np.random.Generator, count: int) -> NDArray[np.float64]:
+    """What uniform will give the next count times, which skip_uniforms may then take off."""
+    state = generator.bit_generator.state
+    numbers = 1.0 - generator.random(count)
+    generator.bit_generator.state = state
+    return numbers
+
+
+def skip_uniforms(generator: np.random.Generator, count: int) -> None:
+    """Leave out what the next count calls of uniform would give."""
+    generator.random(count)
 
 
 def warp(
@@ -208,5 +227,5 @@ def _nucleus(probabilities: NDArray[np.float64], top_p: float) -> NDArray[np.int
 def _descending(values: NDArray[np.float64], count: int) -> NDArray[np.intp]:
     if count == len(values):
         return np.argsort(-values, kind="stable")
-    highest = np.argpartition(values, -count)[-count:]
+    highest = np.sort(np.argpartition(values, -count)[-count:])
     return highest[np.argsort(-values[highest], kind="stable")]

@@ -1,5 +1,6 @@
 """What every backend offers and raises. Imports nothing of the other packages."""
 
+from backends.base.device_sampling import DeviceRow, DeviceSampling, Drawn, Warping
 from backends.base.errors import (
     DownloadError,
     DownloadStoppedError,
@@ -26,9 +27,12 @@ from backends.base.model import (
 __all__ = [
     "CacheState",
     "Context",
+    "DeviceRow",
+    "DeviceSampling",
     "DownloadError",
     "DownloadStoppedError",
     "DraftUnavailableError",
+    "Drawn",
     "HubUnreachableError",
     "Logits",
     "Model",
@@ -42,4 +46,5 @@ __all__ = [
     "Tokenizer",
     "UsageError",
     "Vocabulary",
+    "Warping",
 ]

@@ -9,6 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from backends.base.device_sampling import DeviceSampling
+
 Logits = NDArray[np.float32]
 """Rows of raw scores, shape (positions, n_vocab)."""
 
@@ -138,6 +140,11 @@ class Context(Protocol):
 
     @property
     def can_verify_tree(self) -> bool: ...
+    @property
+    def device_sampling(self) -> DeviceSampling | None:
+        """Drawing and judging tokens where the logits are; None where they are brought over."""
+        ...
+
     @property
     def kv_bytes_per_token(self) -> int: ...
 

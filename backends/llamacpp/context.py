@@ -20,6 +20,7 @@ class LlamaContext:
     """A context of one loaded model. Not to be used by two threads at once."""
 
     can_verify_tree = False
+    device_sampling = None
 
     def __init__(
         self,

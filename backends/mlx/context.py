@@ -1,15 +1,24 @@
 """One sequence of tokens in MLX, with its caches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from backends.base import CacheState, Logits, ModelError, OutOfMemoryError, RollbackRefusedError
+from backends.base import (
+    CacheState,
+    DeviceSampling,
+    Logits,
+    ModelError,
+    OutOfMemoryError,
+    RollbackRefusedError,
+)
 from backends.device import available_memory
 from backends.mlx.caches import evaluate, lengths, make_caches, pack, unpack
+from backends.mlx.device_sampling import MlxSampling
 
 MAX_LOGITS = 64
 """The most rows of logits one forward returns."""
@@ -41,40 +50,53 @@ class MlxContext:
         self.kv_bytes_per_token = kv_bytes_per_token
         self.can_roll_back = can_roll_back
         self.tokens: list[int] = []
+        self.device_sampling: DeviceSampling | None = MlxSampling(self)
 
     @property
     def length(self) -> int:
         return len(self.tokens)
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
-        count, start = len(tokens), len(self.tokens)
+        count = len(tokens)
         assert 0 < count <= self.n_chunk, "prefill goes in pieces of n_chunk"
         assert 0 <= n_logits <= min(count, self.max_logits)
-        if start + count > self.n_ctx:
+        with self.growing(count):
+            rows = self.logits(mx.array(list(tokens)), n_logits)
+            evaluate(self._caches, rows)
+        self.tokens.extend(tokens)
+        return np.array(rows, copy=False)
+
+    @contextmanager
+    def growing(self, count: int) -> Iterator[None]:
+        """Guards passes over count more tokens; where one fails the context is empty.
+
+        Raises:
+            ModelError: they do not fit, or the engine failed.
+        """
+        if self.length + count > self.n_ctx:
             raise ModelError(
-                f"{count} tokens do not fit after {start:,}", f"the context holds {self.n_ctx:,}"
+                f"{count} tokens do not fit after {self.length:,}",
+                f"the context holds {self.n_ctx:,}",
             )
         try:
-            rows = self._run(tokens, n_logits)
+            yield
         except (RuntimeError, ValueError) as error:
             self._forget_all()
             raise ModelError("the model could not process these tokens", str(error)) from error
-        self.tokens.extend(tokens)
-        return rows
 
-    def _run(self, tokens: Sequence[int], n_logits: int) -> Logits:
-        """Logits are computed of the last tokens alone: of a whole prompt they would be vast."""
+    def logits(self, tokens: mx.array, n_logits: int) -> mx.array:
+        """A pass over tokens, shape (count,); float32 logits of the last n_logits, lazily.
+
+        Logits are computed of the last tokens alone: of a whole prompt they would be vast.
+        """
         assert self._model is not None, "the context is closed"
-        silent = len(tokens) - n_logits
+        silent = tokens.size - n_logits
         if silent:
-            self._model(mx.array([tokens[:silent]]), cache=self._caches)
+            self._model(tokens[None, :silent], cache=self._caches)
             evaluate(self._caches)
         if not n_logits:
-            return np.empty((0, self._n_vocab), dtype=np.float32)
-        logits = self._model(mx.array([tokens[silent:]]), cache=self._caches)
-        rows = logits[0].astype(mx.float32)
-        evaluate(self._caches, rows)
-        return np.array(rows, copy=False)
+            return mx.zeros((0, self._n_vocab))
+        return self._model(tokens[None, silent:], cache=self._caches)[0].astype(mx.float32)
 
     def truncate(self, length: int) -> None:
         if length == len(self.tokens):

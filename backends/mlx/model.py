@@ -9,7 +9,7 @@ from mlx import nn
 from mlx.utils import tree_flatten
 from mlx_lm.utils import get_total_parameters, load_model
 
-from backends.base import Context, ModelInfo, OutOfMemoryError, Rollback, UsageError
+from backends.base import ModelInfo, OutOfMemoryError, Rollback, UsageError
 from backends.device import available_memory, physical_cores
 from backends.mlx import library
 from backends.mlx.caches import bytes_per_token, evaluate, make_caches, rollback_refusal
@@ -76,7 +76,7 @@ class MlxModel:
         self._kv_bytes_per_token = bytes_per_token(caches)
         self.info = _describe(module, tokenizer, path, folder, threads, caches)
 
-    def open(self, n_ctx: int) -> Context:
+    def open(self, n_ctx: int) -> MlxContext:
         assert self.module is not None, "the model is closed"
         info = self.info
         if not 0 < n_ctx <= info.context_limit:

@@ -2,14 +2,23 @@
 
 from collections.abc import Iterator, Sequence
 
-from backends.base import Context, Logits
+from backends.base import Context, DeviceRow, DeviceSampling, Logits, Warping
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.prefill import common_prefix, prefill, reuse
 from decoding.sampler import Sampler
-from decoding.sampling import Distribution, SamplingSettings, uniform
+from decoding.sampling import (
+    Distribution,
+    SamplingSettings,
+    next_uniforms,
+    skip_uniforms,
+    uniform,
+)
 
 _CLASSES = 10
 """Classes of evidence: the drafter's own probability of the token it drew, in tenths."""
+
+_AT_ONCE = 2
+"""Tokens a device draws before it is asked whether one more would pay."""
 
 
 class DraftModel:
@@ -66,6 +75,9 @@ class DraftModel:
         count = min(limit, self._max_draft, self._context.n_ctx - len(history))
         if count <= 0:
             return NO_DRAFT
+        device, warping = self._context.device_sampling, self._sampler.warping
+        if device is not None and warping is not None:
+            return self._propose_on_device(device, warping, history, count, keep_on)
         *_, (_, rows) = self._prefill(history)
         tokens: list[int] = []
         distributions: list[Distribution] = []
@@ -83,6 +95,51 @@ class DraftModel:
             rows = self._context.forward([token], 1)
         evidence = tuple(map(evidence_class, confidence))
         return Draft(tuple(tokens), self.name, tuple(confidence), tuple(distributions), evidence)
+
+    def _pending(self, history: Sequence[int]) -> Sequence[int]:
+        """Read history but for what the first draw reads, which is returned: one pass at most."""
+        reuse(self._context, history, self._agreed)
+        for _ in prefill(self._context, history[: -self._context.n_chunk]):
+            pass
+        self._agreed = self._context.length
+        return history[self._context.length :]
+
+    def _propose_on_device(
+        self,
+        device: DeviceSampling,
+        warping: Warping,
+        history: Sequence[int],
+        count: int,
+        keep_on: KeepOn | None,
+    ) -> Draft:
+        """The same, a few tokens at once: whether to draw on is asked where their numbers are here.
+
+        What was drawn past an end token is left out: that depends on tokens before it alone.
+        """
+        pending = self._pending(history)
+        tokens: list[int] = []
+        rows: list[DeviceRow] = []
+        confidence: list[float] = []
+        wants_more = True
+        while wants_more and len(tokens) < count:
+            at_once = count - len(tokens) if keep_on is None else min(_AT_ONCE, count - len(tokens))
+            uniforms = next_uniforms(self._sampler.drafting, at_once)
+            drawn = device.draft(pending, warping, uniforms, self._n_vocab)
+            for token, row, probability in zip(
+                drawn.tokens, drawn.rows, drawn.probabilities, strict=True
+            ):
+                tokens.append(token)
+                rows.append(row)
+                confidence.append(probability)
+                skip_uniforms(self._sampler.drafting, 1)
+                if token in self._end_tokens:
+                    wants_more = False
+                    break
+                if keep_on is not None:
+                    wants_more = keep_on(probability, evidence_class(probability))
+            pending = tokens[-1:]
+        evidence = tuple(map(evidence_class, confidence))
+        return Draft(tuple(tokens), self.name, tuple(confidence), None, evidence, tuple(rows))
 
 
 def evidence_class(confidence: float) -> int:

@@ -19,6 +19,7 @@ class FakeContext:
     """A backends.base.Context that holds its caller to the contract and counts its passes."""
 
     can_verify_tree = False
+    device_sampling = None
     kv_bytes_per_token = 1
 
     def __init__(
