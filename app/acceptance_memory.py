@@ -45,7 +45,7 @@ class AcceptanceMemory:
             name, path = entry.get("name"), entry.get("path")
             if measured and isinstance(name, str) and isinstance(path, str):
                 found.append(KnownDrafter(name, Path(path), *measured))
-        return [one for one in found if one.path.is_file()]
+        return [one for one in found if one.path.exists()]
 
     def measured(self, key: str) -> tuple[float, float] | None:
         """Acceptance of a drafter model used before, and seconds of one of its tokens."""

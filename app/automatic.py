@@ -4,11 +4,12 @@ from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.draft_spec import SELF, Link
 from backends.base import ModelInfo
-from backends.choice import derives
+from backends.derivation import derives
 from backends.device import available_memory
 from decoding.cost import CostModel
 from decoding.length import predicted_speedup
 from decoding.member import DRAWN, Member, band
+from models.model_files import stored_bytes
 from models.recipe import Recipe
 from models.reference import Reference
 
@@ -38,7 +39,7 @@ def candidates(
             lambda _, share=known.acceptance: share, costs, known.draw_seconds / plain
         )
         link = Link(known.name, reference=Reference(known.name, known.path))
-        if _fits(known.path.stat().st_size, room):
+        if _fits(stored_bytes(known.path), room):
             found.append((speedup, link))
     recipe = Recipe.default(info)
     share, draw_cost = _own(info, recipe, memory, plain)

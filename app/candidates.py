@@ -19,7 +19,8 @@ from backends.base import (
     Rollback,
     Vocabulary,
 )
-from backends.choice import derives, vocabulary
+from backends.choice import Form, vocabulary
+from backends.derivation import derives
 from backends.gguf_header import parts, read_header, read_per_token
 from models import catalogue
 from models.catalogue import CatalogueDrafter, DrafterKind
@@ -68,6 +69,8 @@ class Target:
     reference: Reference | HubReference
     facts: ModelFacts | None
     model: Model | None = None
+    forms: Sequence[Form] = (Form.GGUF,)
+    """Those to look for in the catalogue, the best first."""
 
     @property
     def path(self) -> Path | None:
@@ -137,7 +140,7 @@ def _of_catalogue(drafter: CatalogueDrafter, target: Target, paths: Paths) -> Ca
     if drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS:
         why = "next-token layers are not run by this version"
         return Candidate(drafter.alias, Kind.NEXT_TOKEN_LAYERS, False, why)
-    found = resolve(drafter.model, paths.models)
+    found = resolve(drafter.model, paths.models, forms=target.forms)
     if isinstance(found, Reference):
         return _of_file(drafter.alias, found.path, target)
     facts, read = facts_before(found), None

@@ -1,10 +1,12 @@
 """Reads what `--draft` asks for: auto, off, lookup, self[:RECIPE], a model, or a chain."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.paths import Paths
 from backends.base import ModelError, UsageError
+from backends.choice import Form
 from models import catalogue
 from models.catalogue import DrafterKind, Entry
 from models.recipe import Recipe
@@ -42,8 +44,15 @@ class DraftSpec:
         return self.requested.strip().lower() == AUTO
 
 
-def parse(text: str, paths: Paths, target: Reference | HubReference | None = None) -> DraftSpec:
+def parse(
+    text: str,
+    paths: Paths,
+    target: Reference | HubReference | None = None,
+    forms: Sequence[Form] = (Form.GGUF,),
+) -> DraftSpec:
     """Read a SPEC; short names such as 1b mean drafters of the target's family.
+
+    forms: those wanted of a drafter that comes in several, the best first.
 
     Raises:
         UsageError: a part that cannot be read, off within a chain, or a drafter named twice.
@@ -60,7 +69,7 @@ def parse(text: str, paths: Paths, target: Reference | HubReference | None = Non
                 f"{part or 'an empty name'} cannot be part of a chain",
                 "Example: --draft lookup,self",
             )
-        links.append(_link(part, paths, entry))
+        links.append(_link(part, paths, entry, forms))
     names = [link.name for link in links]
     if len(set(names)) < len(names):
         raise UsageError(f"--draft {text} names a drafter twice")
@@ -71,7 +80,7 @@ def _spelled(part: str) -> str:
     return part.lower() if part.lower() in WORDS else part
 
 
-def _link(part: str, paths: Paths, target: Entry | None) -> Link:
+def _link(part: str, paths: Paths, target: Entry | None, forms: Sequence[Form]) -> Link:
     if part == LOOKUP:
         return Link(LOOKUP)
     kind, colon, recipe = part.partition(":")
@@ -82,8 +91,7 @@ def _link(part: str, paths: Paths, target: Entry | None) -> Link:
         raise UsageError(f"{part} cannot draft", "next-token layers are not run by this version")
     words = [*WORDS, *(one.alias for one in target.drafters)] if target else WORDS
     try:
-        return Link(
-            part, reference=resolve(drafter.model if drafter else part, paths.models, words)
-        )
+        name = drafter.model if drafter else part
+        return Link(part, reference=resolve(name, paths.models, words, forms))
     except ModelError as error:
         raise UsageError(error.what, error.why, error.remedy) from error

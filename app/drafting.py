@@ -10,7 +10,7 @@ from app import automatic, self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.draft_spec import LOOKUP, DraftSpec, Link
-from app.drafter_model import open_drafter, tried
+from app.drafter_model import load_drafter, open_drafter, tried
 from app.memory_plan import drafter_context
 from app.obtaining import facts_before
 from app.paths import Paths
@@ -22,7 +22,8 @@ from backends.base import (
     ModelError,
     Rollback,
 )
-from backends.choice import derives, load
+from backends.choice import AUTO
+from backends.derivation import derives
 from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.draft import Drafter
@@ -51,6 +52,8 @@ class Place:
     """Bytes that drafters may take, None where that is not known."""
     obtain: Callable[[Reference | HubReference], Reference] = at_hand
     """Brings a drafter that is not on this machine, or says how to get it."""
+    backend: str = AUTO
+    """The one that is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +232,9 @@ def _source(link: Link, place: Place) -> tuple[ModelFacts, Callable[[], Model]]:
             place.target, recipe, place.notify
         )
     path = _file(link, place)
-    return facts_of(path), lambda: load(path, place.threads, place.gpu_layers)
+    return facts_of(path), lambda: load_drafter(
+        path, place.backend, place.threads, place.gpu_layers
+    )
 
 
 def _file(link: Link, place: Place) -> Path:
@@ -237,10 +242,7 @@ def _file(link: Link, place: Place) -> Path:
         return place.obtain(link.reference).path
     info = place.target.info
     recipe = link.recipe or Recipe.default(info)
+    words = f"making the self-drafter {recipe.slug}"
     return SelfDrafts(place.paths.self_drafts).get(
-        info,
-        recipe,
-        lambda done, total: place.notify(
-            f"making the self-drafter {recipe.slug}: {done} of {total}"
-        ),
+        info, recipe, lambda done, total: place.notify(f"{words}: {done} of {total}")
     )

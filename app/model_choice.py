@@ -1,37 +1,55 @@
 """Which model answers when none is named."""
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from app.paths import Paths
 from backends.base import SpecchatError
+from backends.choice import Form, backend_for, backend_for_form
 from backends.device import available_memory
 from models.installed import DEMO, best_installed
 from models.reference import HubReference, Reference, at_hand, resolve
 
 
-def choose_model(name: str | None, paths: Paths) -> Reference | HubReference:
+def choose_model(
+    name: str | None, paths: Paths, forms: Sequence[Form] = (Form.GGUF,)
+) -> Reference | HubReference:
     """The named model; else the last one used, the best installed, the bundled one.
+
+    forms: those to look for where a model comes in several, the best first.
 
     Raises:
         SpecchatError: nobody knows the named model, or the bundled one is not there.
     """
     if name:
-        return resolve(name, paths.models)
+        return resolve(name, paths.models, forms=forms)
     last = _last_used(paths)
     if last:
         with contextlib.suppress(SpecchatError):
             reference = at_hand(resolve(last, paths.models))
             if reference.path.exists():
                 return reference
-    best = best_installed(paths.models, available_memory()) or DEMO
+    best = best_installed(paths.models, available_memory(), forms) or DEMO
     return at_hand(resolve(best, paths.models))
+
+
+def expected_backend(reference: Reference | HubReference, wanted: str) -> str:
+    """The backend that will run a model, as far as that can be told before it is here.
+
+    Raises:
+        SpecchatError: there is none for it here.
+    """
+    if isinstance(reference, Reference):
+        return backend_for(reference.path, wanted)
+    return backend_for_form(reference.name, reference.form, wanted)
 
 
 def remember_model(reference: Reference, paths: Paths) -> None:
     """Note a model that was asked for and loaded, for the next time none is named."""
-    outside = reference.path.suffix and reference.path.name == reference.name
-    name = str(reference.path.resolve()) if outside else reference.name
+    path = reference.path
+    outside = path.name == reference.name and (path.suffix or path.is_dir())
+    name = str(path.resolve()) if outside else reference.name
     with contextlib.suppress(OSError):
         paths.last_model.parent.mkdir(parents=True, exist_ok=True)
         paths.last_model.write_text(name, encoding="utf-8")

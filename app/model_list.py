@@ -12,6 +12,7 @@ from models.catalogue import Entry
 from models.installed import installed
 from models.memory_bill import Fit, bill, fit
 from models.model_facts import ModelFacts, facts_of, facts_of_entry
+from models.reference import Reference, entry_of
 from models.stores.found import Installed
 
 
@@ -40,7 +41,7 @@ def offered(folder: Path, free: int | None = None) -> list[Offered]:
     """Every model that can be run or downloaded; free is bytes of memory, by default this one's."""
     room = available_memory() if free is None else free
     found = installed(folder)
-    present = [catalogue.entry_of_file(model.path.name) for model in found]
+    present = [entry_of(Reference(model.name, model.path)) for model in found]
     return [*_here(found, room), *_on_hub(present, room)]
 
 

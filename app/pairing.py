@@ -15,12 +15,12 @@ from app.calibrations import Calibrations
 from app.candidates import Candidate, Kind, Target, candidates, running_state
 from app.draft_spec import LOOKUP
 from app.memory_plan import MemoryPlan, drafter_context, plan
-from app.model_choice import choose_model
+from app.model_choice import choose_model, expected_backend
 from app.obtaining import facts_before
 from app.paths import Paths
 from app.session import DEFAULT_CONTEXT, Session, SessionOptions, check_ranges
 from backends.base import DraftUnavailableError, Rollback
-from backends.choice import free_memory, load
+from backends.choice import check_backend, forms, free_memory, load
 from decoding.calibration import MOST_TOKENS
 from decoding.cost import CostModel
 from decoding.length import break_even, predicted_speedup
@@ -90,18 +90,20 @@ def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -
         SpecchatError: nobody knows the target, or it cannot be run here.
     """
     check_ranges(options)
-    reference = choose_model(options.model, paths)
+    check_backend(options.backend)
+    preferred = forms(options.backend)
+    reference = choose_model(options.model, paths, preferred)
     is_here = isinstance(reference, Reference)
     facts = facts_of(reference.path) if is_here else facts_before(reference)
-    free = free_memory(options.gpu_layers)
+    free = free_memory(expected_backend(reference, options.backend), options.gpu_layers)
     planned = plan(reference.name, facts, options.ctx, DEFAULT_CONTEXT, free) if facts else None
     with ExitStack() as stack:
-        target, measured = Target(reference, facts), None
+        target, measured = Target(reference, facts, forms=preferred), None
         if is_here:
             notify(f"loading {reference.name}")
-            model = load(reference.path, options.threads, options.gpu_layers)
+            model = load(reference.path, options.threads, options.gpu_layers, options.backend)
             stack.enter_context(closing(model))
-            target = Target(reference, facts, model)
+            target = Target(reference, facts, model, preferred)
             measured = _measured(target, paths, notify)
         notify("comparing vocabularies")
         return _ranking(target, paths, planned, measured)
@@ -113,7 +115,8 @@ def rank_for(session: Session) -> Ranking:
     Raises:
         SpecchatError: the model cannot be measured.
     """
-    target = Target(session.reference, facts_of(session.reference.path), session.model)
+    reference = session.reference
+    target = Target(reference, facts_of(reference.path), session.model, session.forms)
     n_ctx = session.context.n_ctx
     planned = MemoryPlan(n_ctx, n_ctx, session.place(_silent).room)
     return _ranking(target, session.paths, planned, _measured(target, session.paths, _silent))

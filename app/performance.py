@@ -2,11 +2,13 @@
 
 import hashlib
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from app.paths import Paths
 from backends.bandwidth import Bandwidth, measured_on_cpu, of_gpu
 from backends.base import ModelInfo, OutOfMemoryError
+from backends.choice import MLX, bandwidth_of_mlx
 from backends.device import peak_memory_bytes, processor_name
 from decoding.telemetry import Statistics
 from models.json_file import read_object, write_object
@@ -22,28 +24,43 @@ _ENOUGH_STEPS = 12
 
 
 def memory_bandwidth(info: ModelInfo, paths: Paths, *, again: bool = False) -> Bandwidth | None:
-    """Of the device a model runs on; on the processor measured once, or again where asked.
+    """Of the device a model runs on; measured once, or again where asked, where it can be.
 
     Whatever else runs takes from a measurement, so that the highest one is kept.
     """
     if info.device.startswith("GPU"):
-        return of_gpu()
+        return mlx_bandwidth(paths, again=again) if info.backend == MLX else of_gpu()
     return processor_bandwidth(info.threads, paths, again=again)
 
 
 def processor_bandwidth(threads: int, paths: Paths, *, again: bool = False) -> Bandwidth | None:
     """What threads of the processor read in a second, None where there is no memory to try."""
-    place = f"{processor_name()} {threads}"
+
+    def measure() -> Bandwidth | None:
+        try:
+            return measured_on_cpu(threads)
+        except OutOfMemoryError:
+            return None
+
+    return _kept(f"{processor_name()} {threads}", measure, paths, again=again)
+
+
+def mlx_bandwidth(paths: Paths, *, again: bool = False) -> Bandwidth | None:
+    """What MLX's own device reads in a second, None where there is no memory to try."""
+    return _kept(f"{processor_name()} {MLX}", bandwidth_of_mlx, paths, again=again)
+
+
+def _kept(
+    place: str, measure: Callable[[], Bandwidth | None], paths: Paths, *, again: bool
+) -> Bandwidth | None:
+    """The highest that was measured in a place; it is measured if it never was, or again."""
     name = hashlib.sha256(place.encode()).hexdigest()[:16]
     path = paths.cache / "bandwidth" / f"{name}.json"
     known = _known(read_object(path))
     if known is not None and not again:
         return known
-    try:
-        found = measured_on_cpu(threads)
-    except OutOfMemoryError:
-        return known
-    if known is not None and known.bytes_per_second >= found.bytes_per_second:
+    found = measure()
+    if found is None or (known and known.bytes_per_second >= found.bytes_per_second):
         return known
     entry = {"bytes_per_second": found.bytes_per_second, "source": found.source}
     write_object(path, entry)

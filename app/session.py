@@ -9,14 +9,14 @@ from app import draft_spec
 from app.conversation import Conversation
 from app.drafting import Drafting, Place, build
 from app.memory_plan import open_context, plan
-from app.model_choice import choose_model, remember_model
+from app.model_choice import choose_model, expected_backend, remember_model
 from app.obtaining import facts_before, obtain
 from app.paths import Paths
 from app.performance import memory_bandwidth
 from backends.bandwidth import Bandwidth
 from backends.base import Context, Model, UsageError
 from backends.chat_template import ChatTemplate, Prompt, with_bos
-from backends.choice import free_memory, load, require_backend
+from backends.choice import Form, check_backend, forms, free_memory, load
 from backends.energy import Energy, EnergyMeter, energy_meter
 from backends.template_process import TemplateProcess
 from decoding.drafters.switch import Switch
@@ -94,11 +94,12 @@ class Session:
             SpecchatError: an option cannot be met, or the model cannot be run.
         """
         started = time.perf_counter()
-        require_backend(options.backend)
+        check_backend(options.backend)
         check_ranges(options)
-        chosen = choose_model(options.model, paths)
-        spec = draft_spec.parse(options.draft, paths, chosen)
-        free = free_memory(options.gpu_layers)
+        preferred = forms(options.backend)
+        chosen = choose_model(options.model, paths, preferred)
+        spec = draft_spec.parse(options.draft, paths, chosen, preferred)
+        free = free_memory(expected_backend(chosen, options.backend), options.gpu_layers)
         if (expected := facts_before(chosen)) is not None:
             plan(chosen.name, expected, options.ctx, usual_context, free)
         reference = obtain(chosen, paths, notify, offline=options.offline)
@@ -107,7 +108,7 @@ class Session:
         with ExitStack() as stack:
             templates = stack.enter_context(closing(TemplateProcess()))
             model = stack.enter_context(
-                closing(load(reference.path, options.threads, options.gpu_layers))
+                closing(load(reference.path, options.threads, options.gpu_layers, options.backend))
             )
             context, notes = open_context(model, planned, options.ctx)
             place = _place(model, context, paths, options, notify, planned.room)
@@ -128,15 +129,26 @@ class Session:
         """Where further drafters are built; notify gets a line on each phase."""
         return _place(self.model, self.context, self.paths, self._options, notify, self._room)
 
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """The forms in which further models are looked for."""
+        return forms(self._options.backend)
+
+    def spec(self, requested: str) -> draft_spec.DraftSpec:
+        """Read what --draft asks for, beside this model.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
+        return draft_spec.parse(requested, self.paths, self.reference, self.forms)
+
     def redraft(self, requested: str, notify: Callable[[str], None]) -> None:
         """Change the drafters; a reply at work takes up the new ones at its next step.
 
         Raises:
             UsageError: the spec cannot be read; the drafters stay as they are.
         """
-        drafting = build(
-            draft_spec.parse(requested, self.paths, self.reference), self.place(notify)
-        )
+        drafting = build(self.spec(requested), self.place(notify))
         self.drafting.remember()
         self.drafting.close()
         self.drafting = drafting
@@ -253,7 +265,10 @@ def _place(
     def get(reference: Reference | HubReference) -> Reference:
         return obtain(reference, paths, notify, offline=options.offline)
 
-    return Place(model, context, paths, options.threads, options.gpu_layers, notify, room, get)
+    return Place(
+        model, context, paths, options.threads, options.gpu_layers, notify, room, get,
+        options.backend,
+    )  # fmt: skip
 
 
 def check_ranges(options: SessionOptions) -> None:

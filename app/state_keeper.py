@@ -10,10 +10,10 @@ from app.saved_states import SavedStates
 from app.session import Session
 from app.state_file import SavedState
 from backends.base import Context, ModelError, ModelInfo
-from backends.gguf_header import parts
 from decoding.prefill import common_prefix
 from models.content_hash import stamp
 from models.fingerprint import fingerprint
+from models.model_files import model_files
 
 Job = Callable[[], None] | None
 """What a thread is asked to do, None to end."""
@@ -153,7 +153,7 @@ def state_key(info: ModelInfo, context: Context) -> bytes:
     Raises:
         OSError: the model's files cannot be read.
     """
-    files = parts(info.path)
+    files = model_files(info.path)
     place = (info.engine, info.device, info.threads, context.n_ctx, context.kv_bytes_per_token)
     facts = (fingerprint(info.path), *map(stamp, files), *place)
     return hashlib.sha256("\n".join(map(str, facts)).encode()).digest()

@@ -3,8 +3,8 @@
 import hashlib
 from pathlib import Path
 
-from backends.gguf_header import parts
 from models.json_file import read_object, write_object
+from models.model_files import model_files
 
 
 def content_hash(path: Path, memory: Path) -> str:
@@ -13,7 +13,7 @@ def content_hash(path: Path, memory: Path) -> str:
     Raises:
         OSError: the file cannot be read. A memory that cannot be used is done without.
     """
-    files = parts(path)
+    files = model_files(path)
     key = " ".join(map(stamp, files))
     known = {str(key): str(digest) for key, digest in read_object(memory).items()}
     if key not in known:

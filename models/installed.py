@@ -1,8 +1,10 @@
 """Models at hand: the bundled one, and those found on this machine."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from backends.base import ModelError
+from backends.choice import Form
 from backends.gguf_header import parts, read_header
 from backends.mlx_folder import is_mlx_folder, read_mlx_folder
 from models.bundled import demo_path
@@ -30,9 +32,10 @@ def readable_names(folder: Path) -> list[str]:
     return [name for name, path in known_names(folder).items() if is_readable(path)]
 
 
-def best_installed(folder: Path, room: int) -> str | None:
-    """The largest model that fits into room bytes; the best guess without tests."""
-    found = [model for model in installed(folder) if model.name != DEMO and model.path.is_file()]
+def best_installed(folder: Path, room: int, forms: Sequence[Form] = (Form.GGUF,)) -> str | None:
+    """The largest model in these forms that fits into room bytes; the best guess without tests."""
+    others = [model for model in installed(folder) if model.name != DEMO]
+    found = [model for model in others if _form(model.path) in forms and model.path.exists()]
     largest_first = sorted(found, key=lambda model: model.size_bytes, reverse=True)
     fitting = (model for model in largest_first if model.size_bytes < room)
     return next((model.name for model in fitting if is_readable(model.path)), None)
@@ -56,6 +59,10 @@ def is_readable(path: Path) -> bool:
     except ModelError:
         return False
     return True
+
+
+def _form(path: Path) -> Form:
+    return Form.MLX if path.is_dir() else Form.GGUF
 
 
 def _is_first(path: Path) -> bool:

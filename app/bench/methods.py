@@ -11,11 +11,12 @@ from app import draft_spec
 from app.bench.results import PLAIN
 from app.drafting import Built, Drafting, Place, build
 from app.session import Session
-from backends.base import SpecchatError
-from backends.choice import peer
+from backends.base import Model, SpecchatError
+from backends.choice import MLX, peers
 from decoding.controller import Controller
 from decoding.draft import Drafter
 from decoding.drafters.chain import Chain
+from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.events import Step
 from decoding.generation import Limits, generate
@@ -127,19 +128,21 @@ def methods(
         specs.insert(2, given)
     with ExitStack() as stack:
         found = Methods([Ours(PLAIN, session, None)], [], None, stack)
+        built: list[Built] = []
         for text in specs:
-            drafting = build(draft_spec.parse(text, session.paths, session.reference), place)
+            drafting = build(session.spec(text), place)
             stack.enter_context(closing(drafting))
             if drafting.missing:
                 found.notes.append(f"{text} was left out: {drafting.missing}")
             if drafting.controller is None:
                 continue
+            built += drafting.built
             found.chosen.append(Ours(text, session, drafting.controller))
             if text == draft_spec.AUTO:
                 found.auto = drafting.controller
             if with_fixed:
                 found.chosen += _fixed(text, session, drafting)
-        _add_peer(found, session)
+        _add_peers(found, session, built)
         found._held = stack.pop_all()
     return found
 
@@ -162,11 +165,24 @@ def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
     return [Ours(f"{text}, always {FIXED_LENGTHS[0]}", session, chain)]
 
 
-def _add_peer(found: Methods, session: Session) -> None:
+def _add_peers(found: Methods, session: Session, built: Sequence[Built]) -> None:
     try:
-        name, answer, close = peer(session.model.info, session.context.n_ctx)
+        others = peers(session.model, session.context.n_ctx, _for_peer(built))
     except SpecchatError as error:
         found.notes.append(str(error).splitlines()[0])
         return
-    found._held.callback(close)
-    found.chosen.append(Theirs(name, session, answer))
+    for other in others:
+        found._held.callback(other.close)
+        found.chosen.append(Theirs(other.name, session, other.reply))
+
+
+def _for_peer(built: Sequence[Built]) -> Model | None:
+    """The first drafter that mlx-lm can draft with too: on MLX, of the model's own vocabulary."""
+    fitting = (
+        one.model
+        for one in built
+        if one.model
+        and one.model.info.backend == MLX
+        and isinstance(one.member.drafter, DraftModel)
+    )
+    return next(fitting, None)

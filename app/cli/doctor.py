@@ -3,6 +3,7 @@
 import json as json_format
 import platform
 import sys
+from dataclasses import asdict
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -10,14 +11,27 @@ import typer
 
 from app.cli import terminal
 from app.paths import Paths
-from app.performance import processor_bandwidth
-from backends.bandwidth import of_gpu
-from backends.choice import describe_engine
+from app.performance import mlx_bandwidth, processor_bandwidth
+from backends.bandwidth import Bandwidth, of_gpu
+from backends.choice import LLAMACPP, MLX
 from backends.device import available_memory, physical_cores, processor_name, total_memory
+from backends.engines import EngineFacts, Engines, describe_engines, wired_limit_advice
 from models.bundled import demo_path
-from models.installed import readable_names
+from models.installed import installed, readable_names
 
-_PACKAGES = ("specchat", "llama-cpp-python", "numpy", "jinja2", "huggingface-hub", "typer")
+_PACKAGES = (
+    "specchat",
+    "llama-cpp-python",
+    "mlx",
+    "mlx-lm",
+    "numpy",
+    "jinja2",
+    "huggingface-hub",
+    "typer",
+)
+
+
+_TITLES = {LLAMACPP: "llama.cpp", MLX: "MLX"}
 
 
 def doctor(
@@ -33,16 +47,18 @@ def doctor(
 
 
 def _facts() -> dict[str, Any]:
-    engine = describe_engine()
-    bandwidth = of_gpu() if engine.can_offload else None
-    bandwidth = bandwidth or processor_bandwidth(physical_cores(), Paths.of_this_user(), again=True)
+    engines = describe_engines()
+    chosen = engines.chosen
+    bandwidth = _measured(chosen)
     return {
         "schema": 1,
-        "backend": engine.backend,
-        "backend_reason": engine.reason,
-        "engine": engine.build,
-        "gpu": engine.can_offload,
-        "advice": engine.advice,
+        "backend": chosen.backend,
+        "backend_reason": engines.reason,
+        "engine": chosen.build,
+        "gpu": chosen.on_gpu,
+        "engines": [asdict(chosen), asdict(engines.other)],
+        "advice": engines.advice,
+        "memory_advice": _memory_advice(engines),
         "device": {
             "processor": processor_name(),
             "physical_cores": physical_cores(),
@@ -59,9 +75,34 @@ def _facts() -> dict[str, Any]:
     }
 
 
+def _measured(chosen: EngineFacts) -> Bandwidth | None:
+    """The bandwidth of what runs models here."""
+    paths, found = Paths.of_this_user(), None
+    if chosen.on_gpu:
+        found = mlx_bandwidth(paths, again=True) if chosen.backend == MLX else of_gpu()
+    return found or processor_bandwidth(physical_cores(), paths, again=True)
+
+
+def _memory_advice(engines: Engines) -> str | None:
+    """For the largest MLX model here, where it comes near what the GPU is meant to use."""
+    folders = [one for one in installed(Paths.of_this_user().models) if one.path.is_dir()]
+    limit = engines.chosen.working_set or engines.other.working_set
+    largest = max(folders, key=lambda one: one.size_bytes, default=None)
+    if largest is None or limit is None:
+        return None
+    return wired_limit_advice(largest.name, largest.size_bytes, limit, total_memory()) or None
+
+
 def _bandwidth(device: dict[str, Any]) -> str:
     rate, source = device["bandwidth_bytes_per_second"], device["bandwidth_source"]
     return f"{rate / 1e9:.1f} GB/s ({source})" if rate else "not measured"
+
+
+def _engine(engine: dict[str, Any]) -> str:
+    """On one line: what it is built with, and what it runs on."""
+    if engine["problem"]:
+        return engine["problem"]
+    return f"{engine['build']}, {'on the GPU' if engine['on_gpu'] else 'on the processor'}"
 
 
 def _version(package: str) -> str | None:
@@ -75,8 +116,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     device = facts["device"]
     rows = {
         "backend": f"{facts['backend']} ({facts['backend_reason']})",
-        "engine": facts["engine"],
-        "GPU": "used" if facts["gpu"] else "not used",
+        **{_TITLES[one["backend"]]: _engine(one) for one in facts["engines"]},
         "processor": f"{device['processor']}, {device['physical_cores']} physical cores",
         "memory": f"{device['available_memory_bytes'] / 1e9:.1f} GB available "
         f"of {device['memory_bytes'] / 1e9:.1f} GB",
@@ -88,5 +128,6 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         ),
         "models": ", ".join(facts["models"]) or "none",
         "for more speed": facts["advice"],
+        "for more room": facts["memory_advice"],
     }
-    return [f"{name:<15} {value}" for name, value in rows.items()]
+    return [f"{name:<15} {value}" for name, value in rows.items() if value]

@@ -1,6 +1,7 @@
 """`specchat models`: what is on this machine, getting more, and what drafts for what."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,10 +15,13 @@ from app.model_list import Offered, offered
 from app.obtaining import request_for
 from app.paths import Paths
 from backends.base import HubUnreachableError, SpecchatError, UsageError
+from backends.choice import forms
+from backends.mlx_folder import is_mlx_folder
 from models.hub import HubSettings
 from models.hub.settings import hub_cache
 from models.hub.unfinished import discard, unfinished
 from models.installed import installed
+from models.model_files import stored_bytes
 from models.reference import on_hub
 from models.removal import remove as remove_model
 from models.size_text import size_text
@@ -30,6 +34,9 @@ models = typer.Typer(
     rich_markup_mode=None,
 )
 Json = Annotated[bool, typer.Option("--json", help="JSON in place of text.")]
+NameOrPath = Annotated[
+    str, typer.Argument(metavar="NAME", help="As `specchat models list` shows it, or a path.")
+]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `specchat models list` shows it.")]
 
 
@@ -68,8 +75,9 @@ def pull(
     """
     paths = Paths.of_this_user()
     settings = HubSettings.of_environment(paths.downloads, options.is_offline(context, offline))
+    preferred = forms(options.session_options(context).backend)
     try:
-        done = pull_model(request_for(on_hub(model, paths.models)), settings)
+        done = pull_model(request_for(on_hub(model, paths.models, preferred)), settings)
     except HubUnreachableError as error:
         names = ", ".join(one.name for one in _installed())
         at_hand = f"On this machine: {printable(names)}" if names else ""
@@ -101,10 +109,10 @@ def remove(name: Name, json: Json = False) -> None:
 
 
 @models.command()
-def info(name: Name, json: Json = False) -> None:
-    """What a model's file says of it."""
-    model = _named(name)
-    facts = {**_as_json(model), **facts_of(model.path)}
+def info(name: NameOrPath, json: Json = False) -> None:
+    """What a model's file, or its folder, says of it."""
+    facts = _elsewhere(Path(name)) or _as_json(_named(name))
+    facts |= facts_of(Path(facts["path"]))
     if json:
         say_json({"schema": 1, **facts})
         return
@@ -126,6 +134,13 @@ def _discard(repository: str, json: bool) -> None:
         say_json({"schema": 1, "discarded": repository})
     else:
         terminal.note(f"discarded what came of {printable(repository)}")
+
+
+def _elsewhere(path: Path) -> dict[str, Any]:
+    """A file or an MLX folder by its path; nothing where there is none."""
+    if not (path.is_file() or is_mlx_folder(path)):
+        return {}
+    return {"name": path.resolve().name, "path": str(path), "size_bytes": stored_bytes(path)}
 
 
 def _installed() -> list[Installed]:

@@ -22,7 +22,7 @@ def _option(name: str, help_text: str, metavar: str | None = None) -> Any:
 
 Model = Annotated[
     str | None,
-    _option("--model", "Alias, .gguf file or name in the models folder.", "REF"),
+    _option("--model", "Alias, .gguf file, MLX folder or name in the models folder.", "REF"),
 ]
 Draft = Annotated[
     str,

@@ -52,7 +52,7 @@ class Key:
 
 
 KEYS = (
-    Key("model", Kind.TEXT, Part.APP, "alias, .gguf file or name in the models folder", "demo"),
+    Key("model", Kind.TEXT, Part.APP, "alias, .gguf file, MLX folder or name", "demo"),
     Key(
         "draft",
         Kind.TEXT,

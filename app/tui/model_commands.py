@@ -8,6 +8,7 @@ from app.model_list import offered
 from app.tui.drafters_screen import DraftersScreen
 from app.tui.models_screen import ModelsScreen
 from backends.base import UsageError
+from backends.choice import forms
 from models.hub import HubSettings
 from models.reference import HubReference, resolve
 
@@ -43,7 +44,8 @@ def _choose(screen: "ChatScreen", name: str) -> None:
     engine = screen.engine
     if screen.downloads.stop(name):
         return
-    reference = resolve(name, engine.paths.models)  # a wrong name leaves the model as it is
+    # A wrong name leaves the model as it is.
+    reference = resolve(name, engine.paths.models, forms=forms(engine.options.backend))
 
     def load() -> None:
         if screen.work is None:

@@ -5,29 +5,48 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
 _ASK = """
 import sys
 from app.cli.main import main
-sys.argv = ["specchat", "ask", "hi", "--max-tokens", "2"]
+sys.argv = ["specchat", "ask", "hi", "--max-tokens", "2", *sys.argv[1:]]
 try:
     main()
 except SystemExit as ended:
     assert not ended.code, ended.code
 loaded = {name.partition(".")[0] for name in sys.modules}
-assert "llama_cpp" in loaded
-print(*sorted(loaded & {"textual", "mlx", "mlx_lm", "huggingface_hub", "gguf"}))
+print(*sorted(loaded & {"textual", "llama_cpp", "mlx", "mlx_lm", "huggingface_hub", "gguf"}))
 """
 
 
-def test_ask_loads_neither_the_screen_nor_another_engine() -> None:
+def loaded_by(*arguments: str) -> list[bytes]:
+    """Of the packages that not every question needs, those that one loads."""
     ended = subprocess.run(
-        [sys.executable, "-c", _ASK], input=b"", capture_output=True, check=True, env=os.environ
+        [sys.executable, "-c", _ASK, *arguments],
+        input=b"",
+        capture_output=True,
+        check=True,
+        env=os.environ,
     )
-    assert ended.stdout.splitlines()[-1] == b""
+    return ended.stdout.splitlines()[-1].split()
+
+
+def test_ask_loads_neither_the_screen_nor_another_engine() -> None:
+    pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
+    assert loaded_by() == [b"llama_cpp"]
+
+
+def test_a_folder_of_mlx_is_run_without_llamacpp(small_mlx: Callable[..., Path]) -> None:
+    loaded = loaded_by("--model", str(small_mlx("plain")))
+    assert b"mlx_lm" in loaded
+    assert b"llama_cpp" not in loaded
+    assert b"textual" not in loaded
 
 
 def test_the_wheel_holds_the_four_packages_and_nothing_else(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import struct
 from collections.abc import Callable
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -30,6 +31,10 @@ def test_doctor_json_says_the_same(specchat: Specchat, home: Path, demo_file: Pa
     facts = json.loads(specchat("doctor", "--json").stdout)
     assert facts["schema"] == 1
     assert facts["backend"] == "llamacpp"
+    by_name = {engine["backend"]: engine for engine in facts["engines"]}
+    assert sorted(by_name) == ["llamacpp", "mlx"]
+    for name, package in (("llamacpp", "llama_cpp"), ("mlx", "mlx_lm")):
+        assert bool(by_name[name]["problem"]) == (find_spec(package) is None)
     assert facts["demo_model"] == str(demo_file)
     assert facts["models"] == ["demo", "tiny"]
     assert 0 < facts["device"]["available_memory_bytes"] <= facts["device"]["memory_bytes"]

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from backends.llamacpp import library
 from decoding.text import TextStream
 
 Specchat = Callable[..., CompletedProcess[str]]
@@ -110,7 +109,7 @@ def test_ctrl_c_is_not_lost_while_the_engine_reports(
             if len(arrived) == 1:
                 signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(library, "_messages", Interrupting())
+    monkeypatch.setattr("backends.llamacpp.library._messages", Interrupting())
     path = tiny_gguf("warns.gguf")
     ended = specchat("ask", "hi", "--model", str(path), "--max-tokens", "400", "--raw")
     assert arrived, "the engine had nothing to report"

@@ -96,7 +96,7 @@ def opened(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Sessio
     """Open a session on a machine with so many bytes free."""
 
     def open_session(free: int, options: SessionOptions) -> Session:
-        monkeypatch.setattr("app.session.free_memory", lambda _: free)
+        monkeypatch.setattr("app.session.free_memory", lambda *_: free)
         return Session.open(options, Paths.of_this_user(), lambda _: None)
 
     return open_session

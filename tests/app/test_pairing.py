@@ -147,7 +147,7 @@ def test_a_speedup_needs_an_acceptance_that_was_measured(tiny_llama: TinyLlama) 
 def test_a_target_that_is_not_here_has_no_measured_figure(
     local_hub: LocalHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.pairing.free_memory", lambda gpu_layers: 64_000_000_000)
+    monkeypatch.setattr("app.pairing.free_memory", lambda *_: 64_000_000_000)
     found = ranked("llama3-8b")
     pairs = by_name(found)
     assert (found.target, found.is_installed, found.plain_seconds) == ("llama3.1-8b", False, None)
@@ -167,11 +167,11 @@ def test_what_does_not_fit_beside_the_target_comes_after_what_does(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = (models / "big.gguf").stat().st_size
-    monkeypatch.setattr("app.pairing.free_memory", lambda gpu_layers: 6 * size)
+    monkeypatch.setattr("app.pairing.free_memory", lambda *_: 6 * size)
     found = [pair for pair in ranked("big").pairs if pair.drafter.is_compatible]
     assert found[-1].drafter.name == "124m"
     assert found[-1].fit is Fit.TOO_BIG
-    monkeypatch.setattr("app.pairing.free_memory", lambda gpu_layers: size)
+    monkeypatch.setattr("app.pairing.free_memory", lambda *_: size)
     with pytest.raises(OutOfMemoryError, match="big"):
         ranked("big")
 
@@ -222,7 +222,7 @@ def test_the_command_in_text_and_json(specchat: Specchat) -> None:
 def test_the_command_for_the_bundled_model_and_one_that_is_not_here(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.pairing.free_memory", lambda gpu_layers: 64_000_000_000)
+    monkeypatch.setattr("app.pairing.free_memory", lambda *_: 64_000_000_000)
     shown = specchat("models", "pair", "demo").stdout
     assert "tokens per second undrafted" in shown
     assert "the model itself in q4_0" in shown

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
 from app import drafter_model
 from app.drafter_model import open_drafter
 from app.paths import Paths

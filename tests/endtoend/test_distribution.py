@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
 from backends import llamacpp
 from backends.base import Context, Model
 from decoding import verification

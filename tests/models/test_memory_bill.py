@@ -6,17 +6,15 @@ import re
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import gguf
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llama_cpp import llama_cpp as api
 
-from backends import llamacpp
 from backends.base import Model, ModelError
-from backends.llamacpp import library
 from models.attention import Attention, Layers
 from models.memory_bill import Fit, MemoryBill, bill, fit, gigabytes
 from models.model_facts import ModelFacts, facts_of
@@ -75,6 +73,10 @@ def test_weights_and_cache_of_the_bundled_model_are_what_the_engine_says(
 
 def engine_buffers(model: Model, n_ctx: int) -> dict[str, float]:
     """Bytes by purpose that llama.cpp logs when a context is opened."""
+    from llama_cpp import llama_cpp as api
+
+    from backends.llamacpp import library
+
     lines: list[str] = []
 
     @api.llama_log_callback
@@ -158,7 +160,7 @@ def test_absurd_figures_are_a_damaged_file(tmp_path: Path, figures: dict[str, in
 
 
 def test_a_sentencepiece_vocabulary_without_byte_tokens_is_refused(
-    tiny_llama: Callable[..., Path], tmp_path: Path
+    llamacpp: ModuleType, tiny_llama: Callable[..., Path], tmp_path: Path
 ) -> None:
     """llama.cpp ends the process at the first letter that has no token."""
     whole = tiny_llama().read_bytes()

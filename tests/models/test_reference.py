@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.base import ModelError, UsageError
+from backends.choice import Form
 from models import catalogue, installed
 from models.installed import best_installed, known_names
-from models.reference import HubReference, Reference, at_hand, entry_of, resolve
+from models.reference import HubReference, Reference, at_hand, entry_of, on_hub, resolve
 
 WHOLE = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)
 """The smallest file that is no damaged one: a header of nothing."""
@@ -231,3 +232,44 @@ def test_the_nearest_name_may_be_of_the_catalogue_or_a_drafter(folder: Path) -> 
         resolve("qwen3-30b-a3", folder)
     with pytest.raises(UsageError, match="nearest: lookup"):
         resolve("lokup", folder, ["lookup"])
+
+
+def test_the_mlx_form_is_meant_where_it_is_preferred(folder: Path) -> None:
+    found = resolve("llama3-8b", folder, forms=(Form.MLX, Form.GGUF))
+    assert isinstance(found, HubReference)
+    assert found.repository == "mlx-community/Meta-Llama-3.1-8B-Instruct-4bit"
+    assert (found.form, found.quantization, found.file) == (Form.MLX, None, None)
+    assert entry_of(found) == catalogue.find("llama3-8b")
+    assert on_hub("llama3-8b", folder, (Form.MLX,)) == found
+
+
+@pytest.mark.parametrize("name", ["llama3-8b:q8_0", "gpt2-124m"])
+def test_a_quantization_and_a_model_without_mlx_form_mean_a_file(folder: Path, name: str) -> None:
+    found = resolve(name, folder, forms=(Form.MLX,))
+    assert isinstance(found, HubReference)
+    assert found.form is Form.GGUF
+
+
+def test_a_repository_of_mlx_is_known_by_its_name(folder: Path) -> None:
+    known = hub_of("mlx-community/Meta-Llama-3.1-8B-Instruct-4bit", folder)
+    assert (known.form, known.entry) == (Form.MLX, catalogue.find("llama3-8b"))
+    assert known.quantization is None
+    assert hub_of("mlx-community/anything", folder).form is Form.MLX
+
+
+def test_the_form_that_is_here_comes_before_the_one_that_is_preferred(folder: Path) -> None:
+    file = folder / "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf"
+    file.write_bytes(b"GGUF")
+    found = at_hand(resolve("llama3-8b", folder, forms=(Form.MLX, Form.GGUF)))
+    assert found.path == file
+    assert isinstance(resolve("llama3-8b", folder, forms=(Form.MLX,)), HubReference)
+
+
+def test_a_folder_is_the_best_installed_only_where_mlx_is_preferred(folder: Path) -> None:
+    large = folder / "large-mlx"
+    large.mkdir()
+    (large / "config.json").write_text('{"model_type": "llama"}')
+    header = b'{"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}'
+    (large / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
+    assert best_installed(folder, 1 << 40, (Form.MLX,)) == "large-mlx"
+    assert best_installed(folder, 1 << 40) != "large-mlx"

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
 from backends.base import DraftUnavailableError, Model, ModelInfo, Rollback, UsageError
 from backends.gguf_header import read_header
 from backends.llamacpp import requantize as requantizing
@@ -202,7 +204,7 @@ def test_a_full_disk_is_called_one(
         raise DraftUnavailableError("no drafter could be made from x", "iostream error")
 
     usage = shutil.disk_usage(demo.info.path)._replace(free=5_000_000)
-    monkeypatch.setattr(self_draft, "requantize", fail)
+    monkeypatch.setattr(requantizing, "requantize", fail)
     monkeypatch.setattr(self_draft.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(DraftUnavailableError) as refused:
         build(store, demo.info)

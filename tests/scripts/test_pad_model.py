@@ -6,6 +6,8 @@ from pathlib import Path
 import gguf
 import pytest
 
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
 from backends import llamacpp
 from backends.base import UsageError
 from scripts.pad_model import agreement, pad, parameters_of, shape_of

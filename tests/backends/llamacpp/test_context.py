@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
 from backends import llamacpp
 from backends.base import (
     Context,

@@ -7,6 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
 from backends import llamacpp
 
 _PEAK = """

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
 from backends import llamacpp
 from backends.base import Model
 from backends.llamacpp import library

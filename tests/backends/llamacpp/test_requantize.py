@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
 from backends.llamacpp import requantize
 
 

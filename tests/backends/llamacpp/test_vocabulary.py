@@ -8,6 +8,8 @@ import pytest
 from backends.base import Model, ModelError, Rollback
 from backends.choice import vocabulary
 
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
 
 def test_it_is_the_one_of_the_loaded_model(demo: Model, demo_file: Path) -> None:
     ours = demo.tokenizer
