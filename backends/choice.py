@@ -211,10 +211,9 @@ def started(backend: str) -> Iterator[None]:
     try:
         yield
     except (ImportError, OSError, RuntimeError) as error:
-        name, remedy = "llama.cpp", f"Build it again: {REBUILD_LLAMACPP}"
+        name, command = "llama.cpp", REBUILD_LLAMACPP
         if backend == MLX:
-            name, remedy = (
-                "MLX",
-                f"Install it again: {mlx_command(this_machine())} --reinstall-package mlx",
-            )
+            name = "MLX"
+            command = f"{mlx_command(this_machine())} --reinstall-package mlx"
+        remedy = f"Install it again: {command}"
         raise ModelError(f"{name} cannot be started here", str(error), remedy) from error

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -21,9 +22,10 @@ from app.pairing import rank
 from app.paths import Paths
 from app.performance import memory_bandwidth
 from app.session import Session, SessionOptions
-from backends import mlx
+from backends import choice, mlx
 from backends.bandwidth import Bandwidth
 from backends.chat_template import Message
+from backends.machine import Machine
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
 
@@ -31,6 +33,10 @@ SmallMlx = Callable[..., Path]
 TinyLlama = Callable[..., Path]
 Specchat = Callable[..., CompletedProcess[str]]
 AskJson = Callable[..., dict[str, Any]]
+needs_llamacpp = pytest.mark.skipif(
+    find_spec("llama_cpp") is None, reason="llama.cpp is not installed"
+)
+MAC = Machine(is_apple_silicon=True, has_llamacpp=True, has_mlx=True)
 GREEDY = ("--temperature", "0", "--max-tokens", "24")
 
 
@@ -47,6 +53,24 @@ def test_a_folder_answers_the_same_with_every_drafter(
         assert found["token_ids"] == plain["token_ids"]
 
 
+@needs_llamacpp
+def test_on_apple_silicon_a_readable_file_runs_with_mlx_and_others_do_not(
+    ask_json: AskJson, tiny_llama: TinyLlama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(tiny_llama(form="gpt2"))
+    asked = ("hi", "--draft", "off", *GREEDY)
+    elsewhere = ask_json(*asked, "--model", file)
+    monkeypatch.setattr(choice, "this_machine", lambda: MAC)
+    found = ask_json(*asked, "--model", file)
+    assert (elsewhere["model"]["backend"], found["model"]["backend"]) == ("llamacpp", "mlx")
+    assert found["token_ids"] == elsewhere["token_ids"]
+    other = ask_json(*asked, "--model", str(tiny_llama(form="spm")))
+    assert other["model"]["backend"] == "llamacpp"
+    told = ask_json(*asked, "--model", file, "--backend", "llamacpp")
+    assert told["model"]["backend"] == "llamacpp"
+
+
+@needs_llamacpp
 def test_models_of_both_backends_draft_for_each_other(
     ask_json: AskJson, small_mlx: SmallMlx, tiny_llama: TinyLlama
 ) -> None:
@@ -163,6 +187,7 @@ def answered(engine: Engine) -> tuple[tuple[int, ...], Loaded]:
     return answer.token_ids, engine.status.loaded
 
 
+@needs_llamacpp
 def test_models_of_both_backends_follow_each_other(
     start: Callable[[Path], Engine], small_mlx: SmallMlx, tiny_llama: TinyLlama
 ) -> None:
