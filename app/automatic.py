@@ -4,7 +4,7 @@ from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.draft_spec import SELF, Link
 from backends.base import ModelInfo
-from backends.choice import derives
+from backends.derivation import derives
 from backends.device import available_memory
 from decoding.cost import CostModel
 from decoding.length import predicted_speedup

@@ -19,7 +19,8 @@ from backends.base import (
     Rollback,
     Vocabulary,
 )
-from backends.choice import Form, derives, vocabulary
+from backends.choice import Form, vocabulary
+from backends.derivation import derives
 from backends.gguf_header import parts, read_header, read_per_token
 from models import catalogue
 from models.catalogue import CatalogueDrafter, DrafterKind

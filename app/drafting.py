@@ -22,7 +22,8 @@ from backends.base import (
     ModelError,
     Rollback,
 )
-from backends.choice import AUTO, derives
+from backends.choice import AUTO
+from backends.derivation import derives
 from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.draft import Drafter
@@ -241,10 +242,7 @@ def _file(link: Link, place: Place) -> Path:
         return place.obtain(link.reference).path
     info = place.target.info
     recipe = link.recipe or Recipe.default(info)
+    words = f"making the self-drafter {recipe.slug}"
     return SelfDrafts(place.paths.self_drafts).get(
-        info,
-        recipe,
-        lambda done, total: place.notify(
-            f"making the self-drafter {recipe.slug}: {done} of {total}"
-        ),
+        info, recipe, lambda done, total: place.notify(f"{words}: {done} of {total}")
     )

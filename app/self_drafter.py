@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from backends.base import Model, ModelInfo
-from backends.choice import derive, derives
+from backends.derivation import derive, derives
 from models.fingerprint import fingerprint
 from models.model_facts import ModelFacts, facts_of
 from models.recipe import Recipe

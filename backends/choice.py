@@ -1,20 +1,13 @@
 """Chooses the backend that runs a model: by what the model is, and by what this machine has."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from backends.bandwidth import Bandwidth
-from backends.base import (
-    Model,
-    ModelError,
-    ModelInfo,
-    SpecchatError,
-    UsageError,
-    Vocabulary,
-)
+from backends.base import Model, ModelError, SpecchatError, UsageError, Vocabulary
 from backends.device import available_memory
 from backends.machine import Machine, this_machine
 from backends.mlx_gguf import reason_against
@@ -217,28 +210,10 @@ def started(backend: str) -> Iterator[None]:
     """Around importing an engine, which is left until a model is loaded."""
     try:
         yield
-    except (ImportError, OSError, RuntimeError) as error:
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
         name, command = "llama.cpp", REBUILD_LLAMACPP
         if backend == MLX:
             name = "MLX"
             command = f"{mlx_command(this_machine())} --reinstall-package mlx"
         remedy = f"Install it again: {command}"
         raise ModelError(f"{name} cannot be started here", str(error), remedy) from error
-
-
-def derives(info: ModelInfo) -> bool:
-    """Whether a model's backend makes drafters of it in memory, from its loaded weights."""
-    return info.backend == MLX
-
-
-def derive(target: Model, variant: str, bits: int | None, skipped: Sequence[int]) -> Model:
-    """A drafter of a loaded model's own weights, see derives; variant: its name in words.
-
-    Raises:
-        DraftUnavailableError: it cannot be made of this model.
-    """
-    from backends.mlx.model import MlxModel
-    from backends.mlx.own_draft import derive as of_loaded
-
-    assert isinstance(target, MlxModel), "see derives"
-    return of_loaded(target, variant, bits, skipped)

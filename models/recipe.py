@@ -14,8 +14,8 @@ QUANTIZATIONS = (
 )  # fmt: skip
 
 _FEW_BITS_OF_MLX = ("2-bit", "3-bit", "4-bit")
-"""Below four bits MLX's grid is too coarse: of the bundled model's likeliest tokens four bits kept
-0.72 and three 0.39, fewer than without an eighth of its layers, which takes no memory besides."""
+"""Below four bits MLX's grid is too coarse: of the bundled model's likeliest tokens a copy in four
+kept 0.72, one in three 0.39, and a view without three of its thirty layers 0.67."""
 
 
 @dataclass(frozen=True, slots=True)

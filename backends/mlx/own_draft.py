@@ -37,7 +37,9 @@ def derive(target: MlxModel, variant: str, bits: int | None, skipped: Sequence[i
             target.folder,
             target.info.threads,
         )
-    except (ModelError, RuntimeError, ValueError) as error:
+    except DraftUnavailableError:
+        raise
+    except Exception as error:  # an architecture's own code may raise anything
         reason = error.why if isinstance(error, ModelError) else str(error)
         raise DraftUnavailableError(f"{name} cannot draft for itself", reason) from error
     finally:

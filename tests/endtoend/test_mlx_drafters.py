@@ -15,25 +15,25 @@ import pytest
 
 mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from app import draft_spec  # noqa: E402
-from app.drafter_model import open_drafter  # noqa: E402
-from app.drafting import Place, build  # noqa: E402
-from app.paths import Paths  # noqa: E402
-from app.prompts import built_in_prompts  # noqa: E402
-from backends import mlx  # noqa: E402
-from backends.base import Context, Model  # noqa: E402
-from backends.mlx.own_draft import derive  # noqa: E402
-from decoding import verification  # noqa: E402
-from decoding.distribution_check import exact_law, p_value, replies  # noqa: E402
-from decoding.draft import Drafter  # noqa: E402
-from decoding.drafters.across_vocabularies import AcrossVocabularies  # noqa: E402
-from decoding.drafters.chain import Chain  # noqa: E402
-from decoding.drafters.draft_model import DraftModel  # noqa: E402
-from decoding.drafters.prompt_lookup import PromptLookup  # noqa: E402
-from decoding.events import Step  # noqa: E402
-from decoding.generation import Limits  # noqa: E402
-from decoding.greedy_check import greedy_reply  # noqa: E402
-from decoding.sampling import Distribution, SamplingSettings  # noqa: E402
+from app import draft_spec
+from app.drafter_model import open_drafter
+from app.drafting import Place, build
+from app.paths import Paths
+from app.prompts import built_in_prompts
+from backends import mlx
+from backends.base import Context, Model
+from backends.mlx.own_draft import derive
+from decoding import verification
+from decoding.distribution_check import exact_law, p_value, replies
+from decoding.draft import Drafter
+from decoding.drafters.across_vocabularies import AcrossVocabularies
+from decoding.drafters.chain import Chain
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.events import Step
+from decoding.generation import Limits
+from decoding.greedy_check import greedy_reply
+from decoding.sampling import Distribution, SamplingSettings
 
 SmallMlx = Callable[..., Path]
 FALSE_ALARM = 1e-4

@@ -12,10 +12,10 @@ import pytest
 
 mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from backends import mlx  # noqa: E402
-from backends.base import DraftUnavailableError, Logits, Model  # noqa: E402
-from backends.mlx.model import MlxModel, weights_of  # noqa: E402
-from backends.mlx.own_draft import derive  # noqa: E402
+from backends import mlx
+from backends.base import DraftUnavailableError, Logits, Model
+from backends.mlx.model import MlxModel, weights_of
+from backends.mlx.own_draft import derive
 
 SmallMlx = Callable[..., Path]
 TOKENS = list(range(20, 60))

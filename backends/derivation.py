@@ -1,0 +1,26 @@
+"""Drafters made in memory of a loaded model's own weights, where its backend can."""
+
+from collections.abc import Sequence
+
+from backends.base import Model, ModelInfo
+from backends.choice import MLX
+
+
+def derives(info: ModelInfo) -> bool:
+    """Whether a model's backend makes drafters of its loaded weights; elsewhere they are files."""
+    return info.backend == MLX
+
+
+def derive(target: Model, variant: str, bits: int | None, skipped: Sequence[int]) -> Model:
+    """A drafter of a loaded model that derives, in so many bits a weight, without some layers.
+
+    variant: its name in words. bits: None for those it has.
+
+    Raises:
+        DraftUnavailableError: it cannot be made of this model.
+    """
+    from backends.mlx.model import MlxModel
+    from backends.mlx.own_draft import derive as derive_of
+
+    assert isinstance(target, MlxModel)
+    return derive_of(target, variant, bits, skipped)
