@@ -1,6 +1,10 @@
 """Weights loaded by MLX."""
 
+import glob
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from traceback import clear_frames
 from typing import Any, cast
 
@@ -52,9 +56,22 @@ def _loaded(path: Path, folder: MlxFolder, threads: int) -> "MlxModel":
         module, tokenizer = load_gguf(path, folder)
     else:
         engine = read_engine(path)
-        module, config = load_model(path)
+        with without_wildcards(path) as plain:
+            module, config = load_model(plain)
         tokenizer = read_tokenizer(path, config, n_vocab_of(module), engine)
     return MlxModel(module, tokenizer, path, folder, threads)
+
+
+@contextmanager
+def without_wildcards(path: Path) -> Iterator[Path]:
+    """The same folder by a name that mlx-lm does not take for a pattern, valid within the block."""
+    if not glob.has_magic(str(path)):
+        yield path
+        return
+    with TemporaryDirectory() as place:
+        link = Path(place) / "model"
+        link.symlink_to(path.absolute(), target_is_directory=True)
+        yield link
 
 
 class MlxModel:

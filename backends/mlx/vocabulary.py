@@ -9,7 +9,7 @@ from mlx_lm.utils import load_model
 from backends.base import Rollback, Vocabulary
 from backends.mlx.caches import make_caches, rollback_refusal
 from backends.mlx.load_error import load_error
-from backends.mlx.model import n_vocab_of
+from backends.mlx.model import n_vocab_of, without_wildcards
 from backends.mlx.refusals import checked_folder
 from backends.mlx.tokenizer_files import read_tokenizer
 
@@ -23,7 +23,8 @@ def vocabulary(path: Path) -> Iterator[Vocabulary]:
     """
     checked_folder(path)
     try:
-        module, config = load_model(path, lazy=True)  # names and shapes; nothing is computed
+        with without_wildcards(path) as plain:
+            module, config = load_model(plain, lazy=True)  # names and shapes; nothing is computed
         tokenizer = read_tokenizer(path, config, n_vocab_of(module))
         refusal = rollback_refusal(make_caches(module))
     except Exception as error:  # an architecture's own code may raise anything

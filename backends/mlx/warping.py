@@ -74,7 +74,7 @@ def draw(ids: mx.array, weights: mx.array, uniforms: mx.array) -> mx.array:
     never drawn.
     """
     cumulative = mx.cumsum(weights, axis=-1)
-    bound = _share(cumulative[:, -1], uniforms)
+    bound = mx.maximum(_share(cumulative[:, -1], uniforms), 1)  # never 0: no weight is below it
     place = (cumulative < bound[:, None]).sum(-1, keepdims=True)
     return mx.take_along_axis(ids, place, axis=-1)[:, 0]
 

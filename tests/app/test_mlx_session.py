@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -33,9 +32,6 @@ SmallMlx = Callable[..., Path]
 TinyLlama = Callable[..., Path]
 Specchat = Callable[..., CompletedProcess[str]]
 AskJson = Callable[..., dict[str, Any]]
-needs_llamacpp = pytest.mark.skipif(
-    find_spec("llama_cpp") is None, reason="llama.cpp is not installed"
-)
 MAC = Machine(is_apple_silicon=True, has_llamacpp=True, has_mlx=True)
 GREEDY = ("--temperature", "0", "--max-tokens", "24")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("mlx_lm", reason="MLX is not installed")
-pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 import gguf
 

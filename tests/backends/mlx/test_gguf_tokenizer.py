@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("mlx_lm", reason="MLX is not installed")
-pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 import gguf
 

@@ -217,3 +217,12 @@ def test_no_tokenizer(folder: Path) -> None:
 def test_a_damaged_tokenizer(folder: Path, text: str) -> None:
     (folder / "tokenizer.json").write_text(text)
     refused(folder, "tokenizer.json is damaged")
+
+
+def test_a_folder_whose_path_looks_like_a_pattern_is_loaded(folder: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "models [old]" / "one*"
+    moved.parent.mkdir()
+    shutil.move(folder, moved)
+    model = backend.load(moved)
+    assert model.info.path == moved
+    model.close()

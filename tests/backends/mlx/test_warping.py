@@ -100,6 +100,11 @@ def test_no_number_draws_a_token_of_probability_0(number: float) -> None:
     assert token == (1 if number <= 0.5 else 3)
 
 
+def test_the_smallest_number_draws_none_of_weight_0_from_a_small_rest() -> None:
+    ids, weights = mx.array([[3, 5, 9]]), mx.array([[0, 7, 1]], dtype=mx.int64)
+    assert draw(ids, weights, fixed_point(np.array([2.0**-32]))).item() == 5
+
+
 @pytest.mark.parametrize("top_k", [3, 130])
 def test_equal_logits_at_the_border_stay_in_the_order_of_ids(top_k: int) -> None:
     """The large vocabulary takes the way through groups; zeros of both signs are equal."""
