@@ -76,6 +76,8 @@ def draw(ids: mx.array, weights: mx.array, uniforms: mx.array) -> mx.array:
     cumulative = mx.cumsum(weights, axis=-1)
     bound = mx.maximum(_share(cumulative[:, -1], uniforms), 1)  # never 0: no weight is below it
     place = (cumulative < bound[:, None]).sum(-1, keepdims=True)
+    # Scores that are no numbers leave rows without weight; an index past the end is not checked.
+    place = mx.minimum(place, ids.shape[-1] - 1)
     return mx.take_along_axis(ids, place, axis=-1)[:, 0]
 
 
