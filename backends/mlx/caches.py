@@ -39,7 +39,7 @@ def make_caches(model: nn.Module) -> list[Any]:
 
 def rollback_refusal(caches: Sequence[Any]) -> str:
     """Why they cannot forget their last tokens, in words after the model's name; "" if they can."""
-    kinds = {type(one) for one in _leaves(caches)} - {KVCache, WindowKVCache}
+    kinds = {type(one) for one in leaves(caches)} - {KVCache, WindowKVCache}
     if not kinds:
         return ""
     if kinds <= {RotatingKVCache, ChunkedKVCache}:
@@ -53,38 +53,38 @@ def _whole(one: Any) -> Any:
     return WindowKVCache(one.max_size) if type(one) is RotatingKVCache and one.keep == 0 else one
 
 
-def _leaves(caches: Sequence[Any]) -> Iterator[Any]:
+def leaves(caches: Sequence[Any]) -> Iterator[Any]:
     """Every cache, those of a layer that has several one by one."""
     for one in caches:
         if type(one) is CacheList:
-            yield from _leaves(one.caches)
+            yield from leaves(one.caches)
         else:
             yield one
 
 
 def lengths(caches: Sequence[Any]) -> set[int]:
     """How many tokens they hold, as far as they count them: one number, of caches that agree."""
-    return {one.offset for one in _leaves(caches) if hasattr(one, "offset")}
+    return {one.offset for one in leaves(caches) if hasattr(one, "offset")}
 
 
 def bytes_per_token(caches: Sequence[Any]) -> int:
     """What one more token takes, of caches that hold some."""
     return sum(
         one.nbytes // one.keys.shape[2]
-        for one in _leaves(caches)
+        for one in leaves(caches)
         if isinstance(one, KVCache) and one.keys is not None
     )
 
 
 def evaluate(caches: Sequence[Any], *arrays: mx.array) -> None:
     """Compute arrays, and what the caches are to hold."""
-    mx.eval([one.state for one in _leaves(caches)], *arrays)
+    mx.eval([one.state for one in leaves(caches)], *arrays)
 
 
 def pack(caches: Sequence[Any]) -> CacheState:
     """Every array of the caches, byte for byte, after a description of them."""
     parts: list[Any] = []
-    header = json.dumps([_described(_state(one), parts) for one in _leaves(caches)]).encode()
+    header = json.dumps([_described(_state(one), parts) for one in leaves(caches)]).encode()
     whole = [_LENGTH.pack(len(header)), header, *parts]
     return np.concatenate([np.frombuffer(part, dtype=np.uint8) for part in whole])
 
@@ -111,7 +111,7 @@ def unpack(caches: Sequence[Any], packed: CacheState) -> None:
         begin = _LENGTH.size + length
         described = json.loads(packed[_LENGTH.size : begin].tobytes())
         rest = packed[begin:]
-        for one, entry in zip(_leaves(caches), described, strict=True):
+        for one, entry in zip(leaves(caches), described, strict=True):
             one.state, rest = _filled(entry, rest)
         if rest.size:
             raise ValueError("its length is another")

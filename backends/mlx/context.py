@@ -17,8 +17,9 @@ from backends.base import (
     RollbackRefusedError,
 )
 from backends.device import available_memory
-from backends.mlx.caches import evaluate, lengths, make_caches, pack, unpack
+from backends.mlx.caches import evaluate, leaves, lengths, make_caches, pack, unpack
 from backends.mlx.device_sampling import MlxSampling
+from backends.mlx.next_pass import NextPass
 
 MAX_LOGITS = 64
 """The most rows of logits one forward returns."""
@@ -50,6 +51,7 @@ class MlxContext:
         self.kv_bytes_per_token = kv_bytes_per_token
         self.can_roll_back = can_roll_back
         self.tokens: list[int] = []
+        self._next: NextPass | None = None
         self.device_sampling: DeviceSampling | None = MlxSampling(self)
 
     @property
@@ -89,18 +91,37 @@ class MlxContext:
 
         Logits are computed of the last tokens alone: of a whole prompt they would be vast.
         """
-        assert self._model is not None, "the context is closed"
         silent = tokens.size - n_logits
         if silent:
-            self._model(tokens[None, :silent], cache=self._caches)
+            self._run(tokens[:silent])
             evaluate(self._caches)
-        if not n_logits:
-            return mx.zeros((0, self._n_vocab))
-        return self._model(tokens[None, silent:], cache=self._caches)[0].astype(mx.float32)
+        return self._run(tokens[silent:]) if n_logits else mx.zeros((0, self._n_vocab))
+
+    def _run(self, tokens: mx.array) -> mx.array:
+        assert self._model is not None, "the context is closed"
+        self._drop_next()
+        return self._model(tokens[None], cache=self._caches)[0].astype(mx.float32)
+
+    def logits_of(self, token: int) -> mx.array:
+        """The same of a single token, described already if it was foreseen."""
+        found = self._next.take(token) if self._next is not None else None
+        self._next = None
+        return self._run(mx.array([token])) if found is None else found
+
+    def foresee(self, token: mx.array) -> None:
+        """Describe the pass over a token, shape (1,), that is still being computed."""
+        if self.can_roll_back and self.length + 2 < self.n_ctx:
+            self._next = NextPass(leaves(self._caches), token, self._run)
+
+    def _drop_next(self) -> None:
+        if self._next is not None:
+            self._next.drop()
+            self._next = None
 
     def truncate(self, length: int) -> None:
         if length == len(self.tokens):
             return
+        self._drop_next()
         if length == 0:
             self._forget_all()
             return
@@ -115,10 +136,12 @@ class MlxContext:
 
     def _forget_all(self) -> None:
         assert self._model is not None, "the context is closed"
+        self._next = None
         self._caches = make_caches(self._model)
         self.tokens.clear()
 
     def save(self) -> CacheState:
+        self._drop_next()
         size = sum(one.nbytes for one in self._caches)
         if size > available_memory() // 2:
             raise OutOfMemoryError(
@@ -143,6 +166,7 @@ class MlxContext:
         if self._model is None:
             return
         self._model = None
+        self._next = None
         self._caches.clear()
         self._on_close(self)
         mx.clear_cache()

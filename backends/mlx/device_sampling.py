@@ -75,10 +75,16 @@ class MlxSampling:
     ) -> tuple[int, int]:
         context, together = self._context, [*tokens, *drafted]
         with context.growing(len(together)):
-            logits = context.logits(mx.array(together), 1 + len(drafted))
+            if len(together) == 1:
+                logits = context.logits_of(together[0])
+            else:
+                logits = context.logits(mx.array(together), 1 + len(drafted))
             q_draft = _stacked(rows, logits.shape[-1]) if rows else None
             chosen = mx.array(list(drafted), dtype=mx.int32)
             accepted, next_token, usable = judge(warp(logits, warping), chosen, q_draft, uniforms)
+            mx.async_eval(accepted, next_token, usable)
+            if not drafted:
+                context.foresee(next_token[None])
             mx.eval(accepted, next_token, usable)
         context.tokens.extend(together)
         _check(usable)
