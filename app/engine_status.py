@@ -6,6 +6,17 @@ from enum import StrEnum
 from backends.base import ModelInfo, SpecchatError
 from models.reference import Reference
 
+_ENGINES = {"llamacpp": "llama.cpp", "mlx": "MLX"}
+
+
+def where_it_runs(info: ModelInfo) -> str:
+    """The engine and the device of a model, as the screen names them."""
+    engine, device = _ENGINES[info.backend], info.device.partition(":")[0]
+    if info.backend == "mlx" or device.startswith("GPU"):
+        return f"{engine} {device}"
+    threads = "1 thread" if info.threads == 1 else f"{info.threads} threads"
+    return f"{engine} {device}, {threads}"
+
 
 class Phase(StrEnum):
     """What the engine does."""

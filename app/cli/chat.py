@@ -10,6 +10,7 @@ from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
 from app.cli.streaming import stream_answer
 from app.conversation import Conversation
+from app.engine_status import where_it_runs
 from app.session import Session, SessionOptions, new_reply
 from app.settings.catalogue import DEFAULT_MAX_TOKENS
 from backends.base import SpecchatError
@@ -85,9 +86,8 @@ class _Talk:
         drafting = self._session.drafting
         draft = ", ".join(drafting.names) or "off"
         reason = f" ({drafting.missing})" if drafting.missing else ""
-        threads = "1 thread" if info.threads == 1 else f"{info.threads} threads"
         lines = [
-            f"{info.path.stem} · llama.cpp {info.device.partition(':')[0]}, {threads} · "
+            f"{info.path.stem} · {where_it_runs(info)} · "
             f"context {self._session.context.n_ctx:,} · drafting {draft}{reason}",
             *self._session.notes,
             *drafting.notes,

@@ -1,6 +1,6 @@
 """Figures in words, the same on every part of the screen."""
 
-from app.engine_status import Loaded
+from app.engine_status import Loaded, where_it_runs
 from app.live import Live
 from decoding.events import FinishReason
 from decoding.parking import State
@@ -54,12 +54,9 @@ def state(live: Live | None, loaded: Loaded | None) -> str:
 def what_runs(loaded: Loaded) -> str:
     """One line: the model, the engine, the device."""
     info = loaded.info
-    device = info.device.partition(":")[0]
-    threads = "1 thread" if info.threads == 1 else f"{info.threads} threads"
-    where = device if device.startswith("GPU") else f"{device}, {threads}"
     name = info.path.stem
     quantization = "" if info.quantization.lower() in name.lower() else f" {info.quantization}"
-    return f"{name}{quantization} · llama.cpp {where}"
+    return f"{name}{quantization} · {where_it_runs(info)}"
 
 
 def ending(live: Live | None, reason: FinishReason | None, error: str = "") -> str:

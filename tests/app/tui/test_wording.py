@@ -2,14 +2,18 @@
 
 from dataclasses import replace
 
+import pytest
+
 from app.answer import Answer, Request, Stage
 from app.conversation import Conversation
+from app.engine_status import where_it_runs
 from app.tui import wording
 from app.tui.figures import state_line
 from app.tui.race_screen import verdict
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
 from tests.app.tui.test_snapshots import LIVE
+from tests.fixtures.scripted import ScriptedModel
 
 
 def answered(tokens: int, rate: float) -> Answer:
@@ -38,3 +42,17 @@ def test_a_race_of_few_tokens_tells_no_speed() -> None:
     assert short == "too short to tell the speed in this race · the same 63 tokens"
     assert verdict(answered(64, 10.0), answered(64, 30.0)).startswith("3.00× plain in this race")
     assert "×" not in verdict(answered(64, 10.0), answered(5, 30.0))
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "words"),
+    [
+        ("llamacpp", "CPU: some", "llama.cpp CPU, 2 threads"),
+        ("llamacpp", "GPU: 12 layers", "llama.cpp GPU"),
+        ("mlx", "CPU: some", "MLX CPU"),
+        ("mlx", "GPU: Apple M4", "MLX GPU"),
+    ],
+)
+def test_the_engine_that_runs_a_model_is_named(backend: str, device: str, words: str) -> None:
+    info = replace(ScriptedModel([]).info, backend=backend, device=device, threads=2)
+    assert where_it_runs(info) == words
