@@ -1,8 +1,7 @@
 """Chooses the backend that runs a model: by what the model is, and by what this machine has."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from backends.base import Model, ModelError, SpecchatError, UsageError, Vocabula
 from backends.device import available_memory
 from backends.machine import Machine, this_machine
 from backends.mlx_gguf import reason_against
+from backends.peer import Peer
 
 BACKENDS = AUTO, LLAMACPP, MLX = "auto", "llamacpp", "mlx"
 REBUILD_LLAMACPP = "uv sync --reinstall-package llama-cpp-python"
@@ -21,6 +21,11 @@ class Form(StrEnum):
 
     GGUF = "gguf"
     MLX = "mlx"
+
+
+def form_of(path: Path) -> Form:
+    """How the weights of a model on this machine are kept."""
+    return Form.MLX if path.is_dir() else Form.GGUF
 
 
 def check_backend(name: str) -> None:
@@ -85,7 +90,7 @@ def backend_for_form(name: str, form: Form, wanted: str = AUTO) -> str:
 
 def _hindrance(path: Path, backend: str, machine: Machine) -> SpecchatError | None:
     """Why a backend does not run a model here, None where it does."""
-    form = Form.MLX if path.is_dir() else Form.GGUF
+    form = form_of(path)
     found = _hindrance_of_form(str(path), form, backend, machine)
     if found is not None or backend == LLAMACPP or form is Form.MLX:
         return found
@@ -172,20 +177,7 @@ def bandwidth_of_mlx() -> Bandwidth | None:
     return measured_on_device()
 
 
-Answer = Callable[..., tuple[list[int], float]]
-"""Continues a prompt: tokens, and seconds from the first to the last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """Another program's own generation with a model, for comparison."""
-
-    name: str
-    reply: Answer
-    close: Callable[[], None]
-
-
-def peers(model: Model, n_ctx: int, drafter: Model | None) -> list[Peer]:
+def peers(model: Model, n_ctx: int, drafter: Model | None) -> Sequence[Peer]:
     """What else generates with a loaded model here, the engine's own drafting included.
 
     drafter: of the model's vocabulary, where there is one.
@@ -197,12 +189,10 @@ def peers(model: Model, n_ctx: int, drafter: Model | None) -> list[Peer]:
     if info.backend == MLX:
         with started(MLX):
             from backends.mlx.peer import peers_of
-        return [Peer(one.name, one.reply, one.close) for one in peers_of(model, drafter)]
+        return peers_of(model, drafter)
     with started(LLAMACPP):
-        from backends.llamacpp.peer import NAME
-        from backends.llamacpp.peer import Peer as LlamaPeer
-    found = LlamaPeer(info.path, n_ctx, info.threads, on_gpu=info.device.startswith("GPU"))
-    return [Peer(NAME, found.reply, found.close)]
+        from backends.llamacpp.peer import LlamaPeer
+    return [LlamaPeer(info.path, n_ctx, info.threads, on_gpu=info.device.startswith("GPU"))]
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from backends.base import ModelError
-from backends.choice import Form
+from backends.choice import Form, form_of
 from backends.gguf_header import parts, read_header
 from backends.mlx_folder import is_mlx_folder, read_mlx_folder
 from models.bundled import demo_path
@@ -35,7 +35,7 @@ def readable_names(folder: Path) -> list[str]:
 def best_installed(folder: Path, room: int, forms: Sequence[Form] = (Form.GGUF,)) -> str | None:
     """The largest model in these forms that fits into room bytes; the best guess without tests."""
     others = [model for model in installed(folder) if model.name != DEMO]
-    found = [model for model in others if _form(model.path) in forms and model.path.exists()]
+    found = [model for model in others if form_of(model.path) in forms and model.path.exists()]
     largest_first = sorted(found, key=lambda model: model.size_bytes, reverse=True)
     fitting = (model for model in largest_first if model.size_bytes < room)
     return next((model.name for model in fitting if is_readable(model.path)), None)
@@ -59,10 +59,6 @@ def is_readable(path: Path) -> bool:
     except ModelError:
         return False
     return True
-
-
-def _form(path: Path) -> Form:
-    return Form.MLX if path.is_dir() else Form.GGUF
 
 
 def _is_first(path: Path) -> bool:

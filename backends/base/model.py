@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base.device_sampling import DeviceSampling
+from backends.base.errors import UsageError
 
 Logits = NDArray[np.float32]
 """Rows of raw scores, shape (positions, n_vocab)."""
@@ -51,6 +52,19 @@ class ModelInfo:
     """Why rollback is NONE where it is, in words after the model's name."""
     variant: str = ""
     """How it was made from the weights at path, in memory; "" for those weights themselves."""
+
+    def check_context(self, n_ctx: int) -> None:
+        """Refuse a context that the model was not trained for.
+
+        Raises:
+            UsageError: there are no such contexts of it.
+        """
+        if not 0 < n_ctx <= self.context_limit:
+            raise UsageError(
+                f"a context of {n_ctx:,} tokens is out of range",
+                f"{self.name} was trained for at most {self.context_limit:,}",
+                f"Use --ctx with 1 to {self.context_limit}.",
+            )
 
 
 class Tokenizer(Protocol):

@@ -92,12 +92,7 @@ class LlamaModel:
     def open(self, n_ctx: int) -> Context:
         assert self._pointer is not None, "the model is closed"
         info = self.info
-        if not 0 < n_ctx <= info.context_limit:
-            raise UsageError(
-                f"a context of {n_ctx:,} tokens is out of range",
-                f"{info.name} was trained for at most {info.context_limit:,}",
-                f"Use --ctx with 1 to {info.context_limit}.",
-            )
+        info.check_context(n_ctx)
         n_chunk = self._chunk_size(n_ctx)
         if not self._offloaded:
             self._check_memory(n_ctx, n_chunk)

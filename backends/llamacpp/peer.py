@@ -1,6 +1,5 @@
 """llama-cpp-python's own generation with its own prompt lookup, for comparison in the bench."""
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,15 +8,13 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 from backends.base import ModelError
 from backends.llamacpp import library
-
-NAME = "llama-cpp-python lookup"
-
-Reply = tuple[list[int], float]
-"""Tokens, and seconds from the first of them to the last."""
+from backends.peer import Reply, collected
 
 
-class Peer:
+class LlamaPeer:
     """One model as llama-cpp-python runs it, with the settings its documents recommend."""
+
+    name = "llama-cpp-python lookup"
 
     def __init__(self, path: Path, n_ctx: int, threads: int, *, on_gpu: bool) -> None:
         """Raises ModelError where it cannot be loaded."""
@@ -33,7 +30,7 @@ class Peer:
                 verbose=False,
             )
         except (ValueError, RuntimeError, MemoryError) as error:
-            raise ModelError(f"{NAME} cannot be compared", str(error)) from error
+            raise ModelError(f"{self.name} cannot be compared", str(error)) from error
 
     def reply(
         self,
@@ -53,25 +50,15 @@ class Peer:
             ModelError: it failed.
         """
         self._llama.set_seed(seed)
-        tokens: list[int] = []
-        first_at = last_at = 0.0
-        try:
-            for token in self._llama.generate(
-                list(prompt),
-                temp=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                repeat_penalty=1.0,
-            ):
-                last_at = time.perf_counter()
-                first_at = first_at or last_at
-                tokens.append(token)
-                if ends(token) or len(tokens) >= max_tokens:
-                    break
-        except (RuntimeError, ValueError, IndexError) as error:
-            raise ModelError(f"{NAME} failed", str(error)) from error
-        return tokens, last_at - first_at
+        tokens = self._llama.generate(
+            list(prompt),
+            temp=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repeat_penalty=1.0,
+        )
+        return collected(self.name, tokens, max_tokens, ends)
 
     def close(self) -> None:
         """Free its memory."""

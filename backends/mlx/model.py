@@ -1,8 +1,6 @@
 """Weights loaded by MLX."""
 
 import glob
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from traceback import clear_frames
@@ -56,22 +54,22 @@ def _loaded(path: Path, folder: MlxFolder, threads: int) -> "MlxModel":
         module, tokenizer = load_gguf(path, folder)
     else:
         engine = read_engine(path)
-        with without_wildcards(path) as plain:
-            module, config = load_model(plain)
+        module, config = read_module(path)
         tokenizer = read_tokenizer(path, config, n_vocab_of(module), engine)
     return MlxModel(module, tokenizer, path, folder, threads)
 
 
-@contextmanager
-def without_wildcards(path: Path) -> Iterator[Path]:
-    """The same folder by a name that mlx-lm does not take for a pattern, valid within the block."""
+def read_module(path: Path, *, lazy: bool = False) -> tuple[nn.Module, dict[str, Any]]:
+    """The model of a folder and its settings; lazy: names and shapes, nothing is computed yet.
+
+    mlx-lm takes the path for a pattern: one that looks like it is read through a plain name.
+    """
     if not glob.has_magic(str(path)):
-        yield path
-        return
+        return load_model(path, lazy=lazy)
     with TemporaryDirectory() as place:
-        link = Path(place) / "model"
-        link.symlink_to(path.absolute(), target_is_directory=True)
-        yield link
+        plain = Path(place) / "model"
+        plain.symlink_to(path.absolute(), target_is_directory=True)
+        return load_model(plain, lazy=lazy)
 
 
 class MlxModel:
@@ -96,12 +94,7 @@ class MlxModel:
     def open(self, n_ctx: int) -> MlxContext:
         assert self.module is not None, "the model is closed"
         info = self.info
-        if not 0 < n_ctx <= info.context_limit:
-            raise UsageError(
-                f"a context of {n_ctx:,} tokens is out of range",
-                f"{info.name} was trained for at most {info.context_limit:,}",
-                f"Use --ctx with 1 to {info.context_limit}.",
-            )
+        info.check_context(n_ctx)
         needed, free = n_ctx * self._kv_bytes_per_token, available_memory()
         if needed > free:
             raise OutOfMemoryError(

@@ -1,6 +1,5 @@
 """mlx-lm's own generation, plain and with its own speculative decoding, for the bench."""
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +11,11 @@ from mlx_lm.sample_utils import make_sampler
 
 from backends.base import Model, ModelError
 from backends.mlx.model import MlxModel
-
-Reply = tuple[list[int], float]
-"""Tokens, and seconds from the first of them to the last."""
+from backends.peer import Reply, collected
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class MlxPeer:
     """The same weights as mlx-lm runs them, with its own settings and caches of its own."""
 
     name: str
@@ -44,18 +41,8 @@ class Peer:
         """
         mx.random.seed(seed)
         sampler = make_sampler(temperature, top_p=top_p, min_p=min_p, top_k=top_k)
-        tokens: list[int] = []
-        first_at = last_at = 0.0
-        try:
-            for found in self._steps(mx.array(list(prompt)), sampler, max_tokens):
-                last_at = time.perf_counter()
-                first_at = first_at or last_at
-                tokens.append(int(found[0]))
-                if ends(tokens[-1]) or len(tokens) >= max_tokens:
-                    break
-        except (RuntimeError, ValueError, IndexError) as error:
-            raise ModelError(f"{self.name} failed", str(error)) from error
-        return tokens, last_at - first_at
+        steps = self._steps(mx.array(list(prompt)), sampler, max_tokens)
+        return collected(self.name, (int(found[0]) for found in steps), max_tokens, ends)
 
     def _steps(self, prompt: mx.array, sampler: Any, max_tokens: int) -> Iterable[tuple[Any, ...]]:
         if self.drafter is None:
@@ -68,7 +55,7 @@ class Peer:
         """Nothing of its own is held: the weights are the model's."""
 
 
-def peers_of(model: Model, drafter: Model | None) -> list[Peer]:
+def peers_of(model: Model, drafter: Model | None) -> list[MlxPeer]:
     """Plain generation, and drafted where MLX runs a drafter of the same vocabulary.
 
     Raises:
@@ -76,7 +63,7 @@ def peers_of(model: Model, drafter: Model | None) -> list[Peer]:
     """
     if not isinstance(model, MlxModel) or model.module is None:
         raise ModelError("mlx-lm cannot be compared", f"{model.info.name} is not run by it")
-    found = [Peer("mlx-lm", model.module)]
+    found = [MlxPeer("mlx-lm", model.module)]
     if isinstance(drafter, MlxModel) and drafter.module is not None:
-        found.append(Peer("mlx-lm speculative", model.module, drafter.module))
+        found.append(MlxPeer("mlx-lm speculative", model.module, drafter.module))
     return found

@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mlx_lm.utils import load_model
-
 from backends.base import Rollback, Vocabulary
 from backends.mlx.caches import make_caches, rollback_refusal
 from backends.mlx.load_error import load_error
-from backends.mlx.model import n_vocab_of, without_wildcards
+from backends.mlx.model import n_vocab_of, read_module
 from backends.mlx.refusals import checked_folder
 from backends.mlx.tokenizer_files import read_tokenizer
 
@@ -23,8 +21,7 @@ def vocabulary(path: Path) -> Iterator[Vocabulary]:
     """
     checked_folder(path)
     try:
-        with without_wildcards(path) as plain:
-            module, config = load_model(plain, lazy=True)  # names and shapes; nothing is computed
+        module, config = read_module(path, lazy=True)
         tokenizer = read_tokenizer(path, config, n_vocab_of(module))
         refusal = rollback_refusal(make_caches(module))
     except Exception as error:  # an architecture's own code may raise anything

@@ -17,13 +17,15 @@ from tests.backends.mlx.conftest import INDEX, SHARDS
 
 FUZZED = ("config.json", INDEX, SHARDS[0], "tokenizer.json", "tokenizer_config.json")
 
-
-@settings(
+common = settings(
     max_examples=60,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
+
+
+@common
 @given(st.data())
 def test_damage_of_any_kind_is_an_error_of_ours_or_none(sharded: Path, data: st.DataObject) -> None:
     file = sharded / data.draw(st.sampled_from(FUZZED))
@@ -51,12 +53,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@common
 @given(st.data())
 def test_settings_of_any_kind_are_an_error_of_ours_or_none(
     folder: Path, data: st.DataObject
