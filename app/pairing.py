@@ -157,9 +157,10 @@ def _pair(one: Candidate, planned: MemoryPlan | None, measured: _Measured | None
     cost, source = _draw_cost(one, measured)
     share = _remembered(one, measured.memory)
     least = None if cost is None else break_even(measured.costs, cost)
+    expected = one.tuned.acceptance if share is None and one.tuned else share
     speedup = None
-    if cost is not None and share is not None and one.kind is not Kind.LOOKUP:
-        speedup = predicted_speedup(lambda _: share, measured.costs, cost)
+    if cost is not None and expected is not None and one.kind is not Kind.LOOKUP:
+        speedup = predicted_speedup(lambda _: expected, measured.costs, cost)
     return Pair(one, is_installed, size, how, cost, source, share, speedup, least)
 
 
@@ -196,6 +197,8 @@ def _draw_cost(one: Candidate, measured: _Measured) -> tuple[float | None, CostS
         known = measured.calibrations.known_drafter(one.path, model.info, one.variant)
     if known is not None:
         return known.draw_seconds / measured.costs.seconds(1), CostSource.MEASURED
+    if one.tuned is not None:
+        return one.tuned.draw_cost, CostSource.MEASURED
     if one.read_bytes is None:
         return None, None
     return one.read_bytes / max(model.info.bytes_read_per_token, 1), CostSource.SIZE

@@ -9,23 +9,25 @@ from models.fingerprint import fingerprint
 from models.model_facts import ModelFacts, facts_of
 from models.recipe import Recipe
 
-_FILE_BITS = {"q4_0": 4.5, "q2_k": 2.6}
 _SCALE_BITS = 0.5
 """A half float scale and another for the offset, of 64 weights each."""
 
 
 def read_bytes(info: ModelInfo, recipe: Recipe) -> int:
-    """About the weights that one of its tokens reads."""
-    kept = 1.0 - len(recipe.skipped_layers) / max(info.n_layers, 1)
-    if recipe.bits is None:
-        return round(kept * info.bytes_read_per_token)
-    bits = recipe.bits + _SCALE_BITS if derives(info) else _FILE_BITS[recipe.quantization or "q4_0"]
-    return round(kept * info.parameters * bits / 8)
+    """About the weights that one of its tokens reads, with as many experts as in the target."""
+    return round(_whole(info, recipe) * info.bytes_read_per_token / max(info.weight_bytes, 1))
 
 
 def added_bytes(info: ModelInfo, recipe: Recipe) -> int:
     """About the weights that it takes beside its target's."""
-    return 0 if derives(info) and recipe.bits is None else read_bytes(info, recipe)
+    return 0 if derives(info) and recipe.bits is None else round(_whole(info, recipe))
+
+
+def _whole(info: ModelInfo, recipe: Recipe) -> float:
+    """About its weights."""
+    kept = 1.0 - len(recipe.skipped_layers) / max(info.n_layers, 1)
+    bits = recipe.bits + _SCALE_BITS if derives(info) and recipe.bits else recipe.file_bits
+    return kept * (info.weight_bytes if bits is None else info.parameters * bits / 8)
 
 
 def facts(info: ModelInfo, recipe: Recipe) -> ModelFacts:
@@ -51,4 +53,4 @@ def made(target: Model, recipe: Recipe, notify: Callable[[str], None]) -> Model:
         DraftUnavailableError: it cannot be made of this model.
     """
     notify(f"making the self-drafter {recipe.slug}")
-    return derive(target, recipe.slug, recipe.bits, recipe.skipped_layers)
+    return derive(target, recipe.slug, recipe.bits, recipe.skipped_layers, recipe.experts)

@@ -11,10 +11,17 @@ def derives(info: ModelInfo) -> bool:
     return info.backend == MLX
 
 
-def derive(target: Model, variant: str, bits: int | None, skipped: Sequence[int]) -> Model:
+def derive(
+    target: Model,
+    variant: str,
+    bits: int | None,
+    skipped: Sequence[int],
+    experts: int | None = None,
+) -> Model:
     """A drafter of a loaded model that derives, in so many bits a weight, without some layers.
 
-    variant: its name in words. bits: None for those it has.
+    variant: its name in words. bits: None for those it has. experts: how many a token is sent to,
+    None for as many as in the target.
 
     Raises:
         DraftUnavailableError: it cannot be made of this model.
@@ -23,4 +30,4 @@ def derive(target: Model, variant: str, bits: int | None, skipped: Sequence[int]
     from backends.mlx.own_draft import derive as derive_of
 
     assert isinstance(target, MlxModel)
-    return derive_of(target, variant, bits, skipped)
+    return derive_of(target, variant, bits, skipped, experts)

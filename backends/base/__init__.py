@@ -2,6 +2,7 @@
 
 from backends.base.device_sampling import DeviceRow, DeviceSampling, Drawn, Warping
 from backends.base.errors import (
+    DiskFullError,
     DownloadError,
     DownloadStoppedError,
     DraftUnavailableError,
@@ -29,6 +30,7 @@ __all__ = [
     "Context",
     "DeviceRow",
     "DeviceSampling",
+    "DiskFullError",
     "DownloadError",
     "DownloadStoppedError",
     "DraftUnavailableError",
