@@ -117,8 +117,7 @@ class Tuning:
             costs = Calibrations(self._paths, self._notify).target(self._target, context)
             agreement = Agreement(context, self._replies(context), info.n_vocab, _SETTINGS)
             search = RecipeSearch(info.n_layers, bodies(info), _speedup(costs))
-            for number, recipe in enumerate(search.recipes(), start=1):
-                self._notify(f"recipe {number}: {recipe.text}{self._best}")
+            for recipe in search.recipes():
                 self._try(recipe, search, agreement, files)
         return self._finished(search.ranking, costs)
 
@@ -128,6 +127,8 @@ class Tuning:
         """Measure a recipe unless that was done in an earlier run."""
         found = self._results.tried.get(recipe)
         if found is None:
+            number = len(self._results.tried) + 1
+            self._notify(f"recipe {number}: {recipe.text}{self._best}")
             found = self._measured(recipe, agreement, files)
             self._results.add(recipe, found)
         if isinstance(found, str):
@@ -184,7 +185,8 @@ class Tuning:
 
     def _replies(self, context: Context) -> Sequence[Reply]:
         """What the model said in an earlier run, else a few replies to the built-in prompts."""
-        if not self._results.replies:
+        longest = max((len(one.prompt) + len(one.said) for one in self._results.replies), default=0)
+        if not 0 < longest < context.n_ctx:
             tokenizer = self._target.tokenizer
             limits = Limits(_SAID, tokenizer.end_tokens)
             found: list[Reply] = []

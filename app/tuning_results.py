@@ -101,7 +101,8 @@ class TuningResults:
             if entry["schema"] != SCHEMA or entry["key"] != self._key:
                 return False
             if "replies" in entry:
-                self.replies = self.replies or [self._reply(one) for one in entry["replies"]]
+                found = [self._reply(one) for one in entry["replies"]]
+                self.replies = self.replies or found
                 return True
             recipe = Recipe.parse(entry["recipe"])
             recipe.check(self._info)

@@ -8,6 +8,7 @@ say, tried in the order of predicted speedup until nothing is predicted to come 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from models.layer_cost import CostLine
 from models.layer_knapsack import Skipped
 from models.layer_losses import LayerLosses
 from models.recipe import Recipe
@@ -70,6 +71,11 @@ class RecipeSearch:
 
     def recipes(self) -> Iterator[Recipe]:
         """What to try, one after another; learn or fail is called for each before the next."""
+        for recipe in self._proposed():
+            if recipe not in self._tried and recipe not in self._failed:
+                yield recipe
+
+    def _proposed(self) -> Iterator[Recipe]:
         yield from self._bodies
         yield from self._joined()
         bodies = sorted(self._tried, key=self._speedup_of, reverse=True)
@@ -80,7 +86,7 @@ class RecipeSearch:
             yield from (replace(quickest, skipped_layers=one) for one in self._first_looks())
             for body in bodies:
                 yield from self._refined(body)
-                yield from self._swept(body)
+                yield from self._swept(body, is_thorough=body in (OWN, bodies[0]))
 
     def learn(self, recipe: Recipe, tried: Tried) -> None:
         """Take in what was measured."""
@@ -96,11 +102,11 @@ class RecipeSearch:
     @property
     def ranking(self) -> list[Ranked]:
         """All that was tried, the highest predicted speedup first."""
-        slopes = {body: self._slope(body) for body in (one.body for one in self._tried)}
+        lines = {body: self._line(body) for body in {one.body for one in self._tried}}
         found: list[Ranked] = []
         for recipe, tried in self._tried.items():
             if recipe != OWN:
-                cost = self._cost(recipe, slopes[recipe.body])
+                cost = lines[recipe.body].of(len(recipe.skipped_layers))
                 found.append(Ranked(recipe, tried, cost, self._speedup(tried.acceptance, cost)))
         return sorted(found, key=lambda one: one.speedup, reverse=True)
 
@@ -117,13 +123,14 @@ class RecipeSearch:
         return self._tried[body].acceptance >= _TELLING
 
     def _first_looks(self) -> Iterator[Skipped]:
-        """Each layer alone, and a half of them: that tells what a layer costs."""
+        """Each layer alone, and half of them in two ways: that tells what a layer costs."""
         quarter = self._n_layers // 4
         yield tuple(range(quarter, quarter + self._n_layers // 2))
         for layer in range(self._n_layers):
             if self._cannot_skip:
                 return
             yield (layer,)
+        yield tuple(range(1, self._n_layers, 2))
 
     @property
     def _cannot_skip(self) -> bool:
@@ -143,11 +150,15 @@ class RecipeSearch:
             yield found[1]
             idle = 0 if self._best > best else idle + 1
 
-    def _swept(self, body: Recipe) -> Iterator[Recipe]:
-        """Runs of layers that are the best if they lose far less than their parts."""
-        for _ in range(self._n_layers):
+    def _swept(self, body: Recipe, *, is_thorough: bool) -> Iterator[Recipe]:
+        """Runs of layers that are the best if they lose far less than their parts.
+
+        is_thorough: all of them, where there are few.
+        """
+        has_few = self._n_layers * (self._n_layers + 1) // 2 <= _MOST
+        for _ in range(_MOST if has_few else self._n_layers):
             found = self._most_promising(body, self._losses.every_run(), _GREAT_HOPE)
-            if found is None or found[0] <= self._best:
+            if found is None or (found[0] <= self._best and not (has_few and is_thorough)):
                 return
             yield found[1]
 
@@ -161,14 +172,14 @@ class RecipeSearch:
         """What was not tried of a body and is predicted to be the fastest, with its speedup."""
         if self._cannot_skip:
             return None
-        slope, whole = self._slope(body), self._tried[body].acceptance
+        line, whole = self._line(body), self._tried[body].acceptance
         best: tuple[float, Recipe] | None = None
         for skipped in sets:
             recipe = replace(body, skipped_layers=skipped)
             if recipe in self._tried or recipe in self._failed:
                 continue
             share = whole * self._losses.share(skipped, hope)
-            found = self._speedup(share, self._cost(recipe, slope))
+            found = self._speedup(share, line.of(len(skipped)))
             if best is None or found > best[0]:
                 best = found, recipe
         return best
@@ -185,22 +196,21 @@ class RecipeSearch:
                 yield tuple(sorted(changed))
 
     def _speedup_of(self, recipe: Recipe) -> float:
-        cost = self._cost(recipe, self._slope(recipe.body))
+        cost = self._line(recipe.body).of(len(recipe.skipped_layers))
         return self._speedup(self._tried[recipe].acceptance, cost)
 
-    def _cost(self, recipe: Recipe, slope: float) -> float:
-        whole = self._tried[recipe.body].draw_cost
-        return whole * (1.0 - slope * len(recipe.skipped_layers) / self._n_layers)
+    def _line(self, body: Recipe) -> CostLine:
+        """What recipes of a body cost; its layers as another's until enough of them was tried."""
+        found = self._own_line(body)
+        if found is not None:
+            return found
+        others = filter(None, map(self._own_line, {one.body for one in self._tried}))
+        layer = next((line.layer for line in others), 1.0 / self._n_layers)
+        return CostLine(self._tried[body].draw_cost, layer)
 
-    def _slope(self, body: Recipe) -> float:
-        """The share of a body's cost that its layers are; of any body's until enough was tried."""
-        of_all = [one for one in self._tried if one.skipped_layers]
-        of_this = [one for one in of_all if one.body == body]
-        enough = sum(len(one.skipped_layers) for one in of_this) >= self._n_layers
-        above = below = 0.0
-        for one in of_this if enough else of_all:
-            left_out = len(one.skipped_layers) / self._n_layers
-            saved = 1.0 - self._tried[one].draw_cost / self._tried[one.body].draw_cost
-            above += saved * left_out
-            below += left_out * left_out
-        return min(max(above / below, 0.0), 1.0) if below else 1.0
+    def _own_line(self, body: Recipe) -> CostLine | None:
+        measured: dict[int, list[float]] = {}
+        for recipe, tried in self._tried.items():
+            if recipe.body == body:
+                measured.setdefault(len(recipe.skipped_layers), []).append(tried.draw_cost)
+        return CostLine.through(measured, self._n_layers)

@@ -57,7 +57,9 @@ def test_there_is_one_candidate_beside_what_it_is_cut_from(
     assert left(store) == []
 
 
-def test_fewer_experts_need_no_file(files: CandidateFiles, store: SelfDrafts, target: Model) -> None:
+def test_fewer_experts_need_no_file(
+    files: CandidateFiles, store: SelfDrafts, target: Model
+) -> None:
     with pytest.raises(UsageError, match="experts"), files.made(Recipe(experts=1)):
         pass
     with files.made(Recipe()) as path:

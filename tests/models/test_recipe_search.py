@@ -76,7 +76,7 @@ def best_run(n_layers: int, judge: Judge, curve: str) -> float:
 
 @pytest.mark.parametrize("curve", CURVES)
 @pytest.mark.parametrize("quality", [0.1, 0.4, 1.0])
-@pytest.mark.parametrize("n_layers", [4, 7, 16])
+@pytest.mark.parametrize("n_layers", [2, 4, 7, 16])
 def test_it_finds_what_is_as_good_as_the_best_run(
     n_layers: int, quality: float, curve: str
 ) -> None:
