@@ -13,7 +13,9 @@ import pytest
 from app.candidates import Kind
 from app.pairing import CostSource, Pair, Ranking, rank
 from app.paths import Paths
-from app.session import Session, SessionOptions, new_reply
+from app.reply import new_reply
+from app.session import Session
+from app.session_options import SessionOptions
 from backends.base import Context, OutOfMemoryError, UsageError
 from decoding.cost import Measured
 from decoding.sampling import SamplingSettings

@@ -63,6 +63,16 @@ def test_a_fast_model_gets_more_points_than_a_slow_one(
     assert points(0.005) > points(0.2) > points(2.0)
 
 
+def test_a_model_of_seconds_a_token_is_timed_on_four_tokens(
+    table: Callable, fake_context: Callable
+) -> None:
+    context = Slow(fake_context(table(0), n_ctx=64, n_chunk=16), 4.0, 1.0)
+    found = measured(context)
+    assert found.seconds == {1: 4.0, 2: 8.0}
+    assert context.now == pytest.approx(4 * 4.0)
+    assert context.length == 0
+
+
 def test_the_limits_of_a_context_hold(table: Callable, fake_context: Callable) -> None:
     context = Slow(fake_context(table(0), n_ctx=8, n_chunk=4), 0.01, 0.4)
     found = measured(context)

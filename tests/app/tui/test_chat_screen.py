@@ -42,6 +42,16 @@ async def test_typing_before_the_model_is_there_is_answered_when_it_is(chatting:
         await chat.until(lambda: chat.texts == [("user", "early"), ("assistant", ALL)])
 
 
+async def test_a_key_that_the_conversation_got_is_kept_though_the_prompt_has_the_focus(
+    chatting: Chatting,
+) -> None:
+    """As when keys were typed before the first picture."""
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        chat.screen.transcript.post_message(Key("x", "x"))
+        chat.prompt.focus()
+        await chat.until(lambda: chat.prompt.text == "x")
+
+
 async def test_escape_stops_an_answer_and_keeps_what_was_said(chatting: Chatting) -> None:
     model = ScriptedModel(WORDS * 200, rate=300.0)
     async with chatting(model) as chat:
