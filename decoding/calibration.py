@@ -22,6 +22,10 @@ _SECONDS = 4.5
 _SLOW_SECONDS = 1.0
 """A model that takes longer for a token is timed on the fewest passes, once each."""
 
+_FEW = (2, 4)
+_DEAR = 0.75
+"""Cost of each token of a pass, in tokens, from which longer ones are not looked at."""
+
 _MOST_SWITCHING = 0.2
 _GUESSED_SLOPE = 0.45
 """Cost of each further token in tokens, to choose the points by."""
@@ -52,8 +56,8 @@ def calibrate(
     context.forward(tokens[:1], 1)  # brings the weights into memory
     started = clock()
     first = timed(1)
-    if first > _SLOW_SECONDS and most > 1:
-        found = {1: first, 2: timed(2)}
+    if first > _SLOW_SECONDS:
+        found = _few(first, most, timed)
         context.truncate(0)
         return Measured(found)
     single = timed(1)
@@ -71,6 +75,16 @@ def calibrate(
     seconds = {n: statistics.median(found) for n, found in times.items()}
     switching = statistics.median(after_longer) / seconds[1] - 1.0
     return Measured(seconds, min(max(switching, 0.0), _MOST_SWITCHING))
+
+
+def _few(single: float, most: int, timed: Callable[[int], float]) -> dict[int, float]:
+    """Seconds of passes over more and more tokens, until they save too little."""
+    found = {1: single}
+    for n in (n for n in _FEW if n <= most):
+        found[n] = timed(n)
+        if found[n] > _DEAR * n * single:
+            break
+    return found
 
 
 def _plan(single: float, most: int) -> tuple[list[int], int]:

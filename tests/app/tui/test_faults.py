@@ -102,11 +102,11 @@ async def test_an_error_of_a_model_is_told_each_time_and_shown_whole(chatting: C
         engine = chat.app.engine
         await chat.until(lambda: engine.status.phase is Phase.READY)
         for _ in range(2):
-            why = "no " + "very " * 40 + "good reason"
+            why = "very " * 50 + "damaged"
             engine.status = Status(Phase.FAILED, error=ModelError("it cannot be loaded", why))
-            await chat.until(lambda: "good reason" in told(chat))
+            await chat.until(lambda: "damaged" in told(chat))
             chat.app.clear_notifications()
-        await chat.until(lambda: "good reason" in screen_text(chat.app))
+        await chat.until(lambda: "damaged" in screen_text(chat.app))
 
 
 async def test_the_figures_of_a_model_go_with_it(chatting: Chatting) -> None:
