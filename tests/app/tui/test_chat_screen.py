@@ -42,13 +42,11 @@ async def test_typing_before_the_model_is_there_is_answered_when_it_is(chatting:
         await chat.until(lambda: chat.texts == [("user", "early"), ("assistant", ALL)])
 
 
-async def test_a_key_that_the_conversation_got_is_kept_though_the_prompt_has_the_focus(
-    chatting: Chatting,
-) -> None:
-    """As when keys were typed before the first picture."""
+async def test_a_key_that_the_screen_got_is_meant_for_the_prompt(chatting: Chatting) -> None:
+    """As of keys that were typed before the first picture."""
     async with chatting(ScriptedModel(WORDS)) as chat:
-        chat.screen.transcript.post_message(Key("x", "x"))
-        chat.prompt.focus()
+        assert chat.screen.focused is chat.prompt
+        chat.screen.post_message(Key("x", "x"))
         await chat.until(lambda: chat.prompt.text == "x")
 
 
