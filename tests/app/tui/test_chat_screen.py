@@ -46,7 +46,7 @@ async def test_a_key_that_the_screen_got_is_meant_for_the_prompt(chatting: Chatt
     """As of keys that were typed before the first picture."""
     async with chatting(ScriptedModel(WORDS)) as chat:
         assert chat.screen.focused is chat.prompt
-        chat.screen.post_message(Key("x", "x"))
+        chat.screen._forward_event(Key("x", "x"))
         await chat.until(lambda: chat.prompt.text == "x")
 
 
