@@ -185,7 +185,7 @@ def test_a_target_is_measured_once_and_no_drafter_ever(costs: list[bool]) -> Non
     told: list[str] = []
     assert ranked("big", told).plain_seconds == ranked("big").plain_seconds == 0.02
     assert costs == [True]
-    assert "calibrating: what big costs here" in told
+    assert "measuring what big costs here" in told
 
 
 @pytest.mark.usefixtures("models")
