@@ -55,11 +55,8 @@ class Calibrations:
         if known is None:
             self.notify(f"calibrating: what {name} costs here")
             known = calibrate(context, _text(model))
-            info = model.info
-            facts = {"engine": info.engine, "device": info.device, "threads": info.threads}
-            seconds = {str(n): value for n, value in known.seconds.items()}
-            found = {"seconds": seconds, "switching": known.switching}
-            write_object(path, {"schema": SCHEMA, **facts, **found})
+            if known.is_steady:  # else it is measured again at the next start
+                write_object(path, _record(model.info, known))
         return known
 
     def file(self, info: ModelInfo) -> Path:
@@ -72,6 +69,12 @@ class Calibrations:
 def _draft_cost(measured: Measured) -> DraftCost:
     largest = max(measured.seconds)
     return DraftCost(measured.seconds[1], measured.seconds[largest] / largest)
+
+
+def _record(info: ModelInfo, measured: Measured) -> dict[str, Any]:
+    facts = {"engine": info.engine, "device": info.device, "threads": info.threads}
+    seconds = {str(n): value for n, value in measured.seconds.items()}
+    return {"schema": SCHEMA, **facts, "seconds": seconds, "switching": measured.switching}
 
 
 def _known(kept: dict[str, Any]) -> Measured | None:
