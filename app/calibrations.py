@@ -3,13 +3,14 @@
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from app.paths import Paths
 from app.prompts import built_in_prompts
 from backends.base import Context, Model, ModelInfo
+from backends.runner import Runner
 from decoding.calibration import MOST_TOKENS, calibrate
 from decoding.cost import CostModel, DraftCost, Measured
 from models.fingerprint import fingerprint
@@ -44,9 +45,9 @@ class Calibrations:
         """
         return _draft_cost(self._measured(model, context, name))
 
-    def known_drafter(self, path: Path, target: ModelInfo, variant: str = "") -> DraftCost | None:
-        """What was measured of a model's file as it runs beside a target; None if nothing was."""
-        known = _known(read_object(self.file(replace(target, path=path, variant=variant))))
+    def known_drafter(self, path: Path, runner: Runner, variant: str = "") -> DraftCost | None:
+        """What was measured of a model as it is run by a runner; None if nothing was."""
+        known = _known(read_object(self._file(path, variant, runner)))
         return _draft_cost(known) if known else None
 
     def _measured(self, model: Model, context: Context, name: str) -> Measured:
@@ -60,10 +61,13 @@ class Calibrations:
         return known
 
     def file(self, info: ModelInfo) -> Path:
-        """Where the costs of a model are kept."""
-        place = f"{info.engine} {info.device} {info.threads}"
+        """Where the costs of a loaded model are kept."""
+        return self._file(info.path, info.variant, Runner.of(info))
+
+    def _file(self, path: Path, variant: str, runner: Runner) -> Path:
+        place = f"{runner.engine} {runner.device} {runner.threads}"
         digest = hashlib.sha256(place.encode()).hexdigest()[:16]
-        return self.paths.calibrations / f"{fingerprint(info.path, info.variant)}-{digest}.json"
+        return self.paths.calibrations / f"{fingerprint(path, variant)}-{digest}.json"
 
 
 def _draft_cost(measured: Measured) -> DraftCost:

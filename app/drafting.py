@@ -10,7 +10,8 @@ from app import automatic, self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.draft_spec import LOOKUP, DraftSpec, Link
-from app.drafter_model import load_drafter, open_drafter, tried
+from app.drafter_engine import drafter_backend, load_drafter
+from app.drafter_model import open_drafter, tried
 from app.memory_plan import drafter_context
 from app.obtaining import facts_before
 from app.paths import Paths
@@ -232,9 +233,8 @@ def _source(link: Link, place: Place) -> tuple[ModelFacts, Callable[[], Model]]:
             place.target, recipe, place.notify
         )
     path = _file(link, place)
-    return facts_of(path), lambda: load_drafter(
-        path, place.backend, place.threads, place.gpu_layers
-    )
+    facts = facts_of(path, drafter_backend(path, place.backend))
+    return facts, lambda: load_drafter(path, place.backend, place.threads, place.gpu_layers)
 
 
 def _file(link: Link, place: Place) -> Path:

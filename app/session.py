@@ -73,7 +73,7 @@ class Session:
     load_seconds: float
     notes: tuple[str, ...]
     """What was given up to run the model here."""
-    _options: SessionOptions
+    options: SessionOptions
     _room: int | None
     """Bytes that drafters may take."""
     _held: ExitStack
@@ -104,7 +104,8 @@ class Session:
             plan(chosen.name, expected, options.ctx, usual_context, free)
         reference = obtain(chosen, paths, notify, offline=options.offline)
         notify(f"loading {reference.name}")
-        planned = plan(reference.name, facts_of(reference.path), options.ctx, usual_context, free)
+        facts = facts_of(reference.path, expected_backend(reference, options.backend))
+        planned = plan(reference.name, facts, options.ctx, usual_context, free)
         with ExitStack() as stack:
             templates = stack.enter_context(closing(TemplateProcess()))
             model = stack.enter_context(
@@ -127,12 +128,12 @@ class Session:
 
     def place(self, notify: Callable[[str], None]) -> Place:
         """Where further drafters are built; notify gets a line on each phase."""
-        return _place(self.model, self.context, self.paths, self._options, notify, self._room)
+        return _place(self.model, self.context, self.paths, self.options, notify, self._room)
 
     @property
     def forms(self) -> tuple[Form, ...]:
         """The forms in which further models are looked for."""
-        return forms(self._options.backend)
+        return forms(self.options.backend)
 
     def spec(self, requested: str) -> draft_spec.DraftSpec:
         """Read what --draft asks for, beside this model.
