@@ -9,11 +9,13 @@ import pytest
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
+from app.candidates import Kind
 from app.pairing import CostSource, Pair, rank, rank_for
 from app.paths import Paths
 from app.session import Session, SessionOptions
 from backends.base import Context
 from decoding.cost import Measured
+from scripts.make_mlx_folder import make_folder
 
 pytestmark = pytest.mark.usefixtures("llamacpp", "costs_by_size")
 
@@ -74,6 +76,20 @@ def test_a_drafters_cost_is_that_of_its_own_engine(
         expected = (CostSource.MEASURED, pytest.approx(0.01))
         assert cost_of(drafter, once_opened(options)) == expected
         assert cost_of(drafter, ranked(options)) == expected
+
+
+def test_a_vocabulary_is_the_same_through_both_engines(
+    folder: Path, tiny_llama: Callable[..., Path], tmp_path: Path
+) -> None:
+    file, for_mlx = folder / "file.gguf", folder / "small-mlx"
+    shutil.copyfile(tiny_llama(form="gpt2"), file)
+    make_folder(file, for_mlx)
+    large = tiny_llama(form="gpt2", layers=20)
+    make_folder(large, tmp_path / "large")
+    for target, drafter in ((large, for_mlx), (tmp_path / "large", file)):
+        pairs = ranked(SessionOptions(str(target), threads=1))
+        (pair,) = [one for one in pairs if one.drafter.path == drafter]
+        assert pair.drafter.kind is Kind.SAME_VOCABULARY
 
 
 def test_what_one_engine_takes_is_not_taken_for_another(
