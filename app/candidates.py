@@ -83,7 +83,7 @@ def candidates(
     target: Target, paths: Paths, memory: AcceptanceMemory | None
 ) -> Iterator[Candidate]:
     """Each file once: as the catalogue names it for this target, else as it was found."""
-    yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before; costs nothing")
+    yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before")
     own = _self(target, paths)
     yield own
     seen = [path for path in (target.path, own.path) if path]

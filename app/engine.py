@@ -12,8 +12,9 @@ from threading import Thread
 from app.answer import Answer, Piece, Request, Stage
 from app.engine_status import Loaded, Phase, Status
 from app.live import live
-from app.pairing import Ranking, rank_for
+from app.pairing import rank_for
 from app.paths import Paths
+from app.ranking import Ranking
 from app.session import Reply, Session, SessionOptions, new_reply
 from app.state_keeper import StateKeeper
 from app.token_counts import TokenCounts

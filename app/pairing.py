@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from enum import StrEnum
 
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
@@ -19,6 +18,7 @@ from app.memory_plan import MemoryPlan, drafter_context, plan
 from app.model_choice import choose_model, expected_backend
 from app.obtaining import facts_before
 from app.paths import Paths
+from app.ranking import CostSource, Pair, Ranking
 from app.session import DEFAULT_CONTEXT, Session, SessionOptions, check_ranges
 from backends.base import DraftUnavailableError, ModelError, Rollback
 from backends.choice import check_backend, forms, free_memory, load
@@ -33,44 +33,6 @@ from models.model_facts import ModelFacts, facts_of
 from models.reference import Reference
 
 _CALIBRATION_CONTEXT = 8 * MOST_TOKENS
-
-
-class CostSource(StrEnum):
-    """How the cost of a drafter's token is known."""
-
-    FREE = "free"
-    MEASURED = "measured"
-    SIZE = "expected from size"
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A drafter beside a target. None where a figure was not measured, or is not known.
-
-    memory_bytes: with its context. draw_cost: of one of its tokens, in plain steps of the target.
-    acceptance: remembered of this pair. break_even: the acceptance from which it pays, infinite
-    where none does.
-    """
-
-    drafter: Candidate
-    is_installed: bool
-    memory_bytes: int | None = None
-    fit: Fit | None = None
-    draw_cost: float | None = None
-    cost_source: CostSource | None = None
-    acceptance: float | None = None
-    speedup: float | None = None
-    break_even: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """Drafters for a target, the best first. plain_seconds: of a plain step, None if unmeasured."""
-
-    target: str
-    is_installed: bool
-    plain_seconds: float | None
-    pairs: tuple[Pair, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +124,12 @@ def _pair(one: Candidate, planned: MemoryPlan | None, measured: _Measured | None
     if measured is None:
         return Pair(one, is_installed, size, how)
     cost, source = _draw_cost(one, measured)
-    share = _remembered(one, measured.memory)
+    share, is_trial = _remembered(one, measured.memory)
     least = None if cost is None else break_even(measured.costs, cost)
     speedup = None
     if cost is not None and share is not None and one.kind is not Kind.LOOKUP:
         speedup = predicted_speedup(lambda _: share, measured.costs, cost)
-    return Pair(one, is_installed, size, how, cost, source, share, speedup, least)
+    return Pair(one, is_installed, size, how, cost, source, share, is_trial, speedup, least)
 
 
 def _memory(one: Candidate, planned: MemoryPlan | None) -> tuple[int | None, Fit | None]:
@@ -221,17 +183,21 @@ def _known_cost(one: Candidate, measured: _Measured) -> DraftCost | None:
     return measured.calibrations.known_drafter(one.path, runner, one.variant)
 
 
-def _remembered(one: Candidate, memory: AcceptanceMemory) -> float | None:
-    """The share of a drafter's tokens that this target accepted, at any temperature."""
+def _remembered(one: Candidate, memory: AcceptanceMemory) -> tuple[float | None, bool]:
+    """The share of a drafter's tokens that this target accepted, at any temperature.
+
+    True where a trial alone expects it.
+    """
     if one.kind is Kind.LOOKUP:
-        counts = list(memory.recall(LOOKUP).counts().values())
+        known, kinds = memory.recall(LOOKUP), ""
     elif one.path is not None:
-        kinds = memory.recall(fingerprint(one.path, one.variant)).counts().items()
-        counts = [count for kind, count in kinds if kind.endswith(f":{DRAWN}")]
+        known, kinds = memory.recall(fingerprint(one.path, one.variant)), f":{DRAWN}"
     else:
-        return None
+        return None, False
+    counts = [count for kind, count in known.counts().items() if kind.endswith(kinds)]
     judged = sum(count[1] for count in counts)
-    return sum(count[0] for count in counts) / judged if judged else None
+    share = sum(count[0] for count in counts) / judged if judged else None
+    return share, known.is_trial
 
 
 def _order(pair: Pair) -> tuple[int, float, bool]:

@@ -8,6 +8,7 @@ from decoding.acceptance import Acceptance, Count
 from decoding.cost import DraftCost
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.events import Step
+from decoding.sampling import SamplingSettings
 
 POSITION_PRIOR = 0.65
 """Acceptance expected of a drafter model that nobody has measured."""
@@ -37,7 +38,7 @@ class Member:
         self.unsent = 0
         """Proposals in a row that were not worth sending."""
         self.proposal = NO_DRAFT
-        self._band = ""
+        self._band = band(SamplingSettings().temperature)
 
     @property
     def name(self) -> str:
@@ -117,6 +118,11 @@ class Member:
             min(mean + errors * math.sqrt(mean * (1.0 - mean) / (judged + 1.0)), 1.0)
             for mean in estimates
         ]
+
+    @property
+    def recalled(self) -> float | None:
+        """The share accepted as it was known before any token of now was judged, if it was."""
+        return self.acceptance.share(f"{self._band}:{DRAWN}")
 
     @property
     def is_untried(self) -> bool:

@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app.candidates import Kind
-from app.pairing import CostSource, Pair, rank, rank_for
+from app.pairing import rank, rank_for
 from app.paths import Paths
+from app.ranking import CostSource, Pair
 from app.session import Session, SessionOptions
 from backends.base import Context
 from decoding.cost import Measured
