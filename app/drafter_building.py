@@ -9,7 +9,8 @@ from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.draft_spec import Link, LinkKind
-from app.drafter_model import load_drafter, open_drafter, tried
+from app.drafter_engine import load_drafter
+from app.drafter_model import open_drafter, tried
 from app.memory_plan import drafter_context
 from app.obtaining import facts_before
 from app.paths import Paths

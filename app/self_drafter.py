@@ -9,8 +9,8 @@ from models.fingerprint import fingerprint
 from models.model_facts import ModelFacts, facts_of
 from models.recipe import Recipe
 
-_SCALE_BITS = 0.5
-"""A half float scale and another for the offset, of 64 weights each."""
+_GROUP = 64
+"""Weights that share a scale and an offset, where they are made in memory."""
 
 
 def read_bytes(info: ModelInfo, recipe: Recipe) -> int:
@@ -26,7 +26,10 @@ def added_bytes(info: ModelInfo, recipe: Recipe) -> int:
 def _whole(info: ModelInfo, recipe: Recipe) -> float:
     """About its weights."""
     kept = 1.0 - len(recipe.skipped_layers) / max(info.n_layers, 1)
-    bits = recipe.bits + _SCALE_BITS if derives(info) and recipe.bits else recipe.file_bits
+    bits = recipe.file_bits
+    if derives(info) and recipe.bits:
+        number_bytes = facts_of(info.path, info.backend).attention.number_bytes
+        bits = recipe.bits + 2 * 8 * number_bytes / _GROUP
     return kept * (info.weight_bytes if bits is None else info.parameters * bits / 8)
 
 
@@ -37,8 +40,8 @@ def facts(info: ModelInfo, recipe: Recipe) -> ModelFacts:
         ModelError: the target's files cannot be read.
         UsageError: the recipe does not fit the model.
     """
-    recipe.check(info)
-    return replace(facts_of(info.path), weight_bytes=added_bytes(info, recipe))
+    recipe.check(info.name, info.n_layers, info.active_experts)
+    return replace(facts_of(info.path, info.backend), weight_bytes=added_bytes(info, recipe))
 
 
 def key(info: ModelInfo, recipe: Recipe) -> str:
@@ -52,5 +55,14 @@ def made(target: Model, recipe: Recipe, notify: Callable[[str], None]) -> Model:
     Raises:
         DraftUnavailableError: it cannot be made of this model.
     """
-    notify(f"making the self-drafter {recipe.slug}")
-    return derive(target, recipe.slug, recipe.bits, recipe.skipped_layers, recipe.experts)
+    copy = f" (a copy in {recipe.bits} bits)" if recipe.bits else ""
+    words = f"making the self-drafter {recipe.slug}{copy}"
+    notify(words)
+    return derive(
+        target,
+        recipe.slug,
+        recipe.bits,
+        recipe.skipped_layers,
+        recipe.experts,
+        progress=lambda done, total: notify(f"{words}: {done} of {total}"),
+    )

@@ -57,7 +57,7 @@ def _known(kept: dict[str, Any], info: ModelInfo) -> Tuned | None:
         found = Tuned(
             Recipe.parse(str(kept["recipe"])), float(kept["acceptance"]), float(kept["draw_cost"])
         )
-        found.recipe.check(info)
+        found.recipe.check(info.name, info.n_layers, info.active_experts)
     except (KeyError, TypeError, ValueError, UsageError):
         return None
     sound = 0.0 <= found.acceptance <= 1.0 and 0.0 < found.draw_cost < math.inf

@@ -154,7 +154,7 @@ class Tuning:
     def _made(self, recipe: Recipe, files: CandidateFiles) -> Iterator[Model]:
         info = self._target.info
         if derives(info):
-            recipe.check(info)
+            recipe.check(info.name, info.n_layers, info.active_experts)
             made = derive(
                 self._target, recipe.slug, recipe.bits, recipe.skipped_layers, recipe.experts
             )

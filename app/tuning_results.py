@@ -105,7 +105,8 @@ class TuningResults:
                 self.replies = self.replies or found
                 return True
             recipe = Recipe.parse(entry["recipe"])
-            recipe.check(self._info)
+            info = self._info
+            recipe.check(info.name, info.n_layers, info.active_experts)
             self.tried.setdefault(recipe, _found(entry))
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UsageError):
             return False

@@ -141,7 +141,7 @@ def load(
             from backends.mlx.memory import raise_wired_limit
         raise_wired_limit()
         assert experts is None, "MLX makes such drafters of loaded weights"
-        return mlx.load(path, threads=threads, gpu_layers=gpu_layers)
+        return mlx.load(path, gpu_layers=gpu_layers)
     with started(backend):
         from backends import llamacpp
     return llamacpp.load(path, threads=threads, gpu_layers=gpu_layers, experts=experts)

@@ -1,6 +1,6 @@
 """Drafters made in memory of a loaded model's own weights, where its backend can."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from backends.base import Model, ModelInfo
 from backends.choice import MLX
@@ -17,11 +17,13 @@ def derive(
     bits: int | None,
     skipped: Sequence[int],
     experts: int | None = None,
+    *,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Model:
     """A drafter of a loaded model that derives, in so many bits a weight, without some layers.
 
     variant: its name in words. bits: None for those it has. experts: how many a token is sent to,
-    None for as many as in the target.
+    None for as many as in the target. progress gets matrices done and in all.
 
     Raises:
         DraftUnavailableError: it cannot be made of this model.
@@ -30,4 +32,4 @@ def derive(
     from backends.mlx.own_draft import derive as derive_of
 
     assert isinstance(target, MlxModel)
-    return derive_of(target, variant, bits, skipped, experts)
+    return derive_of(target, variant, bits, skipped, experts, progress=progress)

@@ -36,7 +36,8 @@ class CandidateFiles:
             DraftUnavailableError: it cannot be made of this model, or not here.
             UsageError: the recipe does not fit the model.
         """
-        recipe.check(self._info)
+        info = self._info
+        recipe.check(info.name, info.n_layers, info.active_experts)
         body = self._of(recipe.of_weights.body)
         if not recipe.skipped_layers:
             yield body

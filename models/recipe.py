@@ -121,25 +121,27 @@ class Recipe:
     def _runs(self) -> list[tuple[int, int]]:
         return runs(self.skipped_layers)
 
-    def check(self, info: ModelInfo) -> None:
-        """Refuse layers and experts the model does not have.
+    def check(self, name: str, n_layers: int, active_experts: int | None = None) -> None:
+        """Refuse layers and experts that a model does not have.
+
+        active_experts: how many a token is sent to, None where that is not known yet.
 
         Raises:
             UsageError: a skipped layer is out of range, too few would be left, or a token is not
                 sent to more experts than that.
         """
-        if self.skipped_layers and self.skipped_layers[-1] >= info.n_layers:
+        if self.skipped_layers and self.skipped_layers[-1] >= n_layers:
             raise UsageError(
                 f"layer {self.skipped_layers[-1]} cannot be skipped",
-                f"{info.name} has layers 0 to {info.n_layers - 1}",
+                f"{name} has layers 0 to {n_layers - 1}",
             )
-        if len(self.skipped_layers) == info.n_layers:
+        if len(self.skipped_layers) == n_layers:
             raise UsageError("every layer would be skipped", "", "Leave some to draft with.")
-        if self.experts is not None and not 0 < self.experts < info.active_experts:
-            has = (
-                f"it sends each to {info.active_experts}" if info.active_experts else "it has none"
-            )
-            raise UsageError(f"{info.name} cannot send tokens to {self.experts} experts", has)
+        if self.experts is None or active_experts is None:
+            return
+        if not 0 < self.experts < active_experts:
+            has = f"it sends each to {active_experts}" if active_experts else "it has none"
+            raise UsageError(f"{name} cannot send tokens to {self.experts} experts", has)
 
 
 def _middle(n_layers: int) -> tuple[int, ...]:

@@ -41,7 +41,7 @@ class SelfDrafts:
             DraftUnavailableError: it cannot be built or written here.
             UsageError: the recipe does not fit the model.
         """
-        recipe.check(info)
+        recipe.check(info.name, info.n_layers, info.active_experts)
         recipe = recipe.of_weights
         if not recipe.text:
             return info.path

@@ -1,19 +1,20 @@
 """`specchat models tune`: which copy of a model drafts for it the fastest on this machine."""
 
 import math
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from app.cli import options, terminal
+from app.cli.interrupt import interruptible
 from app.cli.opening import phases
 from app.cli.printable import printable, say_json
 from app.model_choice import choose_model
 from app.paths import Paths
-from app.session import SessionOptions, check_ranges
+from app.session_options import SessionOptions, check_ranges
 from app.tuning import Tuning, TuningResult
 from backends.base import UsageError
 from backends.choice import check_backend, forms, load
@@ -34,19 +35,36 @@ def tune(
     command goes on where it stopped. Nothing is downloaded.
     """
     session_options = replace(options.session_options(context), model=model)
-    with phases() as (notify, _):
-        paths = Paths.of_this_user()
-        reference = _here(session_options, paths)
+    paths = Paths.of_this_user()
+    reference, layers = _here(session_options, paths), session_options.gpu_layers
+    with phases() as (notify, stop):
         notify(f"loading {reference.name}")
-        layers = session_options.gpu_layers
         loaded = load(reference.path, session_options.threads, layers, session_options.backend)
-        with closing(loaded):
-            found = Tuning(loaded, paths, layers, notify, _say).run()
+        if stop.is_set():
+            loaded.close()
+    with closing(loaded), _steps() as notify:
+        found = Tuning(loaded, paths, layers, notify, _say).run()
     if json:
         say_json({"schema": 1, "target": reference.name, **_as_json(found)})
         return
     for line in _lines(reference.name, found):
         terminal.say(printable(line) + "\n")
+
+
+@contextmanager
+def _steps() -> Iterator[Callable[[str], None]]:
+    """What shows each step; the first Ctrl-C ends it at the next, so that no file is left."""
+    with interruptible() as stop:
+
+        def notify(text: str) -> None:
+            if stop.is_set():
+                raise KeyboardInterrupt
+            terminal.status(printable(text))
+
+        try:
+            yield notify
+        finally:
+            terminal.clear_status()
 
 
 def _say(text: str) -> None:
