@@ -112,7 +112,7 @@ def _self(target: Target, paths: Paths) -> Candidate:
     info = target.model.info
     found = tuned(info, paths)
     recipe = found.recipe if found else Recipe.default(info)
-    words = f"the model itself, {recipe.text}"
+    words = f"the model itself in {recipe.text}"
     words += ", as tuning found" if found else ""
     if derives(info):
         return replace(_of_loaded(info, recipe, words), tuned=found)

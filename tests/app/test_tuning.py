@@ -1,9 +1,11 @@
 """Tuning a model of llama.cpp: files come and go, and the winner's stays."""
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -184,3 +186,21 @@ def _said(model: Model) -> list[Reply]:
         texts = ("Why is the sky blue?", "Write a short poem about the sea.")
         prompts = [model.tokenizer.encode(text, special=False) for text in texts]
         return [spoken(context, prompt, settings, Limits(24, frozenset())) for prompt in prompts]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such terminal")
+@pytest.mark.usefixtures("llamacpp")
+def test_ctrl_c_keeps_what_was_measured_and_leaves_no_file(on_terminal: Any, paths: Paths) -> None:
+    terminal = on_terminal("models", "tune", "demo")
+    terminal.read_until("recipe 2: ")
+    terminal.type("\x03")
+    code, _ = terminal.end()
+    assert code == 130
+    assert files(paths) == []
+    (kept,) = paths.tuning.iterdir()
+    assert '"recipe": "q4_0"' in kept.read_text()
+    again = on_terminal("models", "tune", "demo")
+    assert "recipe 1: " not in again.read_until("recipe 2: ")
+    again.type("\x03")
+    assert again.end()[0] == 130
