@@ -1,6 +1,7 @@
 """The recipe that tuning found for a model on this machine: what `self` means without one."""
 
 import contextlib
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +10,10 @@ from typing import Any
 
 from app.paths import Paths
 from app.tuning_key import tuning_key
-from backends.base import ModelInfo, UsageError
+from backends.base import DiskFullError, ModelInfo, UsageError
 from models.json_file import read_object
 from models.recipe import Recipe
+from models.whole_file import write_whole
 
 SCHEMA = 1
 
@@ -34,6 +36,26 @@ def own_recipe(info: ModelInfo, paths: Paths) -> Recipe:
 def tuned(info: ModelInfo, paths: Paths) -> Tuned | None:
     """What tuning found for a model; None before that, or where it cannot be used."""
     return _known(read_object(tuned_file(info, paths)), info)
+
+
+def remember(found: Tuned, info: ModelInfo, paths: Paths) -> None:
+    """Keep what tuning found, in place of what it found before.
+
+    Raises:
+        DiskFullError: it cannot be written.
+    """
+    path = tuned_file(info, paths)
+    measured = {"acceptance": found.acceptance, "draw_cost": found.draw_cost}
+    entry = {"schema": SCHEMA, "key": tuning_key(info), "recipe": found.recipe.text, **measured}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(entry))
+    except OSError as error:
+        raise DiskFullError(
+            "the recipe that tuning found cannot be kept",
+            f"{path.parent}: {error.strerror or error}",
+            "Free some space; the same command then goes on.",
+        ) from error
 
 
 def tuned_file(info: ModelInfo, paths: Paths) -> Path:

@@ -12,8 +12,7 @@ from app.calibrations import Calibrations
 from app.paths import Paths
 from app.prompts import built_in_prompts
 from app.self_drafter import added_bytes
-from app.tuned_recipe import SCHEMA, set_aside_unusable, tuned_file
-from app.tuning_key import tuning_key
+from app.tuned_recipe import Tuned, remember, set_aside_unusable
 from app.tuning_results import TuningResults
 from backends.base import (
     Context,
@@ -35,7 +34,6 @@ from decoding.generation import Limits
 from decoding.length import break_even, predicted_speedup
 from decoding.sampling import SamplingSettings
 from models.candidate_files import CandidateFiles
-from models.json_file import write_object
 from models.recipe import Recipe
 from models.recipe_search import Ranked, RecipeSearch, Tried
 from models.self_draft import Progress, SelfDrafts
@@ -214,16 +212,7 @@ class Tuning:
         if not derives(info):
             progress = self._progress(best.recipe)
             SelfDrafts(self._paths.self_drafts).get(info, best.recipe, progress)
-        write_object(
-            tuned_file(info, self._paths),
-            {
-                "schema": SCHEMA,
-                "key": tuning_key(info),
-                "recipe": best.recipe.text,
-                "acceptance": best.tried.acceptance,
-                "draw_cost": best.fitted_cost,
-            },
-        )
+        remember(Tuned(best.recipe, best.tried.acceptance, best.fitted_cost), info, self._paths)
         self._results.remove()
         needed = break_even(costs, best.fitted_cost)
         return TuningResult(info.name, costs.seconds(1), tuple(ranking), self._failed, needed)

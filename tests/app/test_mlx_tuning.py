@@ -18,10 +18,10 @@ from app.cli.tune import verdict
 from app.drafter_building import Place
 from app.drafting import build
 from app.paths import Paths
-from app.tuned_recipe import own_recipe, set_aside_unusable, tuned, tuned_file
+from app.tuned_recipe import Tuned, own_recipe, remember, set_aside_unusable, tuned, tuned_file
 from app.tuning import Tuning, TuningResult
 from backends import mlx
-from backends.base import DraftUnavailableError, Model
+from backends.base import DiskFullError, DraftUnavailableError, Model
 from backends.derivation import derive
 from decoding.agreement import Agreement, spoken
 from decoding.cost import CostModel
@@ -132,6 +132,16 @@ def test_what_cannot_be_used_is_set_aside_and_said_once(
     if told:
         assert own_recipe(target.info, paths) == Recipe.default(target.info)
         assert len(list(paths.recipes.iterdir())) == 1
+
+
+def test_a_recipe_that_cannot_be_kept_is_an_error(target: Model, paths: Paths) -> None:
+    paths.data.mkdir(parents=True)
+    paths.recipes.touch()  # a file where the folder is to be
+    with pytest.raises(DiskFullError, match="cannot be kept"):
+        remember(Tuned(Recipe("q4_0"), 0.5, 0.5), target.info, paths)
+    paths.recipes.unlink()
+    remember(Tuned(Recipe("q4_0"), 0.5, 0.5), target.info, paths)
+    assert own_recipe(target.info, paths) == Recipe("q4_0")
 
 
 def test_auto_believes_what_tuning_measured(target: Model, paths: Paths) -> None:
