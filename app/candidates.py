@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
-from app.draft_spec import LOOKUP, SELF
+from app.draft_spec import LOOKUP, NGRAM, SELF
 from app.obtaining import facts_before
 from app.paths import Paths
 from app.translation import Translation
@@ -36,10 +36,16 @@ class Kind(StrEnum):
     """What a drafter is to its target."""
 
     LOOKUP = "prompt lookup"
+    NGRAM = "learned n-grams"
     SELF = "self"
     SAME_VOCABULARY = "same vocabulary"
     ACROSS_VOCABULARIES = "across vocabularies"
     NEXT_TOKEN_LAYERS = "next-token layers"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it takes no time of its own, and no model."""
+        return self in (Kind.LOOKUP, Kind.NGRAM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,7 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Each file once: as the catalogue names it for this target, else as it was found."""
     yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before; costs nothing")
+    yield Candidate(NGRAM, Kind.NGRAM, True, "says what the model mostly says; costs nothing")
     own = _self(target, paths)
     yield own
     seen = [path for path in (target.path, own.path) if path]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app import self_drafter
@@ -11,12 +11,16 @@ from app.calibrations import Calibrations
 from app.draft_spec import Link, LinkKind
 from app.drafter_model import load_drafter, open_drafter, tried
 from app.memory_plan import drafter_context
+from app.ngram_file import NgramFile
+from app.ngram_memory import NgramMemory
 from app.obtaining import facts_before
 from app.paths import Paths
+from app.settings.learning import may_learn
 from backends.base import Context, Model
 from backends.choice import AUTO
 from backends.derivation import derives
 from decoding.draft import Drafter
+from decoding.drafters.ngram import Ngram
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.member import Member
 from models.fingerprint import fingerprint
@@ -42,6 +46,8 @@ class Place:
     """Brings a drafter that is not on this machine, or says how to get it."""
     backend: str = AUTO
     """The one that is asked for."""
+    is_comparison: bool = False
+    """Whether replies to the same prompt are compared: none may teach a drafter the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,7 @@ class Built:
     """A drafter of a session and its key in the memory, with what it holds.
 
     model: that it runs, if any. parts: drafters that it is made of. note: in words, what is special
-    about it.
+    about it. learned: of the model's replies, kept on disk.
     """
 
     key: str
@@ -58,6 +64,7 @@ class Built:
     kv_bytes: int = 0
     note: str = ""
     parts: "tuple[Built, ...]" = ()
+    learned: NgramMemory | None = None
 
     @property
     def all(self) -> "Iterator[Built]":
@@ -73,10 +80,12 @@ class Built:
         return weights + sum(one.kv_bytes for one in self.all)
 
     def close(self) -> None:
-        """Free the models it runs."""
+        """Free the models it runs, and save what it was told to keep."""
         for one in self.all:
             if one.model:
                 one.model.close()
+            if one.learned:
+                one.learned.close()
 
 
 class Builder:
@@ -115,12 +124,27 @@ class Builder:
         match link.kind:
             case LinkKind.LOOKUP:
                 return self._free(link, PromptLookup())
+            case LinkKind.NGRAM:
+                return self._ngram(link)
             case LinkKind.SELF | LinkKind.MODEL:
                 return self._on_a_model(link)
 
     def _free(self, link: Link, drafter: Drafter) -> Built:
         """One that takes no time of its own, known by its name."""
         return Built(link.name, Member(drafter, self._memory.recall(link.name)))
+
+    def _ngram(self, link: Link) -> Built:
+        """The drafter that learns, with what it learned of this model before."""
+        place = self._place
+        if place.is_comparison:
+            return self._free(link, Ngram(is_forgetful=True))
+        if not may_learn(place.paths):
+            return self._free(link, Ngram())
+        info = place.target.info
+        name = fingerprint(info.path)
+        file = NgramFile(place.paths.ngrams / f"{name}.ngrams", name, info.n_vocab)
+        learned = NgramMemory(file)
+        return replace(self._free(link, learned.drafter), note=learned.note, learned=learned)
 
     def _on_a_model(self, link: Link) -> Built:
         place = self._place

@@ -91,9 +91,12 @@ class Drafting:
                     facts |= {"path": str(built.model.info.path)}
             self.memory.remember(built.key, member.acceptance, facts)
         self.memory.save()
+        for built in self.all_built:
+            if built.learned:
+                built.learned.keep()
 
     def close(self) -> None:
-        """Free the drafter models."""
+        """Free the drafter models, and save what was learned."""
         for built in self.built:
             built.close()
 
