@@ -55,8 +55,8 @@ class NgramFile:
         except FileNotFoundError:
             return None
         if data[: len(MAGIC)] != MAGIC:
-            newer = data[: len(MAGIC) - 1] == MAGIC[:-1]
-            raise UnusableFileError("of another version" if newer else "damaged")
+            is_ours = len(data) >= len(MAGIC) and data.startswith(MAGIC[:-1])
+            raise UnusableFileError("of another version" if is_ours else "damaged")
         if len(data) < _HEAD_BYTES or zlib.crc32(memoryview(data)[_CHECKED.size :]) != _crc(data):
             raise UnusableFileError("damaged")
         return self._statistics(data)

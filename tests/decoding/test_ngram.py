@@ -30,9 +30,9 @@ SAMPLER = Sampler(SamplingSettings())
 PROMPT = [0, 1, 2, 3]
 
 
-def heard(*replies: Sequence[int], **options: bool) -> Ngram:
+def heard(*replies: Sequence[int], is_forgetful: bool = False) -> Ngram:
     """A drafter to which a model said replies to an empty prompt, a token at each step."""
-    drafter = Ngram(**options)
+    drafter = Ngram(is_forgetful=is_forgetful)
     for reply in replies:
         drafter.begin([], SAMPLER)
         for end in range(1, len(reply) + 1):
