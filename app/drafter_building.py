@@ -46,8 +46,6 @@ class Place:
     """Brings a drafter that is not on this machine, or says how to get it."""
     backend: str = AUTO
     """The one that is asked for."""
-    is_comparison: bool = False
-    """Whether replies to the same prompt are compared: none may teach a drafter the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +134,6 @@ class Builder:
     def _ngram(self, link: Link) -> Built:
         """The drafter that learns, with what it learned of this model before."""
         place = self._place
-        if place.is_comparison:
-            return self._free(link, Ngram(is_forgetful=True))
         if not may_learn(place.paths):
             return self._free(link, Ngram())
         info = place.target.info

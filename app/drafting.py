@@ -15,6 +15,7 @@ from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.draft import Drafter
 from decoding.drafters.chain import Chain
+from decoding.drafters.ngram import Ngram
 from decoding.parking import State, overall
 
 
@@ -73,6 +74,12 @@ class Drafting:
     def kv_bytes(self) -> int:
         """Memory of the drafters' key-value caches."""
         return sum(built.kv_bytes for built in self.all_built)
+
+    def compare(self, is_comparison: bool) -> None:
+        """Say whether replies to one prompt are compared: then none teaches a drafter the next."""
+        for built in self.all_built:
+            if isinstance(built.member.drafter, Ngram):
+                built.member.drafter.is_forgetful = is_comparison
 
     def remember(self) -> None:
         """Keep what was learned for the next start; costs that do not hold are measured again."""

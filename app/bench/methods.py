@@ -123,7 +123,7 @@ def methods(
     given: the --draft that was asked for. scratch: an empty folder; drafters start from it without
     anything learned before. A method that cannot be had is left out, with a note.
     """
-    place = replace(place, paths=replace(place.paths, data=scratch), is_comparison=True)
+    place = replace(place, paths=replace(place.paths, data=scratch))
     specs = [draft_spec.LOOKUP, draft_spec.SELF, draft_spec.AUTO]
     if given.lower() not in (*specs, draft_spec.OFF):
         specs.insert(2, given)
@@ -133,6 +133,7 @@ def methods(
         for text in specs:
             drafting = build(session.spec(text), place)
             stack.enter_context(closing(drafting))
+            drafting.compare(True)
             if drafting.missing:
                 found.notes.append(f"{text} was left out: {drafting.missing}")
             if drafting.controller is None:

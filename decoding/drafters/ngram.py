@@ -16,34 +16,24 @@ _LEAST = 0.05
 
 
 class Ngram:
-    """Proposes what the model mostly said after such an end; learns what verification let stand.
-
-    is_forgetful: each reply begins with nothing learned, as a comparison of replies to the same
-    prompt wants it.
-    """
+    """Proposes what the model mostly said after such an end; learns what verification let stand."""
 
     is_free = True
 
-    def __init__(
-        self,
-        statistics: NgramStatistics | None = None,
-        *,
-        max_draft: int = 15,
-        is_forgetful: bool = False,
-    ) -> None:
+    def __init__(self, statistics: NgramStatistics | None = None, *, max_draft: int = 15) -> None:
         self.name = "ngram"
-        self._statistics = statistics or NgramStatistics()
+        self.is_forgetful = False
+        """Whether a reply begins with nothing learned and teaches the next nothing."""
+        self._lasting = statistics or NgramStatistics()
+        self._statistics = self._lasting
         self._max_draft = max_draft
-        self._is_forgetful = is_forgetful
         self._heard: list[Passage] = []
         self._length = 0
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         del sampler  # it says what it knows, whatever the settings
         self._length = len(history)  # the prompt is not what this model says
-        if self._is_forgetful:
-            self._statistics = NgramStatistics()
-            self._heard = []
+        self._statistics = NgramStatistics() if self.is_forgetful else self._lasting
 
     def backlog(self, history: Sequence[int]) -> int:
         del history
@@ -58,7 +48,8 @@ class Ngram:
         passage = Passage(history[self._length - start :], start)
         if len(passage.tokens) > start:
             self._statistics.learn(passage)
-            self._heard.append(passage)
+            if self._statistics is self._lasting:
+                self._heard.append(passage)
         self._length = len(history)
 
     def heard(self) -> list[Passage]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -102,8 +101,9 @@ def test_where_replies_are_compared_none_teaches_the_next(model: str) -> None:
     with closing(Session.open(options, paths, lambda _: None)) as session:
         prompt = session.raw_prompt("Say hello.").tokens
         for compared in (False, True):
-            place = replace(session.place(lambda _: None), is_comparison=compared)
+            place = session.place(lambda _: None)
             with closing(build(session.spec("ngram"), place)) as drafting:
+                drafting.compare(compared)
                 replies = [
                     list(
                         greedy_reply(

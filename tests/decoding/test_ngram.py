@@ -30,9 +30,9 @@ SAMPLER = Sampler(SamplingSettings())
 PROMPT = [0, 1, 2, 3]
 
 
-def heard(*replies: Sequence[int], is_forgetful: bool = False) -> Ngram:
+def heard(*replies: Sequence[int]) -> Ngram:
     """A drafter to which a model said replies to an empty prompt, a token at each step."""
-    drafter = Ngram(is_forgetful=is_forgetful)
+    drafter = Ngram()
     for reply in replies:
         drafter.begin([], SAMPLER)
         for end in range(1, len(reply) + 1):
@@ -87,9 +87,16 @@ def test_confidence_and_evidence_come_with_each_token() -> None:
 
 
 def test_a_forgetful_one_begins_each_reply_with_nothing() -> None:
-    drafter = heard([1, 2, 3, 4] * 3, is_forgetful=True)
-    assert drafter.propose([1, 2], 1).tokens == (3,)
-    assert proposal(drafter, [1, 2]) == []
+    drafter = heard([1, 2, 3, 4] * 3)
+    drafter.heard()
+    drafter.is_forgetful = True
+    for _ in range(2):
+        assert proposal(drafter, [1, 2]) == []
+        drafter.commit([1, 2, 9, 1, 2, 9])
+        assert drafter.propose([1, 2], 1).tokens == (9,)
+    assert drafter.heard() == []
+    drafter.is_forgetful = False
+    assert proposal(drafter, [1, 2], limit=1) == [3]
 
 
 def test_what_was_heard_is_handed_over_once_and_teaches_the_same() -> None:
