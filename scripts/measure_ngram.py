@@ -1,52 +1,40 @@
 """What the drafter ngram gains: `python -m scripts.measure_ngram [REPLIES]`.
 
-REPLIES is a file of replies, one JSON object a line, made if it is missing: the bundled model answers
-the prompts of the bench, once at temperature 0 and at five seeds at 0.8. One half is learned, the other
-drafted for, in two ways: the same questions with other seeds, and other questions.
+REPLIES is a file of replies, one JSON object a line, made if it is missing: the bundled model
+answers the prompts of the bench, once at temperature 0 and with five seeds at 0.8. One half is
+learned, the other drafted for, in two ways: the same questions with other seeds, and other
+questions. Last the second half is replayed under the controller, at given costs of passes.
 """
 
 import argparse
-import json
+import statistics as statistics_of
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from app.bench.suite import SUITES, tasks
+import numpy as np
+
 from app.ngram_file import NgramFile
-from backends import llamacpp
-from backends.chat_template import ChatTemplate, Message
-from backends.template_process import TemplateProcess
+from decoding.controller import Controller
+from decoding.cost import CostModel
 from decoding.drafters.ngram import Ngram
+from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.member import Member
 from decoding.ngram_statistics import LONGEST, ORDERS, NgramStatistics, Passage
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings
-from models.bundled import demo_path
+from scripts.recorded_replies import Reply, recorded
 
-_SEEDS = 6
-_TOKENS = 192
 _LONGEST_DRAFT = 8
+_CURVES = {
+    "processor": {1: 1.0, 2: 1.9, 4: 2.6, 8: 4.2, 16: 5.7},
+    "GPU": {1: 1.0, 16: 1.3},
+}
+"""Costs of passes in plain steps: SmolLM2-135M in Q4_0 on two cores, and a flat curve."""
 _SAMPLER = Sampler(SamplingSettings())
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One reply of the model. number: of its prompt among those of a kind; the rest is token ids."""
-
-    kind: str
-    number: int
-    seed: int
-    temperature: float
-    prompt: list[int]
-    reply: list[int]
-
-    @property
-    def text(self) -> list[int]:
-        """Prompt and reply."""
-        return self.prompt + self.reply
 
 
 @dataclass(slots=True)
@@ -65,27 +53,6 @@ class Count:
 
     def __str__(self) -> str:
         return f"{self.right / self.judged:.3f} of {self.judged:,}" if self.judged else "none"
-
-
-def record(path: Path) -> None:
-    """Let the bundled model answer."""
-    demo = demo_path()
-    assert demo is not None
-    model = llamacpp.load(demo)
-    context, process = model.open(2048), TemplateProcess()
-    template = ChatTemplate(model.tokenizer, process)
-    with path.open("w", encoding="utf-8") as file:
-        for seed in range(_SEEDS):
-            settings = SamplingSettings(0.8 if seed else 0.0, seed=seed)
-            for task in tasks(SUITES["full"]):
-                prompt = list(template.prompt([Message("user", task.text)]).tokens)
-                limits = Limits(_TOKENS, model.tokenizer.end_tokens)
-                events = generate(context, prompt, settings, limits)
-                said = [one for event in events if isinstance(event, Step) for one in event.tokens]
-                reply = Reply(task.kind, task.number, seed, settings.temperature, prompt, said)
-                file.write(json.dumps(asdict(reply)) + "\n")
-    process.close()
-    model.close()
 
 
 def halves(
@@ -139,6 +106,7 @@ def judge_drafts(statistics: NgramStatistics, replies: Sequence[Reply]) -> None:
     by_length = {length: Count() for length in range(1, _LONGEST_DRAFT + 1)}
     by_position = [Count() for _ in range(_LONGEST_DRAFT)]
     spent = drafted = steps = tokens = 0.0
+    longest: list[float] = []
     for reply in replies:
         text, end = reply.text, len(reply.prompt)
         drafter.begin(text[:end], _SAMPLER)
@@ -147,7 +115,9 @@ def judge_drafts(statistics: NgramStatistics, replies: Sequence[Reply]) -> None:
             drafter.commit(history)
             started = time.process_time()
             draft = drafter.propose(history, _LONGEST_DRAFT).tokens
-            spent += time.process_time() - started
+            spent += (seconds := time.process_time() - started)
+            if len(draft) == _LONGEST_DRAFT:
+                longest.append(seconds)
             accepted = _accepted(draft, text[end:])
             for place in range(min(accepted + 1, len(draft), len(text) - end)):
                 by_position[place].add(place < accepted)
@@ -159,6 +129,9 @@ def judge_drafts(statistics: NgramStatistics, replies: Sequence[Reply]) -> None:
             end += accepted + 1
     print(f"  tokens per step, all sent {tokens / steps:.2f}, drafted {drafted / steps:.2f}")
     print(f"  a proposal takes          {1e6 * spent / steps:.0f} µs of processor time")
+    print(
+        f"  one of {_LONGEST_DRAFT} tokens           {1e6 * statistics_of.median(longest):.0f} µs"
+    )
     for length, count in by_length.items():
         print(f"  drafts of {length}: accepted     {count}")
     for place, count in enumerate(by_position, start=1):
@@ -171,6 +144,44 @@ def _accepted(draft: Sequence[int], following: Sequence[int]) -> int:
     while same < min(len(draft), len(following)) and draft[same] == following[same]:
         same += 1
     return same
+
+
+def replayed(
+    members: Sequence[Member], replies: Sequence[Reply], points: dict[int, float]
+) -> float:
+    """Tokens in the time of a plain step, if these drafters drafted under the controller."""
+    controller = Controller(members, CostModel(points), n_vocab=1 << 20)
+    tokens = seconds = 0.0
+    for reply in replies:
+        text, end = reply.text, len(reply.prompt) + 1
+        controller.begin(text[: len(reply.prompt)], Sampler(SamplingSettings(reply.temperature)))
+        while end < len(text):
+            controller.commit(text[:end])
+            draft = controller.propose(text[:end], len(text) - end - 1)
+            accepted = _accepted(draft.tokens, text[end:])
+            said = tuple(text[end : end + accepted + 1])
+            cost = CostModel(points).relative(1 + len(draft))
+            step = Step(said, draft.drafter, len(draft), accepted, 0.0, cost, cost, 0.0)
+            controller.observe(step)
+            tokens, seconds, end = tokens + len(said), seconds + cost, end + len(said)
+    return tokens / seconds
+
+
+def judge_speed(first: Sequence[Reply], second: Sequence[Reply]) -> None:
+    """Print the speed against plain decoding, simulated at given costs."""
+    for name, points in _CURVES.items():
+        lookup = replayed([Member(PromptLookup())], second, points)
+        both = [Member(PromptLookup()), Member(Ngram(learned(first)[0]))]
+        with_ngram = replayed(both, second, points)
+        print(f"  {name}: lookup {lookup:.3f}, with ngram {with_ngram:.3f} × plain, simulated")
+
+
+def full() -> NgramStatistics:
+    """Statistics that know as much as they can."""
+    statistics = NgramStatistics()
+    tokens = np.random.default_rng(0).integers(0, 50_000, 600_000).tolist()
+    statistics.learn(Passage(tokens, 0))
+    return statistics
 
 
 def judge_file(statistics: NgramStatistics) -> None:
@@ -194,10 +205,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("replies", nargs="?", type=Path, default=Path("replies.jsonl"))
-    path = parser.parse_args().replies
-    if not path.exists():
-        record(path)
-    replies = [Reply(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    replies = recorded(parser.parse_args().replies)
     seeds = len({reply.seed for reply in replies})
     questions = sorted({(reply.kind, reply.number) for reply in replies})
     splits: dict[str, Callable[[Reply], bool]] = {
@@ -213,6 +221,9 @@ def main() -> None:
         judge_guesses(statistics, second)
         judge_file(statistics)
         judge_drafts(learned(first)[0], second)
+        judge_speed(first, second)
+    print("a full table:")
+    judge_file(full())
 
 
 if __name__ == "__main__":
