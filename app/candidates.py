@@ -8,6 +8,7 @@ from pathlib import Path
 from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.draft_spec import LOOKUP, NGRAM, SELF
+from app.drafter_engine import drafter_backend
 from app.obtaining import facts_before
 from app.paths import Paths
 from app.translation import Translation
@@ -19,7 +20,7 @@ from backends.base import (
     Rollback,
     Vocabulary,
 )
-from backends.choice import Form, vocabulary
+from backends.choice import AUTO, forms, vocabulary
 from backends.derivation import derives
 from backends.gguf_header import parts, read_header, read_per_token
 from models import catalogue
@@ -42,11 +43,6 @@ class Kind(StrEnum):
     ACROSS_VOCABULARIES = "across vocabularies"
     NEXT_TOKEN_LAYERS = "next-token layers"
 
-    @property
-    def is_free(self) -> bool:
-        """Whether it takes no time of its own, and no model."""
-        return self in (Kind.LOOKUP, Kind.NGRAM)
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -67,6 +63,11 @@ class Candidate:
     shared: float | None = None
     variant: str = ""
 
+    @property
+    def is_free(self) -> bool:
+        """Whether it takes no time of its own, and no model."""
+        return self.kind in (Kind.LOOKUP, Kind.NGRAM)
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -75,8 +76,8 @@ class Target:
     reference: Reference | HubReference
     facts: ModelFacts | None
     model: Model | None = None
-    forms: Sequence[Form] = (Form.GGUF,)
-    """Those to look for in the catalogue, the best first."""
+    backend: str = AUTO
+    """The one that is asked for."""
 
     @property
     def path(self) -> Path | None:
@@ -88,8 +89,8 @@ def candidates(
     target: Target, paths: Paths, memory: AcceptanceMemory | None
 ) -> Iterator[Candidate]:
     """Each file once: as the catalogue names it for this target, else as it was found."""
-    yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before; costs nothing")
-    yield Candidate(NGRAM, Kind.NGRAM, True, "says what the model mostly says; costs nothing")
+    yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before")
+    yield Candidate(NGRAM, Kind.NGRAM, True, "says what the model mostly says")
     own = _self(target, paths)
     yield own
     seen = [path for path in (target.path, own.path) if path]
@@ -147,7 +148,7 @@ def _of_catalogue(drafter: CatalogueDrafter, target: Target, paths: Paths) -> Ca
     if drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS:
         why = "next-token layers are not run by this version"
         return Candidate(drafter.alias, Kind.NEXT_TOKEN_LAYERS, False, why)
-    found = resolve(drafter.model, paths.models, forms=target.forms)
+    found = resolve(drafter.model, paths.models, forms=forms(target.backend))
     if isinstance(found, Reference):
         return _of_file(drafter.alias, found.path, target)
     facts, read = facts_before(found), None
@@ -164,7 +165,7 @@ def _of_file(name: str, path: Path, target: Target, *, is_own: bool = False) -> 
     try:
         headers = [read_header(part) for part in parts(path)] if path.is_file() else []
         tensors = [tensor for header in headers for tensor in header.tensors]
-        facts = facts_of(path)
+        facts = facts_of(path, drafter_backend(path, target.backend))
         read = read_per_token(headers[0], tensors) if headers else facts.weight_bytes
         found = replace(found, facts=facts, read_bytes=read)
         with vocabulary(path) as drafter:
