@@ -2,23 +2,33 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
+from app.answer import Request
+from app.conversation import Conversation
 from app.drafting import build
+from app.engine import Engine
 from app.paths import Paths
-from app.session import Session, SessionOptions
-from decoding.generation import Limits
-from decoding.greedy_check import greedy_reply
+from app.reply import new_reply
+from app.session import Session
+from app.session_options import SessionOptions
+from backends.chat_template import Message
+from decoding.draft import Drafter
+from decoding.events import Step
+from decoding.generation import Limits, generate
+from decoding.sampling import SamplingSettings
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
 Specchat = Callable[..., CompletedProcess[str]]
 AskJson = Callable[..., dict[str, Any]]
 TinyLlama = Callable[..., Path]
+GREEDY = SamplingSettings(temperature=0.0)
 SHORT = ("--temperature", "0", "--max-tokens", "32")
 
 
@@ -31,25 +41,40 @@ def files() -> list[Path]:
     return sorted(Paths.of_this_user().ngrams.glob("*.ngrams"))
 
 
-@pytest.mark.usefixtures("drafting_pays")
-def test_what_one_session_says_the_next_drafts(ask_json: AskJson, model: str) -> None:
-    asked = ("Say hello.", "--model", model, *SHORT)
-    plain = ask_json(*asked, "--draft", "off")
-    first, second, third = (ask_json(*asked, "--draft", "ngram") for _ in range(3))
-    assert first["token_ids"] == second["token_ids"] == third["token_ids"] == plain["token_ids"]
-    assert third["stats"]["accepted"] > first["stats"]["accepted"]
-    assert third["stats"]["tokens_per_step"] > 2.0
-    assert set(third["stats"]["by_drafter"]) == {"ngram"}
+def opened(model: str, draft: str = "ngram") -> Session:
+    options = SessionOptions(model=model, draft=draft, threads=1)
+    return Session.open(options, Paths.of_this_user(), lambda _: None)
+
+
+def said(session: Session, drafter: Drafter | None, settings: SamplingSettings) -> list[Step]:
+    """A reply of 32 tokens, with every draft sent that there is."""
+    prompt = session.raw_prompt("Say hello.").tokens
+    events = generate(session.context, prompt, settings, Limits(32, frozenset()), drafter=drafter)
+    return [event for event in events if isinstance(event, Step)]
+
+
+def tokens(steps: list[Step]) -> list[int]:
+    return [token for step in steps for token in step.tokens]
+
+
+SETTINGS = [GREEDY, SamplingSettings(1.0, seed=4)]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["greedy", "sampled"])
+def test_what_one_session_says_the_next_drafts(model: str, settings: SamplingSettings) -> None:
+    """For a point mass a seed gives the plain reply: the same tokens, greedy and sampled."""
+    with closing(opened(model)) as session:
+        prompt = session.raw_prompt("Say hello.")
+        for _ in range(2):
+            for _ in session.stream(prompt, settings, 32, new_reply(), lambda: False):
+                pass
     assert len(files()) == 1
-
-
-@pytest.mark.usefixtures("drafting_pays")
-def test_a_seed_gives_the_plain_answer_though_it_learns(ask_json: AskJson, model: str) -> None:
-    asked = ("hi", "--model", model, "--seed", "4", "--temperature", "1", "--max-tokens", "24")
-    plain = ask_json(*asked, "--draft", "off")
-    found = [ask_json(*asked, "--draft", "lookup,ngram") for _ in range(3)]
-    assert [one["token_ids"] for one in found] == [plain["token_ids"]] * 3
-    assert found[-1]["stats"]["accepted"] > 0
+    with closing(opened(model)) as session:
+        plain = said(session, None, settings)
+        drafted = said(session, session.drafting.chain, settings)
+        assert tokens(drafted) == tokens(plain)
+        assert sum(step.accepted for step in drafted) > 16
+        assert {step.drafter for step in drafted} == {"", "ngram"}
 
 
 def test_auto_has_it_beside_prompt_lookup(ask_json: AskJson, model: str) -> None:
@@ -95,24 +120,38 @@ def test_a_damaged_file_is_told_once_and_the_answer_is_the_same(
 
 
 def test_where_replies_are_compared_none_teaches_the_next(model: str) -> None:
-    paths = Paths.of_this_user()
-    options = SessionOptions(model=model, draft="off", threads=1)
-    drafted: dict[bool, list[int]] = {}
-    with closing(Session.open(options, paths, lambda _: None)) as session:
-        prompt = session.raw_prompt("Say hello.").tokens
+    accepted: dict[bool, list[int]] = {}
+    with closing(opened(model, "off")) as session:
         for compared in (False, True):
-            place = session.place(lambda _: None)
-            with closing(build(session.spec("ngram"), place)) as drafting:
+            with closing(build(session.spec("ngram"), session.place(lambda _: None))) as drafting:
                 drafting.compare(compared)
-                replies = [
-                    list(
-                        greedy_reply(
-                            session.context, prompt, Limits(24, frozenset()), drafting.chain
-                        )
-                    )
-                    for _ in range(3)
-                ]
-            drafted[compared] = [sum(step.accepted for step in steps) for steps in replies]
-    assert drafted[False][2] > drafted[False][0]
-    assert drafted[True] == [drafted[False][0]] * 3
+                replies = [said(session, drafting.chain, GREEDY) for _ in range(3)]
+            accepted[compared] = [sum(step.accepted for step in steps) for steps in replies]
+    assert accepted[False][2] > accepted[False][0]
+    assert accepted[True] == [accepted[False][0]] * 3
     assert files() == []
+
+
+def test_an_answer_with_drafters_of_its_own_is_compared_and_others_are_not(model: str) -> None:
+    """A race answers the same question twice; the chat goes on learning afterwards."""
+    sessions: list[Session] = []
+
+    def open_session(*arguments: Any) -> Session:
+        sessions.append(Session.open(*arguments))
+        return sessions[-1]
+
+    asked = Request(Conversation("", [Message("user", "hi")]), GREEDY, 4)
+    options = SessionOptions(model=model, draft="ngram", threads=1)
+    engine = Engine(options, Paths.of_this_user(), open_session)
+    engine.start()
+    found: list[bool] = []
+    try:
+        for draft in (None, "off", "ngram", None):
+            answer = engine.ask(replace(asked, draft=draft))
+            assert answer.wait(60)
+            assert answer.error is None
+            built = sessions[0].drafting.built
+            found += [one.learned.drafter.is_forgetful for one in built if one.learned]
+    finally:
+        engine.close(30.0)
+    assert found == [False, True, False]
