@@ -83,7 +83,7 @@ class NgramMemory:
                 for passage in passages:
                     statistics.learn(passage)
                 self._file.write(statistics)
-        except (OSError, Timeout):
+        except (OSError, Timeout, MemoryError, NotImplementedError):  # or no locks on this disk
             self._unsaved[:0] = passages
 
     def _on_disk(self) -> NgramStatistics:
