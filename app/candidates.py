@@ -7,9 +7,10 @@ from pathlib import Path
 
 from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
-from app.draft_spec import LOOKUP, SELF
+from app.draft_spec import LOOKUP, RETRIEVAL, SELF
 from app.obtaining import facts_before
 from app.paths import Paths
+from app.settings.preferences import read_preferences
 from app.translation import Translation
 from backends.base import (
     DraftUnavailableError,
@@ -36,10 +37,16 @@ class Kind(StrEnum):
     """What a drafter is to its target."""
 
     LOOKUP = "prompt lookup"
+    RETRIEVAL = "earlier chats"
     SELF = "self"
     SAME_VOCABULARY = "same vocabulary"
     ACROSS_VOCABULARIES = "across vocabularies"
     NEXT_TOKEN_LAYERS = "next-token layers"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it takes neither a model nor time of its own."""
+        return self in (Kind.LOOKUP, Kind.RETRIEVAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,7 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Each file once: as the catalogue names it for this target, else as it was found."""
     yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before; costs nothing")
+    yield _retrieval(paths)
     own = _self(target, paths)
     yield own
     seen = [path for path in (target.path, own.path) if path]
@@ -90,6 +98,12 @@ def candidates(
         if found.path is None or found.path.resolve() not in map(Path.resolve, seen):
             seen += [found.path] if found.path else []
             yield found
+
+
+def _retrieval(paths: Paths) -> Candidate:
+    if not read_preferences(paths).retrieval:
+        return Candidate(RETRIEVAL, Kind.RETRIEVAL, False, "switched off in the settings")
+    return Candidate(RETRIEVAL, Kind.RETRIEVAL, True, "repeats what was said there; costs nothing")
 
 
 def _models(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:

@@ -19,13 +19,15 @@ class LinkKind(StrEnum):
     """What a link of a chain is; a word of --draft, but for a model, which goes by its own name."""
 
     LOOKUP = "lookup"
+    RETRIEVAL = "retrieval"
     SELF = "self"
     MODEL = "model"
 
 
 LOOKUP, SELF = LinkKind.LOOKUP.value, LinkKind.SELF.value
+RETRIEVAL = LinkKind.RETRIEVAL.value
 OFF, AUTO = "off", "auto"
-WORDS = (LOOKUP, SELF, OFF, AUTO)
+WORDS = (LOOKUP, RETRIEVAL, SELF, OFF, AUTO)
 
 _WITH_PARTS: frozenset[LinkKind] = frozenset()
 """Those made of other drafters, named in brackets."""
@@ -33,7 +35,7 @@ _WITH_PARTS: frozenset[LinkKind] = frozenset()
 _WITH_SETTINGS: frozenset[LinkKind] = frozenset()
 """Those that read what follows their colon."""
 
-_FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP,)
+_FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP, LinkKind.RETRIEVAL)
 """Those that auto always has: they take no time of their own."""
 
 

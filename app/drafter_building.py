@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app import self_drafter
@@ -13,17 +13,23 @@ from app.drafter_model import load_drafter, open_drafter, tried
 from app.memory_plan import drafter_context
 from app.obtaining import facts_before
 from app.paths import Paths
-from backends.base import Context, Model
+from app.settings.preferences import read_preferences
+from backends.base import Context, DraftUnavailableError, Model
 from backends.choice import AUTO
 from backends.derivation import derives
 from decoding.draft import Drafter
 from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.drafters.retrieval import Retrieval
 from decoding.member import Member
+from decoding.retrieval.corpus import Corpus
 from models.fingerprint import fingerprint
 from models.model_facts import ModelFacts, facts_of
 from models.recipe import Recipe
 from models.reference import HubReference, Reference, at_hand
 from models.self_draft import SelfDrafts
+from models.vocabulary import vocabulary_digest
+
+_FOLDER_DIGITS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +54,8 @@ class Place:
 class Built:
     """A drafter of a session and its key in the memory, with what it holds.
 
-    model: that it runs, if any. parts: drafters that it is made of. note: in words, what is special
-    about it.
+    model: that it runs, if any. held: an index that it reads, if any. parts: drafters that it is
+    made of. note: in words, what is special about it.
     """
 
     key: str
@@ -58,6 +64,7 @@ class Built:
     kv_bytes: int = 0
     note: str = ""
     parts: "tuple[Built, ...]" = ()
+    held: Corpus | None = None
 
     @property
     def all(self) -> "Iterator[Built]":
@@ -73,10 +80,18 @@ class Built:
         return weights + sum(one.kv_bytes for one in self.all)
 
     def close(self) -> None:
-        """Free the models it runs."""
+        """Free the models it runs, and let go of files."""
         for one in self.all:
             if one.model:
                 one.model.close()
+            if one.held:
+                one.held.close()
+
+
+def open_corpus(paths: Paths, target: Model) -> Corpus:
+    """The index of earlier chats in a model's vocabulary, which may be empty yet."""
+    digest = vocabulary_digest(target.tokenizer)
+    return Corpus(paths.retrieval / digest.hex()[:_FOLDER_DIGITS], digest)
 
 
 class Builder:
@@ -115,12 +130,22 @@ class Builder:
         match link.kind:
             case LinkKind.LOOKUP:
                 return self._free(link, PromptLookup())
+            case LinkKind.RETRIEVAL:
+                return self._retrieval(link)
             case LinkKind.SELF | LinkKind.MODEL:
                 return self._on_a_model(link)
 
     def _free(self, link: Link, drafter: Drafter) -> Built:
         """One that takes no time of its own, known by its name."""
         return Built(link.name, Member(drafter, self._memory.recall(link.name)))
+
+    def _retrieval(self, link: Link) -> Built:
+        if not read_preferences(self._place.paths).retrieval:
+            why = "the setting 'retrieval' keeps earlier chats from being indexed"
+            raise DraftUnavailableError(f"{link.name} is switched off", why)
+        corpus = open_corpus(self._place.paths, self._place.target)
+        built = self._free(link, Retrieval(corpus))
+        return replace(built, note="; ".join(corpus.faults), held=corpus)
 
     def _on_a_model(self, link: Link) -> Built:
         place = self._place

@@ -92,6 +92,12 @@ class Drafting:
             self.memory.remember(built.key, member.acceptance, facts)
         self.memory.save()
 
+    def leave_out(self, chat: int | None) -> None:
+        """Look at no earlier state of the chat that is being answered: its text is at hand."""
+        for built in self.all_built:
+            if built.held:
+                built.held.without = chat
+
     def close(self) -> None:
         """Free the drafter models."""
         for built in self.built:

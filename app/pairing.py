@@ -13,7 +13,6 @@ from enum import StrEnum
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.candidates import Candidate, Kind, Target, candidates, undraftable
-from app.draft_spec import LOOKUP
 from app.memory_plan import MemoryPlan, drafter_context, plan
 from app.model_choice import choose_model, expected_backend
 from app.obtaining import facts_before
@@ -148,7 +147,7 @@ def _measured(target: Target, paths: Paths, notify: Callable[[str], None]) -> _M
 
 
 def _pair(one: Candidate, planned: MemoryPlan | None, measured: _Measured | None) -> Pair:
-    is_installed = one.kind is Kind.LOOKUP or one.path is not None
+    is_installed = _is_free(one) or one.path is not None
     if one.is_compatible is False:
         return Pair(one, is_installed)
     size, how = _memory(one, planned)
@@ -158,14 +157,14 @@ def _pair(one: Candidate, planned: MemoryPlan | None, measured: _Measured | None
     share = _remembered(one, measured.memory)
     least = None if cost is None else break_even(measured.costs, cost)
     speedup = None
-    if cost is not None and share is not None and one.kind is not Kind.LOOKUP:
+    if cost is not None and share is not None and not _is_free(one):
         speedup = predicted_speedup(lambda _: share, measured.costs, cost)
     return Pair(one, is_installed, size, how, cost, source, share, speedup, least)
 
 
 def _memory(one: Candidate, planned: MemoryPlan | None) -> tuple[int | None, Fit | None]:
     """What a drafter takes with the context that it would get beside the target."""
-    if one.kind is Kind.LOOKUP:
+    if _is_free(one):
         return 0, Fit.FITS
     if one.facts is None:
         return None, None
@@ -181,6 +180,10 @@ def _memory(one: Candidate, planned: MemoryPlan | None) -> tuple[int | None, Fit
     return size, Fit.TIGHT if given_up else fit(size, planned.room)
 
 
+def _is_free(one: Candidate) -> bool:
+    return one.kind is not None and one.kind.is_free
+
+
 def _context(facts: ModelFacts, n_ctx: int) -> int:
     return min(n_ctx, facts.context_limit or n_ctx)
 
@@ -189,7 +192,7 @@ def _draw_cost(one: Candidate, measured: _Measured) -> tuple[float | None, CostS
     """Of one token in plain steps, and how that is known."""
     model = measured.target.model
     assert model is not None
-    if one.kind is Kind.LOOKUP:
+    if _is_free(one):
         return 0.0, CostSource.FREE
     known = None
     if one.path:
@@ -203,8 +206,8 @@ def _draw_cost(one: Candidate, measured: _Measured) -> tuple[float | None, CostS
 
 def _remembered(one: Candidate, memory: AcceptanceMemory) -> float | None:
     """The share of a drafter's tokens that this target accepted, at any temperature."""
-    if one.kind is Kind.LOOKUP:
-        counts = list(memory.recall(LOOKUP).counts().values())
+    if _is_free(one):
+        counts = list(memory.recall(one.name).counts().values())
     elif one.path is not None:
         kinds = memory.recall(fingerprint(one.path, one.variant)).counts().items()
         counts = [count for kind, count in kinds if kind.endswith(f":{DRAWN}")]

@@ -59,6 +59,11 @@ class Paths:
         return self.data / "acceptance"
 
     @property
+    def retrieval(self) -> Path:
+        """The index of earlier chats, a folder for each vocabulary."""
+        return self.data / "retrieval"
+
+    @property
     def history(self) -> Path:
         """The database of chats."""
         return self.data / "chats.sqlite3"

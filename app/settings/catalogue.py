@@ -65,6 +65,7 @@ KEYS = (
     Key("ctx", Kind.INTEGER, Part.START, "context in tokens", 4096),
     Key("threads", Kind.INTEGER, Part.START, "processor threads; else all physical cores", 4),
     Key("gpu_layers", Kind.INTEGER, Part.START, "layers on the GPU; else all that fit", 99),
+    Key("retrieval", Kind.SWITCH, Part.START, "learn from earlier chats; kept on disk", True),
     Key("offline", Kind.SWITCH, Part.START, "never touch the network", False),
     Key(
         "system",

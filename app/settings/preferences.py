@@ -1,4 +1,4 @@
-"""How the app looks and listens: the settings that no command but the app needs."""
+"""How the app looks, listens and learns: the settings that are no options of commands."""
 
 import os
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from app.settings import catalogue, file
 from app.settings.catalogue import BY_NAME, Value
 from backends.base import UsageError
 
-NAMES = ("theme", "animations", "enter_sends", "panel")
+NAMES = ("theme", "animations", "enter_sends", "panel", "retrieval")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class Preferences:
     animations: bool = True
     enter_sends: bool = True
     panel: str = "auto"
+    retrieval: bool = True
     keys: Mapping[str, str] = field(default_factory=dict)
     presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 

@@ -6,7 +6,7 @@ document that stands in several, the version indexed last counts.
 
 import os
 import struct
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
@@ -134,9 +134,16 @@ class Corpus:
                 segment.let_go()
         return best
 
-    def _discard(self, segment: Segment, fault: Fault) -> None:
+    def _delete(self, segment: Segment) -> None:
         self._segments.remove(segment)
         segment.close()
+        try:
+            segment.path.unlink(missing_ok=True)
+        except OSError:  # some systems keep a file that another program has open
+            self._ignored.add(segment.path.name)
+
+    def _discard(self, segment: Segment, fault: Fault) -> None:
+        self._delete(segment)
         self._unusable(segment.path, fault)
 
     def add(self, documents: Sequence[Document]) -> Generator[None, None, None]:
@@ -155,14 +162,11 @@ class Corpus:
         self._kept = numbers
         self._leave_out()
 
-    def forget(self, numbers: Collection[int]) -> None:
-        """Remove documents from the disk, with the segments they are in: others go with them."""
+    def forget_all_but(self, numbers: Collection[int]) -> None:
+        """Delete the segments that hold any other document; the rest of them goes with it."""
         for segment in tuple(self._segments):
-            if not segment.numbers.isdisjoint(numbers):
-                self._segments.remove(segment)
-                segment.close()
-                with suppress(OSError):
-                    segment.path.unlink()
+            if not segment.numbers.issubset(numbers):
+                self._delete(segment)
         self._leave_out()
 
     def check(self) -> Generator[None, None, None]:
@@ -196,10 +200,7 @@ class Corpus:
                 yield from self.add(documents)
             for segment in group:
                 if segment in self._segments:
-                    self._segments.remove(segment)
-                    segment.close()
-                    with suppress(OSError):
-                        segment.path.unlink()
+                    self._delete(segment)
             self._leave_out()
 
     def close(self) -> None:
@@ -210,9 +211,3 @@ class Corpus:
 
 def _is_segment(name: str) -> bool:
     return name.endswith(SUFFIX) and not name.startswith(".")
-
-
-def segment_files(root: Path) -> Iterator[Path]:
-    """The files of every vocabulary below a folder."""
-    with suppress(OSError):
-        yield from (path for path in root.glob(f"*/*{SUFFIX}") if _is_segment(path.name))
