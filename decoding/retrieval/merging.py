@@ -1,4 +1,4 @@
-"""Which segments to merge: each one left is larger than all smaller ones together.
+"""Which segments to merge: each one left is twice as large as all smaller ones together.
 
 O'Neil et al. 1996, "The log-structured merge-tree": a token is sorted anew a few times only.
 """
@@ -22,12 +22,12 @@ def to_merge(segments: Sequence[Segment]) -> list[Segment]:
     for segment in segments:
         if segment.n_live < (1.0 - _MOST_LEFT_OUT) * segment.n_tokens:
             return [segment]
-    group: list[Segment] = []
-    tokens = 0
-    for segment in sorted(segments, key=lambda one: one.n_live):
-        is_next = not group or segment.n_live <= _GROWTH * tokens
-        if segment.n_live >= _LARGE or not is_next or tokens + segment.n_live > MOST_TOKENS:
+    smallest_first = sorted(segments, key=lambda one: one.n_live)
+    count = tokens = 0
+    for place, segment in enumerate(smallest_first):
+        if segment.n_live >= _LARGE or tokens + segment.n_live > MOST_TOKENS:
             break
-        group.append(segment)
+        if place and segment.n_live <= _GROWTH * tokens:
+            count = place + 1
         tokens += segment.n_live
-    return group if len(group) > 1 else []
+    return smallest_first[:count]
