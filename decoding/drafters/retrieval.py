@@ -81,12 +81,16 @@ def _likeliest(found: Sequence[Occurrence]) -> Iterator[tuple[int, float, bool]]
     ]
     place = 0
     while weighted:
+        if len(weighted) == 1 or len({tokens for _, tokens in weighted}) == 1:
+            for token in weighted[0][1][place:]:
+                yield token, 1.0, len(weighted) == 1
+            return
         weights: dict[int, float] = {}
         for weight, tokens in weighted:
             weights[tokens[place]] = weights.get(tokens[place], 0.0) + weight
         token = max(weights, key=weights.__getitem__)
         total = sum(weights.values())
-        yield token, weights[token] / total, len(weighted) == 1
+        yield token, weights[token] / total, False
         place += 1
         weighted = [
             pair for pair in weighted if pair[1][place - 1] == token and len(pair[1]) > place

@@ -23,8 +23,14 @@ from decoding.retrieval.segment_file import (
     write_segment,
 )
 
-_TOUCHED_TOKENS = 1 << 26
-"""Tokens of the segments searched, counted at each search, after which touched pages are let go."""
+_MOST_OCCURRENCES, _LEAST_OCCURRENCES = 16, 3
+"""Places read of all that match equally long, the latest segments first, and of each at least."""
+
+_SMALL = 1 << 25
+"""Bytes of all segments up to which they may stay in memory, as far as searches touch them."""
+
+_SEARCHES = 30
+"""Of larger ones, after which touched pages are let go: a search may touch some 100 kB."""
 
 
 class Corpus:
@@ -37,7 +43,7 @@ class Corpus:
         self._ignored: set[str] = set()
         self._sound: set[Path] = set()
         self._kept: Collection[int] | None = None
-        self._touched = 0
+        self._searches = 0
         self.without: int | None = None
         """The number of the document at work, which is not looked at."""
         self.faults: list[str] = []
@@ -56,7 +62,7 @@ class Corpus:
             segment.close()
         for name in sorted(fresh):
             self._open(self._folder / name)
-        self._segments.sort(key=lambda one: one.n_tokens, reverse=True)
+        self._segments.sort(key=lambda one: one.latest, reverse=True)
         self._leave_out()
 
     def _names(self) -> list[str]:
@@ -118,21 +124,29 @@ class Corpus:
         pattern = struct.pack(f">{len(tail)}I", *reversed(tail))
         best: tuple[int, list[Occurrence]] = (0, [])
         for segment in tuple(self._segments):
+            if best[0] == DEPTH and len(best[1]) >= _MOST_OCCURRENCES:
+                break
+            least = max(best[0], least)
+            most = max(_MOST_OCCURRENCES - len(best[1]), _LEAST_OCCURRENCES)
             try:
-                length, found = segment.find(pattern, max(best[0], least), count, self.without)
-            except (ValueError, IndexError, struct.error):
+                length, found = segment.find(pattern, least, count, most, self.without)
+            except (OSError, ValueError, IndexError, struct.error):
                 self._discard(segment, Fault.DAMAGED)
                 continue
-            self._touched += segment.n_tokens
             if length > best[0]:
                 best = length, found
             else:
                 best[1].extend(found)
-        if self._touched > _TOUCHED_TOKENS:
-            self._touched = 0
+            self._searches += 1
+        if self._searches >= _SEARCHES:
+            self._let_go()
+        return best
+
+    def _let_go(self) -> None:
+        self._searches = 0
+        if sum(segment.head.size for segment in self._segments) > _SMALL:
             for segment in self._segments:
                 segment.let_go()
-        return best
 
     def _delete(self, segment: Segment) -> None:
         self._segments.remove(segment)

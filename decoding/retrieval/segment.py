@@ -1,6 +1,5 @@
 """A segment that is open: finds where the end of a text stood in its documents."""
 
-import mmap
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -11,12 +10,17 @@ from typing import Self
 import numpy as np
 
 from decoding.retrieval.document import Document, Note
-from decoding.retrieval.segment_file import BOUNDARY, DEPTH, Head, read_head
+from decoding.retrieval.reader import Reader
+from decoding.retrieval.segment_file import (
+    BOUNDARY,
+    DEPTH,
+    SPACING,
+    TOKEN_BYTES,
+    Head,
+    read_head,
+)
 
-_TOKEN_BYTES = 4
-_MOST_OCCURRENCES = 16
-"""Read of those that match equally long; spread evenly, they stand for all."""
-
+_TOKEN_BITS = 8 * TOKEN_BYTES
 _WIDENINGS = 6
 """How often a match gives way to a shorter one because all its documents are left out."""
 
@@ -38,13 +42,14 @@ class Segment:
         self.head = head
         self.left_out: set[int] = set()
         """Rows of the table that are not looked at."""
-        with path.open("rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._view = memoryview(self._map)
-        self._order = self._view[head.order_offset : head.size].cast("I")
+        self._reader = Reader(path, head)
+        self._order = self._reader.order
+        self._key = self._reader.reading(DEPTH)
         self._starts: list[int] = head.table["start"].tolist()
         self._said: list[float] = head.table["said"].tolist()
         self._numbers: list[int] = head.table["number"].tolist()
+        self.latest = max(self._said, default=0.0)
+        """When the last of its documents was said, in seconds since 1970."""
 
     @classmethod
     def open(cls, path: Path, vocabulary: bytes) -> Self:
@@ -58,9 +63,11 @@ class Segment:
 
     def close(self) -> None:
         """Let go of the file."""
-        self._order.release()
-        self._view.release()
-        self._map.close()
+        self._reader.close()
+
+    def let_go(self) -> None:
+        """Give back the memory that searches touched."""
+        self._reader.let_go()
 
     @property
     def n_tokens(self) -> int:
@@ -102,29 +109,35 @@ class Segment:
     def document(self, row: int) -> Document:
         """A document by its row in the table."""
         entry = self.head.table[row]
-        begin = self.head.text_offset + _TOKEN_BYTES * int(entry["start"])
-        held = self._map[begin : begin + _TOKEN_BYTES * int(entry["length"])]
+        held = self._reader.reading(int(entry["length"]))(int(entry["start"]))
         return Document(self.note(row), np.frombuffer(held, ">u4")[::-1].astype(np.uint32))
 
     def find(
-        self, pattern: bytes, least: int, count: int, without: int | None
+        self, pattern: bytes, least: int, count: int, most: int, without: int | None
     ) -> tuple[int, list[Occurrence]]:
         """The longest match of at least least tokens, and what followed, count tokens at most.
+
+        most: places that are read of those that match equally long; spread evenly, they stand for
+        all.
 
         pattern: the last DEPTH tokens of a text, the last one first, as in the file. without: the
         number of a document that is not looked at. (0, []) where nothing is found.
 
         Raises:
+            OSError: it cannot be read.
             ValueError, IndexError, struct.error: the file is damaged.
         """
-        high = low = bisect_left(self._order, pattern, key=self._key)
+        first, last = self._block(bisect_left(self._reader.samples, pattern))
+        high = low = bisect_left(self._order, pattern, first, last, key=self._key)
         for _ in range(_WIDENINGS):
-            length = max(self._common(pattern, low - 1), self._common(pattern, high))
+            length = self._common(pattern, high)
+            if length < DEPTH:  # such a match would stand at high, not before it
+                length = max(length, self._common(pattern, low - 1))
             if length < least:
                 break
-            head = pattern[: _TOKEN_BYTES * length]
+            head = pattern[: TOKEN_BYTES * length]
             low, high = self._run_around(low, high, head)
-            found = self._occurrences(low, high, count, without)
+            found = self._occurrences(low, high, count, most, without)
             if found:
                 return length, found
         return 0, []
@@ -132,40 +145,42 @@ class Segment:
     def _run_around(self, low: int, high: int, head: bytes) -> tuple[int, int]:
         """All suffixes that begin with head, given some of them, or the place between its ends.
 
-        Most runs are short: it looks near first, so that few pages are touched.
+        Those of whole blocks only where they are many: samples tell of them without reading.
         """
-        order, size = self._order, len(head)
+        order, samples = self._order, self._reader.samples
+        after = (int.from_bytes(head) + 1).to_bytes(len(head))
+        low_first, low_last = self._block(bisect_left(samples, head))
+        high_first, high_last = self._block(bisect_left(samples, after))
+        if high_first - low_last >= SPACING:
+            return low_last, high_first + 1
+        # Most runs are short: it looks near first.
+        key = self._reader.reading(len(head) // TOKEN_BYTES)
+        step, last = 1, low
+        while low - step >= low_first and key(order[low - step]) >= head:
+            last, step = low - step, 2 * step
+        found = bisect_left(order, head, max(low_first, low - step + 1), last, key=key)
+        step, first = 1, high
+        while high + step <= high_last and key(order[high + step - 1]) <= head:
+            first, step = high + step, 2 * step
+        return found, bisect_right(order, head, first, min(high_last, high + step - 1), key=key)
 
-        def key(place: int) -> bytes:
-            return self._key(place, size)
-
-        step = 1
-        while low >= step and key(order[low - step]) >= head:
-            step *= 2
-        low = bisect_left(order, head, max(low - step + 1, 0), low, key=key)
-        step = 1
-        while high + step <= len(order) and key(order[high + step - 1]) <= head:
-            step *= 2
-        high = bisect_right(order, head, high, min(high + step - 1, len(order)), key=key)
-        return low, high
-
-    def _key(self, place: int, size: int = _TOKEN_BYTES * DEPTH) -> bytes:
-        """The first bytes of the suffix at a place."""
-        begin = self.head.text_offset + _TOKEN_BYTES * place
-        return self._map[begin : begin + size]
+    def _block(self, sample: int) -> tuple[int, int]:
+        """The part of the order that ends before a sample."""
+        return max((sample - 1) * SPACING, 0), min(sample * SPACING, len(self._order))
 
     def _common(self, pattern: bytes, index: int) -> int:
         """How many tokens of the pattern begin the suffix at an index of the order."""
         if not 0 <= index < len(self._order):
             return 0
-        size = len(pattern)
-        difference = int.from_bytes(pattern) ^ int.from_bytes(self._key(self._order[index], size))
-        return (8 * size - difference.bit_length()) // (8 * _TOKEN_BYTES)
+        count = len(pattern) // TOKEN_BYTES
+        suffix = self._key(self._order[index])[: len(pattern)]
+        difference = int.from_bytes(pattern) ^ int.from_bytes(suffix)
+        return count - -(-difference.bit_length() // _TOKEN_BITS)
 
     def _occurrences(
-        self, low: int, high: int, count: int, without: int | None
+        self, low: int, high: int, count: int, most: int, without: int | None
     ) -> list[Occurrence]:
-        taken = min(high - low, _MOST_OCCURRENCES)
+        taken = min(high - low, most)
         found: list[Occurrence] = []
         for index in range(taken):
             place = self._order[low + (high - low) * index // taken]
@@ -180,12 +195,6 @@ class Segment:
     def _following(self, place: int, count: int) -> tuple[int, ...]:
         """The tokens said after the one at a place, to the end of its document."""
         first = max(place - count, 0)
-        offset = self.head.text_offset
-        held = self._map[offset + _TOKEN_BYTES * first : offset + _TOKEN_BYTES * place]
+        held = self._reader.reading(place - first)(first)
         tokens = struct.unpack(f">{place - first}I", held)[::-1]
         return tokens[: tokens.index(BOUNDARY)] if BOUNDARY in tokens else tokens
-
-    def let_go(self) -> None:
-        """Give back the memory that searches touched; the pages stay in the system's cache."""
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)

@@ -1,8 +1,9 @@
 """The file of a segment: documents in one vocabulary, and the order of their suffixes.
 
-Layout: head, table of documents, checksum of both, text, order. The text is turned round, so that
-what stood before a token follows it, and big-endian, so that bytes sort like tokens; the rest has
-the byte order of the machine, which the head tells.
+Layout: head, table of documents, checksum of both, text, order, samples. The text is turned round,
+so that what stood before a token follows it, and big-endian, so that bytes sort like tokens; the
+rest has the byte order of the machine, which the head tells. The samples are the DEPTH tokens at
+every SPACING-th place of the order: a search begins in memory.
 """
 
 import os
@@ -27,7 +28,9 @@ DEPTH = 16
 BOUNDARY = 0xFFFF_FFFF
 """Stands in the text where a document begins or ends; no token."""
 
-VOCABULARY_BYTES = 32
+SPACING = 128
+TOKEN_BYTES = 4
+KEY_BYTES = TOKEN_BYTES * DEPTH
 _FAMILY = b"scretri"
 _MAGIC = _FAMILY + b"1"
 """The last character is the version of the format."""
@@ -69,7 +72,7 @@ class Head:
     """What a file says of itself. Offsets are in bytes, from its beginning.
 
     table: one row for each document, its start and length in the text in tokens. n_text counts
-    boundaries too. checksum: of text and order.
+    boundaries too. checksum: of all that follows.
     """
 
     table: NDArray[np.void]
@@ -84,9 +87,14 @@ class Head:
         return self.text_offset + 4 * self.n_text
 
     @property
+    def samples_offset(self) -> int:
+        """Where the samples begin."""
+        return self.order_offset + 4 * self.n_order
+
+    @property
     def size(self) -> int:
         """Of the whole file."""
-        return self.order_offset + 4 * self.n_order
+        return self.samples_offset + KEY_BYTES * -(-self.n_order // SPACING)
 
 
 def read_head(path: Path, vocabulary: bytes) -> Head:
@@ -133,7 +141,7 @@ def numbers_in(path: Path) -> set[int]:
 
 
 def is_sound(path: Path, head: Head) -> Generator[None, None, bool]:
-    """Whether text and order are what was written; yields after every few megabytes.
+    """Whether text, order and samples are what was written; yields after every few megabytes.
 
     Raises:
         OSError: it cannot be read.
@@ -159,10 +167,12 @@ def write_segment(
     order = yield from suffix_order(text, DEPTH)
     order = order[text[order] != BOUNDARY]
     yield
-    payload = (text.astype(">u4"), order)
+    turned = text.astype(">u4")
+    samples = turned[order[::SPACING, None] + np.arange(DEPTH, dtype=np.uint32)]
+    payload = (turned, order, samples)
     checksum = 0
     for part in payload:
-        checksum = zlib.crc32(part.data, checksum)
+        checksum = zlib.crc32(part, checksum)
         yield
     counts = (len(documents), len(text), len(order), checksum)
     head = _HEAD.pack(_MAGIC, _ORDER_MARK, vocabulary, *counts) + table.tobytes()
@@ -171,7 +181,7 @@ def write_segment(
         with open(fresh, "wb", opener=_private) as file:
             file.write(head + _checksum(head))
             for part in payload:
-                file.write(part.data)
+                file.write(part)
         fresh.replace(path)
     finally:
         with suppress(OSError):

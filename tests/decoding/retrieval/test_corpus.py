@@ -60,7 +60,7 @@ def test_it_finds_what_looking_everywhere_finds(
     wanted_length, wanted = expected(documents, history)
     assert length == wanted_length
     assert set(followed) <= set(wanted)
-    if sum(wanted.values()) <= 16:
+    if sum(wanted.values()) <= 3:  # of more places some are read
         assert followed == wanted
     finished(corpus.merge())
     assert found(corpus, history)[0] == wanted_length
