@@ -57,7 +57,7 @@ KEYS = (
         "draft",
         Kind.TEXT,
         Part.APP,
-        "auto, off, lookup, self[:RECIPE], a model, a chain",
+        "auto, off, lookup, retrieval, self[:RECIPE], a model, a chain",
         "auto",
         title="Drafter",
     ),

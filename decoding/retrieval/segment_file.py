@@ -172,7 +172,7 @@ def write_segment(
     payload = (turned, order, samples)
     checksum = 0
     for part in payload:
-        checksum = zlib.crc32(part, checksum)
+        checksum = zlib.crc32(part.data, checksum)
         yield
     counts = (len(documents), len(text), len(order), checksum)
     head = _HEAD.pack(_MAGIC, _ORDER_MARK, vocabulary, *counts) + table.tobytes()
@@ -181,7 +181,7 @@ def write_segment(
         with open(fresh, "wb", opener=_private) as file:
             file.write(head + _checksum(head))
             for part in payload:
-                file.write(part)
+                file.write(part.data)
         fresh.replace(path)
     finally:
         with suppress(OSError):
