@@ -111,10 +111,14 @@ class Indexing:
         with closing(open_history(self._paths)) as history:
             versions = history.versions()
             self._corpus.refresh()
+            self._corpus.tidy()
             self._corpus.forget_all_but([version.number for version in versions])
             yield from self._corpus.check()
             yield from self._index(history, versions)
-        yield from self._corpus.merge()
+            yield from self._corpus.merge()
+            # What was removed meanwhile may have been written after it was forgotten.
+            remaining = [version.number for version in history.versions()]
+            self._is_due = self._corpus.forget_all_but(remaining) or self._is_due
 
     def _index(self, history: History, versions: list[Version]) -> Generator[None, None, None]:
         """Index each chat that is not, and count only as many as there is room for."""

@@ -6,6 +6,7 @@ document that stands in several, the version indexed last counts.
 
 import os
 import struct
+import time
 from collections.abc import Collection, Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,11 +27,11 @@ from decoding.retrieval.segment_file import (
 _MOST_OCCURRENCES, _LEAST_OCCURRENCES = 16, 3
 """Places read of all that match equally long, the latest segments first, and of each at least."""
 
-_SMALL = 1 << 25
-"""Bytes of all segments up to which they may stay in memory, as far as searches touch them."""
-
 _SEARCHES = 30
-"""Of larger ones, after which touched pages are let go: a search may touch some 100 kB."""
+"""After which the pages that they touched are let go: one may touch some 100 kB."""
+
+_LEFTOVER_SECONDS = 60.0
+"""A file half written that nobody wrote to for so long was left by a program that was killed."""
 
 
 class Corpus:
@@ -144,9 +145,8 @@ class Corpus:
 
     def _let_go(self) -> None:
         self._searches = 0
-        if sum(segment.head.size for segment in self._segments) > _SMALL:
-            for segment in self._segments:
-                segment.let_go()
+        for segment in self._segments:
+            segment.let_go()
 
     def _delete(self, segment: Segment) -> None:
         self._segments.remove(segment)
@@ -176,12 +176,23 @@ class Corpus:
         self._kept = numbers
         self._leave_out()
 
-    def forget_all_but(self, numbers: Collection[int]) -> None:
-        """Delete the segments that hold any other document; the rest of them goes with it."""
-        for segment in tuple(self._segments):
-            if not segment.numbers.issubset(numbers):
-                self._delete(segment)
+    def forget_all_but(self, numbers: Collection[int]) -> bool:
+        """Delete the segments that hold any other document; the rest of them goes with it.
+
+        Returns whether there was one.
+        """
+        gone = [one for one in self._segments if not one.numbers.issubset(numbers)]
+        for segment in gone:
+            self._delete(segment)
         self._leave_out()
+        return bool(gone)
+
+    def tidy(self) -> None:
+        """Remove what programs that were killed left half written."""
+        for path in self._folder.glob(f".*{SUFFIX}.*"):
+            with suppress(OSError):
+                if path.stat().st_mtime < time.time() - _LEFTOVER_SECONDS:
+                    path.unlink()
 
     def check(self) -> Generator[None, None, None]:
         """Read every segment once, and drop those that are damaged."""

@@ -7,16 +7,20 @@ from pathlib import Path
 
 from decoding.retrieval.segment_file import KEY_BYTES, TOKEN_BYTES, Head
 
+_SMALL = 1 << 22
+"""Bytes up to which a file may be in memory as a whole."""
+
 
 class Reader:
     """order: of the suffixes, mapped into memory. samples: read whole.
 
-    Text is read, not mapped, where the system can read at an offset: the places that a search
-    compares are spread over it, and each would map many pages more than it needs.
+    The text of a large file is read, not mapped, where the system can read at an offset: the places
+    that a search compares are spread over it, and each would map many pages more than it needs.
     """
 
     def __init__(self, path: Path, head: Head) -> None:
         self._offset = head.text_offset
+        self._is_small = head.size <= _SMALL
         self._file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         try:
             self._map = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ)
@@ -35,7 +39,8 @@ class Reader:
         It raises OSError where they cannot be read.
         """
         offset, size, file, mapped = self._offset, TOKEN_BYTES * count, self._file, self._map
-        if read := getattr(os, "pread", None):
+        read = getattr(os, "pread", None)
+        if read and not self._is_small:
             return lambda place: read(file, size, offset + TOKEN_BYTES * place)
 
         def from_map(place: int) -> bytes:
@@ -46,7 +51,7 @@ class Reader:
 
     def let_go(self) -> None:
         """Give back the memory that searches touched; the pages stay in the system's cache."""
-        if hasattr(mmap, "MADV_DONTNEED"):
+        if hasattr(mmap, "MADV_DONTNEED") and not self._is_small:
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NoReturn
@@ -131,6 +131,37 @@ def test_a_chat_removed_behind_its_back_is_gone_when_it_catches_up(
     history.remove(chat)
     caught_up(indexing)
     assert on_disk(paths) == b""
+
+
+def test_a_chat_removed_while_it_is_indexed_is_not_left_there(
+    history: History, indexing: Indexing, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = said(history, "What is the answer?")
+    said(history, "Another?", "Another answer, which is longer.")
+    merge = Corpus.merge
+
+    def removed_before(corpus: Corpus) -> Generator[None, None, None]:
+        history.remove(chat)
+        yield from merge(corpus)
+
+    monkeypatch.setattr(Corpus, "merge", removed_before)
+    caught_up(indexing)
+    assert followed(paths, "Forty-two is the") == ""
+    assert followed(paths, "Another answer,")
+
+
+def test_what_a_killed_program_left_half_written_is_removed(
+    history: History, indexing: Indexing, paths: Paths
+) -> None:
+    said(history, "What is the answer?")
+    caught_up(indexing)
+    folder = next(paths.retrieval.iterdir())
+    old, fresh = folder / ".old.segment.123", folder / ".fresh.segment.124"
+    for path in (old, fresh):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    caught_up(indexing)
+    assert (old.exists(), fresh.exists()) == (False, True)
 
 
 def test_without_a_history_the_index_is_deleted(
