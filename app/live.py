@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from app.performance import performance
-from app.session import Reply, Session
+from app.reply import Reply
+from app.session import Session
+from backends.base import ModelInfo
 from decoding.parking import State
 
 
@@ -21,6 +23,8 @@ class DrafterFigures:
 class Live:
     """Figures by the words of docs/words.md; None where nothing was measured yet."""
 
+    model: ModelInfo
+    """Whose figures they are."""
     tokens: int
     steps: int
     rate: float | None
@@ -52,6 +56,8 @@ class Live:
     kv_bytes: int
     state: State
     reason: str
+    choice: str
+    """What the last step drafted, and why."""
     drafters: tuple[str, ...]
 
 
@@ -61,6 +67,7 @@ def live(session: Session, reply: Reply) -> Live:
     found = performance(session, reply)
     drafting = session.drafting
     return Live(
+        model=session.model.info,
         tokens=statistics.completion_tokens,
         steps=statistics.steps,
         rate=statistics.decode_tokens_per_second,
@@ -94,5 +101,6 @@ def live(session: Session, reply: Reply) -> Live:
         kv_bytes=found["memory"]["kv_bytes"],
         state=drafting.state,
         reason=drafting.reason,
+        choice=str(drafting.controller.choice) if drafting.controller else "",
         drafters=tuple(drafting.names),
     )

@@ -15,7 +15,8 @@ _MOOD_MEMORY = 0.98
 _CARRIED = 20.0
 """Observations that what an earlier start learned counts for at most."""
 
-_LEAST = 0.005
+LEAST = 0.005
+"""No estimate is surer than this, nor than 1 less it."""
 
 
 @dataclass(slots=True)
@@ -41,9 +42,13 @@ class Acceptance:
 
     A kind is any text; its count is a Beta posterior with decay. The shift, in log odds, is shared
     by all kinds: text that a drafter suits better than usual shows in a few tokens.
+    is_trial: whether counts are what a trial expects; until a token was judged.
     """
 
-    def __init__(self, counts: Mapping[str, tuple[float, float]] | None = None) -> None:
+    def __init__(
+        self, counts: Mapping[str, tuple[float, float]] | None = None, *, is_trial: bool = False
+    ) -> None:
+        self.is_trial = is_trial
         self._counts: dict[str, Count] = {}
         self._mood = 0.0
         for kind, (accepted, judged) in (counts or {}).items():
@@ -58,32 +63,36 @@ class Acceptance:
         """A new reply: it may go otherwise than the last."""
         self._mood = 0.0
 
-    def of(self, kind: str, prior: float) -> float:
-        """The probability that a token of a kind is accepted, if those before it are."""
-        return self.in_this_reply(self.mean(kind, prior))
-
     def mean(self, kind: str, prior: float) -> float:
-        """The same over all replies."""
+        """How often a token of a kind is accepted, if those before it are, over all replies."""
         count = self._counts.get(kind)
         return prior if count is None else count.mean(prior)
+
+    def share(self, kind: str) -> float | None:
+        """Of the tokens of a kind that count, those accepted; None where there are none."""
+        count = self._counts.get(kind)
+        return count.accepted / count.judged if count and count.judged else None
 
     def judged(self, kind: str) -> float:
         """How many observations of a kind count."""
         count = self._counts.get(kind)
         return count.judged if count else 0.0
 
-    def in_this_reply(self, mean: float) -> float:
-        """A mean over all replies, shifted by how this one goes."""
-        mean = min(max(mean, _LEAST), 1.0 - _LEAST)
-        if self._mood == 0.0:
+    def in_this_reply(self, mean: float, better: float = 0.0) -> float:
+        """A mean over all replies, shifted by how this one goes and by better, in log odds."""
+        mean = min(max(mean, LEAST), 1.0 - LEAST)
+        shift = self._mood + better
+        if shift == 0.0:
             return mean
-        return 1.0 / (1.0 + (1.0 / mean - 1.0) * math.exp(-self._mood))
+        return 1.0 / (1.0 + (1.0 / mean - 1.0) * math.exp(-shift))
 
-    def add(self, kind: str, prior: float, accepted: bool, *, tells_mood: bool = True) -> None:
-        """Learn from one judged token."""
-        if tells_mood:
-            surprise = accepted - self.of(kind, prior)
-            self._mood = _MOOD_MEMORY * self._mood + _MOOD_RATE * surprise
+    def feel(self, estimate: float, accepted: bool) -> None:
+        """Learn how this reply goes from one judged token that was expected so."""
+        self._mood = _MOOD_MEMORY * self._mood + _MOOD_RATE * (accepted - estimate)
+
+    def add(self, kind: str, accepted: bool) -> None:
+        """Count one judged token of a kind."""
+        self.is_trial = False
         self._counts.setdefault(kind, Count()).add(accepted)
 
     def rest(self) -> None:
