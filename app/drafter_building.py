@@ -17,18 +17,24 @@ from app.ngram_memory import NgramMemory
 from app.obtaining import facts_before
 from app.paths import Paths
 from app.settings.learning import may_learn
-from backends.base import Context, Model
+from app.settings.preferences import read_preferences
+from backends.base import Context, DraftUnavailableError, Model
 from backends.choice import AUTO
 from backends.derivation import derives
 from decoding.draft import Drafter
 from decoding.drafters.ngram import Ngram
 from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.drafters.retrieval import Retrieval
 from decoding.member import Member
+from decoding.retrieval.corpus import Corpus
 from models.fingerprint import fingerprint
 from models.model_facts import ModelFacts, facts_of
 from models.recipe import Recipe
 from models.reference import HubReference, Reference, at_hand
 from models.self_draft import SelfDrafts
+from models.vocabulary import vocabulary_digest
+
+_FOLDER_DIGITS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +59,9 @@ class Place:
 class Built:
     """A drafter of a session and its key in the memory, with what it holds.
 
-    model: that it runs, if any. parts: drafters that it is made of. note: in words, what is special
-    about it. learned: of the model's replies, kept on disk.
+    model: that it runs, if any. held: an index that it reads, if any. learned: of the model's
+    replies, kept on disk. parts: drafters that it is made of. note: in words, what is special
+    about it.
     """
 
     key: str
@@ -64,6 +71,7 @@ class Built:
     note: str = ""
     parts: "tuple[Built, ...]" = ()
     learned: NgramMemory | None = None
+    held: Corpus | None = None
 
     @property
     def all(self) -> "Iterator[Built]":
@@ -79,12 +87,20 @@ class Built:
         return weights + sum(one.kv_bytes for one in self.all)
 
     def close(self) -> None:
-        """Free the models it runs, and save what it was told to keep."""
+        """Free the models it runs, let go of files, and save what it was told to keep."""
         for one in self.all:
             if one.model:
                 one.model.close()
+            if one.held:
+                one.held.close()
             if one.learned:
                 one.learned.close()
+
+
+def open_corpus(paths: Paths, target: Model) -> Corpus:
+    """The index of earlier chats in a model's vocabulary, which may be empty yet."""
+    digest = vocabulary_digest(target.tokenizer)
+    return Corpus(paths.retrieval / digest.hex()[:_FOLDER_DIGITS], digest)
 
 
 class Builder:
@@ -123,6 +139,8 @@ class Builder:
         match link.kind:
             case LinkKind.LOOKUP:
                 return self._free(link, PromptLookup())
+            case LinkKind.RETRIEVAL:
+                return self._retrieval(link)
             case LinkKind.NGRAM:
                 return self._ngram(link)
             case LinkKind.SELF | LinkKind.MODEL:
@@ -131,6 +149,14 @@ class Builder:
     def _free(self, link: Link, drafter: Drafter) -> Built:
         """One that takes no time of its own, known by its name."""
         return Built(link.name, Member(drafter, self._memory.recall(link.name)))
+
+    def _retrieval(self, link: Link) -> Built:
+        if not read_preferences(self._place.paths).retrieval:
+            why = "the setting 'retrieval' keeps earlier chats from being indexed"
+            raise DraftUnavailableError(f"{link.name} is switched off", why)
+        corpus = open_corpus(self._place.paths, self._place.target)
+        built = self._free(link, Retrieval(corpus))
+        return replace(built, note="; ".join(corpus.faults), held=corpus)
 
     def _ngram(self, link: Link) -> Built:
         """The drafter that learns, with what it learned of this model before."""

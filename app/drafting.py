@@ -103,6 +103,12 @@ class Drafting:
             if built.learned:
                 built.learned.keep()
 
+    def leave_out(self, chat: int | None) -> None:
+        """Look at no earlier state of the chat that is being answered: its text is at hand."""
+        for built in self.all_built:
+            if built.held:
+                built.held.without = chat
+
     def close(self) -> None:
         """Free the drafter models, and save what was learned."""
         for built in self.built:
