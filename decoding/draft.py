@@ -17,8 +17,8 @@ class Draft:
     """Tokens proposed to follow a history; none, under a name, if a drafter drew and found nothing.
 
     confidence: the probability the drafter itself gives that each token is right.
-    distributions: the q_draft each token was drawn from, None for one that was certain, a point
-        mass; None as a whole for a deterministic drafter.
+    distributions: the q_draft each token was drawn from, None for a deterministic drafter; a token
+        that was certain among drawn ones has a point mass.
     evidence: for each token the class of what spoke for it before verification, such as the
         length of a match; tokens of one class are accepted about equally often.
     rows: the q_draft of each token where they stay on the device; there are no distributions then.
@@ -29,7 +29,7 @@ class Draft:
     tokens: tuple[int, ...]
     drafter: str
     confidence: tuple[float, ...]
-    distributions: tuple[Distribution | None, ...] | None = None
+    distributions: tuple[Distribution, ...] | None = None
     evidence: tuple[int, ...] = ()
     rows: tuple[DeviceRow, ...] | None = None
     tail: int = 0
@@ -46,10 +46,6 @@ class Draft:
     def body(self) -> int:
         """How many tokens stand before its tail."""
         return len(self.tokens) - self.tail
-
-    def q_draft(self, place: int) -> Distribution | None:
-        """What the token at a place was drawn from; None for a point mass."""
-        return None if self.distributions is None else self.distributions[place]
 
     def brought_over(self) -> "Draft":
         """The same draft with every q_draft in this process's memory."""

@@ -34,18 +34,18 @@ def verify(target: TargetRows, draft: Draft, generator: np.random.Generator) -> 
     what the draft left uncovered and stop; with all accepted draw the bonus token from p_target.
     Rows past a rejection are never asked for.
 
-    A token of a deterministic drafter is a point mass. For it the same rule is to draw from
-    p_target and accept what was drafted alike: it then takes one uniform, as in plain decoding,
-    and a seed gives the plain reply. Both kinds may stand in one draft.
+    A deterministic draft is a point mass. For it the same rule is to draw from p_target and accept
+    what was drafted alike: each token then takes one uniform, as in plain decoding, and a seed
+    gives the plain reply.
     """
     for position, token in enumerate(draft.tokens):
         p_target = target[position]
-        q_draft = draft.q_draft(position)
-        if q_draft is None:
+        if draft.distributions is None:
             drawn = p_target.draw(uniform(generator))
             if drawn != token:
                 return Verdict(position, drawn)
             continue
+        q_draft = draft.distributions[position]
         q_of_token = q_draft.of(token)
         if not 0.0 < uniform(generator) * q_of_token <= p_target.of(token):
             rest = residual(p_target, q_draft)

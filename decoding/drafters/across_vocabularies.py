@@ -104,7 +104,7 @@ class AcrossVocabularies:
         else:
             return None
         for one, law, confidence in found:
-            drawn.add(one, law, confidence, evidence_class(confidence))
+            drawn.add(one, confidence, evidence_class(confidence), law)
             if len(drawn.tokens) == count or one in self._end_tokens:
                 return None
             if keep_on is not None and not keep_on(confidence, evidence_class(confidence)):

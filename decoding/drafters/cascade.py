@@ -17,7 +17,7 @@ from decoding.drafters.growing_draft import GrowingDraft
 from decoding.drafters.reader import Reader
 from decoding.events import Step
 from decoding.sampler import Sampler
-from decoding.sampling import Distribution, SamplingSettings
+from decoding.sampling import Distribution, SamplingSettings, point_mass
 from decoding.verification import verify
 from decoding.warped_rows import WarpedRows
 
@@ -103,7 +103,7 @@ class Cascade:
             for token, q_draft in self._drawn(text, count - len(draft)):
                 confidence = q_draft.of(token)
                 evidence = evidence_class(confidence)
-                draft.add(token, q_draft, confidence, evidence)
+                draft.add(token, confidence, evidence, q_draft)
                 text.append(token)
                 if token in self._end_tokens:
                     return draft.done(self.name)
@@ -145,13 +145,14 @@ class Cascade:
         part = min(1 + guessed, self._costs.largest)
         return seconds * self._costs.seconds(part) / self._costs.seconds(whole)
 
-    def _add_tail(self, draft: GrowingDraft, text: Sequence[int], room: int) -> Sequence[int]:
+    def _add_tail(self, draft: GrowingDraft, text: Sequence[int], room: int) -> int:
+        """Let the tail speak on after text; returns how many tokens it had to say."""
         if self._tail is None or room <= 0:
-            return ()
+            return 0
         more = self._tail.propose(text, room)
         assert not more.is_drawn, "a tail that was drawn could not be cut"
         for token, confidence, evidence in zip(
             more.tokens, more.confidence, more.evidence, strict=True
         ):
-            draft.add(token, None, confidence, TAIL_CLASS + evidence)
-        return more.tokens
+            draft.add(token, confidence, TAIL_CLASS + evidence, point_mass(token))
+        return len(more)

@@ -119,7 +119,7 @@ class Vote:
             self._elections.append(election)
             confidence = max(rates[voter] for voter in election.supporters)
             evidence = sum(1 << voter for voter in election.supporters)
-            draft.add(election.elected, None, confidence, evidence)
+            draft.add(election.elected, confidence, evidence)
             text.append(election.elected)
             if election.elected in self._end_tokens:
                 break
