@@ -11,6 +11,7 @@ from app.calibrations import Calibrations
 from app.draft_spec import DraftSpec
 from app.drafter_building import Builder, Built, Place
 from backends.base import DownloadError, DraftUnavailableError, ModelError, Rollback
+from decoding.context_class import ContextReader
 from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.draft import Drafter
@@ -118,7 +119,8 @@ def build(spec: DraftSpec, place: Place) -> Drafting:
         _build_links(drafting, spec, place, Builder(place, calibrations, drafting.memory), costs)
         if drafting.built:
             members = [built.member for built in drafting.built]
-            drafting.controller = Controller(members, costs, info.n_vocab)
+            reader = ContextReader(place.target.tokenizer.piece)
+            drafting.controller = Controller(members, costs, info.n_vocab, reader=reader)
     return drafting
 
 
