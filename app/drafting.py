@@ -91,7 +91,16 @@ class Drafting:
                 if not built.model.info.variant:
                     facts |= {"path": str(built.model.info.path)}
             self.memory.remember(built.key, member.acceptance, facts)
+            for part in built.parts:
+                self._remember_part(part, self.memory)
         self.memory.save()
+
+    def _remember_part(self, part: Built, memory: AcceptanceMemory) -> None:
+        """What was learned of a drafter by one that it is a part of."""
+        if part.member.judged.judged > 0.0:
+            memory.remember(part.key, part.member.acceptance, {"name": part.member.name})
+        for below in part.parts:
+            self._remember_part(below, memory)
 
     def close(self) -> None:
         """Free the drafter models."""
