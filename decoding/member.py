@@ -8,6 +8,7 @@ from decoding.acceptance import LEAST, Acceptance, Count
 from decoding.cost import DraftCost
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.events import Step
+from decoding.sampling import SamplingSettings
 
 POSITION_PRIOR = 0.65
 """Acceptance expected of a drafter model that nobody has measured."""
@@ -39,7 +40,7 @@ class Member:
         self.proposal = NO_DRAFT
         self.context = ""
         """The kind of text that the next token belongs to, "" where that is not known."""
-        self._band = ""
+        self._band = band(SamplingSettings().temperature)
 
     @property
     def name(self) -> str:
@@ -126,6 +127,11 @@ class Member:
             min(mean + errors * math.sqrt(mean * (1.0 - mean) / (judged + 1.0)), 1.0)
             for mean in estimates
         ]
+
+    @property
+    def recalled(self) -> float | None:
+        """The share accepted as it was known before any token of now was judged, if it was."""
+        return self.acceptance.share(f"{self._band}:{DRAWN}")
 
     @property
     def is_untried(self) -> bool:

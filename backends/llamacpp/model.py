@@ -7,8 +7,16 @@ from pathlib import Path
 
 from llama_cpp import llama_cpp as api
 
-from backends.base import Context, ModelError, ModelInfo, OutOfMemoryError, Rollback, UsageError
-from backends.device import available_memory, physical_cores, processor_name
+from backends.base import (
+    Context,
+    ContextTooLargeError,
+    ModelError,
+    ModelInfo,
+    OutOfMemoryError,
+    Rollback,
+    UsageError,
+)
+from backends.device import available_memory, physical_cores
 from backends.gguf_header import GgufHeader, Tensor, parts, read_header, read_per_token
 from backends.llamacpp import library
 from backends.llamacpp.context import MAX_LOGITS, LlamaContext
@@ -85,7 +93,7 @@ class LlamaModel:
             tensors,
             n_vocab=self.tokenizer.n_vocab,
             threads=threads,
-            device=_device(gpu_layers, offloaded=offloaded),
+            device=library.device(gpu_layers),
         )
         self._kv_bytes_per_token = _kv_bytes_per_token(pointer, header)
 
@@ -141,14 +149,8 @@ class LlamaModel:
         needed = n_ctx * self._kv_bytes_per_token + logits_bytes
         free = available_memory()
         if needed > free:
-            fitting = max((free - logits_bytes) // max(self._kv_bytes_per_token, 1), 0)
-            raise OutOfMemoryError(
-                f"a context of {n_ctx:,} tokens needs {needed / 1e9:.1f} GB",
-                f"{free / 1e9:.1f} GB are free",
-                f"Use --ctx {fitting // 256 * 256} or less."
-                if fitting >= 256
-                else "Free some memory, or choose a smaller model.",
-            )
+            fitting = (free - logits_bytes) // max(self._kv_bytes_per_token, 1)
+            raise ContextTooLargeError(n_ctx, needed, free, fitting)
 
     def close(self) -> None:
         if self._pointer is None:
@@ -193,12 +195,6 @@ def rollback(pointer: api.llama_model_p) -> Rollback:
     """A running state cannot forget the last tokens alone."""
     recurrent = api.llama_model_is_recurrent(pointer) or api.llama_model_is_hybrid(pointer)
     return Rollback.NONE if recurrent else Rollback.ANY
-
-
-def _device(gpu_layers: int | None, *, offloaded: bool) -> str:
-    if not offloaded:
-        return f"CPU: {processor_name()}"
-    return "GPU" if gpu_layers is None else f"GPU: {gpu_layers} layers"
 
 
 def _quantization(pointer: api.llama_model_p) -> str:
