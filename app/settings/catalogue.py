@@ -57,7 +57,7 @@ KEYS = (
         "draft",
         Kind.TEXT,
         Part.APP,
-        "auto, off, lookup, self[:RECIPE], a model, a chain",
+        "auto, off, lookup, self[:RECIPE], a model, cascade(A,B), vote(A,B), a chain",
         "auto",
         title="Drafter",
     ),

@@ -117,6 +117,7 @@ def test_the_stack_is_exact_on_a_small_model(tiny_pair: tuple[Context, Context, 
     assert _p_value(law, drawn) > FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cascade", "vote"])
 def test_drafters_made_of_others_are_exact_on_a_small_model(
     kind: str, tiny_pair: tuple[Context, Context, int]

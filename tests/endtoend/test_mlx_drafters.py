@@ -127,8 +127,6 @@ WAYS = (
     "self:q8_0+skip=0",
     "lookup,self:q8_0",
     "cascade(lookup,self:q8_0)",
-    "cascade(self:skip=1,self:q8_0)",
-    "vote(lookup,self:skip=1,self:q8_0)",
     "model",
     "lookup,model",
     "other vocabulary",
@@ -138,10 +136,14 @@ PAIRS = [("plain", way) for way in WAYS] + [
     for kind in ("sliding", "experts", "gemma3")
     for way in ("lookup,self:q8_0", "self:skip=1", "model")
 ]
+OF_SEVERAL = [
+    pytest.param("plain", way, marks=pytest.mark.slow)
+    for way in ("cascade(self:skip=1,self:q8_0)", "vote(lookup,self:skip=1,self:q8_0)")
+]
 
 
 @pytest.mark.usefixtures("drafting_pays")
-@pytest.mark.parametrize(("kind", "way"), PAIRS)
+@pytest.mark.parametrize(("kind", "way"), [*PAIRS, *OF_SEVERAL])
 def test_same_token_ids_as_plain_decoding(kind: str, way: str, paths: Paths, small_mlx: SmallMlx):
     name, changes = TARGETS[kind]
     drafted = accepted = 0
@@ -205,6 +207,7 @@ def test_sampled_replies_follow_the_target(pair: tuple[Context, DraftModel]):
     assert chance(pair, REPLIES) > FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_devices", [False, True])
 def test_sampled_replies_of_a_cascade_follow_the_target(of_devices: bool, small_mlx: SmallMlx):
     """A model verifies prompt lookup, or what another draws on its device, for the target."""
