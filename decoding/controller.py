@@ -216,8 +216,10 @@ class Controller:
             proposal = member.proposal
             member.drop(f"it stalled: {seconds:.1f} s for {len(draft)} tokens")
             member.proposal = proposal  # what was drawn stands
-        if not draft.tail:
-            return draft
+        return self._cut(draft, member, draw_cost) if draft.tail else draft
+
+    def _cut(self, draft: Draft, member: Member, draw_cost: float) -> Draft:
+        """A drawn draft with as much of its tail as is expected to pay."""
         lost = self.costs.of_draft(draft.body) + draft.body * draw_cost
         kept = best_tail(
             member.estimates(draft),

@@ -140,10 +140,14 @@ class Cascade:
         return list(zip(tokens, laws.asked, strict=True))
 
     def _of_pass(self, seconds: float, pending: int, guessed: int) -> float:
-        """What a pass would have taken with a single token pending before the guessed ones."""
-        whole = min(pending + guessed, self._costs.largest)
-        part = min(1 + guessed, self._costs.largest)
-        return seconds * self._costs.seconds(part) / self._costs.seconds(whole)
+        """What a pass would have taken with a single token pending before the guessed ones.
+
+        A pass longer than costs are known for tells nothing new.
+        """
+        expected = self._costs.seconds(1 + guessed)
+        if pending + guessed > self._costs.largest:
+            return expected
+        return seconds * expected / self._costs.seconds(pending + guessed)
 
     def _add_tail(self, draft: GrowingDraft, text: Sequence[int], room: int) -> int:
         """Let the tail speak on after text; returns how many tokens it had to say."""
