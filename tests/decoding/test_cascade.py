@@ -148,7 +148,7 @@ def cascade(table: Callable[..., NDArray[np.float32]], fake_context: Open) -> Ca
 
 
 def guesses(seed: int, most: int = 2, *, drawn: bool = False) -> Make:
-    return lambda: Guesses(random_rows(seed, DENSE), most, drawn=drawn)
+    return lambda: Guesses(random_rows(seed, SPARSE if drawn else DENSE), most, drawn=drawn)
 
 
 enumerated = pytest.mark.usefixtures("symbolic")
@@ -221,7 +221,7 @@ def test_drawn_tokens_with_a_certain_tail_leave_the_law_of_the_target(
 def test_control_tokens_handed_on_with_the_law_of_the_wrong_level_are_found(
     cascade: Cascades, seed: int
 ) -> None:
-    target, cheap = random_rows(seed, DENSE), random_rows(seed + 200, DENSE)
+    target, cheap = random_rows(seed, DENSE), random_rows(seed + 200, SPARSE)
     make = cascade(seed + 100, guesses(seed + 200, drawn=True))
 
     def draft_of(prefix: Prefix, path: Path) -> Draft:
