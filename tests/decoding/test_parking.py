@@ -86,7 +86,7 @@ def test_a_parked_drafter_that_drafted_before_says_what_it_had() -> None:
 
 def test_a_judged_token_ends_the_trial() -> None:
     guess = Acceptance({"greedy:drawn": (4.1, 10.0)}, is_trial=True)
-    guess.add("greedy:drawn", 0.5, accepted=True)
+    guess.add("greedy:drawn", accepted=True)
     assert not guess.is_trial
 
 
