@@ -131,7 +131,7 @@ def test_drafters_made_of_others_are_exact_on_a_small_model(
     )
     if kind == "vote":
         drafter = Vote("v", [lookup, DraftModel("m", draft_context, n_vocab=n_vocab)])
-    drawn = _draws(context, prompt, drafter, 4000)
+    drawn = _draws(context, prompt, drafter, 2000)
     assert _p_value(_exact_law(context, prompt), drawn) > FALSE_ALARM
 
 
