@@ -1,13 +1,15 @@
 """One drafter of a session: made of a link of the spec, measured, and known by a key."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
+from app.built_drafter import Built
 from app.calibrations import Calibrations
+from app.composed_drafter import Composer
 from app.draft_spec import Link, LinkKind
 from app.drafter_engine import drafter_backend, load_drafter
 from app.drafter_model import open_drafter, tried
@@ -53,48 +55,6 @@ class Place:
     """Brings a drafter that is not on this machine, or says how to get it."""
     backend: str = AUTO
     """The one that is asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A drafter of a session and its key in the memory, with what it holds.
-
-    model: that it runs, if any. held: an index that it reads, if any. learned: of the model's
-    replies, kept on disk. parts: drafters that it is made of. note: in words, what is special
-    about it.
-    """
-
-    key: str
-    member: Member
-    model: Model | None = None
-    kv_bytes: int = 0
-    note: str = ""
-    parts: "tuple[Built, ...]" = ()
-    learned: NgramMemory | None = None
-    held: Corpus | None = None
-
-    @property
-    def all(self) -> "Iterator[Built]":
-        """Itself and its parts, and theirs."""
-        yield self
-        for part in self.parts:
-            yield from part.all
-
-    @property
-    def held_bytes(self) -> int:
-        """Memory of weights and key-value caches."""
-        weights = sum(one.model.info.weight_bytes for one in self.all if one.model)
-        return weights + sum(one.kv_bytes for one in self.all)
-
-    def close(self) -> None:
-        """Free the models it runs, let go of files, and save what it was told to keep."""
-        for one in self.all:
-            if one.model:
-                one.model.close()
-            if one.held:
-                one.held.close()
-            if one.learned:
-                one.learned.close()
 
 
 def open_corpus(paths: Paths, target: Model) -> Corpus:
@@ -145,6 +105,8 @@ class Builder:
                 return self._ngram(link)
             case LinkKind.SELF | LinkKind.MODEL:
                 return self._on_a_model(link)
+            case LinkKind.CASCADE | LinkKind.VOTE:
+                return self._composed(link)
 
     def _free(self, link: Link, drafter: Drafter) -> Built:
         """One that takes no time of its own, known by its name."""
@@ -156,7 +118,7 @@ class Builder:
             raise DraftUnavailableError(f"{link.name} is switched off", why)
         corpus = open_corpus(self._place.paths, self._place.target)
         built = self._free(link, Retrieval(corpus))
-        return replace(built, note="; ".join(corpus.faults), held=corpus)
+        return replace(built, note="; ".join(corpus.faults), corpus=corpus)
 
     def _ngram(self, link: Link) -> Built:
         """The drafter that learns, with what it learned of this model before."""
@@ -168,6 +130,21 @@ class Builder:
         file = NgramFile(place.paths.ngrams / f"{name}.ngrams", name, info.n_vocab)
         learned = NgramMemory(file)
         return replace(self._free(link, learned.drafter), note=learned.note, learned=learned)
+
+    def _composed(self, link: Link) -> Built:
+        """One that is made of others."""
+        composer = Composer(self._place.target, self._calibrations, self._memory)
+        compose = composer.cascade if link.kind is LinkKind.CASCADE else composer.vote
+        with ExitStack() as stack:
+            parts: list[Built] = []
+            for part in link.parts:
+                parts.append(self.build(part))
+                stack.callback(self.drop, parts[-1])
+            built = compose(link.name, parts)
+            stack.pop_all()
+        if self._room is not None:  # taken again with the whole
+            self._room += built.held_bytes
+        return built
 
     def _on_a_model(self, link: Link) -> Built:
         place = self._place
@@ -189,7 +166,8 @@ class Builder:
             stack.pop_all()
         self.given_up += given_up
         kv_bytes = context.n_ctx * context.kv_bytes_per_token
-        return Built(key, Member(opened.drafter, acceptance, cost), model, kv_bytes, opened.note)
+        member = Member(opened.drafter, acceptance, cost)
+        return Built(key, member, model, kv_bytes, opened.note, context=context)
 
     def _source(self, link: Link) -> tuple[ModelFacts, Callable[[], Model]]:
         """What the model of a drafter takes of memory, and what loads it."""
