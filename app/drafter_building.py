@@ -11,7 +11,7 @@ from app.built_drafter import Built
 from app.calibrations import Calibrations
 from app.composed_drafter import Composer
 from app.draft_spec import Link, LinkKind
-from app.drafter_engine import drafter_backend, load_drafter
+from app.drafter_engine import load_drafter
 from app.drafter_model import open_drafter, tried
 from app.memory_plan import drafter_context
 from app.ngram_file import NgramFile
@@ -20,8 +20,9 @@ from app.obtaining import facts_before
 from app.paths import Paths
 from app.settings.learning import may_learn
 from app.settings.preferences import read_preferences
+from app.tuned_recipe import own_recipe, set_aside_unusable
 from backends.base import Context, DraftUnavailableError, Model
-from backends.choice import AUTO
+from backends.choice import AUTO, load
 from backends.derivation import derives
 from decoding.draft import Drafter
 from decoding.drafters.ngram import Ngram
@@ -173,22 +174,28 @@ class Builder:
         """What the model of a drafter takes of memory, and what loads it."""
         place = self._place
         info = place.target.info
-        if link.reference is None and derives(info):
-            recipe = link.recipe or Recipe.default(info)
+        if link.reference is not None:
+            path = place.obtain(link.reference).path
+            return facts_of(path), lambda: load_drafter(
+                path, place.backend, place.threads, place.gpu_layers
+            )
+        if link.recipe is None:
+            set_aside_unusable(info, place.paths, place.notify)
+        recipe = link.recipe or own_recipe(info, place.paths)
+        if derives(info):
             return self_drafter.facts(info, recipe), lambda: self_drafter.made(
                 place.target, recipe, place.notify
             )
-        path = self._file(link)
-        facts = facts_of(path, drafter_backend(path, place.backend))
-        return facts, lambda: load_drafter(path, place.backend, place.threads, place.gpu_layers)
+        path = self._own_file(recipe)
+        return facts_of(path), lambda: load(
+            path, info.threads, place.gpu_layers, info.backend, recipe.experts
+        )
 
-    def _file(self, link: Link) -> Path:
+    def _own_file(self, recipe: Recipe) -> Path:
         place = self._place
-        if link.reference is not None:
-            return place.obtain(link.reference).path
-        info = place.target.info
-        recipe = link.recipe or Recipe.default(info)
         words = f"making the self-drafter {recipe.slug}"
         return SelfDrafts(place.paths.self_drafts).get(
-            info, recipe, lambda done, total: place.notify(f"{words}: {done} of {total}")
+            place.target.info,
+            recipe,
+            lambda done, total: place.notify(f"{words}: {done} of {total}"),
         )
