@@ -7,10 +7,11 @@ from pathlib import Path
 
 from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
-from app.draft_spec import LOOKUP, SELF
+from app.draft_spec import LOOKUP, NGRAM, RETRIEVAL, SELF
 from app.drafter_engine import drafter_backend
 from app.obtaining import facts_before
 from app.paths import Paths
+from app.settings.preferences import read_preferences
 from app.translation import Translation
 from app.tuned_recipe import Tuned, tuned
 from backends.base import (
@@ -38,10 +39,17 @@ class Kind(StrEnum):
     """What a drafter is to its target."""
 
     LOOKUP = "prompt lookup"
+    RETRIEVAL = "earlier chats"
+    NGRAM = "learned n-grams"
     SELF = "self"
     SAME_VOCABULARY = "same vocabulary"
     ACROSS_VOCABULARIES = "across vocabularies"
     NEXT_TOKEN_LAYERS = "next-token layers"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it takes neither a model nor time of its own."""
+        return self in (Kind.LOOKUP, Kind.RETRIEVAL, Kind.NGRAM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,11 @@ class Candidate:
     shared: float | None = None
     variant: str = ""
     tuned: Tuned | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it takes no time of its own, and no model."""
+        return self.kind is not None and self.kind.is_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +99,8 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Each file once: as the catalogue names it for this target, else as it was found."""
     yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before")
+    yield _retrieval(paths)
+    yield Candidate(NGRAM, Kind.NGRAM, True, "says what the model mostly says")
     own = _self(target, paths)
     yield own
     seen = [path for path in (target.path, own.path) if path]
@@ -93,6 +108,12 @@ def candidates(
         if found.path is None or found.path.resolve() not in map(Path.resolve, seen):
             seen += [found.path] if found.path else []
             yield found
+
+
+def _retrieval(paths: Paths) -> Candidate:
+    if not read_preferences(paths).retrieval:
+        return Candidate(RETRIEVAL, Kind.RETRIEVAL, False, "switched off in the settings")
+    return Candidate(RETRIEVAL, Kind.RETRIEVAL, True, "repeats what was said there")
 
 
 def _models(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:

@@ -69,6 +69,16 @@ class Paths:
         return self.data / "acceptance"
 
     @property
+    def retrieval(self) -> Path:
+        """The index of earlier chats, a folder for each vocabulary."""
+        return self.data / "retrieval"
+
+    @property
+    def ngrams(self) -> Path:
+        """What the drafter ngram learned of what each model says."""
+        return self.data / "ngrams"
+
+    @property
     def history(self) -> Path:
         """The database of chats."""
         return self.data / "chats.sqlite3"
