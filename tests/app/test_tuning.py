@@ -23,6 +23,7 @@ from backends.llamacpp.requantize import requantize
 from decoding.agreement import Agreement, Reply, spoken
 from decoding.cost import CostModel
 from decoding.generation import Limits
+from decoding.greedy_check import greedy_reply
 from decoding.length import predicted_speedup
 from decoding.sampling import SamplingSettings
 from models import self_draft
@@ -122,6 +123,13 @@ def test_fewer_experts_are_the_same_file(tiny_llama: TinyLlama, paths: Paths) ->
             assert drafter is not None
             assert drafter.info.path == model.info.path
             assert (drafter.info.active_experts, drafter.info.variant) == (1, "experts1")
+            limits, prompt = Limits(40, frozenset()), [40, 41, 42]
+            plain = list(greedy_reply(context, prompt, limits, None))
+            drafted = list(greedy_reply(context, prompt, limits, drafting.chain))
+        assert [one for step in plain for one in step.tokens] == [
+            one for step in drafted for one in step.tokens
+        ]
+        assert sum(step.drafted for step in drafted) > 0
 
 
 def test_a_running_state_is_refused(tiny_mamba: Path, paths: Paths) -> None:
