@@ -21,6 +21,9 @@ from backends.choice import check_backend, forms, load
 from models.recipe_search import Ranked
 from models.reference import Reference
 
+_WIDEST = 40
+"""Characters of a recipe, beyond which the figures of its line stand further right."""
+
 
 def tune(
     context: typer.Context,
@@ -63,6 +66,9 @@ def _steps() -> Iterator[Callable[[str], None]]:
 
         try:
             yield notify
+        except KeyboardInterrupt:
+            terminal.note("stopped: the same command goes on there")
+            raise
         finally:
             terminal.clear_status()
 
@@ -86,7 +92,7 @@ def _here(session_options: SessionOptions, paths: Paths) -> Reference:
 
 def _lines(name: str, found: TuningResult) -> Iterator[str]:
     yield f"recipes for {name}, {1 / found.plain_seconds:.1f} tokens per second undrafted"
-    width = max(len(one.recipe.text) for one in found.ranking)
+    width = min(max(len(one.recipe.text) for one in found.ranking), _WIDEST)
     yield f"  {'recipe':<{width}}  accepted  cost of a token  predicted speedup"
     for one in found.ranking:
         share = f"{100 * one.tried.acceptance:.0f} %"

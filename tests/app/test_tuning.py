@@ -203,8 +203,9 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_no_file(on_terminal: Any, pat
     terminal = on_terminal("models", "tune", "demo")
     terminal.read_until("recipe 2: ")
     terminal.type("\x03")
-    code, _ = terminal.end()
+    code, said = terminal.end()
     assert code == 130
+    assert "the same command goes on" in said
     assert files(paths) == []
     (kept,) = paths.tuning.iterdir()
     assert '"recipe": "q4_0"' in kept.read_text()
