@@ -84,9 +84,10 @@ class RecipeSearch:
                 filter(self._is_telling, bodies), key=lambda one: self._tried[one].draw_cost
             )
             yield from (replace(quickest, skipped_layers=one) for one in self._first_looks())
+            best_copy = next((body for body in bodies if body != OWN), OWN)
             for body in bodies:
                 yield from self._refined(body)
-                yield from self._swept(body, is_thorough=body in (OWN, bodies[0]))
+                yield from self._swept(body, is_thorough=body in (OWN, best_copy))
 
     def learn(self, recipe: Recipe, tried: Tried) -> None:
         """Take in what was measured."""
