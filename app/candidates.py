@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
-from app.draft_spec import LOOKUP, RETRIEVAL, SELF
+from app.draft_spec import LOOKUP, NGRAM, RETRIEVAL, SELF
 from app.drafter_engine import drafter_backend
 from app.obtaining import facts_before
 from app.paths import Paths
@@ -39,6 +39,7 @@ class Kind(StrEnum):
 
     LOOKUP = "prompt lookup"
     RETRIEVAL = "earlier chats"
+    NGRAM = "learned n-grams"
     SELF = "self"
     SAME_VOCABULARY = "same vocabulary"
     ACROSS_VOCABULARIES = "across vocabularies"
@@ -47,7 +48,7 @@ class Kind(StrEnum):
     @property
     def is_free(self) -> bool:
         """Whether it takes neither a model nor time of its own."""
-        return self in (Kind.LOOKUP, Kind.RETRIEVAL)
+        return self in (Kind.LOOKUP, Kind.RETRIEVAL, Kind.NGRAM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,11 @@ class Candidate:
     read_bytes: int | None = None
     shared: float | None = None
     variant: str = ""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it takes no time of its own, and no model."""
+        return self.kind is not None and self.kind.is_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,7 @@ def candidates(
     """Each file once: as the catalogue names it for this target, else as it was found."""
     yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before")
     yield _retrieval(paths)
+    yield Candidate(NGRAM, Kind.NGRAM, True, "says what the model mostly says")
     own = _self(target, paths)
     yield own
     seen = [path for path in (target.path, own.path) if path]

@@ -20,14 +20,15 @@ class LinkKind(StrEnum):
 
     LOOKUP = "lookup"
     RETRIEVAL = "retrieval"
+    NGRAM = "ngram"
     SELF = "self"
     MODEL = "model"
 
 
 LOOKUP, SELF = LinkKind.LOOKUP.value, LinkKind.SELF.value
-RETRIEVAL = LinkKind.RETRIEVAL.value
+RETRIEVAL, NGRAM = LinkKind.RETRIEVAL.value, LinkKind.NGRAM.value
 OFF, AUTO = "off", "auto"
-WORDS = (LOOKUP, RETRIEVAL, SELF, OFF, AUTO)
+WORDS = (LOOKUP, RETRIEVAL, NGRAM, SELF, OFF, AUTO)
 
 _WITH_PARTS: frozenset[LinkKind] = frozenset()
 """Those made of other drafters, named in brackets."""
@@ -35,7 +36,7 @@ _WITH_PARTS: frozenset[LinkKind] = frozenset()
 _WITH_SETTINGS: frozenset[LinkKind] = frozenset()
 """Those that read what follows their colon."""
 
-_FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP, LinkKind.RETRIEVAL)
+_FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP, LinkKind.RETRIEVAL, LinkKind.NGRAM)
 """Those that auto always has: they take no time of their own."""
 
 

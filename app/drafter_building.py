@@ -12,13 +12,17 @@ from app.draft_spec import Link, LinkKind
 from app.drafter_engine import drafter_backend, load_drafter
 from app.drafter_model import open_drafter, tried
 from app.memory_plan import drafter_context
+from app.ngram_file import NgramFile
+from app.ngram_memory import NgramMemory
 from app.obtaining import facts_before
 from app.paths import Paths
+from app.settings.learning import may_learn
 from app.settings.preferences import read_preferences
 from backends.base import Context, DraftUnavailableError, Model
 from backends.choice import AUTO
 from backends.derivation import derives
 from decoding.draft import Drafter
+from decoding.drafters.ngram import Ngram
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.drafters.retrieval import Retrieval
 from decoding.member import Member
@@ -55,8 +59,9 @@ class Place:
 class Built:
     """A drafter of a session and its key in the memory, with what it holds.
 
-    model: that it runs, if any. held: an index that it reads, if any. parts: drafters that it is
-    made of. note: in words, what is special about it.
+    model: that it runs, if any. held: an index that it reads, if any. learned: of the model's
+    replies, kept on disk. parts: drafters that it is made of. note: in words, what is special
+    about it.
     """
 
     key: str
@@ -65,6 +70,7 @@ class Built:
     kv_bytes: int = 0
     note: str = ""
     parts: "tuple[Built, ...]" = ()
+    learned: NgramMemory | None = None
     held: Corpus | None = None
 
     @property
@@ -81,12 +87,14 @@ class Built:
         return weights + sum(one.kv_bytes for one in self.all)
 
     def close(self) -> None:
-        """Free the models it runs, and let go of files."""
+        """Free the models it runs, let go of files, and save what it was told to keep."""
         for one in self.all:
             if one.model:
                 one.model.close()
             if one.held:
                 one.held.close()
+            if one.learned:
+                one.learned.close()
 
 
 def open_corpus(paths: Paths, target: Model) -> Corpus:
@@ -133,6 +141,8 @@ class Builder:
                 return self._free(link, PromptLookup())
             case LinkKind.RETRIEVAL:
                 return self._retrieval(link)
+            case LinkKind.NGRAM:
+                return self._ngram(link)
             case LinkKind.SELF | LinkKind.MODEL:
                 return self._on_a_model(link)
 
@@ -147,6 +157,17 @@ class Builder:
         corpus = open_corpus(self._place.paths, self._place.target)
         built = self._free(link, Retrieval(corpus))
         return replace(built, note="; ".join(corpus.faults), held=corpus)
+
+    def _ngram(self, link: Link) -> Built:
+        """The drafter that learns, with what it learned of this model before."""
+        place = self._place
+        if not may_learn(place.paths):
+            return self._free(link, Ngram())
+        info = place.target.info
+        name = fingerprint(info.path)
+        file = NgramFile(place.paths.ngrams / f"{name}.ngrams", name, info.n_vocab)
+        learned = NgramMemory(file)
+        return replace(self._free(link, learned.drafter), note=learned.note, learned=learned)
 
     def _on_a_model(self, link: Link) -> Built:
         place = self._place

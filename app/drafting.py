@@ -16,6 +16,7 @@ from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.draft import Drafter
 from decoding.drafters.chain import Chain
+from decoding.drafters.ngram import Ngram
 from decoding.parking import State, overall
 
 
@@ -75,6 +76,12 @@ class Drafting:
         """Memory of the drafters' key-value caches."""
         return sum(built.kv_bytes for built in self.all_built)
 
+    def compare(self, is_comparison: bool) -> None:
+        """Say whether replies to one prompt are compared: then none teaches a drafter the next."""
+        for built in self.all_built:
+            if isinstance(built.member.drafter, Ngram):
+                built.member.drafter.is_forgetful = is_comparison
+
     def remember(self) -> None:
         """Keep what was learned for the next start; costs that do not hold are measured again."""
         if self.memory is None or self.controller is None:
@@ -92,6 +99,9 @@ class Drafting:
                     facts |= {"path": str(built.model.info.path)}
             self.memory.remember(built.key, member.acceptance, facts)
         self.memory.save()
+        for built in self.all_built:
+            if built.learned:
+                built.learned.keep()
 
     def leave_out(self, chat: int | None) -> None:
         """Look at no earlier state of the chat that is being answered: its text is at hand."""
@@ -100,7 +110,7 @@ class Drafting:
                 built.held.without = chat
 
     def close(self) -> None:
-        """Free the drafter models."""
+        """Free the drafter models, and save what was learned."""
         for built in self.built:
             built.close()
 

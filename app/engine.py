@@ -217,6 +217,7 @@ class Engine:
         request = answer.request
         session.answer_in(request.chat)
         self._switch_draft(request.draft)
+        session.drafting.compare(request.draft is not None)
         answer.stage = Stage.READING
         prompt, answer.dropped = session.prompt(request.conversation, request.partial)
         answer.note = "; ".join(filter(None, [prompt.note, indexing.news()]))

@@ -27,6 +27,7 @@ from decoding.calibration import MOST_TOKENS
 from decoding.cost import CostModel, DraftCost
 from decoding.length import break_even, predicted_speedup
 from decoding.member import DRAWN
+from decoding.ngram_table import N_BYTES
 from models.fingerprint import fingerprint
 from models.memory_bill import Fit, bill, fit
 from models.model_facts import ModelFacts, facts_of
@@ -117,7 +118,7 @@ def _measured(
 
 
 def _pair(one: Candidate, planned: MemoryPlan | None, measured: _Measured | None) -> Pair:
-    is_installed = _is_free(one) or one.path is not None
+    is_installed = one.is_free or one.path is not None
     if one.is_compatible is False:
         return Pair(one, is_installed)
     size, how = _memory(one, planned)
@@ -127,14 +128,16 @@ def _pair(one: Candidate, planned: MemoryPlan | None, measured: _Measured | None
     share, is_trial = _remembered(one, measured.memory)
     least = None if cost is None else break_even(measured.costs, cost)
     speedup = None
-    if cost is not None and share is not None and not _is_free(one):
+    if cost is not None and share is not None and not one.is_free:
         speedup = predicted_speedup(lambda _: share, measured.costs, cost)
     return Pair(one, is_installed, size, how, cost, source, share, is_trial, speedup, least)
 
 
 def _memory(one: Candidate, planned: MemoryPlan | None) -> tuple[int | None, Fit | None]:
     """What a drafter takes with the context that it would get beside the target."""
-    if _is_free(one):
+    if one.kind is Kind.NGRAM:
+        return N_BYTES, Fit.FITS
+    if one.is_free:
         return 0, Fit.FITS
     if one.facts is None:
         return None, None
@@ -150,10 +153,6 @@ def _memory(one: Candidate, planned: MemoryPlan | None) -> tuple[int | None, Fit
     return size, Fit.TIGHT if given_up else fit(size, planned.room)
 
 
-def _is_free(one: Candidate) -> bool:
-    return one.kind is not None and one.kind.is_free
-
-
 def _context(facts: ModelFacts, n_ctx: int) -> int:
     return min(n_ctx, facts.context_limit or n_ctx)
 
@@ -162,7 +161,7 @@ def _draw_cost(one: Candidate, measured: _Measured) -> tuple[float | None, CostS
     """Of one token in plain steps, and how that is known."""
     model = measured.target.model
     assert model is not None
-    if _is_free(one):
+    if one.is_free:
         return 0.0, CostSource.FREE
     known = _known_cost(one, measured)
     if known is not None:
@@ -192,7 +191,7 @@ def _remembered(one: Candidate, memory: AcceptanceMemory) -> tuple[float | None,
 
     True where a trial alone expects it.
     """
-    if _is_free(one):
+    if one.is_free:
         known, kinds = memory.recall(one.name), ""
     elif one.path is not None:
         known, kinds = memory.recall(fingerprint(one.path, one.variant)), f":{DRAWN}"

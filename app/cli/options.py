@@ -27,7 +27,9 @@ Model = Annotated[
 Draft = Annotated[
     str,
     _option(
-        "--draft", "auto, off, lookup, retrieval, self[:RECIPE], a model, or a comma chain.", "SPEC"
+        "--draft",
+        "auto, off, lookup, retrieval, ngram, self[:RECIPE], a model, or a comma chain.",
+        "SPEC",
     ),
 ]
 Backend = Annotated[str, _option("--backend", "auto, llamacpp or mlx.")]
