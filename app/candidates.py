@@ -13,6 +13,7 @@ from app.obtaining import facts_before
 from app.paths import Paths
 from app.settings.preferences import read_preferences
 from app.translation import Translation
+from app.tuned_recipe import Tuned, tuned
 from backends.base import (
     DraftUnavailableError,
     Model,
@@ -57,7 +58,7 @@ class Candidate:
 
     why: in words, what it is, or why it cannot draft. shared: the share of its tokens that the
     target has too. read_bytes: weights that one of its tokens reads. variant: how it is made of the
-    weights at path, "" where it is those.
+    weights at path, "" where it is those. tuned: what tuning measured of it.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Candidate:
     read_bytes: int | None = None
     shared: float | None = None
     variant: str = ""
+    tuned: Tuned | None = None
 
     @property
     def is_free(self) -> bool:
@@ -129,19 +131,23 @@ def _self(target: Target, paths: Paths) -> Candidate:
     if target.model is None or target.facts is None:
         return Candidate(SELF, Kind.SELF, True, "the model in fewer bits; made when it is here")
     info = target.model.info
-    recipe = Recipe.default(info)
-    words = f"the model itself in {recipe.slug}"
+    found = tuned(info, paths)
+    recipe = found.recipe if found else Recipe.default(info)
+    words = f"the model itself in {recipe.text}"
+    words += ", as tuning found" if found else ""
     if derives(info):
-        return _of_loaded(info, recipe, words)
+        return replace(_of_loaded(info, recipe, words), tuned=found)
     try:
         path = SelfDrafts(paths.self_drafts).made(info, recipe)
     except OSError as error:
         return Candidate(SELF, Kind.SELF, False, f"it cannot be kept: {error.strerror or error}")
     if path is not None:
-        return replace(_of_file(SELF, path, target, is_own=True), why=words)
-    size = self_drafter.added_bytes(info, recipe)
-    facts = replace(target.facts, weight_bytes=size)
-    return Candidate(SELF, Kind.SELF, True, f"{words}, made at its first use", None, facts, size)
+        own = _of_file(SELF, path, target, is_own=True)
+        return replace(own, why=words, variant=recipe.variant, tuned=found)
+    facts = replace(target.facts, weight_bytes=self_drafter.added_bytes(info, recipe))
+    read = self_drafter.read_bytes(info, recipe)
+    words += ", made at its first use"
+    return Candidate(SELF, Kind.SELF, True, words, None, facts, read, tuned=found)
 
 
 def _of_loaded(info: ModelInfo, recipe: Recipe, words: str) -> Candidate:

@@ -23,6 +23,8 @@ class LinkKind(StrEnum):
     NGRAM = "ngram"
     SELF = "self"
     MODEL = "model"
+    CASCADE = "cascade"
+    VOTE = "vote"
 
 
 LOOKUP, SELF = LinkKind.LOOKUP.value, LinkKind.SELF.value
@@ -30,7 +32,7 @@ RETRIEVAL, NGRAM = LinkKind.RETRIEVAL.value, LinkKind.NGRAM.value
 OFF, AUTO = "off", "auto"
 WORDS = (LOOKUP, RETRIEVAL, NGRAM, SELF, OFF, AUTO)
 
-_WITH_PARTS: frozenset[LinkKind] = frozenset()
+_WITH_PARTS = frozenset({LinkKind.CASCADE, LinkKind.VOTE})
 """Those made of other drafters, named in brackets."""
 
 _WITH_SETTINGS: frozenset[LinkKind] = frozenset()
@@ -167,6 +169,7 @@ class _Reader:
         if made and made[1].lower() in _WITH_PARTS:
             kind = LinkKind(made[1].lower())
             parts = self._links(made[2])
+            self._check(kind, parts)
             return Link(kind, f"{kind}({','.join(one.name for one in parts)})", parts=parts)
         word, colon, settings = part.partition(":")
         if word.lower() == SELF:
@@ -176,6 +179,24 @@ class _Reader:
         if word.lower() in (_WITH_SETTINGS if colon else named):
             return Link(LinkKind(word.lower()), part.lower(), settings=settings.lower())
         return self._model(part)
+
+    def _check(self, kind: LinkKind, parts: Sequence[Link]) -> None:
+        """Refuse what cannot be made of drafters of these kinds."""
+        example = f"Example: --draft '{kind}(lookup,self)'"
+        if len(parts) < 2:
+            raise UsageError(
+                f"--draft {self._text} cannot be read",
+                f"a {kind} takes two drafters or more",
+                example,
+            )
+        models = (LinkKind.SELF, LinkKind.MODEL)
+        wrong = [part.name for part in parts[1:] if part.kind not in models]
+        if kind is LinkKind.CASCADE and wrong:
+            raise UsageError(
+                f"--draft {self._text} cannot be read",
+                f"{wrong[0]} is no model, which all but the first drafter of a cascade are",
+                example,
+            )
 
     def _model(self, part: str) -> Link:
         target = self._target

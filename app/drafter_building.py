@@ -1,15 +1,17 @@
 """One drafter of a session: made of a link of the spec, measured, and known by a key."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
+from app.built_drafter import Built
 from app.calibrations import Calibrations
+from app.composed_drafter import Composer
 from app.draft_spec import Link, LinkKind
-from app.drafter_engine import drafter_backend, load_drafter
+from app.drafter_engine import load_drafter
 from app.drafter_model import open_drafter, tried
 from app.memory_plan import drafter_context
 from app.ngram_file import NgramFile
@@ -18,8 +20,9 @@ from app.obtaining import facts_before
 from app.paths import Paths
 from app.settings.learning import may_learn
 from app.settings.preferences import read_preferences
+from app.tuned_recipe import own_recipe, set_aside_unusable
 from backends.base import Context, DraftUnavailableError, Model
-from backends.choice import AUTO
+from backends.choice import AUTO, load
 from backends.derivation import derives
 from decoding.draft import Drafter
 from decoding.drafters.ngram import Ngram
@@ -53,48 +56,6 @@ class Place:
     """Brings a drafter that is not on this machine, or says how to get it."""
     backend: str = AUTO
     """The one that is asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A drafter of a session and its key in the memory, with what it holds.
-
-    model: that it runs, if any. held: an index that it reads, if any. learned: of the model's
-    replies, kept on disk. parts: drafters that it is made of. note: in words, what is special
-    about it.
-    """
-
-    key: str
-    member: Member
-    model: Model | None = None
-    kv_bytes: int = 0
-    note: str = ""
-    parts: "tuple[Built, ...]" = ()
-    learned: NgramMemory | None = None
-    held: Corpus | None = None
-
-    @property
-    def all(self) -> "Iterator[Built]":
-        """Itself and its parts, and theirs."""
-        yield self
-        for part in self.parts:
-            yield from part.all
-
-    @property
-    def held_bytes(self) -> int:
-        """Memory of weights and key-value caches."""
-        weights = sum(one.model.info.weight_bytes for one in self.all if one.model)
-        return weights + sum(one.kv_bytes for one in self.all)
-
-    def close(self) -> None:
-        """Free the models it runs, let go of files, and save what it was told to keep."""
-        for one in self.all:
-            if one.model:
-                one.model.close()
-            if one.held:
-                one.held.close()
-            if one.learned:
-                one.learned.close()
 
 
 def open_corpus(paths: Paths, target: Model) -> Corpus:
@@ -145,6 +106,8 @@ class Builder:
                 return self._ngram(link)
             case LinkKind.SELF | LinkKind.MODEL:
                 return self._on_a_model(link)
+            case LinkKind.CASCADE | LinkKind.VOTE:
+                return self._composed(link)
 
     def _free(self, link: Link, drafter: Drafter) -> Built:
         """One that takes no time of its own, known by its name."""
@@ -156,7 +119,7 @@ class Builder:
             raise DraftUnavailableError(f"{link.name} is switched off", why)
         corpus = open_corpus(self._place.paths, self._place.target)
         built = self._free(link, Retrieval(corpus))
-        return replace(built, note="; ".join(corpus.faults), held=corpus)
+        return replace(built, note="; ".join(corpus.faults), corpus=corpus)
 
     def _ngram(self, link: Link) -> Built:
         """The drafter that learns, with what it learned of this model before."""
@@ -168,6 +131,21 @@ class Builder:
         file = NgramFile(place.paths.ngrams / f"{name}.ngrams", name, info.n_vocab)
         learned = NgramMemory(file)
         return replace(self._free(link, learned.drafter), note=learned.note, learned=learned)
+
+    def _composed(self, link: Link) -> Built:
+        """One that is made of others."""
+        composer = Composer(self._place.target, self._calibrations, self._memory)
+        compose = composer.cascade if link.kind is LinkKind.CASCADE else composer.vote
+        with ExitStack() as stack:
+            parts: list[Built] = []
+            for part in link.parts:
+                parts.append(self.build(part))
+                stack.callback(self.drop, parts[-1])
+            built = compose(link.name, parts)
+            stack.pop_all()
+        if self._room is not None:  # taken again with the whole
+            self._room += built.held_bytes
+        return built
 
     def _on_a_model(self, link: Link) -> Built:
         place = self._place
@@ -189,28 +167,35 @@ class Builder:
             stack.pop_all()
         self.given_up += given_up
         kv_bytes = context.n_ctx * context.kv_bytes_per_token
-        return Built(key, Member(opened.drafter, acceptance, cost), model, kv_bytes, opened.note)
+        member = Member(opened.drafter, acceptance, cost)
+        return Built(key, member, model, kv_bytes, opened.note, context=context)
 
     def _source(self, link: Link) -> tuple[ModelFacts, Callable[[], Model]]:
         """What the model of a drafter takes of memory, and what loads it."""
         place = self._place
         info = place.target.info
-        if link.reference is None and derives(info):
-            recipe = link.recipe or Recipe.default(info)
+        if link.reference is not None:
+            path = place.obtain(link.reference).path
+            return facts_of(path), lambda: load_drafter(
+                path, place.backend, place.threads, place.gpu_layers
+            )
+        if link.recipe is None:
+            set_aside_unusable(info, place.paths, place.notify)
+        recipe = link.recipe or own_recipe(info, place.paths)
+        if derives(info):
             return self_drafter.facts(info, recipe), lambda: self_drafter.made(
                 place.target, recipe, place.notify
             )
-        path = self._file(link)
-        facts = facts_of(path, drafter_backend(path, place.backend))
-        return facts, lambda: load_drafter(path, place.backend, place.threads, place.gpu_layers)
+        path = self._own_file(recipe)
+        return facts_of(path), lambda: load(
+            path, info.threads, place.gpu_layers, info.backend, recipe.experts
+        )
 
-    def _file(self, link: Link) -> Path:
+    def _own_file(self, recipe: Recipe) -> Path:
         place = self._place
-        if link.reference is not None:
-            return place.obtain(link.reference).path
-        info = place.target.info
-        recipe = link.recipe or Recipe.default(info)
         words = f"making the self-drafter {recipe.slug}"
         return SelfDrafts(place.paths.self_drafts).get(
-            info, recipe, lambda done, total: place.notify(f"{words}: {done} of {total}")
+            place.target.info,
+            recipe,
+            lambda done, total: place.notify(f"{words}: {done} of {total}"),
         )

@@ -49,6 +49,16 @@ class Paths:
         return self.cache / "calibration"
 
     @property
+    def tuning(self) -> Path:
+        """What was measured of recipes of self-drafters, until the best one is found."""
+        return self.cache / "tuning"
+
+    @property
+    def recipes(self) -> Path:
+        """The recipes of self-drafters that tuning found, by model."""
+        return self.data / "recipes"
+
+    @property
     def saved_states(self) -> Path:
         """Prompt caches of conversations."""
         return self.cache / "states"

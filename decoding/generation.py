@@ -9,8 +9,9 @@ from decoding.draft import NO_DRAFT, Draft, Drafter
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.prefill import prefill, reuse
 from decoding.sampler import Sampler
-from decoding.sampling import Distribution, SamplingSettings, uniform
+from decoding.sampling import SamplingSettings, uniform
 from decoding.verification import verify, verify_on_device
+from decoding.warped_rows import WarpedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def generate(
 def _first_step(
     rows: Logits, sampler: Sampler, history: Sequence[int], clock: Callable[[], float]
 ) -> Step:
-    token = _Rows(rows, sampler, history, ())[0].draw(uniform(sampler.verification))
+    token = WarpedRows(rows, sampler, history, ())[0].draw(uniform(sampler.verification))
     return Step((token,), "", 0, 0, 0.0, 0.0, 0.0, clock())
 
 
@@ -125,7 +126,9 @@ def _step(
         draft = draft.brought_over()
         rows = context.forward([history[-1], *draft.tokens], 1 + len(draft))
         verified_at = clock()
-        verdict = verify(_Rows(rows, sampler, history, draft.tokens), draft, sampler.verification)
+        verdict = verify(
+            WarpedRows(rows, sampler, history, draft.tokens), draft, sampler.verification
+        )
     tokens = _up_to_end(draft, verdict.accepted, verdict.next_token, limits.end_tokens)
     accepted = min(verdict.accepted, len(tokens))
     context.truncate(len(history) + accepted)
@@ -150,18 +153,3 @@ def _up_to_end(
         if token in end_tokens:
             return draft.tokens[: position + 1]
     return (*draft.tokens[:accepted], next_token)
-
-
-class _Rows:
-    """Warps a row of target logits when it is asked for, not before."""
-
-    def __init__(
-        self, rows: Logits, sampler: Sampler, history: Sequence[int], drafted: Sequence[int]
-    ) -> None:
-        self._rows = rows
-        self._sampler = sampler
-        self._history = history
-        self._drafted = drafted
-
-    def __getitem__(self, i: int) -> Distribution:
-        return self._sampler.distribution(self._rows[i], self._history, self._drafted[:i])

@@ -88,11 +88,11 @@ def test_switched_off_the_index_is_deleted(paths: Paths, monkeypatch: pytest.Mon
 def test_the_chat_that_is_answered_is_left_out(demo: Model, context: Context, paths: Paths) -> None:
     with closing(built("retrieval", demo, context, paths)) as drafting:
         (one,) = drafting.built
-        assert one.held is not None
+        assert one.corpus is not None
         drafting.leave_out(7)
-        assert one.held.without == 7
+        assert one.corpus.without == 7
         drafting.leave_out(None)
-        assert one.held.without is None
+        assert one.corpus.without is None
 
 
 def test_the_app_indexes_after_an_answer_and_answers_while_it_does(

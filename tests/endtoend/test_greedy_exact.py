@@ -93,6 +93,8 @@ def _spec(kind: str, demo: Model, paths: Paths) -> str:
         pytest.param("lookup,ngram", marks=pytest.mark.slow),
         pytest.param("self", marks=pytest.mark.slow),
         pytest.param("model", marks=pytest.mark.slow),
+        pytest.param("cascade(lookup,self)", marks=pytest.mark.slow),
+        pytest.param("vote(lookup,self)", marks=pytest.mark.slow),
     ],
 )
 def test_same_token_ids_as_plain_decoding(
@@ -117,7 +119,14 @@ def test_same_token_ids_as_plain_decoding(
 
 
 @pytest.mark.usefixtures("drafting_pays")
-@pytest.mark.parametrize("kind", ["auto", pytest.param("lookup,self", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "auto",
+        pytest.param("lookup,self", marks=pytest.mark.slow),
+        pytest.param("cascade(lookup,self)", marks=pytest.mark.slow),
+    ],
+)
 def test_the_controller_gives_the_same_token_ids(
     kind: str,
     demo: Model,
