@@ -27,7 +27,7 @@ class Request:
     """What is to be answered, and how.
 
     partial: the beginning of the answer, where one is to be continued. draft: a spec for this
-    answer alone, None for the session's.
+    answer alone, which is compared with others; None for the session's.
     """
 
     conversation: Conversation

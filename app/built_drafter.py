@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from app.ngram_memory import NgramMemory
 from backends.base import Context, Model
 from decoding.member import Member
 
@@ -12,7 +13,7 @@ class Built:
     """A drafter of a session and its key in the memory, with what it holds.
 
     model, context: that it runs, if any. parts: drafters that it is made of. note: in words, what
-    is special about it.
+    is special about it. learned: of the model's replies, kept on disk.
     """
 
     key: str
@@ -22,6 +23,7 @@ class Built:
     note: str = ""
     parts: "tuple[Built, ...]" = ()
     context: Context | None = None
+    learned: NgramMemory | None = None
 
     @property
     def all(self) -> "Iterator[Built]":
@@ -37,7 +39,9 @@ class Built:
         return weights + sum(one.kv_bytes for one in self.all)
 
     def close(self) -> None:
-        """Free the models it runs."""
+        """Free the models it runs, and save what it was told to keep."""
         for one in self.all:
             if one.model:
                 one.model.close()
+            if one.learned:
+                one.learned.close()

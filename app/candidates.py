@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
-from app.draft_spec import LOOKUP, SELF
+from app.draft_spec import LOOKUP, NGRAM, SELF
 from app.drafter_engine import drafter_backend
 from app.obtaining import facts_before
 from app.paths import Paths
@@ -37,6 +37,7 @@ class Kind(StrEnum):
     """What a drafter is to its target."""
 
     LOOKUP = "prompt lookup"
+    NGRAM = "learned n-grams"
     SELF = "self"
     SAME_VOCABULARY = "same vocabulary"
     ACROSS_VOCABULARIES = "across vocabularies"
@@ -62,6 +63,11 @@ class Candidate:
     shared: float | None = None
     variant: str = ""
 
+    @property
+    def is_free(self) -> bool:
+        """Whether it takes no time of its own, and no model."""
+        return self.kind in (Kind.LOOKUP, Kind.NGRAM)
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -84,6 +90,7 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Each file once: as the catalogue names it for this target, else as it was found."""
     yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before")
+    yield Candidate(NGRAM, Kind.NGRAM, True, "says what the model mostly says")
     own = _self(target, paths)
     yield own
     seen = [path for path in (target.path, own.path) if path]

@@ -19,15 +19,16 @@ class LinkKind(StrEnum):
     """What a link of a chain is; a word of --draft, but for a model, which goes by its own name."""
 
     LOOKUP = "lookup"
+    NGRAM = "ngram"
     SELF = "self"
     MODEL = "model"
     CASCADE = "cascade"
     VOTE = "vote"
 
 
-LOOKUP, SELF = LinkKind.LOOKUP.value, LinkKind.SELF.value
+LOOKUP, NGRAM, SELF = (kind.value for kind in (LinkKind.LOOKUP, LinkKind.NGRAM, LinkKind.SELF))
 OFF, AUTO = "off", "auto"
-WORDS = (LOOKUP, SELF, OFF, AUTO)
+WORDS = (LOOKUP, NGRAM, SELF, OFF, AUTO)
 
 _WITH_PARTS = frozenset({LinkKind.CASCADE, LinkKind.VOTE})
 """Those made of other drafters, named in brackets."""
@@ -35,7 +36,7 @@ _WITH_PARTS = frozenset({LinkKind.CASCADE, LinkKind.VOTE})
 _WITH_SETTINGS: frozenset[LinkKind] = frozenset()
 """Those that read what follows their colon."""
 
-_FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP,)
+_FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP, LinkKind.NGRAM)
 """Those that auto always has: they take no time of their own."""
 
 

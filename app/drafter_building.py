@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app import self_drafter
@@ -14,12 +14,16 @@ from app.draft_spec import Link, LinkKind
 from app.drafter_engine import drafter_backend, load_drafter
 from app.drafter_model import open_drafter, tried
 from app.memory_plan import drafter_context
+from app.ngram_file import NgramFile
+from app.ngram_memory import NgramMemory
 from app.obtaining import facts_before
 from app.paths import Paths
+from app.settings.learning import may_learn
 from backends.base import Context, Model
 from backends.choice import AUTO
 from backends.derivation import derives
 from decoding.draft import Drafter
+from decoding.drafters.ngram import Ngram
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.member import Member
 from models.fingerprint import fingerprint
@@ -83,6 +87,8 @@ class Builder:
         match link.kind:
             case LinkKind.LOOKUP:
                 return self._free(link, PromptLookup())
+            case LinkKind.NGRAM:
+                return self._ngram(link)
             case LinkKind.SELF | LinkKind.MODEL:
                 return self._on_a_model(link)
             case LinkKind.CASCADE | LinkKind.VOTE:
@@ -106,6 +112,17 @@ class Builder:
         if self._room is not None:  # taken again with the whole
             self._room += built.held_bytes
         return built
+
+    def _ngram(self, link: Link) -> Built:
+        """The drafter that learns, with what it learned of this model before."""
+        place = self._place
+        if not may_learn(place.paths):
+            return self._free(link, Ngram())
+        info = place.target.info
+        name = fingerprint(info.path)
+        file = NgramFile(place.paths.ngrams / f"{name}.ngrams", name, info.n_vocab)
+        learned = NgramMemory(file)
+        return replace(self._free(link, learned.drafter), note=learned.note, learned=learned)
 
     def _on_a_model(self, link: Link) -> Built:
         place = self._place

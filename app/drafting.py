@@ -16,6 +16,7 @@ from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.draft import Drafter
 from decoding.drafters.chain import Chain
+from decoding.drafters.ngram import Ngram
 from decoding.parking import State, overall
 
 
@@ -75,6 +76,12 @@ class Drafting:
         """Memory of the drafters' key-value caches."""
         return sum(built.kv_bytes for built in self.all_built)
 
+    def compare(self, is_comparison: bool) -> None:
+        """Say whether replies to one prompt are compared: then none teaches a drafter the next."""
+        for built in self.all_built:
+            if isinstance(built.member.drafter, Ngram):
+                built.member.drafter.is_forgetful = is_comparison
+
     def remember(self) -> None:
         """Keep what was learned for the next start; costs that do not hold are measured again."""
         if self.memory is None or self.controller is None:
@@ -94,6 +101,9 @@ class Drafting:
             for part in built.parts:
                 self._remember_part(part, self.memory)
         self.memory.save()
+        for built in self.all_built:
+            if built.learned:
+                built.learned.keep()
 
     def _remember_part(self, part: Built, memory: AcceptanceMemory) -> None:
         """What was learned of a drafter by one that it is a part of."""
@@ -103,7 +113,7 @@ class Drafting:
             self._remember_part(below, memory)
 
     def close(self) -> None:
-        """Free the drafter models."""
+        """Free the drafter models, and save what was learned."""
         for built in self.built:
             built.close()
 

@@ -209,6 +209,7 @@ class Engine:
             raise self.status.error or ModelError("no model is loaded")
         request = answer.request
         self._switch_draft(request.draft)
+        session.drafting.compare(request.draft is not None)
         answer.stage = Stage.READING
         prompt, answer.dropped = session.prompt(request.conversation, request.partial)
         answer.note = prompt.note

@@ -59,6 +59,11 @@ class Paths:
         return self.data / "acceptance"
 
     @property
+    def ngrams(self) -> Path:
+        """What the drafter ngram learned of what each model says."""
+        return self.data / "ngrams"
+
+    @property
     def history(self) -> Path:
         """The database of chats."""
         return self.data / "chats.sqlite3"

@@ -82,6 +82,8 @@ def generate(
         if reason is None and is_cancelled():
             reason = FinishReason.CANCELLED
         if reason is not None:
+            if drafter is not None:
+                drafter.commit(history)  # what learns misses no reply's end
             yield Finish(reason)
             return
         room = min(

@@ -28,7 +28,7 @@ Draft = Annotated[
     str,
     _option(
         "--draft",
-        "auto, off, lookup, self[:RECIPE], a model, cascade(A,B), vote(A,B), or a comma chain.",
+        "auto, off, lookup, ngram, self[:RECIPE], a model, cascade(A,B), vote(A,B), or a chain.",
         "SPEC",
     ),
 ]

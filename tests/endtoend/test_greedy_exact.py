@@ -88,6 +88,7 @@ def _spec(kind: str, demo: Model, paths: Paths) -> str:
     [
         "lookup",
         "lookup,self",
+        pytest.param("lookup,ngram", marks=pytest.mark.slow),
         pytest.param("self", marks=pytest.mark.slow),
         pytest.param("model", marks=pytest.mark.slow),
         pytest.param("cascade(lookup,self)", marks=pytest.mark.slow),
