@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from app.ngram_memory import NgramMemory
 from backends.base import Context, Model
 from decoding.member import Member
+from decoding.retrieval.corpus import Corpus
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
     """A drafter of a session and its key in the memory, with what it holds.
 
-    model, context: that it runs, if any. parts: drafters that it is made of. note: in words, what
-    is special about it. learned: of the model's replies, kept on disk.
+    model, context: that it runs, if any. corpus: an index that it reads, if any. learned: of the
+    model's replies, kept on disk. parts: drafters that it is made of. note: in words, what is
+    special about it.
     """
 
     key: str
@@ -24,6 +26,7 @@ class Built:
     parts: "tuple[Built, ...]" = ()
     context: Context | None = None
     learned: NgramMemory | None = None
+    corpus: Corpus | None = None
 
     @property
     def all(self) -> "Iterator[Built]":
@@ -39,9 +42,11 @@ class Built:
         return weights + sum(one.kv_bytes for one in self.all)
 
     def close(self) -> None:
-        """Free the models it runs, and save what it was told to keep."""
+        """Free the models it runs, let go of files, and save what it was told to keep."""
         for one in self.all:
             if one.model:
                 one.model.close()
+            if one.corpus:
+                one.corpus.close()
             if one.learned:
                 one.learned.close()

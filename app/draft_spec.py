@@ -19,6 +19,7 @@ class LinkKind(StrEnum):
     """What a link of a chain is; a word of --draft, but for a model, which goes by its own name."""
 
     LOOKUP = "lookup"
+    RETRIEVAL = "retrieval"
     NGRAM = "ngram"
     SELF = "self"
     MODEL = "model"
@@ -26,9 +27,10 @@ class LinkKind(StrEnum):
     VOTE = "vote"
 
 
-LOOKUP, NGRAM, SELF = (kind.value for kind in (LinkKind.LOOKUP, LinkKind.NGRAM, LinkKind.SELF))
+LOOKUP, SELF = LinkKind.LOOKUP.value, LinkKind.SELF.value
+RETRIEVAL, NGRAM = LinkKind.RETRIEVAL.value, LinkKind.NGRAM.value
 OFF, AUTO = "off", "auto"
-WORDS = (LOOKUP, NGRAM, SELF, OFF, AUTO)
+WORDS = (LOOKUP, RETRIEVAL, NGRAM, SELF, OFF, AUTO)
 
 _WITH_PARTS = frozenset({LinkKind.CASCADE, LinkKind.VOTE})
 """Those made of other drafters, named in brackets."""
@@ -36,7 +38,7 @@ _WITH_PARTS = frozenset({LinkKind.CASCADE, LinkKind.VOTE})
 _WITH_SETTINGS: frozenset[LinkKind] = frozenset()
 """Those that read what follows their colon."""
 
-_FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP, LinkKind.NGRAM)
+_FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP, LinkKind.RETRIEVAL, LinkKind.NGRAM)
 """Those that auto always has: they take no time of their own."""
 
 

@@ -11,7 +11,7 @@ from app.built_drafter import Built
 from app.calibrations import Calibrations
 from app.composed_drafter import Composer
 from app.draft_spec import Link, LinkKind
-from app.drafter_engine import drafter_backend, load_drafter
+from app.drafter_engine import load_drafter
 from app.drafter_model import open_drafter, tried
 from app.memory_plan import drafter_context
 from app.ngram_file import NgramFile
@@ -19,18 +19,25 @@ from app.ngram_memory import NgramMemory
 from app.obtaining import facts_before
 from app.paths import Paths
 from app.settings.learning import may_learn
-from backends.base import Context, Model
-from backends.choice import AUTO
+from app.settings.preferences import read_preferences
+from app.tuned_recipe import own_recipe, set_aside_unusable
+from backends.base import Context, DraftUnavailableError, Model
+from backends.choice import AUTO, load
 from backends.derivation import derives
 from decoding.draft import Drafter
 from decoding.drafters.ngram import Ngram
 from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.drafters.retrieval import Retrieval
 from decoding.member import Member
+from decoding.retrieval.corpus import Corpus
 from models.fingerprint import fingerprint
 from models.model_facts import ModelFacts, facts_of
 from models.recipe import Recipe
 from models.reference import HubReference, Reference, at_hand
 from models.self_draft import SelfDrafts
+from models.vocabulary import vocabulary_digest
+
+_FOLDER_DIGITS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,12 @@ class Place:
     """Brings a drafter that is not on this machine, or says how to get it."""
     backend: str = AUTO
     """The one that is asked for."""
+
+
+def open_corpus(paths: Paths, target: Model) -> Corpus:
+    """The index of earlier chats in a model's vocabulary, which may be empty yet."""
+    digest = vocabulary_digest(target.tokenizer)
+    return Corpus(paths.retrieval / digest.hex()[:_FOLDER_DIGITS], digest)
 
 
 class Builder:
@@ -87,6 +100,8 @@ class Builder:
         match link.kind:
             case LinkKind.LOOKUP:
                 return self._free(link, PromptLookup())
+            case LinkKind.RETRIEVAL:
+                return self._retrieval(link)
             case LinkKind.NGRAM:
                 return self._ngram(link)
             case LinkKind.SELF | LinkKind.MODEL:
@@ -97,6 +112,25 @@ class Builder:
     def _free(self, link: Link, drafter: Drafter) -> Built:
         """One that takes no time of its own, known by its name."""
         return Built(link.name, Member(drafter, self._memory.recall(link.name)))
+
+    def _retrieval(self, link: Link) -> Built:
+        if not read_preferences(self._place.paths).retrieval:
+            why = "the setting 'retrieval' keeps earlier chats from being indexed"
+            raise DraftUnavailableError(f"{link.name} is switched off", why)
+        corpus = open_corpus(self._place.paths, self._place.target)
+        built = self._free(link, Retrieval(corpus))
+        return replace(built, note="; ".join(corpus.faults), corpus=corpus)
+
+    def _ngram(self, link: Link) -> Built:
+        """The drafter that learns, with what it learned of this model before."""
+        place = self._place
+        if not may_learn(place.paths):
+            return self._free(link, Ngram())
+        info = place.target.info
+        name = fingerprint(info.path)
+        file = NgramFile(place.paths.ngrams / f"{name}.ngrams", name, info.n_vocab)
+        learned = NgramMemory(file)
+        return replace(self._free(link, learned.drafter), note=learned.note, learned=learned)
 
     def _composed(self, link: Link) -> Built:
         """One that is made of others."""
@@ -112,17 +146,6 @@ class Builder:
         if self._room is not None:  # taken again with the whole
             self._room += built.held_bytes
         return built
-
-    def _ngram(self, link: Link) -> Built:
-        """The drafter that learns, with what it learned of this model before."""
-        place = self._place
-        if not may_learn(place.paths):
-            return self._free(link, Ngram())
-        info = place.target.info
-        name = fingerprint(info.path)
-        file = NgramFile(place.paths.ngrams / f"{name}.ngrams", name, info.n_vocab)
-        learned = NgramMemory(file)
-        return replace(self._free(link, learned.drafter), note=learned.note, learned=learned)
 
     def _on_a_model(self, link: Link) -> Built:
         place = self._place
@@ -151,22 +174,28 @@ class Builder:
         """What the model of a drafter takes of memory, and what loads it."""
         place = self._place
         info = place.target.info
-        if link.reference is None and derives(info):
-            recipe = link.recipe or Recipe.default(info)
+        if link.reference is not None:
+            path = place.obtain(link.reference).path
+            return facts_of(path), lambda: load_drafter(
+                path, place.backend, place.threads, place.gpu_layers
+            )
+        if link.recipe is None:
+            set_aside_unusable(info, place.paths, place.notify)
+        recipe = link.recipe or own_recipe(info, place.paths)
+        if derives(info):
             return self_drafter.facts(info, recipe), lambda: self_drafter.made(
                 place.target, recipe, place.notify
             )
-        path = self._file(link)
-        facts = facts_of(path, drafter_backend(path, place.backend))
-        return facts, lambda: load_drafter(path, place.backend, place.threads, place.gpu_layers)
+        path = self._own_file(recipe)
+        return facts_of(path), lambda: load(
+            path, info.threads, place.gpu_layers, info.backend, recipe.experts
+        )
 
-    def _file(self, link: Link) -> Path:
+    def _own_file(self, recipe: Recipe) -> Path:
         place = self._place
-        if link.reference is not None:
-            return place.obtain(link.reference).path
-        info = place.target.info
-        recipe = link.recipe or Recipe.default(info)
         words = f"making the self-drafter {recipe.slug}"
         return SelfDrafts(place.paths.self_drafts).get(
-            info, recipe, lambda done, total: place.notify(f"{words}: {done} of {total}")
+            place.target.info,
+            recipe,
+            lambda done, total: place.notify(f"{words}: {done} of {total}"),
         )

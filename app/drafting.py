@@ -10,6 +10,7 @@ from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.draft_spec import DraftSpec
 from app.drafter_building import Builder, Built, Place
+from app.tuned_recipe import tuned
 from backends.base import DownloadError, DraftUnavailableError, ModelError, Rollback
 from decoding.context_class import ContextReader
 from decoding.controller import Controller
@@ -105,6 +106,12 @@ class Drafting:
             if built.learned:
                 built.learned.keep()
 
+    def leave_out(self, chat: int | None) -> None:
+        """Look at no earlier state of the chat that is being answered: its text is at hand."""
+        for built in self.all_built:
+            if built.corpus:
+                built.corpus.without = chat
+
     def _remember_part(self, part: Built, memory: AcceptanceMemory) -> None:
         """What was learned of a drafter by one that it is a part of."""
         if part.member.judged.judged > 0.0:
@@ -149,7 +156,9 @@ def _build_links(
     assert drafting.memory is not None
     links = list(spec.links)
     if spec.is_automatic:
-        links += automatic.candidates(place.target.info, costs, drafting.memory, place.room)
+        info = place.target.info
+        found = tuned(info, place.paths)
+        links += automatic.candidates(info, costs, drafting.memory, place.room, found)
     missing: list[str] = []
     for link in links:
         try:

@@ -127,9 +127,10 @@ def _pair(one: Candidate, planned: MemoryPlan | None, measured: _Measured | None
     cost, source = _draw_cost(one, measured)
     share, is_trial = _remembered(one, measured.memory)
     least = None if cost is None else break_even(measured.costs, cost)
+    expected = one.tuned.acceptance if share is None and one.tuned else share
     speedup = None
-    if cost is not None and share is not None and not one.is_free:
-        speedup = predicted_speedup(lambda _: share, measured.costs, cost)
+    if cost is not None and expected is not None and not one.is_free:
+        speedup = predicted_speedup(lambda _: expected, measured.costs, cost)
     return Pair(one, is_installed, size, how, cost, source, share, is_trial, speedup, least)
 
 
@@ -166,6 +167,8 @@ def _draw_cost(one: Candidate, measured: _Measured) -> tuple[float | None, CostS
     known = _known_cost(one, measured)
     if known is not None:
         return known.draw_seconds / measured.costs.seconds(1), CostSource.MEASURED
+    if one.tuned is not None:
+        return one.tuned.draw_cost, CostSource.MEASURED
     if one.read_bytes is None:
         return None, None
     return one.read_bytes / max(model.info.bytes_read_per_token, 1), CostSource.SIZE

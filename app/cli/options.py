@@ -28,7 +28,8 @@ Draft = Annotated[
     str,
     _option(
         "--draft",
-        "auto, off, lookup, ngram, self[:RECIPE], a model, cascade(A,B), vote(A,B), or a chain.",
+        "auto, off, lookup, retrieval, ngram, self[:RECIPE], a model, cascade(A,B), vote(A,B), "
+        "or a comma chain.",
         "SPEC",
     ),
 ]

@@ -58,7 +58,7 @@ KEYS = (
         "draft",
         Kind.TEXT,
         Part.APP,
-        "auto, off, lookup, ngram, self[:RECIPE], a model, cascade(A,B), vote(A,B), a chain",
+        "auto, off, lookup, retrieval, ngram, self[:RECIPE], a model, cascade(A,B), a chain",
         "auto",
         title="Drafter",
     ),
@@ -66,6 +66,7 @@ KEYS = (
     Key("ctx", Kind.INTEGER, Part.START, "context in tokens", 4096),
     Key("threads", Kind.INTEGER, Part.START, "processor threads; else all physical cores", 4),
     Key("gpu_layers", Kind.INTEGER, Part.START, "layers on the GPU; else all that fit", 99),
+    Key("retrieval", Kind.SWITCH, Part.START, "learn from earlier chats; kept on disk", True),
     Key("offline", Kind.SWITCH, Part.START, "never touch the network", False),
     Key(
         "learn", Kind.SWITCH, Part.START, "keep what drafters learn from answers, here alone", True

@@ -34,11 +34,13 @@ from decoding.drafters.cascade import Cascade
 from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.drafters.retrieval import Retrieval
 from decoding.events import Step
 from decoding.generation import Limits
 from decoding.greedy_check import greedy_reply
 from decoding.member import Member
 from decoding.sampling import Distribution, SamplingSettings
+from tests.fixtures.corpora import corpus_of, document
 
 SmallMlx = Callable[..., Path]
 FALSE_ALARM = 1e-4
@@ -102,6 +104,10 @@ def drafted_by(
     if way == "lookup":
         yield PromptLookup(min_match=1)
         return
+    if way == "retrieval":
+        said = [*target.tokenizer.encode(" ".join(TEXTS), special=False), *range(60)] * 2
+        yield Retrieval(corpus_of(paths.retrieval, [document(1, said)]), min_match=1)
+        return
     with ExitStack() as stack:
         if "self" in way:
             place = Place(target, context, paths, None, None, lambda text: None)
@@ -121,6 +127,7 @@ def drafted_by(
 
 WAYS = (
     "lookup",
+    "retrieval",
     "self",
     "self:q8_0",
     "self:skip=1",
