@@ -65,7 +65,9 @@ class Composer:
             acceptance = Acceptance(model.member.acceptance.counts())
         # As long as the model alone takes, until it is known how much faster it drafts so.
         alone = DraftCost(cost.draw_seconds, cost.read_seconds)
-        return Built(key, Member(one, acceptance, alone), note=_notes(model), parts=(below, model))
+        return Built(
+            key, Member(one, acceptance, alone), note=_notes(below, model), parts=(below, model)
+        )
 
     def _judged_by(self, model: Built, below: Built) -> Built:
         """The same drafter as one for another model, which accepts other tokens of it."""

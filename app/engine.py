@@ -136,8 +136,9 @@ class Engine:
         session, self._session = self._session, None
         keeper, self._keeper = self._keeper, None
         indexing, self._indexing = self._indexing, None
-        if keeper is not None and indexing is not None:
+        if indexing is not None:
             indexing.close()
+        if keeper is not None:
             keeper.close()
         if session is not None:
             session.close()

@@ -75,7 +75,9 @@ def _known(member: Member) -> str:
     """What is known of a drafter's acceptance, and how."""
     found, recalled = member.judged, member.recalled
     if found.judged > 0.0:
-        return f"has {found.accepted / found.judged:.2f}"
+        share = f"{found.accepted / found.judged:.2f}"
+        # What was not sent is judged as well, by what the model said then.
+        return f"has {share}" if member.cost else f"{share} of its guesses came true"
     if recalled is None:
         return f"untried, {POSITION_PRIOR:.2f} assumed"
     return (

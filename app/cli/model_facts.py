@@ -1,9 +1,13 @@
 """What a model's file says of itself, without loading it."""
 
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from backends.gguf_header import parts, read_header
+from backends.mlx_folder import WEIGHT_FILES
+from backends.safetensors_header import StoredTensor, stored_tensors
 from models.json_file import read_object
 from models.quantization import quantization_of
 
@@ -39,11 +43,35 @@ def _of_folder(path: Path) -> dict[str, Any]:
     config = read_object(path / "config.json")
     quantization = config.get("quantization")
     bits = quantization.get("bits") if isinstance(quantization, dict) else None
+    tensors: dict[str, StoredTensor] = {}
+    for file in path.glob(WEIGHT_FILES):
+        tensors |= stored_tensors(file)
+    template = read_object(path / "tokenizer_config.json").get("chat_template")
     return {
         "format": "MLX",
         "architecture": config.get("model_type"),
-        "quantization": f"{bits}-bit" if bits else None,
+        "parameters": None if bits else _parameters(tensors),
+        "quantization": f"{bits}-bit" if bits else _usual_type(tensors),
         "context": config.get("max_position_embeddings"),
         "layers": config.get("num_hidden_layers"),
         "vocabulary": config.get("vocab_size"),
+        "chat_template": bool(template) or (path / "chat_template.jinja").is_file(),
     }
+
+
+_TYPES = {"F32": ("float32", 4), "F16": ("float16", 2), "BF16": ("bfloat16", 2)}
+"""Types of weights as they are called, and bytes of one number."""
+
+
+def _usual_type(tensors: Mapping[str, StoredTensor]) -> str | None:
+    """That of most bytes."""
+    held = Counter[str]()
+    for one in tensors.values():
+        held[one.dtype] += one.bytes
+    return _TYPES.get(held.most_common(1)[0][0], (None, 0))[0] if held else None
+
+
+def _parameters(tensors: Mapping[str, StoredTensor]) -> int | None:
+    if not all(one.dtype in _TYPES for one in tensors.values()):
+        return None
+    return sum(one.bytes // _TYPES[one.dtype][1] for one in tensors.values()) or None

@@ -22,6 +22,7 @@ _COLUMNS = 100
 def pair(
     context: typer.Context,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="The model to draft for.")],
+    backend: options.Backend = "auto",
     ctx: options.Ctx = None,
     threads: options.Threads = None,
     gpu_layers: options.GpuLayers = None,

@@ -35,5 +35,7 @@ def open_app(context: Context) -> None:
     options.check_max_tokens(given["max_tokens"])
     system = text_input.check(given["system"], "the system message") if given["system"] else ""
     session_options = options.session_options(context)
-    if not run(session_options, Paths.of_this_user(), system, settings, given["max_tokens"]):
-        terminal.leave(terminal.EXIT_DONE)  # native code would keep the interpreter from ending
+    run(session_options, Paths.of_this_user(), system, settings, given["max_tokens"])
+    # Native code may still load a model, which would keep the interpreter from ending; and MLX
+    # calls the interpreter when its thread is over already, which aborts one that is ending.
+    terminal.leave(terminal.EXIT_DONE)

@@ -121,8 +121,8 @@ def run(
     system: str,
     settings: SamplingSettings,
     max_tokens: int,
-) -> bool:
-    """Run the app until the user leaves; False if the engine is at work still.
+) -> None:
+    """Run the app until the user leaves; the engine may be at work still.
 
     Raises:
         UsageError: the settings file, a variable or a key of the user's cannot be used.
@@ -142,7 +142,6 @@ def run(
     try:
         app.run()
     finally:
-        has_ended = engine.close(_QUIT_SECONDS)
+        engine.close(_QUIT_SECONDS)
         if history is not None:
             history.close()
-    return has_ended

@@ -57,6 +57,8 @@ class Retrieval:
         if count <= 0:
             return NO_DRAFT
         length, found = self._corpus.find(history, self._min_match, count)
+        if not found:
+            return NO_DRAFT
         tokens: list[int] = []
         confidence: list[float] = []
         evidence: list[int] = []

@@ -130,7 +130,7 @@ def test_what_makes_no_drafter_is_refused_with_the_reason(
         ("cascade(lookup,near)", Cascade),
         ("cascade(far,near)", Cascade),
         ("cascade(lookup,far,near)", Cascade),
-        ("vote(lookup,far,near)", Vote),
+        ("vote(lookup,ngram,near)", Vote),
         ("vote(lookup,cascade(far,near))", Vote),
     ],
 )

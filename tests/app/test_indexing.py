@@ -150,20 +150,6 @@ def test_a_chat_removed_while_it_is_indexed_is_not_left_there(
     assert followed(paths, "Another answer,")
 
 
-def test_what_a_killed_program_left_half_written_is_removed(
-    history: History, indexing: Indexing, paths: Paths
-) -> None:
-    said(history, "What is the answer?")
-    caught_up(indexing)
-    folder = next(paths.retrieval.iterdir())
-    old, fresh = folder / ".old.segment.123", folder / ".fresh.segment.124"
-    for path in (old, fresh):
-        path.write_bytes(b"half")
-    os.utime(old, (0, 0))
-    caught_up(indexing)
-    assert (old.exists(), fresh.exists()) == (False, True)
-
-
 def test_without_a_history_the_index_is_deleted(
     history: History, indexing: Indexing, paths: Paths
 ) -> None:

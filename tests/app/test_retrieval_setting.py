@@ -59,7 +59,7 @@ def test_it_is_had_by_name(
 
 def test_auto_has_it_beside_prompt_lookup(paths: Paths) -> None:
     kinds = [link.kind for link in draft_spec.parse("auto", paths).links]
-    assert kinds == [LinkKind.LOOKUP, LinkKind.RETRIEVAL]
+    assert kinds[:2] == [LinkKind.LOOKUP, LinkKind.RETRIEVAL]
 
 
 def test_switched_off_it_is_left_out_and_says_why(

@@ -30,9 +30,9 @@ def test_it_proposes_what_followed_in_an_earlier_chat(tmp_path: Path) -> None:
 
 def test_too_short_a_match_no_room_and_no_chats_propose_nothing(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, [document(1, [*range(40)])])
-    assert draft(corpus, [3, 6, 7]).tokens == ()
+    assert draft(corpus, [3, 6, 7]) == NO_DRAFT
     assert draft(corpus, [5, 6, 7], limit=0) == NO_DRAFT
-    assert draft(Corpus(tmp_path / "none", VOCABULARY), [5, 6, 7]).tokens == ()
+    assert draft(Corpus(tmp_path / "none", VOCABULARY), [5, 6, 7]) == NO_DRAFT
 
 
 def test_a_longer_match_goes_before_more_and_later_ones(tmp_path: Path) -> None:

@@ -121,3 +121,14 @@ def test_a_segment_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     corpus_of(tmp_path / "folder", [document(1, TEXT)])
     assert only_file(tmp_path / "folder").stat().st_mode & 0o077 == 0
     assert (tmp_path / "folder").stat().st_mode & 0o077 == 0
+
+
+def test_what_a_killed_program_left_half_written_is_removed(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, [document(1, TEXT)])
+    old, fresh = tmp_path / ".old.segment.123", tmp_path / ".fresh.segment.124"
+    for path in (old, fresh):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    corpus.tidy()
+    assert (old.exists(), fresh.exists()) == (False, True)
+    assert set(corpus.notes()) == {1}
