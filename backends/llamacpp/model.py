@@ -100,6 +100,8 @@ class LlamaModel:
         parameters.n_ctx = n_ctx
         parameters.n_batch = parameters.n_ubatch = n_chunk
         parameters.n_outputs_max = min(MAX_LOGITS, n_chunk)
+        if info.rollback is Rollback.ANY:  # the branches of trees, which share one cache
+            parameters.n_seq_max, parameters.kv_unified = parameters.n_outputs_max, True
         parameters.n_threads = parameters.n_threads_batch = info.threads
         parameters.no_perf = True
         library.forget_log()
@@ -123,6 +125,7 @@ class LlamaModel:
             max_logits=parameters.n_outputs_max,
             kv_bytes_per_token=self._kv_bytes_per_token,
             can_roll_back=info.rollback is Rollback.ANY,
+            tree_refusal="" if info.rollback is Rollback.ANY else info.rollback_refusal,
             on_close=self._contexts.discard,
         )
         self._contexts.add(context)
