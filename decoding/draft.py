@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from backends.base import DeviceRow
+from backends.base import DeviceRow, Listener
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, from_row
 
@@ -21,6 +21,11 @@ class Draft:
     evidence: for each token the class of what spoke for it before verification, such as the
         length of a match; tokens of one class are accepted about equally often.
     rows: the q_draft of each token where they stay on the device; there are no distributions then.
+    parents: of a tree, the index of the token before each, -1 for the end of the history; None for a
+        line. The tokens of a tree are not drawn, and no two with one parent are alike.
+    passengers: so many of the last tokens of a tree are computed with the others, and never kept.
+    listener: told what the model finds likeliest after each token, kept or not, before the drafter
+        is told what was kept.
     """
 
     tokens: tuple[int, ...]
@@ -29,9 +34,17 @@ class Draft:
     distributions: tuple[Distribution, ...] | None = None
     evidence: tuple[int, ...] = ()
     rows: tuple[DeviceRow, ...] | None = None
+    parents: tuple[int, ...] | None = None
+    passengers: int = 0
+    listener: Listener | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def drafted(self) -> int:
+        """How many of its tokens may be kept."""
+        return len(self.tokens) - self.passengers
 
     @property
     def is_drawn(self) -> bool:
@@ -48,12 +61,12 @@ class Draft:
     def first(self, count: int) -> "Draft":
         """The draft cut to its first count tokens; lossless for a deterministic drafter only."""
         assert not self.is_drawn, "a token drawn from q_draft is never thrown away"
-        return Draft(
-            self.tokens[:count],
-            self.drafter,
-            self.confidence[:count],
-            None,
-            self.evidence[:count],
+        assert self.parents is None, "a tree is sent as it is"
+        return replace(
+            self,
+            tokens=self.tokens[:count],
+            confidence=self.confidence[:count],
+            evidence=self.evidence[:count],
         )
 
 
@@ -86,7 +99,7 @@ class Drafter(Protocol):
         ...
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        """At most limit tokens to follow history; an empty draft for nothing to say.
+        """At most limit tokens to follow history, or a tree that deep; empty for nothing to say.
 
         history continues what begin or the last commit gave. A drafter that draws one token after
         another asks keep_on after each, and hands on every token it drew.

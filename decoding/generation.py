@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from backends.base import Context, Logits, PromptTooLongError
-from decoding.draft import NO_DRAFT, Draft, Drafter
+from decoding.draft import NO_DRAFT, Drafter
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.prefill import prefill, reuse
 from decoding.sampler import Sampler
-from decoding.sampling import Distribution, SamplingSettings, uniform
-from decoding.verification import verify, verify_on_device
+from decoding.sampling import SamplingSettings, uniform
+from decoding.target_pass import Rows, fits, judge, settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def generate(
 def _first_step(
     rows: Logits, sampler: Sampler, history: Sequence[int], clock: Callable[[], float]
 ) -> Step:
-    token = _Rows(rows, sampler, history, ())[0].draw(uniform(sampler.verification))
+    token = Rows(rows, sampler, history)[0].draw(uniform(sampler.verification))
     return Step((token,), "", 0, 0, 0.0, 0.0, 0.0, clock())
 
 
@@ -114,52 +114,33 @@ def _step(
     if drafter is not None:
         drafter.commit(history)
         draft = drafter.propose(history, room) if room > 0 else NO_DRAFT
+    if not fits(context, len(history), draft):
+        draft = NO_DRAFT
     drafted_at = clock()
-    device, warping = context.device_sampling, sampler.warping
-    if device is not None and warping is not None and draft.distributions is None:
-        verdict = verify_on_device(device, warping, history[-1], draft, sampler.verification)
-        verified_at = clock()
-    else:
-        draft = draft.brought_over()
-        rows = context.forward([history[-1], *draft.tokens], 1 + len(draft))
-        verified_at = clock()
-        verdict = verify(_Rows(rows, sampler, history, draft.tokens), draft, sampler.verification)
-    tokens = _up_to_end(draft, verdict.accepted, verdict.next_token, limits.end_tokens)
-    accepted = min(verdict.accepted, len(tokens))
-    context.truncate(len(history) + accepted)
+    judged = judge(context, history, draft, sampler, clock)
+    tokens = _up_to_end(judged.accepted, judged.next_token, limits.end_tokens)
+    accepted = min(len(judged.accepted), len(tokens))
+    settle(context, len(history), judged, accepted)
     ended = clock()
     return Step(
         tokens,
         draft.drafter,
-        len(draft),
+        draft.drafted,
         accepted,
         drafted_at - started,
-        verified_at - drafted_at,
+        judged.at - drafted_at,
         ended - started,
         ended,
+        draft.passengers,
+        judged.branch,
     )
 
 
 def _up_to_end(
-    draft: Draft, accepted: int, next_token: int, end_tokens: frozenset[int]
+    accepted: tuple[int, ...], next_token: int, end_tokens: frozenset[int]
 ) -> tuple[int, ...]:
     """Accepted tokens and the model's own; a token that ends the reply is the last."""
-    for position, token in enumerate(draft.tokens[:accepted]):
+    for position, token in enumerate(accepted):
         if token in end_tokens:
-            return draft.tokens[: position + 1]
-    return (*draft.tokens[:accepted], next_token)
-
-
-class _Rows:
-    """Warps a row of target logits when it is asked for, not before."""
-
-    def __init__(
-        self, rows: Logits, sampler: Sampler, history: Sequence[int], drafted: Sequence[int]
-    ) -> None:
-        self._rows = rows
-        self._sampler = sampler
-        self._history = history
-        self._drafted = drafted
-
-    def __getitem__(self, i: int) -> Distribution:
-        return self._sampler.distribution(self._rows[i], self._history, self._drafted[:i])
+            return accepted[: position + 1]
+    return (*accepted, next_token)
