@@ -10,7 +10,7 @@ from decoding.acceptance import Acceptance
 from models.fingerprint import fingerprint
 from models.json_file import read_object, write_object
 
-_MOST_KINDS = 400
+_MOST_KINDS = 1000
 
 
 @dataclass(frozen=True, slots=True)

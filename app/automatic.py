@@ -2,7 +2,7 @@
 
 from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
-from app.draft_spec import SELF, Link
+from app.draft_spec import SELF, Link, LinkKind
 from backends.base import ModelInfo
 from backends.derivation import derives
 from backends.device import available_memory
@@ -38,14 +38,17 @@ def candidates(
         speedup = predicted_speedup(
             lambda _, share=known.acceptance: share, costs, known.draw_seconds / plain
         )
-        link = Link(known.name, reference=Reference(known.name, known.path))
+        link = Link(LinkKind.MODEL, known.name, reference=Reference(known.name, known.path))
         if _fits(stored_bytes(known.path), room):
             found.append((speedup, link))
+    own = Link(LinkKind.SELF, SELF)
     recipe = Recipe.default(info)
     share, draw_cost = _own(info, recipe, memory, plain)
     if _fits(self_drafter.added_bytes(info, recipe), room):
-        found.append((predicted_speedup(lambda _: share, costs, draw_cost), Link(SELF)))
-    speedup, link = max(found, key=lambda pair: pair[0], default=(0.0, Link(SELF)))
+        found.append(
+            (predicted_speedup(lambda _: share, costs, draw_cost), Link(LinkKind.SELF, SELF))
+        )
+    speedup, link = max(found, key=lambda pair: pair[0], default=(0.0, own))
     return [link] if speedup >= WORTHWHILE else []
 
 

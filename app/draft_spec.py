@@ -1,7 +1,9 @@
-"""Reads what `--draft` asks for: auto, off, lookup, self[:RECIPE], a model, or a chain."""
+"""Reads what `--draft` asks for: auto, off, one drafter or a chain, by name, recipe or model."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from app.paths import Paths
@@ -12,16 +14,43 @@ from models.catalogue import DrafterKind, Entry
 from models.recipe import Recipe
 from models.reference import HubReference, Reference, entry_of, resolve
 
-WORDS = LOOKUP, SELF, OFF, AUTO = "lookup", "self", "off", "auto"
+
+class LinkKind(StrEnum):
+    """What a link of a chain is; a word of --draft, but for a model, which goes by its own name."""
+
+    LOOKUP = "lookup"
+    SELF = "self"
+    MODEL = "model"
+
+
+LOOKUP, SELF = LinkKind.LOOKUP.value, LinkKind.SELF.value
+OFF, AUTO = "off", "auto"
+WORDS = (LOOKUP, SELF, OFF, AUTO)
+
+_WITH_PARTS: frozenset[LinkKind] = frozenset()
+"""Those made of other drafters, named in brackets."""
+
+_WITH_SETTINGS: frozenset[LinkKind] = frozenset()
+"""Those that read what follows their colon."""
+
+_FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP,)
+"""Those that auto always has: they take no time of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One drafter of a chain: prompt lookup, the target by a recipe, or another model."""
+    """One drafter of a chain. name: as --draft spells it.
 
+    recipe: of a self-drafter, None for the default one. reference: of a model. parts: the drafters
+    that it is made of. settings: what follows its colon, unread.
+    """
+
+    kind: LinkKind
     name: str
     recipe: Recipe | None = None
     reference: Reference | HubReference | None = None
+    parts: "tuple[Link, ...]" = ()
+    settings: str = ""
 
     @property
     def known_as(self) -> str:
@@ -29,6 +58,14 @@ class Link:
         if self.reference is None:
             return "the self-drafter"
         return Path(self.reference.name).name.removesuffix(".gguf")
+
+    @property
+    def references(self) -> "Iterator[Reference | HubReference]":
+        """The models that it takes, its parts' too."""
+        if self.reference is not None:
+            yield self.reference
+        for part in self.parts:
+            yield from part.references
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,41 +94,87 @@ def parse(
     Raises:
         UsageError: a part that cannot be read, off within a chain, or a drafter named twice.
     """
-    parts = [_spelled(part.strip()) for part in text.split(",")]
-    if parts in ([OFF], [AUTO]):
-        return DraftSpec(text, () if parts == [OFF] else (Link(LOOKUP),))
-    entry = entry_of(target) if target else None
-    links: list[Link] = []
-    for part in parts:
-        if part in (OFF, AUTO, ""):
+    word = text.strip().lower()
+    if word in (OFF, AUTO):
+        return DraftSpec(text, () if word == OFF else tuple(Link(kind, kind) for kind in _FREE))
+    return DraftSpec(text, _Reader(text, paths, entry_of(target) if target else None, forms).read())
+
+
+class _Reader:
+    """Reads one SPEC that is neither auto nor off."""
+
+    def __init__(
+        self, text: str, paths: Paths, target: Entry | None, forms: Sequence[Form]
+    ) -> None:
+        self._text = text
+        self._paths = paths
+        self._target = target
+        self._forms = forms
+
+    def read(self) -> tuple[Link, ...]:
+        return self._links(self._text)
+
+    def _links(self, text: str) -> tuple[Link, ...]:
+        """The links of a chain, or the parts of one link."""
+        links = tuple(self._link(part.strip()) for part in self._split(text))
+        names = [link.name for link in links]
+        if len(set(names)) < len(names):
+            raise UsageError(f"--draft {self._text} names a drafter twice")
+        return links
+
+    def _split(self, text: str) -> list[str]:
+        """What stands between the commas that are in no brackets."""
+        parts, depth = [""], 0
+        for character in text:
+            depth += {"(": 1, ")": -1}.get(character, 0)
+            if depth < 0:
+                break
+            if character == "," and depth == 0:
+                parts.append("")
+            else:
+                parts[-1] += character
+        if depth != 0:
             raise UsageError(
-                f"--draft {text} contradicts itself" if part else f"--draft {text!r} has a gap",
-                f"{part or 'an empty name'} cannot be part of a chain",
+                f"--draft {self._text} cannot be read",
+                "its brackets do not match",
                 "Example: --draft lookup,self",
             )
-        links.append(_link(part, paths, entry, forms))
-    names = [link.name for link in links]
-    if len(set(names)) < len(names):
-        raise UsageError(f"--draft {text} names a drafter twice")
-    return DraftSpec(text, tuple(links))
+        return parts
 
+    def _link(self, part: str) -> Link:
+        if part.lower() in (OFF, AUTO, ""):
+            raise UsageError(
+                f"--draft {self._text} contradicts itself"
+                if part
+                else f"--draft {self._text!r} has a gap",
+                f"{part.lower() or 'an empty name'} cannot be part of a chain",
+                "Example: --draft lookup,self",
+            )
+        made = re.fullmatch(r"([a-z]+)\((.*)\)", part, re.IGNORECASE | re.DOTALL)
+        if made and made[1].lower() in _WITH_PARTS:
+            kind = LinkKind(made[1].lower())
+            parts = self._links(made[2])
+            return Link(kind, f"{kind}({','.join(one.name for one in parts)})", parts=parts)
+        word, colon, settings = part.partition(":")
+        if word.lower() == SELF:
+            recipe = Recipe.parse(settings) if colon else None
+            return Link(LinkKind.SELF, f"{SELF}{colon}{settings.lower()}", recipe)
+        named = set(LinkKind) - {LinkKind.SELF, LinkKind.MODEL} - _WITH_PARTS
+        if word.lower() in (_WITH_SETTINGS if colon else named):
+            return Link(LinkKind(word.lower()), part.lower(), settings=settings.lower())
+        return self._model(part)
 
-def _spelled(part: str) -> str:
-    return part.lower() if part.lower() in WORDS else part
-
-
-def _link(part: str, paths: Paths, target: Entry | None, forms: Sequence[Form]) -> Link:
-    if part == LOOKUP:
-        return Link(LOOKUP)
-    kind, colon, recipe = part.partition(":")
-    if kind == SELF:
-        return Link(part, recipe=Recipe.parse(recipe) if colon else None)
-    drafter = catalogue.drafter(part, target)
-    if drafter and drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS:
-        raise UsageError(f"{part} cannot draft", "next-token layers are not run by this version")
-    words = [*WORDS, *(one.alias for one in target.drafters)] if target else WORDS
-    try:
-        name = drafter.model if drafter else part
-        return Link(part, reference=resolve(name, paths.models, words, forms))
-    except ModelError as error:
-        raise UsageError(error.what, error.why, error.remedy) from error
+    def _model(self, part: str) -> Link:
+        target = self._target
+        drafter = catalogue.drafter(part, target)
+        if drafter and drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS:
+            raise UsageError(
+                f"{part} cannot draft", "next-token layers are not run by this version"
+            )
+        words = [*WORDS, *(one.alias for one in target.drafters)] if target else WORDS
+        try:
+            name = drafter.model if drafter else part
+            found = resolve(name, self._paths.models, words, self._forms)
+        except ModelError as error:
+            raise UsageError(error.what, error.why, error.remedy) from error
+        return Link(LinkKind.MODEL, part, reference=found)

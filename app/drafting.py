@@ -1,71 +1,22 @@
 """The drafters of a session: built from a spec, measured, and put under one controller."""
 
 import contextlib
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app import automatic, self_drafter
+from app import automatic
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
-from app.draft_spec import LOOKUP, DraftSpec, Link
-from app.drafter_model import load_drafter, open_drafter, tried
-from app.memory_plan import drafter_context
-from app.obtaining import facts_before
-from app.paths import Paths
-from backends.base import (
-    Context,
-    DownloadError,
-    DraftUnavailableError,
-    Model,
-    ModelError,
-    Rollback,
-)
-from backends.choice import AUTO
-from backends.derivation import derives
+from app.draft_spec import DraftSpec
+from app.drafter_building import Builder, Built, Place
+from backends.base import DownloadError, DraftUnavailableError, ModelError, Rollback
+from decoding.context_class import ContextReader
 from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.draft import Drafter
 from decoding.drafters.chain import Chain
-from decoding.drafters.prompt_lookup import PromptLookup
-from decoding.member import Member
 from decoding.parking import State, overall
-from models.fingerprint import fingerprint
-from models.model_facts import ModelFacts, facts_of
-from models.recipe import Recipe
-from models.reference import HubReference, Reference, at_hand
-from models.self_draft import SelfDrafts
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where drafters are built: the target with its context, and how engines are run."""
-
-    target: Model
-    context: Context
-    paths: Paths
-    threads: int | None
-    gpu_layers: int | None
-    notify: Callable[[str], None]
-    room: int | None = None
-    """Bytes that drafters may take, None where that is not known."""
-    obtain: Callable[[Reference | HubReference], Reference] = at_hand
-    """Brings a drafter that is not on this machine, or says how to get it."""
-    backend: str = AUTO
-    """The one that is asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A drafter of a session, with the model it runs, if any, and its key in the memory."""
-
-    key: str
-    member: Member
-    model: Model | None = None
-    kv_bytes: int = 0
-    note: str = ""
-    """In words, what is special about it."""
 
 
 @dataclass(slots=True)
@@ -109,14 +60,20 @@ class Drafting:
         return Chain(drafters) if drafters else None
 
     @property
+    def all_built(self) -> Iterator[Built]:
+        """Every drafter, with those that others are made of."""
+        for built in self.built:
+            yield from built.all
+
+    @property
     def drafter_bytes(self) -> int:
         """Memory of the drafters' weights."""
-        return sum(built.model.info.weight_bytes for built in self.built if built.model)
+        return sum(built.model.info.weight_bytes for built in self.all_built if built.model)
 
     @property
     def kv_bytes(self) -> int:
         """Memory of the drafters' key-value caches."""
-        return sum(built.kv_bytes for built in self.built)
+        return sum(built.kv_bytes for built in self.all_built)
 
     def remember(self) -> None:
         """Keep what was learned for the next start; costs that do not hold are measured again."""
@@ -139,8 +96,7 @@ class Drafting:
     def close(self) -> None:
         """Free the drafter models."""
         for built in self.built:
-            if built.model:
-                built.model.close()
+            built.close()
 
 
 def build(spec: DraftSpec, place: Place) -> Drafting:
@@ -160,89 +116,32 @@ def build(spec: DraftSpec, place: Place) -> Drafting:
         costs = calibrations.target(place.target, place.context)
         drafting.costs_file = calibrations.file(info)
         drafting.memory = AcceptanceMemory(info.path, place.paths)
-        _build_links(drafting, spec, place, calibrations, costs)
+        _build_links(drafting, spec, place, Builder(place, calibrations, drafting.memory), costs)
         if drafting.built:
             members = [built.member for built in drafting.built]
-            drafting.controller = Controller(members, costs, info.n_vocab)
+            reader = ContextReader(place.target.tokenizer.piece)
+            drafting.controller = Controller(members, costs, info.n_vocab, reader=reader)
     return drafting
 
 
 def _build_links(
-    drafting: Drafting,
-    spec: DraftSpec,
-    place: Place,
-    calibrations: Calibrations,
-    costs: CostModel,
+    drafting: Drafting, spec: DraftSpec, place: Place, builder: Builder, costs: CostModel
 ) -> None:
-    memory = drafting.memory
-    assert memory is not None
+    assert drafting.memory is not None
     links = list(spec.links)
     if spec.is_automatic:
-        links += automatic.candidates(place.target.info, costs, memory, place.room)
+        links += automatic.candidates(place.target.info, costs, drafting.memory, place.room)
     missing: list[str] = []
     for link in links:
         try:
-            built = _build(link, place, calibrations, drafting)
+            built = builder.build(link)
         except (DownloadError, DraftUnavailableError, ModelError) as error:
             if not spec.is_automatic:
                 missing.append(f"{error.what}: {error.why}" if error.why else error.what)
             continue
         if spec.is_automatic and not automatic.pays(built.member, costs):
-            if built.model:
-                built.model.close()
+            builder.drop(built)
             continue
         drafting.built.append(built)
+    drafting.given_up = builder.given_up
     drafting.missing = "; ".join(missing)
-
-
-def _build(link: Link, place: Place, calibrations: Calibrations, drafting: Drafting) -> Built:
-    memory = drafting.memory
-    assert memory is not None
-    if link.name == LOOKUP:
-        return Built(LOOKUP, Member(PromptLookup(), memory.recall(LOOKUP)))
-    room = place.room
-    if room is not None:
-        room -= drafting.drafter_bytes + drafting.kv_bytes
-    expected = facts_before(link.reference) if link.reference else None
-    if expected is not None:  # what cannot fit is not even downloaded
-        drafter_context(link.name, expected, place.context.n_ctx, room)
-    facts, loaded = _source(link, place)
-    n_ctx, given_up = drafter_context(link.name, facts, place.context.n_ctx, room)
-    drafting.given_up += given_up
-    with ExitStack() as stack:
-        model = stack.enter_context(closing(loaded()))
-        opened = open_drafter(link.name, model, place.target, n_ctx, is_own=link.reference is None)
-        context = opened.context
-        cost = calibrations.drafter(model, context, link.known_as)
-        key = fingerprint(model.info.path, model.info.variant)
-        acceptance = memory.recall(key)
-        if not acceptance.counts():
-            acceptance = tried(opened, place.target, place.context)
-        stack.pop_all()
-    kv_bytes = context.n_ctx * context.kv_bytes_per_token
-    return Built(key, Member(opened.drafter, acceptance, cost), model, kv_bytes, opened.note)
-
-
-def _source(link: Link, place: Place) -> tuple[ModelFacts, Callable[[], Model]]:
-    """What the model of a drafter takes of memory, and what loads it."""
-    info = place.target.info
-    if link.reference is None and derives(info):
-        recipe = link.recipe or Recipe.default(info)
-        return self_drafter.facts(info, recipe), lambda: self_drafter.made(
-            place.target, recipe, place.notify
-        )
-    path = _file(link, place)
-    return facts_of(path), lambda: load_drafter(
-        path, place.backend, place.threads, place.gpu_layers
-    )
-
-
-def _file(link: Link, place: Place) -> Path:
-    if link.reference is not None:
-        return place.obtain(link.reference).path
-    info = place.target.info
-    recipe = link.recipe or Recipe.default(info)
-    words = f"making the self-drafter {recipe.slug}"
-    return SelfDrafts(place.paths.self_drafts).get(
-        info, recipe, lambda done, total: place.notify(f"{words}: {done} of {total}")
-    )

@@ -52,6 +52,8 @@ class Live:
     kv_bytes: int
     state: State
     reason: str
+    choice: str
+    """What the last step drafted, and why."""
     drafters: tuple[str, ...]
 
 
@@ -94,5 +96,6 @@ def live(session: Session, reply: Reply) -> Live:
         kv_bytes=found["memory"]["kv_bytes"],
         state=drafting.state,
         reason=drafting.reason,
+        choice=str(drafting.controller.choice) if drafting.controller else "",
         drafters=tuple(drafting.names),
     )

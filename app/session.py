@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from app import draft_spec
 from app.conversation import Conversation
-from app.drafting import Drafting, Place, build
+from app.drafter_building import Place
+from app.drafting import Drafting, build
 from app.memory_plan import open_context, plan
 from app.model_choice import choose_model, expected_backend, remember_model
 from app.obtaining import facts_before, obtain

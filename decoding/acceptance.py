@@ -15,7 +15,8 @@ _MOOD_MEMORY = 0.98
 _CARRIED = 20.0
 """Observations that what an earlier start learned counts for at most."""
 
-_LEAST = 0.005
+LEAST = 0.005
+"""No estimate is surer than this, nor than 1 less it."""
 
 
 @dataclass(slots=True)
@@ -58,12 +59,8 @@ class Acceptance:
         """A new reply: it may go otherwise than the last."""
         self._mood = 0.0
 
-    def of(self, kind: str, prior: float) -> float:
-        """The probability that a token of a kind is accepted, if those before it are."""
-        return self.in_this_reply(self.mean(kind, prior))
-
     def mean(self, kind: str, prior: float) -> float:
-        """The same over all replies."""
+        """How often a token of a kind is accepted, if those before it are, over all replies."""
         count = self._counts.get(kind)
         return prior if count is None else count.mean(prior)
 
@@ -72,18 +69,20 @@ class Acceptance:
         count = self._counts.get(kind)
         return count.judged if count else 0.0
 
-    def in_this_reply(self, mean: float) -> float:
-        """A mean over all replies, shifted by how this one goes."""
-        mean = min(max(mean, _LEAST), 1.0 - _LEAST)
-        if self._mood == 0.0:
+    def in_this_reply(self, mean: float, better: float = 0.0) -> float:
+        """A mean over all replies, shifted by how this one goes and by better, in log odds."""
+        mean = min(max(mean, LEAST), 1.0 - LEAST)
+        shift = self._mood + better
+        if shift == 0.0:
             return mean
-        return 1.0 / (1.0 + (1.0 / mean - 1.0) * math.exp(-self._mood))
+        return 1.0 / (1.0 + (1.0 / mean - 1.0) * math.exp(-shift))
 
-    def add(self, kind: str, prior: float, accepted: bool, *, tells_mood: bool = True) -> None:
-        """Learn from one judged token."""
-        if tells_mood:
-            surprise = accepted - self.of(kind, prior)
-            self._mood = _MOOD_MEMORY * self._mood + _MOOD_RATE * surprise
+    def feel(self, estimate: float, accepted: bool) -> None:
+        """Learn how this reply goes from one judged token that was expected so."""
+        self._mood = _MOOD_MEMORY * self._mood + _MOOD_RATE * (accepted - estimate)
+
+    def add(self, kind: str, accepted: bool) -> None:
+        """Count one judged token of a kind."""
         self._counts.setdefault(kind, Count()).add(accepted)
 
     def rest(self) -> None:

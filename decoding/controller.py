@@ -7,6 +7,8 @@ drafter that costs time is asked only where it is expected to pay, and draws tok
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from decoding.choice import Cause, Choice
+from decoding.context_class import ContextReader
 from decoding.cost import CostModel, DraftCost
 from decoding.credit import Credit
 from decoding.draft import NO_DRAFT, Draft, KeepOn
@@ -14,6 +16,7 @@ from decoding.events import Step
 from decoding.length import NOTHING, Plan, best_length, predicted_speedup
 from decoding.member import Member
 from decoding.parking import Standing, is_promising, standing
+from decoding.probing import Probing
 from decoding.sampler import Sampler
 
 BASELINE_EVERY = 64
@@ -27,20 +30,13 @@ _START_STEPS = 32
 
 _STALL_SECONDS = 1.0
 _STALL_FACTOR = 20.0
-_PROBE_SHARE = 0.01
-"""Of decoding, what asking parked drafters may cost."""
-
-_OPENING_PROBES = 1.5
-_MOST_PROBES = 4.0
-"""What may be spent on asking before anything was decoded, and what may be saved up."""
-
-_LONGEST_PROBE = 4
 
 
 class Controller:
     """A drafter made of drafters. It learns from every step it is told of by observe.
 
-    costs: of the target's passes. n_vocab: of the target.
+    costs: of the target's passes. n_vocab: of the target. reader: tells the kind of text that is
+    being said, so that each drafter is judged by what it did in text of that kind.
     """
 
     is_free = False
@@ -51,16 +47,22 @@ class Controller:
         costs: CostModel,
         n_vocab: int,
         clock: Callable[[], float] = time.perf_counter,
+        reader: ContextReader | None = None,
     ) -> None:
         self.members = tuple(members)
         self.costs = costs
         self.name = ",".join(member.name for member in members)
         self._n_vocab = n_vocab
         self._clock = clock
+        self._reader = reader
+        self._read_until = 0
+        self._context = ""
+        self.choice = Choice(Cause.PAYS_NOT)
+        """Of the last step."""
         self._credit = Credit()
         self._tokens = self._units = 10.0
         self._since_plain = 0
-        self._probing = _OPENING_PROBES
+        self._probing = Probing()
         self._is_probe = False
         self._allowed = 0.0
         self._refused: Member | None = None
@@ -78,6 +80,9 @@ class Controller:
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         self._credit.begin()
+        if self._reader is not None:
+            self._reader.begin()
+            self._read_until = len(history)
         for member in self._active():
             member.begin(sampler.settings.temperature)
             member.guarded(lambda one=member: one.drafter.begin(history, sampler), None)
@@ -93,7 +98,9 @@ class Controller:
         return 0
 
     def commit(self, history: Sequence[int]) -> None:
+        self._read_context(history)
         for member in self._active():
+            member.context = self._context
             member.guarded(lambda one=member: one.drafter.commit(history), None)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
@@ -103,7 +110,7 @@ class Controller:
         limit = min(limit, self.costs.largest - 1)
         plans = [(self._plan(member, history, limit), member) for member in self._active()]
         if not plans or limit < 1 or self._must_be_plain:
-            return NO_DRAFT
+            return self._plain(Cause.MEASURED if plans and limit >= 1 else Cause.PAYS_NOT)
         plan, member = max(plans, key=lambda pair: pair[0].gain)
         if plan.length == 0:
             return self._probe(history, limit)
@@ -112,7 +119,21 @@ class Controller:
         else:
             draft = self._drawn(member, member.cost, history, limit)
         self._credit.risk(self.costs.of_draft(len(draft)))
+        return self._chosen(Cause.PAYS, draft, plan.gain)
+
+    def _chosen(self, cause: Cause, draft: Draft, gain: float = 0.0) -> Draft:
+        self.choice = Choice(cause, draft.drafter, len(draft), gain, self._context)
         return draft
+
+    def _plain(self, cause: Cause) -> Draft:
+        return self._chosen(cause, NO_DRAFT)
+
+    def _read_context(self, history: Sequence[int]) -> None:
+        """See what kind of text the next token belongs to."""
+        if self._reader is not None:
+            self._reader.feed(history[self._read_until :])
+            self._read_until = len(history)
+            self._context = self._reader.current
 
     @property
     def _must_be_plain(self) -> bool:
@@ -199,35 +220,13 @@ class Controller:
 
     def _probe(self, history: Sequence[int], limit: int) -> Draft:
         """A draft of a parked drafter within the budget, to see whether it would pay now."""
-        for member in self._active():
-            if member.cost is not None:
-                length = self._cheapest_probe(member, member.cost, history, limit)
-                if length > 0:
-                    self._is_probe = True
-                    return self._drawn(member, member.cost, history, length, least=length)
-        return NO_DRAFT
-
-    def _cheapest_probe(
-        self, member: Member, cost: DraftCost, history: Sequence[int], limit: int
-    ) -> int:
-        """The length that costs least for each token it will judge, of those the budget allows.
-
-        Waiting for a larger budget would not pay: the backlog grows with every step.
-        """
-        plain = self.costs.seconds(1)
-        draw = cost.draw_seconds / plain
-        start = cost.seconds(0, member.drafter.backlog(history)) / plain
-        self._allowed = self._probing
-        judged, together = 0.0, 1.0
-        options: list[tuple[float, int]] = []
-        for length, accepted in enumerate(member.by_position(0, min(limit, _LONGEST_PROBE)), 1):
-            judged += together
-            together *= accepted
-            gained = judged - 1.0 + together
-            price = start + length * draw + self.costs.of_draft(length)
-            if price <= self._probing:
-                options.append(((price - start - gained) / judged, length))
-        return min(options)[1] if options else 0
+        probe = self._probing.next(self._active(), history, self.costs, limit)
+        if probe is None:
+            return self._plain(Cause.TOO_RISKY if self._refused else Cause.PAYS_NOT)
+        self._is_probe = True
+        self._allowed = self._probing.budget
+        draft = self._drawn(probe.member, probe.cost, history, probe.length, least=probe.length)
+        return self._chosen(Cause.ASKED_AGAIN, draft)
 
     def observe(self, step: Step) -> None:
         """Learn from a step: what it cost, what came of each proposal, what may be risked next."""
@@ -252,11 +251,10 @@ class Controller:
             member.learn(step)
         count = len(step.tokens)
         saved = count - cost
-        if self._is_probe and saved < 0.0:
-            self._probing += saved
-        else:
+        lost = -saved if self._is_probe and saved < 0.0 else 0.0
+        if lost == 0.0:
             self._credit.settle(count, cost)
-        self._probing = min(self._probing + _PROBE_SHARE * count, _MOST_PROBES)
+        self._probing.settle(count, lost)
         kept = 0.5 ** (cost / _RATE_MEMORY)
         self._tokens = kept * self._tokens + count
         self._units = kept * self._units + cost

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from decoding.acceptance import Acceptance, Count
+from decoding.acceptance import LEAST, Acceptance, Count
 from decoding.cost import DraftCost
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.events import Step
@@ -37,6 +37,8 @@ class Member:
         self.unsent = 0
         """Proposals in a row that were not worth sending."""
         self.proposal = NO_DRAFT
+        self.context = ""
+        """The kind of text that the next token belongs to, "" where that is not known."""
         self._band = ""
 
     @property
@@ -86,7 +88,12 @@ class Member:
 
     def estimate(self, confidence: float, evidence: int) -> float:
         """The probability that a token is accepted, if all before it are."""
-        return self.acceptance.of(f"{self._band}:{evidence}", confidence)
+        return self.acceptance.in_this_reply(self._mean(f"{self._band}:{evidence}", confidence))
+
+    def _mean(self, kind: str, prior: float) -> float:
+        """Of a kind of token over all replies, and then in this kind of text."""
+        mean = self.acceptance.mean(kind, prior)
+        return self.acceptance.mean(f"{kind}:{self.context}", mean) if self.context else mean
 
     def estimates(self, draft: Draft) -> list[float]:
         """The same for each token of a draft."""
@@ -99,11 +106,13 @@ class Member:
         A place that was seldom reached is taken to be like the one before it.
         """
         found: list[float] = []
-        mean = self.acceptance.mean(f"{self._band}:{DRAWN}", POSITION_PRIOR)
+        kind = f"{self._band}:{DRAWN}"
+        mean = self.acceptance.mean(kind, POSITION_PRIOR)
+        better = _log_odds(self._mean(kind, POSITION_PRIOR)) - _log_odds(mean)
         for place in range(first + count):
             mean = self.acceptance.mean(f"{self._band}:at{place}", mean)
             if place >= first:
-                found.append(self.acceptance.in_this_reply(mean))
+                found.append(self.acceptance.in_this_reply(mean, better))
         return found
 
     def at_position(self, place: int) -> float:
@@ -143,15 +152,29 @@ class Member:
                 accepted = place < step.accepted
             if draft.is_drawn or self.cost is not None:
                 self._add_drawn(place, accepted=accepted)
-            kind = f"{self._band}:{draft.evidence[place]}"
-            self.acceptance.add(kind, draft.confidence[place], accepted)
+            self._learn_kind(draft.evidence[place], draft.confidence[place], accepted)
             self.judged.add(accepted)
             if not accepted:
                 return
 
+    def _learn_kind(self, evidence: int, confidence: float, accepted: bool) -> None:
+        self.acceptance.feel(self.estimate(confidence, evidence), accepted)
+        self._add(f"{self._band}:{evidence}", accepted)
+
     def _add_drawn(self, place: int, *, accepted: bool) -> None:
-        for kind in (DRAWN, f"at{place}"):
-            self.acceptance.add(f"{self._band}:{kind}", POSITION_PRIOR, accepted, tells_mood=False)
+        self._add(f"{self._band}:{DRAWN}", accepted)
+        self.acceptance.add(f"{self._band}:at{place}", accepted)
+
+    def _add(self, kind: str, accepted: bool) -> None:
+        """Count a token of a kind, in all text and in this kind of text."""
+        self.acceptance.add(kind, accepted)
+        if self.context:
+            self.acceptance.add(f"{kind}:{self.context}", accepted)
+
+
+def _log_odds(share: float) -> float:
+    share = min(max(share, LEAST), 1.0 - LEAST)
+    return math.log(share / (1.0 - share))
 
 
 def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:

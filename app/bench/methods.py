@@ -9,7 +9,8 @@ from typing import Protocol
 
 from app import draft_spec
 from app.bench.results import PLAIN
-from app.drafting import Built, Drafting, Place, build
+from app.drafter_building import Built, Place
+from app.drafting import Drafting, build
 from app.session import Session
 from backends.base import Model, SpecchatError
 from backends.choice import MLX, peers

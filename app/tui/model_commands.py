@@ -80,7 +80,8 @@ async def _draft(screen: "ChatScreen", argument: str) -> None:
     engine = screen.engine
     loaded = engine.status.loaded
     spec = draft_spec.parse(argument, engine.paths, loaded.reference if loaded else None)
-    missing = [link.reference for link in spec.links if isinstance(link.reference, HubReference)]
+    wanted = [reference for link in spec.links for reference in link.references]
+    missing = [one for one in wanted if isinstance(one, HubReference)]
     if not missing:
         engine.set_draft(argument)
         screen.notify(f"Drafter: {argument}")

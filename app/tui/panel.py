@@ -54,7 +54,8 @@ class Panel(VerticalScroll):
         if not self.display:
             return
         self.query_one(".speed", FigureText).write(_speed(live, now_rate))
-        self.query_one(".figures", FigureText).write(_figures(live, state))
+        now = f"now: {live.choice}" if live and live.choice and now_rate is not None else ""
+        self.query_one(".figures", FigureText).write(_figures(live, state, now))
 
 
 def _speed(live: Live | None, now_rate: float | None) -> str:
@@ -65,8 +66,8 @@ def _speed(live: Live | None, now_rate: float | None) -> str:
     return "\n".join(filter(None, [gained, rates]))
 
 
-def _figures(live: Live | None, state: str) -> str:
-    blocks = [state]
+def _figures(live: Live | None, state: str, now: str) -> str:
+    blocks = [state, now]
     if live is not None:
         blocks += [_drafting(live), _positions(live), _drafters(live), _wall(live), _time(live)]
         blocks += [_context(live), _memory(live)]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.draft_spec import parse
+from app.draft_spec import LinkKind, parse
 from app.paths import Paths
 from backends.base import UsageError
 from models.reference import HubReference, Reference
@@ -63,3 +63,17 @@ def test_a_drafter_is_called_what_the_user_knows_it_by(paths: Paths) -> None:
     (other,) = parse(str(file), paths).links
     assert own.known_as == "the self-drafter"
     assert other.known_as == "small"
+
+
+@pytest.mark.parametrize("spec", ["lookup,(self", "lookup),self", "lookup:3", "(lookup,self)", ","])
+def test_what_cannot_be_read_is_refused(paths: Paths, spec: str) -> None:
+    with pytest.raises(UsageError):
+        parse(spec, paths)
+
+
+def test_a_word_is_read_in_any_case(paths: Paths) -> None:
+    links = parse("Lookup, SELF:Q4_0", paths).links
+    assert [(link.kind, link.name) for link in links] == [
+        (LinkKind.LOOKUP, "lookup"),
+        (LinkKind.SELF, "self:q4_0"),
+    ]

@@ -11,8 +11,9 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 from app import automatic, draft_spec, self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.candidates import Kind, Target, candidates
-from app.draft_spec import SELF, Link
-from app.drafting import Drafting, Place, build
+from app.draft_spec import SELF, Link, LinkKind
+from app.drafter_building import Place
+from app.drafting import Drafting, build
 from app.paths import Paths
 from backends import mlx
 from backends.base import Context, Model, UsageError
@@ -105,7 +106,7 @@ def test_fewer_bits_than_there_are_must_be_asked_for(target: Model, context: Con
 
 def test_auto_takes_it_until_it_is_known_not_to_pay(target: Model, paths: Paths):
     memory = AcceptanceMemory(target.info.path, paths)
-    assert automatic.candidates(target.info, FLAT, memory, None) == [Link(SELF)]
+    assert automatic.candidates(target.info, FLAT, memory, None) == [Link(LinkKind.SELF, SELF)]
     key = self_drafter.key(target.info, Recipe.default(target.info))
     memory.remember(
         key, Acceptance({"1:drawn": (1.0, 50.0)}), {"acceptance": 0.02, "draw_seconds": 0.005}

@@ -6,20 +6,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from decoding.choice import Cause
+from decoding.context_class import ContextReader
 from decoding.controller import BASELINE_EVERY, Controller
 from decoding.cost import CostModel, DraftCost
-from decoding.draft import Draft
+from decoding.draft import Draft, KeepOn
 from decoding.events import Step
 from decoding.member import Member
 from decoding.parking import State, overall
+from decoding.probing import Probing
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings
 from tests.fixtures.simulator import (
     CURVES,
     N_VOCAB,
+    Clock,
     CostlyDrafter,
     Curve,
     FreeDrafter,
+    Log,
     Machine,
     Text,
     bursts,
@@ -252,3 +257,84 @@ def test_costs_of_a_drafter_follow_the_machine() -> None:
     cost = machine.controller.members[0].cost
     assert isinstance(cost, DraftCost)
     assert cost.draw_seconds == pytest.approx(2 * 0.05 * 0.03, rel=0.1)
+
+
+@pytest.mark.parametrize(("draw_cost", "least"), [(None, 1.05), (0.1, 1.02)])
+@pytest.mark.parametrize("shape", ["stepped", "mixture"])
+def test_a_drafter_is_judged_by_what_it_did_in_text_of_that_kind(
+    shape: str, draw_cost: float | None, least: float
+) -> None:
+    """Short stretches of two kinds of text, in one of which the drafter is nearly always right."""
+    gained: list[float] = []
+    for seed in range(3):
+        log = _in_two_kinds(shape, draw_cost, seed, ContextReader(_quoted_or_not))
+        blind = _in_two_kinds(shape, draw_cost, seed, None)
+        assert log.speedup() >= 0.98
+        gained.append(log.speedup(WARM) / blind.speedup(WARM))
+    assert np.mean(gained) >= least
+
+
+def _in_two_kinds(
+    shape: str, draw_cost: float | None, seed: int, reader: ContextReader | None
+) -> Log:
+    is_quoted = np.arange(40_000) // 25 % 2 == 1
+    right = np.random.default_rng(seed).random(len(is_quoted)) < np.where(is_quoted, 0.9, 0.2)
+    machine = Machine(right, CURVES[shape], draw_cost=draw_cost, seed=seed, reader=reader)
+    half = N_VOCAB // 2
+    tokens = machine.text.tokens
+    machine.text.tokens = [
+        token % half + half * quoted for token, quoted in zip(tokens, is_quoted, strict=True)
+    ]
+    return machine.run(steps=STEPS)
+
+
+def _quoted_or_not(token: int) -> bytes:
+    """A line for each token."""
+    return b"\n> it" if token >= N_VOCAB // 2 else b"\nit"
+
+
+def test_probes_go_to_the_drafter_that_may_be_the_best() -> None:
+    """One was seen to be bad, the other is unknown: the budget is for the unknown one."""
+    costs = CostModel({n: CURVES["linear"][n] for n in range(1, 17)})
+    bad, unknown = (
+        Member(CostlyDrafter(Text(constant(0.5, 1), 1), Clock(), DraftCost(0.1, 0.01)), None, cost)
+        for cost in (DraftCost(0.1, 0.01), DraftCost(0.1, 0.01))
+    )
+    for member in (bad, unknown):
+        member.begin(0.0)
+    for _ in range(50):
+        bad.acceptance.add("greedy:drawn", False)
+    probe = Probing().next([bad, unknown], [1, 2], costs, 8)
+    assert probe is not None
+    assert probe.member is unknown
+    assert probe.length >= 1
+
+
+def test_what_it_chose_is_said_with_the_reason() -> None:
+    reader = ContextReader(lambda token: b"x")
+    pays = Machine(constant(0.95, 1), CURVES["flat"], reader=reader)
+    pays.run(steps=40)
+    choice = pays.controller.choice
+    assert (choice.cause, choice.drafter) == (Cause.PAYS, "free")
+    assert choice.drafted > 0 < choice.gain
+    assert str(choice).startswith(f"free drafts {choice.drafted} (prose), +")
+    pays_not = Machine(constant(0.02, 1), CURVES["linear"])
+    pays_not.run(steps=40)
+    assert str(pays_not.controller.choice) == "plain, no draft is expected to pay"
+
+
+def test_a_probe_is_called_one() -> None:
+    machine = Machine(constant(0.5, 1), CURVES["linear"], draw_cost=0.3)
+    causes: list[Cause] = []
+    propose = machine.controller.propose
+
+    def noted(history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        draft = propose(history, limit, keep_on)
+        causes.append(machine.controller.choice.cause)
+        return draft
+
+    machine.controller.propose = noted
+    log = machine.run(steps=600)
+    asked = [cause in (Cause.ASKED_AGAIN, Cause.PAYS) for cause in causes]
+    assert Cause.ASKED_AGAIN in causes
+    assert asked == [drafted > 0 for drafted in log.drafted[-len(asked) :]]

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from app import draft_spec
-from app.drafting import Place, build
+from app.drafter_building import Place
+from app.drafting import build
 from app.paths import Paths
 from backends.base import Context, Model
 from decoding.controller import Controller

@@ -16,8 +16,9 @@ import pytest
 mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app import draft_spec
+from app.drafter_building import Place
 from app.drafter_model import open_drafter
-from app.drafting import Place, build
+from app.drafting import build
 from app.paths import Paths
 from app.prompts import built_in_prompts
 from backends import mlx

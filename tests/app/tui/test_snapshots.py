@@ -43,6 +43,7 @@ LIVE = Live(
     cached_prompt_tokens=0, context_used=160, context_size=8192, wall=50.0, times_wall=1.22,
     bandwidth=18.2e9, bandwidth_source="measured", target_bytes=98_000_000,
     drafter_bytes=12_000_000, kv_bytes=94_000_000, state=State.ON, reason="",
+    choice="lookup drafts 6 (list), +1.8 tokens expected",
     drafters=("lookup", "small"),
 )  # fmt: skip
 

@@ -1,0 +1,88 @@
+"""Asking a parked drafter now and then whether it would pay by now, within a budget."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from decoding.cost import CostModel, DraftCost
+from decoding.length import predicted_speedup
+from decoding.member import Member
+
+_SHARE = 0.01
+"""Of decoding, what probes may cost."""
+
+_OPENING = 1.5
+_MOST = 4.0
+"""What may be spent on probes before anything was decoded, and what may be saved up."""
+
+_LONGEST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A draft that is made to learn from: by whom, at what cost, and how long."""
+
+    member: Member
+    cost: DraftCost
+    length: int
+
+
+class Probing:
+    """The budget for probes, in plain steps, and what it is spent on."""
+
+    def __init__(self) -> None:
+        self.budget = _OPENING
+
+    def settle(self, tokens: int, lost: float) -> None:
+        """Take a step into account: its tokens, and what it lost if it was a probe."""
+        self.budget = min(self.budget - lost + _SHARE * tokens, _MOST)
+
+    def next(
+        self, members: Iterable[Member], history: Sequence[int], costs: CostModel, limit: int
+    ) -> Probe | None:
+        """The drafter that may be the best, of those the budget allows to ask.
+
+        What it may be is one standard error above what was seen (Auer et al. 2002, "Finite-time
+        analysis of the multiarmed bandit problem"): the less it was seen, the more it may be.
+        """
+        found: list[tuple[float, Probe]] = []
+        for member in members:
+            if member.cost is None:
+                continue
+            length = self._cheapest(member, member.cost, history, costs, limit)
+            if length > 0:
+                found.append(
+                    (_may_be(member, member.cost, costs), Probe(member, member.cost, length))
+                )
+        return max(found, key=lambda pair: pair[0])[1] if found else None
+
+    def _cheapest(
+        self,
+        member: Member,
+        cost: DraftCost,
+        history: Sequence[int],
+        costs: CostModel,
+        limit: int,
+    ) -> int:
+        """The length that costs least for each token it will judge, of those the budget allows.
+
+        Waiting for a larger budget would not pay: the backlog grows with every step.
+        """
+        plain = costs.seconds(1)
+        draw = cost.draw_seconds / plain
+        start = cost.seconds(0, member.drafter.backlog(history)) / plain
+        judged, together = 0.0, 1.0
+        options: list[tuple[float, int]] = []
+        for length, accepted in enumerate(member.by_position(0, min(limit, _LONGEST)), 1):
+            judged += together
+            together *= accepted
+            gained = judged - 1.0 + together
+            price = start + length * draw + costs.of_draft(length)
+            if price <= self.budget:
+                options.append(((price - start - gained) / judged, length))
+        return min(options)[1] if options else 0
+
+
+def _may_be(member: Member, cost: DraftCost, costs: CostModel) -> float:
+    hopeful = member.shifted(member.by_position(0, costs.largest), errors=1.0)
+    draw = cost.draw_seconds / costs.seconds(1)
+    return predicted_speedup(lambda place: hopeful[place], costs, draw)
