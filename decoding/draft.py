@@ -21,8 +21,8 @@ class Draft:
     evidence: for each token the class of what spoke for it before verification, such as the
         length of a match; tokens of one class are accepted about equally often.
     rows: the q_draft of each token where they stay on the device; there are no distributions then.
-    parents: of a tree, the index of the token before each, -1 for the end of the history; None for a
-        line. The tokens of a tree are not drawn, and no two with one parent are alike.
+    parents: of a tree, the index of the token before each, -1 for the end of the history; None for
+        a line. The tokens of a tree are not drawn, and no two with one parent are alike.
     passengers: so many of the last tokens of a tree are computed with the others, and never kept.
     listener: told what the model finds likeliest after each token, kept or not, before the drafter
         is told what was kept.

@@ -8,7 +8,7 @@ Costs are in units of a plain step, rates in tokens per unit; plain decoding has
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from decoding.cost import CostModel
+from decoding.cost import DraftCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ NOTHING = Plan(0, 0.0)
 
 def best_length(
     acceptance: Sequence[float],
-    costs: CostModel,
+    costs: DraftCosts,
     *,
     rate: float,
     affordable: float,
@@ -65,7 +65,7 @@ def best_length(
 
 def predicted_speedup(
     acceptance: Callable[[int], float],
-    costs: CostModel,
+    costs: DraftCosts,
     draft_cost: float = 0.0,
     limit: int = 1 << 30,
 ) -> float:
@@ -79,7 +79,7 @@ def predicted_speedup(
     return best
 
 
-def break_even(costs: CostModel, draft_cost: float = 0.0) -> float:
+def break_even(costs: DraftCosts, draft_cost: float = 0.0) -> float:
     """The least acceptance, alike at every position, at which some length is no slower than plain.
 
     Leviathan et al. 2023 (arXiv 2211.17192), section 3.3, with measured verification costs. Above 1

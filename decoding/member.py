@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from backends.base.tree import depths, is_tree
 from decoding.acceptance import LEAST, Acceptance, Count
-from decoding.cost import DraftCost
+from decoding.cost import CostModel, DraftCost, DraftCosts, TreeCosts, TreeSize
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.events import Step
 
@@ -21,13 +22,19 @@ Result = TypeVar("Result")
 class Member:
     """Guards a drafter, estimates what its tokens are worth, and learns from what became of them.
 
-    cost: None for a free drafter. counts: what an earlier start learned.
+    cost: None for a free drafter. acceptance: what an earlier start learned. tree: the size of what
+    it proposes, None for lines.
     """
 
     def __init__(
-        self, drafter: Drafter, acceptance: Acceptance | None = None, cost: DraftCost | None = None
+        self,
+        drafter: Drafter,
+        acceptance: Acceptance | None = None,
+        cost: DraftCost | None = None,
+        tree: TreeSize | None = None,
     ) -> None:
         self.drafter = drafter
+        self._tree = tree
         self.acceptance = acceptance or Acceptance()
         self.cost = cost
         self.dropped = ""
@@ -45,6 +52,10 @@ class Member:
     def name(self) -> str:
         """The drafter's."""
         return self.drafter.name
+
+    def costs(self, passes: CostModel) -> DraftCosts:
+        """What its drafts cost the target, by how many tokens of them may stand."""
+        return TreeCosts(passes, self._tree) if self._tree else passes
 
     def begin(self, temperature: float) -> None:
         """A new reply at a temperature."""
@@ -140,7 +151,11 @@ class Member:
             self.acceptance.rest()
             if draft.drafter:
                 self._add_drawn(0, accepted=False)  # it took its time and had nothing to say
-        sent = step.drafted > 0 and step.drafter == draft.drafter
+        sent = step.passed > 1 and step.drafter == draft.drafter
+        if draft.parents is not None:
+            if sent:
+                self._learn_of_tree(step)
+            return
         for place, token in enumerate(draft.tokens):
             if not draft.is_drawn:
                 if place == len(step.tokens):
@@ -156,6 +171,13 @@ class Member:
             self.judged.add(accepted)
             if not accepted:
                 return
+
+    def _learn_of_tree(self, step: Step) -> None:
+        """A pass with passengers alone counts too: what it cost was for a tree that was empty."""
+        for place in range(min(step.accepted + 1, max(step.longest, 1))):
+            accepted = place < step.accepted
+            self._add_drawn(place, accepted=accepted)
+            self.judged.add(accepted)
 
     def _learn_kind(self, evidence: int, confidence: float, accepted: bool) -> None:
         self.acceptance.feel(self.estimate(confidence, evidence), accepted)
@@ -179,6 +201,12 @@ def _log_odds(share: float) -> float:
 
 def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:
     count = len(draft)
+    if draft.parents is not None:
+        if len(draft.parents) != count or draft.is_drawn or not is_tree(draft.parents):
+            return False
+        deepest = max(depths(draft.parents[: draft.drafted]), default=-1) + 1
+    else:
+        deepest = count
     lengths = {len(draft.confidence), len(draft.evidence), count}
     if draft.distributions is not None:
         lengths.add(len(draft.distributions))
@@ -186,7 +214,7 @@ def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:
         lengths.add(len(draft.rows))
     return (
         lengths == {count}
-        and count <= limit
+        and deepest <= limit
         and all(0 <= token < n_vocab for token in draft.tokens)
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.cli.main import main
-from decoding import generation, verification
+from decoding import target_pass, verification
 from decoding.draft import Draft
 from decoding.sampling import Distribution
 from decoding.verification import TargetRows, Verdict
