@@ -1,12 +1,14 @@
 """An answer on its way from the engine's thread to whoever shows it."""
 
+from codecs import getincrementaldecoder
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from threading import Event, Lock
 
 from app.conversation import Conversation
 from app.live import Live
-from backends.base import SpecchatError
+from backends.base import SpecchatError, Tokenizer
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
 
@@ -100,3 +102,14 @@ class Answer:
         """Nothing more comes."""
         self.stage = Stage.DONE
         self._done.set()
+
+
+def pieces(
+    tokenizer: Tokenizer, token_ids: Sequence[int], origins: Sequence[str]
+) -> tuple[Piece, ...]:
+    """The text each token added; characters of several tokens count for the last of them."""
+    decode = getincrementaldecoder("utf-8")(errors="replace").decode
+    return tuple(
+        Piece(decode(tokenizer.piece(token)), origin)
+        for token, origin in zip(token_ids, origins, strict=True)
+    )

@@ -53,7 +53,7 @@ class Calibrations:
         path = self.file(model.info)
         known = _known(read_object(path))
         if known is None:
-            self.notify(f"calibrating: what {name} costs here")
+            self.notify(f"measuring what {name} costs here")
             known = calibrate(context, _text(model))
             info = model.info
             facts = {"engine": info.engine, "device": info.device, "threads": info.threads}

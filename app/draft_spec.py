@@ -80,6 +80,16 @@ class DraftSpec:
         """Whether specchat may add drafters that it expects to pay."""
         return self.requested.strip().lower() == AUTO
 
+    def check(self, name: str, n_layers: int) -> None:
+        """Refuse to skip layers that the target does not have; n_layers: 0 where not known.
+
+        Raises:
+            UsageError: a self-drafter is to skip one that is not there, or all of them.
+        """
+        for link in self.links:
+            if link.recipe is not None and n_layers:
+                link.recipe.check(name, n_layers)
+
 
 def parse(
     text: str,

@@ -2,19 +2,20 @@
 
 import contextlib
 import time
-from codecs import getincrementaldecoder
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from queue import SimpleQueue
 from threading import Thread
 
-from app.answer import Answer, Piece, Request, Stage
+from app.answer import Answer, Request, Stage, pieces
 from app.engine_status import Loaded, Phase, Status
 from app.live import live
 from app.pairing import Ranking, rank_for
 from app.paths import Paths
-from app.session import Reply, Session, SessionOptions, new_reply
+from app.reply import Reply, new_reply
+from app.session import Session
+from app.session_options import SessionOptions
 from app.state_keeper import StateKeeper
 from app.token_counts import TokenCounts
 from app.unexpected import unexpected
@@ -142,15 +143,17 @@ class Engine:
         self._publish()
 
     def _change_model(self, model: str) -> None:
-        """Load a model; the one before comes back if that fails."""
-        before = self.options
+        """Load a model; the one before, if any, comes back if that fails."""
+        before, had_one = self.options, self._session is not None
         self.options = replace(before, model=model)
         try:
             self._load()
-        except SpecchatError as error:
+        except SpecchatError:
             self.options = before
-            self._load()
-            self.status = replace(self.status, error=error)
+            if had_one:
+                with contextlib.suppress(SpecchatError):
+                    self._load()
+            raise
 
     def _count(self) -> None:
         if self._session is not None:
@@ -218,7 +221,8 @@ class Engine:
             answer.live = live(session, reply)
             answer.finish_reason = reply.finish_reason
             answer.token_ids = tuple(reply.token_ids)
-            answer.pieces = _pieces(session, reply, origins)
+            tokenizer = session.model.tokenizer
+            answer.pieces = pieces(tokenizer, reply.token_ids, origins)
 
     def _stream(
         self, session: Session, answer: Answer, prompt: Prompt, reply: Reply, origins: list[str]
@@ -243,13 +247,3 @@ class Engine:
                     self._counts.count(session.model.tokenizer)
                     if request.draft is None:
                         self._switch_draft()
-
-
-def _pieces(session: Session, reply: Reply, origins: list[str]) -> tuple[Piece, ...]:
-    """The text each token added; characters of several tokens count for the last of them."""
-    decode = getincrementaldecoder("utf-8")(errors="replace").decode
-    piece = session.model.tokenizer.piece
-    return tuple(
-        Piece(decode(piece(token)), origin)
-        for token, origin in zip(reply.token_ids, origins, strict=True)
-    )

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from app.performance import performance
-from app.session import Reply, Session
+from app.reply import Reply
+from app.session import Session
+from backends.base import ModelInfo
 from decoding.parking import State
 
 
@@ -21,6 +23,8 @@ class DrafterFigures:
 class Live:
     """Figures by the words of docs/words.md; None where nothing was measured yet."""
 
+    model: ModelInfo
+    """Whose figures they are."""
     tokens: int
     steps: int
     rate: float | None
@@ -63,6 +67,7 @@ def live(session: Session, reply: Reply) -> Live:
     found = performance(session, reply)
     drafting = session.drafting
     return Live(
+        model=session.model.info,
         tokens=statistics.completion_tokens,
         steps=statistics.steps,
         rate=statistics.decode_tokens_per_second,

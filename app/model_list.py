@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.session import DEFAULT_CONTEXT
+from app.session_options import DEFAULT_CONTEXT
 from backends.base import SpecchatError
 from backends.device import available_memory
 from models import catalogue

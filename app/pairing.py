@@ -18,7 +18,8 @@ from app.memory_plan import MemoryPlan, drafter_context, plan
 from app.model_choice import choose_model, expected_backend
 from app.obtaining import facts_before
 from app.paths import Paths
-from app.session import DEFAULT_CONTEXT, Session, SessionOptions, check_ranges
+from app.session import Session
+from app.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
 from backends.base import DraftUnavailableError, Rollback
 from backends.choice import check_backend, forms, free_memory, load
 from decoding.calibration import MOST_TOKENS

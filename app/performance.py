@@ -14,7 +14,8 @@ from decoding.telemetry import Statistics
 from models.json_file import read_object, write_object
 
 if TYPE_CHECKING:
-    from app.session import Reply, Session
+    from app.reply import Reply
+    from app.session import Session
 
 _ENOUGH_PLAIN_STEPS = 3
 """Plain steps of a reply whose mean stands for plain decoding."""

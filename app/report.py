@@ -4,7 +4,8 @@ import math
 from typing import Any
 
 from app.performance import performance
-from app.session import Reply, Session
+from app.reply import Reply
+from app.session import Session
 from decoding.sampling import SamplingSettings
 
 SCHEMA = 1

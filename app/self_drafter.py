@@ -35,7 +35,7 @@ def facts(info: ModelInfo, recipe: Recipe) -> ModelFacts:
         ModelError: the target's files cannot be read.
         UsageError: the recipe does not fit the model.
     """
-    recipe.check(info)
+    recipe.check(info.name, info.n_layers)
     return replace(facts_of(info.path), weight_bytes=added_bytes(info, recipe))
 
 
@@ -50,5 +50,13 @@ def made(target: Model, recipe: Recipe, notify: Callable[[str], None]) -> Model:
     Raises:
         DraftUnavailableError: it cannot be made of this model.
     """
-    notify(f"making the self-drafter {recipe.slug}")
-    return derive(target, recipe.slug, recipe.bits, recipe.skipped_layers)
+    copy = f" (a copy in {recipe.bits} bits)" if recipe.bits else ""
+    words = f"making the self-drafter {recipe.slug}{copy}"
+    notify(words)
+    return derive(
+        target,
+        recipe.slug,
+        recipe.bits,
+        recipe.skipped_layers,
+        lambda done, total: notify(f"{words}: {done} of {total}"),
+    )

@@ -1,9 +1,9 @@
 """A model with its context and drafters, ready to answer one message after another."""
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from app import draft_spec
 from app.conversation import Conversation
@@ -14,49 +14,21 @@ from app.model_choice import choose_model, expected_backend, remember_model
 from app.obtaining import facts_before, obtain
 from app.paths import Paths
 from app.performance import memory_bandwidth
+from app.reply import Reply
+from app.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
 from backends.bandwidth import Bandwidth
 from backends.base import Context, Model, UsageError
 from backends.chat_template import ChatTemplate, Prompt, with_bos
-from backends.choice import Form, check_backend, forms, free_memory, load
+from backends.choice import MLX, Form, check_backend, forms, free_memory, load
 from backends.energy import Energy, EnergyMeter, energy_meter
 from backends.template_process import TemplateProcess
 from decoding.drafters.switch import Switch
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
-from decoding.telemetry import Statistics
 from decoding.text import TextStream
 from models.model_facts import facts_of
 from models.reference import HubReference, Reference
-
-DEFAULT_CONTEXT = 8192
-_MOST_THREADS = 512
-"""llama.cpp's own limit; it crashes far above."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
-    """What to run, and how. None leaves the choice to specchat."""
-
-    model: str | None = None
-    draft: str = draft_spec.AUTO
-    backend: str = "auto"
-    ctx: int | None = None
-    threads: int | None = None
-    gpu_layers: int | None = None
-    offline: bool = False
-
-
-@dataclass(slots=True)
-class Reply:
-    """A reply as it grows; complete once finish_reason is set."""
-
-    statistics: Statistics
-    text: str = ""
-    token_ids: list[int] = field(default_factory=list)
-    finish_reason: FinishReason | None = None
-    joules: float | None = None
-    """Energy of decoding, where the machine tells it."""
 
 
 @dataclass(slots=True)
@@ -105,13 +77,17 @@ class Session:
             plan(chosen.name, expected, options.ctx, usual_context, free)
         reference = obtain(chosen, paths, notify, offline=options.offline)
         notify(f"loading {reference.name}")
-        planned = plan(reference.name, facts_of(reference.path), options.ctx, usual_context, free)
+        facts = facts_of(reference.path)
+        spec.check(reference.name, facts.n_layers)
+        planned = plan(reference.name, facts, options.ctx, usual_context, free)
         with ExitStack() as stack:
             templates = stack.enter_context(closing(TemplateProcess()))
             model = stack.enter_context(
                 closing(load(reference.path, options.threads, options.gpu_layers, options.backend))
             )
             context, notes = open_context(model, planned, options.ctx)
+            if options.threads and model.info.backend == MLX:
+                notes.append("--threads means nothing to MLX, which chooses its threads itself")
             place = _place(model, context, paths, options, notify, planned.room)
             bandwidth = memory_bandwidth(model.info, paths)
             drafting = build(spec, place)
@@ -250,11 +226,6 @@ class Session:
         self._held.close()
 
 
-def new_reply() -> Reply:
-    """An empty reply whose time starts now."""
-    return Reply(Statistics(time.perf_counter()))
-
-
 def _place(
     model: Model,
     context: Context,
@@ -270,20 +241,3 @@ def _place(
         model, context, paths, options.threads, options.gpu_layers, notify, room, get,
         options.backend,
     )  # fmt: skip
-
-
-def check_ranges(options: SessionOptions) -> None:
-    """Refuse numbers that no model can be run with.
-
-    Raises:
-        UsageError: one is out of range.
-    """
-    ranges: Sequence[tuple[str, int | None, int, int]] = (
-        ("--ctx", options.ctx, 1, 1 << 30),
-        ("--threads", options.threads, 1, _MOST_THREADS),
-        ("--gpu-layers", options.gpu_layers, 0, 1 << 30),
-    )
-    for name, value, least, most in ranges:
-        if value is not None and not least <= value <= most:
-            bounds = f"it is at least {least}, at most {most:,}"
-            raise UsageError(f"{name} {value} is out of range", bounds)

@@ -132,7 +132,7 @@ def load(path: Path, threads: int | None, gpu_layers: int | None, wanted: str = 
             from backends import mlx
             from backends.mlx.memory import raise_wired_limit
         raise_wired_limit()
-        return mlx.load(path, threads=threads, gpu_layers=gpu_layers)
+        return mlx.load(path, gpu_layers=gpu_layers)
     with started(backend):
         from backends import llamacpp
     return llamacpp.load(path, threads=threads, gpu_layers=gpu_layers)

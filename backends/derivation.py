@@ -1,6 +1,6 @@
 """Drafters made in memory of a loaded model's own weights, where its backend can."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from backends.base import Model, ModelInfo
 from backends.choice import MLX
@@ -11,10 +11,16 @@ def derives(info: ModelInfo) -> bool:
     return info.backend == MLX
 
 
-def derive(target: Model, variant: str, bits: int | None, skipped: Sequence[int]) -> Model:
+def derive(
+    target: Model,
+    variant: str,
+    bits: int | None,
+    skipped: Sequence[int],
+    progress: Callable[[int, int], None],
+) -> Model:
     """A drafter of a loaded model that derives, in so many bits a weight, without some layers.
 
-    variant: its name in words. bits: None for those it has.
+    variant: its name in words. bits: None for those it has. progress gets matrices done and in all.
 
     Raises:
         DraftUnavailableError: it cannot be made of this model.
@@ -23,4 +29,4 @@ def derive(target: Model, variant: str, bits: int | None, skipped: Sequence[int]
     from backends.mlx.own_draft import derive as derive_of
 
     assert isinstance(target, MlxModel)
-    return derive_of(target, variant, bits, skipped)
+    return derive_of(target, variant, bits, skipped, progress)

@@ -55,8 +55,14 @@ class MlxFolder:
 
 
 def is_mlx_folder(path: Path) -> bool:
-    """Whether a folder looks like an MLX model."""
+    """Whether a folder has what an MLX model needs at least."""
     return (path / _CONFIG).is_file() and any(path.glob("*.safetensors"))
+
+
+def looks_like_mlx(path: Path) -> bool:
+    """Whether a folder is meant as an MLX model, though it may lack some of it."""
+    is_begun = (path / _CONFIG).is_file() or any(path.glob("*.safetensors*"))
+    return is_begun and not any(path.glob("*.gguf"))
 
 
 def read_mlx_folder(path: Path) -> MlxFolder:
@@ -69,7 +75,8 @@ def read_mlx_folder(path: Path) -> MlxFolder:
     try:
         config = json.loads(file.read_bytes()) if file.stat().st_size <= _MAX_CONFIG else None
     except OSError as error:
-        raise ModelError(f"cannot read {file}", error.strerror or str(error)) from error
+        why = error.strerror or str(error)
+        raise ModelError(f"cannot read {file}", why, "Download or copy it again.") from error
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{file} is damaged", str(error), "Download or copy it again.") from error
     if not isinstance(config, dict):
@@ -81,8 +88,8 @@ def read_mlx_folder(path: Path) -> MlxFolder:
     if not weights:
         raise ModelError(
             f"there are no weights in {path}",
-            f"no {WEIGHT_FILES} is there",
-            "Download or copy it again.",
+            "model.safetensors is missing",
+            "Download, copy or convert it again.",
         )
     stored = sum(sum(stored_bytes(weight).values()) for weight in weights)
     return MlxFolder(settings, stored, written)

@@ -19,6 +19,13 @@ _PLANS = (((2, 3, 4, 5, 8, 9, 16), 3), ((2, 4, 5, 8, 16), 2), ((2, 4, 16), 1), (
 _SECONDS = 4.5
 """The least rounds may take this long on a slow model."""
 
+_SLOW_SECONDS = 1.0
+"""A model that takes longer for a token is timed on the fewest passes, once each."""
+
+_FEW = (2, 4)
+_DEAR = 0.75
+"""Cost of each token of a pass, in tokens, from which longer ones are not looked at."""
+
 _MOST_SWITCHING = 0.2
 _GUESSED_SLOPE = 0.45
 """Cost of each further token in tokens, to choose the points by."""
@@ -48,22 +55,36 @@ def calibrate(
     context.truncate(0)
     context.forward(tokens[:1], 1)  # brings the weights into memory
     started = clock()
-    timed(1)
+    first = timed(1)
+    if first > _SLOW_SECONDS:
+        found = _few(first, most, timed)
+        context.truncate(0)
+        return Measured(found)
     single = timed(1)
     points, rounds = _plan(single, most)
-    found: dict[int, list[float]] = {1: [single]}
+    times: dict[int, list[float]] = {1: [single]}
     after_longer: list[float] = []
     done = 0
     while done < rounds or (clock() - started) * (done + 1) / done < BUDGET_SECONDS:
         for n in points:
             after_longer.append(timed(1))
-            found[1].append(timed(1))
-            found.setdefault(n, []).append(timed(n))
+            times[1].append(timed(1))
+            times.setdefault(n, []).append(timed(n))
         done += 1
     context.truncate(0)
-    seconds = {n: statistics.median(times) for n, times in found.items()}
+    seconds = {n: statistics.median(found) for n, found in times.items()}
     switching = statistics.median(after_longer) / seconds[1] - 1.0
     return Measured(seconds, min(max(switching, 0.0), _MOST_SWITCHING))
+
+
+def _few(single: float, most: int, timed: Callable[[int], float]) -> dict[int, float]:
+    """Seconds of passes over more and more tokens, until they save too little."""
+    found = {1: single}
+    for n in (n for n in _FEW if n <= most):
+        found[n] = timed(n)
+        if found[n] > _DEAR * n * single:
+            break
+    return found
 
 
 def _plan(single: float, most: int) -> tuple[list[int], int]:

@@ -16,7 +16,7 @@ _UNKNOWN_WIDTH = 4096
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """Sizes in bytes, extents in numbers; context_limit in tokens, 0 where the file says none."""
+    """Sizes in bytes, extents in numbers; context_limit in tokens; 0 where the file says none."""
 
     weight_bytes: int
     n_vocab: int
@@ -24,6 +24,8 @@ class ModelFacts:
     feed_forward: int
     context_limit: int
     attention: Attention
+    n_layers: int = 0
+    """All of them, those without attention too."""
 
 
 def facts_of(path: Path) -> ModelFacts:
@@ -68,6 +70,7 @@ def _of_header(header: GgufHeader, weight_bytes: int) -> ModelFacts:
         ),
         context_limit=header.integer("context_length"),
         attention=_attention_of_header(header, width),
+        n_layers=header.integer("block_count"),
     )
 
 
@@ -125,6 +128,7 @@ def _of_folder(folder: MlxFolder) -> ModelFacts:
         feed_forward=folder.count("intermediate_size"),
         context_limit=folder.count("max_position_embeddings"),
         attention=Attention(tuple(kind for kind in (full, windowed) if kind.count)),
+        n_layers=count,
     )
 
 

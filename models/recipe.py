@@ -70,18 +70,18 @@ class Recipe:
         layers = "".join(f"skip{first}to{last}" for first, last in _runs(self.skipped_layers))
         return "-".join(filter(None, [self.quantization, layers]))
 
-    def check(self, info: ModelInfo) -> None:
-        """Refuse layers the model does not have.
+    def check(self, name: str, n_layers: int) -> None:
+        """Refuse layers that a model of so many does not have.
 
         Raises:
             UsageError: a skipped layer is out of range, or too few would be left.
         """
-        if self.skipped_layers and self.skipped_layers[-1] >= info.n_layers:
+        if self.skipped_layers and self.skipped_layers[-1] >= n_layers:
             raise UsageError(
                 f"layer {self.skipped_layers[-1]} cannot be skipped",
-                f"{info.name} has layers 0 to {info.n_layers - 1}",
+                f"{name} has layers 0 to {n_layers - 1}",
             )
-        if len(self.skipped_layers) == info.n_layers:
+        if len(self.skipped_layers) == n_layers:
             raise UsageError("every layer would be skipped", "", "Leave some to draft with.")
 
 

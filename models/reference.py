@@ -7,6 +7,7 @@ from pathlib import Path
 
 from backends.base import ModelError, UsageError
 from backends.choice import Form
+from backends.mlx_folder import looks_like_mlx
 from models import catalogue
 from models.catalogue import Entry
 from models.installed import DEMO, installed, known_names, model_in
@@ -201,7 +202,7 @@ def _is_of(model: Installed, repository: str, folder: Path) -> bool:
 
 
 def _folder(path: Path) -> Reference:
-    inside = model_in(path)
+    inside = path if looks_like_mlx(path) else model_in(path)
     if inside is None:
         raise UsageError(
             f"the folder {path} is no single model",

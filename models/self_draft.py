@@ -34,7 +34,7 @@ class SelfDrafts:
             DraftUnavailableError: it cannot be built or written here.
             UsageError: the recipe does not fit the model.
         """
-        recipe.check(info)
+        recipe.check(info.name, info.n_layers)
         _require_uniform(info, recipe)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ from pathlib import Path
 from app.engine import Engine
 from app.history import History
 from app.paths import HOME_VARIABLE, Paths
-from app.session import SessionOptions
+from app.session_options import SessionOptions
 from app.tui.app import SWITCH_SECONDS, SpecchatApp
 from app.tui.chat_screen import ChatScreen
 from decoding.sampling import SamplingSettings

@@ -13,7 +13,7 @@ from pathlib import Path
 from app.engine import Engine
 from app.engine_status import Phase
 from app.paths import Paths
-from app.session import SessionOptions
+from app.session_options import SessionOptions
 from app.settings.preferences import Preferences
 from app.tui.app import SpecchatApp
 from app.tui.chat_screen import ChatScreen

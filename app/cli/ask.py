@@ -14,8 +14,9 @@ from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
 from app.cli.streaming import stream_answer
 from app.conversation import Conversation
+from app.reply import Reply, new_reply
 from app.report import reply_report
-from app.session import Reply, Session, new_reply
+from app.session import Session
 from app.settings.catalogue import DEFAULT_MAX_TOKENS
 from backends.base import ModelError, UsageError
 from backends.chat_template import Message, Prompt

@@ -11,7 +11,9 @@ from app.cli.stats_line import stats_line
 from app.cli.streaming import stream_answer
 from app.conversation import Conversation
 from app.engine_status import where_it_runs
-from app.session import Session, SessionOptions, new_reply
+from app.reply import new_reply
+from app.session import Session
+from app.session_options import SessionOptions
 from app.settings.catalogue import DEFAULT_MAX_TOKENS
 from backends.base import SpecchatError
 from decoding.events import FinishReason

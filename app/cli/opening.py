@@ -7,7 +7,8 @@ from threading import Event
 from app.cli import terminal
 from app.cli.interrupt import deferred
 from app.paths import Paths
-from app.session import DEFAULT_CONTEXT, Session, SessionOptions
+from app.session import Session
+from app.session_options import DEFAULT_CONTEXT, SessionOptions
 
 
 def open_session(session_options: SessionOptions, usual_context: int = DEFAULT_CONTEXT) -> Session:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer import Context
 
-from app.session import SessionOptions
+from app.session_options import SessionOptions
 from backends.base import SpecchatError, UsageError
 from decoding.sampling import SamplingSettings
 

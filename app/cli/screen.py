@@ -4,7 +4,7 @@ import os
 
 from typer import Context
 
-from app.cli import options, text_input
+from app.cli import options, terminal, text_input
 from app.paths import Paths
 
 _PLAIN_TERMINALS = ("dumb", "unknown", "")
@@ -35,4 +35,5 @@ def open_app(context: Context) -> None:
     options.check_max_tokens(given["max_tokens"])
     system = text_input.check(given["system"], "the system message") if given["system"] else ""
     session_options = options.session_options(context)
-    run(session_options, Paths.of_this_user(), system, settings, given["max_tokens"])
+    if not run(session_options, Paths.of_this_user(), system, settings, given["max_tokens"]):
+        terminal.leave(terminal.EXIT_DONE)  # native code would keep the interpreter from ending

@@ -1,7 +1,8 @@
 """One line of figures after an answer."""
 
 from app.performance import plain_rate
-from app.session import Reply, Session
+from app.reply import Reply
+from app.session import Session
 from decoding.events import FinishReason
 from decoding.parking import State
 from decoding.telemetry import Statistics

@@ -2,7 +2,8 @@
 
 from app.cli import terminal
 from app.cli.interrupt import interruptible
-from app.session import Reply, Session
+from app.reply import Reply
+from app.session import Session
 from backends.chat_template import Prompt
 from decoding.events import Prefill
 from decoding.sampling import SamplingSettings

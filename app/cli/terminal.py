@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from backends.base import DownloadError, SpecchatError, UsageError
 
@@ -81,6 +82,15 @@ def say(text: str) -> None:
     except OSError as error:
         _stop_writing()
         raise SpecchatError("cannot write the answer", error.strerror or str(error)) from error
+
+
+def leave(code: int) -> NoReturn:
+    """End the program at once, whatever its other threads are at."""
+    clear_status()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _stop_writing() -> None:

@@ -12,7 +12,7 @@ from app.engine import Engine
 from app.history import History, HistoryError
 from app.history.opening import open_history
 from app.paths import Paths
-from app.session import SessionOptions
+from app.session_options import SessionOptions
 from app.settings.preferences import Preferences, read_preferences
 from app.tui.actions import ACTIONS
 from app.tui.appearance import set_theme
@@ -121,8 +121,8 @@ def run(
     system: str,
     settings: SamplingSettings,
     max_tokens: int,
-) -> None:
-    """Run the app until the user leaves.
+) -> bool:
+    """Run the app until the user leaves; False if the engine is at work still.
 
     Raises:
         UsageError: the settings file, a variable or a key of the user's cannot be used.
@@ -142,6 +142,7 @@ def run(
     try:
         app.run()
     finally:
-        engine.close(_QUIT_SECONDS)
+        has_ended = engine.close(_QUIT_SECONDS)
         if history is not None:
             history.close()
+    return has_ended

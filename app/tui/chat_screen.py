@@ -43,6 +43,7 @@ _NARROW = 80
 class ChatScreen(Screen[None]):
     """Transcript, live panel, status and prompt."""
 
+    AUTO_FOCUS: ClassVar[str | None] = "PromptArea"
     BINDINGS: ClassVar = [
         Binding(
             action.keys,
@@ -56,6 +57,7 @@ class ChatScreen(Screen[None]):
     ]
     DEFAULT_CSS: ClassVar[str] = """
     ChatScreen #what { height: 1; background: $panel; padding: 0 1; }
+    ChatScreen #what.-fault { height: auto; max-height: 5; }
     ChatScreen > Horizontal { height: 1fr; }
     ChatScreen.-narrow > Horizontal { layout: vertical; }
     ChatScreen.-narrow Panel {
@@ -88,6 +90,7 @@ class ChatScreen(Screen[None]):
         self._status_shown = ""
         self._typed = ""
         self._told_fault = ""
+        self._told_error: SpecchatError | None = None
         self._told_note = ""
         self._busy = False
 
@@ -190,6 +193,7 @@ class ChatScreen(Screen[None]):
             action, argument = command
             if not await self.action_perform(action.name, argument) and not area.text:
                 area.write(event.text)
+                area.select_all()  # what is typed next takes its place
             return
         if (unknown := unknown_command(text)) is not None:
             self.notify(f"There is no command {unknown}; F1 lists them.")
@@ -205,7 +209,7 @@ class ChatScreen(Screen[None]):
     def on_key(self, event: events.Key) -> None:
         """What is typed while the conversation has the focus is meant for the prompt."""
         area = self.query_one(PromptArea)
-        if event.is_printable and event.character and self.focused is not area:
+        if event.is_printable and event.character:  # the prompt itself keeps what it gets
             event.stop()
             self.set_focus(area)
             area.insert(event.character)
@@ -271,13 +275,16 @@ class ChatScreen(Screen[None]):
             text = f"{status.text}…"
         else:
             text = status.text or (wording.what_runs(status.loaded) if status.loaded else "")
+        if status.error is not None and status.error is not self._told_error:
+            self._told_error = status.error
+            self.notify(str(status.error), severity="error", timeout=10)
+            if status.phase is not Phase.FAILED:
+                self.engine.status = replace(status, error=None)
         if text != self._status_shown:
             self._status_shown = text
-            self.query_one("#what", Static).update(Content(text), layout=False)
-            if status.error is not None:
-                self.notify(str(status.error), severity="error", timeout=10)
-                if status.phase is not Phase.FAILED:
-                    self.engine.status = replace(status, error=None)
+            shown = self.query_one("#what", Static)
+            shown.set_class(status.error is not None, "-fault")
+            shown.update(Content(text), layout=status.error is not None)
             if status.phase is Phase.READY:
                 self.greet()
 

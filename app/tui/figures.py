@@ -44,6 +44,8 @@ class Figures:
     def show(self, answer: Answer | None, loaded: Loaded | None, *, is_at_work: bool) -> None:
         """Show the figures of an answer; call it on a timer."""
         live = answer.live if answer is not None else None
+        if live is not None and (loaded is None or loaded.info != live.model):
+            answer = live = None  # of a model that is gone
         now_rate = self._now_rate(live.tokens) if is_at_work and live else None
         if is_at_work:
             self._loaded = loaded

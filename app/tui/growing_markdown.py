@@ -27,18 +27,16 @@ class GrowingMarkdown(Vertical):
     def __init__(self, text: str = "") -> None:
         self._last = CompactMarkdown(text)
         super().__init__(self._last, classes="answer")
-        self._section = text
 
     async def append(self, text: str) -> None:
         """Show more text."""
-        rest, *sections = _parted(self._section, text)
+        rest, *sections = _parted(self._last.source, text)
         with self.app.batch_update():
             await self._last.append(rest)
-            self._section += rest
             for section in sections:
                 kind = "-bullets-go-on" if section[0] in "-*+" else "-numbers-go-on"
                 self._last.add_class(kind)
-                self._last, self._section = CompactMarkdown(), section
+                self._last = CompactMarkdown()
                 await self.mount(self._last)
                 await self._last.append(section)
 
@@ -53,7 +51,6 @@ class GrowingMarkdown(Vertical):
         for one in others:
             await one.remove()
         self._last.remove_class("-bullets-go-on", "-numbers-go-on")
-        self._section = text
         await self._last.update(text)
 
 

@@ -2,6 +2,7 @@
 
 from backends.base.device_sampling import DeviceRow, DeviceSampling, Drawn, Listener, Warping
 from backends.base.errors import (
+    ContextTooLargeError,
     DownloadError,
     DownloadStoppedError,
     DraftUnavailableError,
@@ -27,6 +28,7 @@ from backends.base.model import (
 __all__ = [
     "CacheState",
     "Context",
+    "ContextTooLargeError",
     "DeviceRow",
     "DeviceSampling",
     "DownloadError",

@@ -1,5 +1,8 @@
 """The errors of specchat: what happened, why, and what to do about it."""
 
+_CONTEXT_STEP = 256
+"""Contexts are offered in multiples of so many tokens."""
+
 
 class SpecchatError(Exception):
     """Base of every error a user may meet; its text is complete without a traceback."""
@@ -39,6 +42,20 @@ class ModelError(SpecchatError):
 
 class OutOfMemoryError(ModelError):
     """Memory that the machine does not have free."""
+
+
+class ContextTooLargeError(OutOfMemoryError):
+    """A context whose cache does not fit: needed and free in bytes, fitting in tokens."""
+
+    def __init__(self, n_ctx: int, needed: int, free: int, fitting: int) -> None:
+        rounded = fitting // _CONTEXT_STEP * _CONTEXT_STEP
+        super().__init__(
+            f"a context of {n_ctx:,} tokens needs {needed / 1e9:.1f} GB",
+            f"{free / 1e9:.1f} GB are free",
+            f"Use --ctx {rounded} or less."
+            if rounded > 0
+            else "Free some memory, or choose a smaller model.",
+        )
 
 
 class RollbackRefusedError(ModelError):

@@ -7,7 +7,15 @@ from pathlib import Path
 
 from llama_cpp import llama_cpp as api
 
-from backends.base import Context, ModelError, ModelInfo, OutOfMemoryError, Rollback, UsageError
+from backends.base import (
+    Context,
+    ContextTooLargeError,
+    ModelError,
+    ModelInfo,
+    OutOfMemoryError,
+    Rollback,
+    UsageError,
+)
 from backends.device import available_memory, physical_cores, processor_name
 from backends.gguf_header import GgufHeader, Tensor, parts, read_header, read_per_token
 from backends.llamacpp import library
@@ -144,14 +152,8 @@ class LlamaModel:
         needed = n_ctx * self._kv_bytes_per_token + logits_bytes
         free = available_memory()
         if needed > free:
-            fitting = max((free - logits_bytes) // max(self._kv_bytes_per_token, 1), 0)
-            raise OutOfMemoryError(
-                f"a context of {n_ctx:,} tokens needs {needed / 1e9:.1f} GB",
-                f"{free / 1e9:.1f} GB are free",
-                f"Use --ctx {fitting // 256 * 256} or less."
-                if fitting >= 256
-                else "Free some memory, or choose a smaller model.",
-            )
+            fitting = (free - logits_bytes) // max(self._kv_bytes_per_token, 1)
+            raise ContextTooLargeError(n_ctx, needed, free, fitting)
 
     def close(self) -> None:
         if self._pointer is None:

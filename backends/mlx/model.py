@@ -11,10 +11,10 @@ from mlx import nn
 from mlx.utils import tree_flatten
 from mlx_lm.utils import get_total_parameters, load_model
 
-from backends.base import ModelInfo, OutOfMemoryError, Rollback, UsageError
+from backends.base import ContextTooLargeError, ModelInfo, Rollback, UsageError
 from backends.device import available_memory, physical_cores
 from backends.mlx import library
-from backends.mlx.caches import bytes_per_token, evaluate, make_caches, rollback_refusal
+from backends.mlx.caches import bytes_per_token, make_caches, rollback_refusal
 from backends.mlx.context import MlxContext
 from backends.mlx.gguf import checked_file, load_gguf
 from backends.mlx.load_error import load_error
@@ -27,7 +27,7 @@ _CHUNK = 256
 _UNKNOWN_CONTEXT = 4096
 
 
-def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = None) -> "MlxModel":
+def load(path: Path, *, gpu_layers: int | None = None) -> "MlxModel":
     """Load a folder of MLX, or a llama GGUF file; it runs in the thread that loads it.
 
     Raises:
@@ -41,7 +41,7 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
         )
     try:
         folder = checked_file(path) if path.is_file() else checked_folder(path)
-        return _loaded(path, folder, threads or physical_cores())
+        return _loaded(path, folder)
     except Exception as error:  # an architecture's own code may raise anything
         refusal = load_error(path, error)
         clear_frames(error.__traceback__)  # they hold what was loaded so far
@@ -49,14 +49,14 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
     raise refusal
 
 
-def _loaded(path: Path, folder: MlxFolder, threads: int) -> "MlxModel":
+def _loaded(path: Path, folder: MlxFolder) -> "MlxModel":
     if path.is_file():
         module, tokenizer = load_gguf(path, folder)
     else:
         engine = read_engine(path)
         module, config = read_module(path)
         tokenizer = read_tokenizer(path, config, n_vocab_of(module), engine)
-    return MlxModel(module, tokenizer, path, folder, threads)
+    return MlxModel(module, tokenizer, path, folder)
 
 
 def read_module(path: Path, *, lazy: bool = False) -> tuple[nn.Module, dict[str, Any]]:
@@ -81,7 +81,6 @@ class MlxModel:
         tokenizer: MlxTokenizer,
         path: Path,
         folder: MlxFolder,
-        threads: int,
     ) -> None:
         self.module: nn.Module | None = module
         self.tokenizer = tokenizer
@@ -89,7 +88,7 @@ class MlxModel:
         self._contexts: set[MlxContext] = set()
         caches = _tried(module)
         self._kv_bytes_per_token = bytes_per_token(caches)
-        self.info = _describe(module, tokenizer, path, folder, threads, caches)
+        self.info = _describe(module, tokenizer, path, folder, caches)
 
     def open(self, n_ctx: int) -> MlxContext:
         assert self.module is not None, "the model is closed"
@@ -97,11 +96,8 @@ class MlxModel:
         info.check_context(n_ctx)
         needed, free = n_ctx * self._kv_bytes_per_token, available_memory()
         if needed > free:
-            raise OutOfMemoryError(
-                f"a context of {n_ctx:,} tokens needs {needed / 1e9:.1f} GB",
-                f"{free / 1e9:.1f} GB are free",
-                "Use a smaller --ctx.",
-            )
+            fitting = free // self._kv_bytes_per_token
+            raise ContextTooLargeError(n_ctx, needed, free, fitting)
         context = MlxContext(
             self.module,
             n_vocab=info.n_vocab,
@@ -124,9 +120,12 @@ class MlxModel:
 
 
 def _tried(module: nn.Module) -> list[Any]:
-    """Caches after one token: a model whose parts do not fit together fails here, not later."""
+    """Caches after one token: a model whose parts do not fit together fails here, not later.
+
+    Shapes tell that before anything is computed, which takes seconds without a GPU.
+    """
     caches = make_caches(module)
-    evaluate(caches, module(mx.array([[0]]), cache=caches))
+    module(mx.array([[0]]), cache=caches)
     return caches
 
 
@@ -145,7 +144,6 @@ def _describe(
     tokenizer: MlxTokenizer,
     path: Path,
     folder: MlxFolder,
-    threads: int,
     caches: list[Any],
 ) -> ModelInfo:
     weights = weights_of(module)
@@ -167,7 +165,7 @@ def _describe(
         backend="mlx",
         engine=library.build(),
         device=library.device(),
-        threads=threads,
+        threads=physical_cores(),
         rollback_refusal=refusal,
     )
 

@@ -1,6 +1,6 @@
 """A self-drafter of a loaded model, made in memory: fewer bits, fewer layers, or both."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import mlx.core as mx
@@ -12,11 +12,18 @@ from backends.mlx.requantized import in_fewer_bits
 from backends.mlx.skipped_layers import without_layers
 
 
-def derive(target: MlxModel, variant: str, bits: int | None, skipped: Sequence[int]) -> MlxModel:
+def derive(
+    target: MlxModel,
+    variant: str,
+    bits: int | None,
+    skipped: Sequence[int],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> MlxModel:
     """A model of the target's weights in so many bits, None for its own, without some layers.
 
     It shares with the target what does not change, and may be closed before or after it. Its
-    weight_bytes are those it does not share. variant: its name in words.
+    weight_bytes are those it does not share. variant: its name in words. progress gets matrices
+    done and in all.
 
     Raises:
         DraftUnavailableError: the weights have no more bits than that, or the architecture cannot
@@ -29,13 +36,12 @@ def derive(target: MlxModel, variant: str, bits: int | None, skipped: Sequence[i
         if skipped:
             module = without_layers(module, skipped)
         if bits is not None:
-            module = _smaller(module, bits, name)
+            module = _smaller(module, bits, name, progress)
         made = MlxModel(
             module,
             target.tokenizer,
             target.info.path,
             target.folder,
-            target.info.threads,
         )
     except DraftUnavailableError:
         raise
@@ -57,8 +63,10 @@ def derive(target: MlxModel, variant: str, bits: int | None, skipped: Sequence[i
     return made
 
 
-def _smaller(module: nn.Module, bits: int, name: str) -> nn.Module:
-    made = in_fewer_bits(module, bits)
+def _smaller(
+    module: nn.Module, bits: int, name: str, progress: Callable[[int, int], None]
+) -> nn.Module:
+    made = in_fewer_bits(module, bits, progress)
     if made is module:
         raise DraftUnavailableError(
             f"{name} has no copy in {bits} bits", "its weights have no more bits than that already"

@@ -1,6 +1,7 @@
 """A copy of a model in fewer bits, made from its own weights; what stays as it is is shared."""
 
 import copy
+import itertools
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -13,36 +14,52 @@ _GROUP_SIZES = (64, 32)
 _Wanted = Callable[[str, nn.Module], object]
 """By path: whether an architecture wants a module in as few bits as the rest."""
 
+_Made = Callable[[nn.Module], nn.Module]
+"""A matrix in fewer bits."""
 
-def in_fewer_bits(model: nn.Module, bits: int) -> nn.Module:
+
+def in_fewer_bits(model: nn.Module, bits: int, progress: Callable[[int, int], None]) -> nn.Module:
     """The model with its linear layers, experts and embeddings in so many bits a weight.
 
     What has as few already, odd widths, norms, and what the architecture wants finer (a router)
-    are shared. Weights are evaluated one by one: at most one matrix is held in floats.
+    are shared. Weights are evaluated one by one: at most one matrix is held in floats. After each
+    progress gets matrices done and in all.
     """
     wanted = cast(_Wanted, getattr(model, "quant_predicate", None) or (lambda path, module: True))
-    return _copied(model, "", bits, wanted)
+    total = sum(_is_matrix(module) for module in model.modules())
+    done = itertools.count(1)
+
+    def made(leaf: nn.Module) -> nn.Module:
+        smaller = _leaf(leaf, bits)
+        progress(next(done), total)
+        return smaller
+
+    return _copied(model, "", made, wanted)
 
 
-def _copied(held: Any, path: str, bits: int, wanted: _Wanted) -> Any:
+def _is_matrix(held: Any) -> bool:
+    return ("scales" in held and "weight" in held) or hasattr(held, "to_quantized")
+
+
+def _copied(held: Any, path: str, made: _Made, wanted: _Wanted) -> Any:
     """A module with what it holds; modules in which nothing changes are the same objects."""
     if isinstance(held, nn.Module):
-        if ("scales" in held and "weight" in held) or hasattr(held, "to_quantized"):
-            return _leaf(held, bits) if wanted(path, held) is True else held
+        if _is_matrix(held):
+            return made(held) if wanted(path, held) is True else held
     elif not isinstance(held, dict | list):
         return held
     places = cast(Any, held.items() if isinstance(held, dict) else enumerate(held))
     changed: dict[Any, Any] = {}
     for key, value in places:
-        new = _copied(value, f"{path}.{key}" if path else str(key), bits, wanted)
+        new = _copied(value, f"{path}.{key}" if path else str(key), made, wanted)
         if new is not value:
             changed[key] = new
     if not changed:
         return held
-    made = copy.copy(held)
+    copied = copy.copy(held)
     for key, value in changed.items():
-        made[key] = value
-    return made
+        copied[key] = value
+    return copied
 
 
 def _leaf(held: Any, bits: int) -> nn.Module:

@@ -92,8 +92,9 @@ def test_what_cannot_be_meant_is_refused_before_the_model_is_loaded(
     [("skip=99", "layers 0 to 29"), ("skip=0-29", "every layer"), ("q4_0+skip=30", "layer 30")],
 )
 def test_layers_the_model_does_not_have_cannot_be_skipped(
-    specchat: Specchat, recipe: str, told: str
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, recipe: str, told: str
 ) -> None:
+    monkeypatch.setattr("app.session.load", lambda *_: pytest.fail("the model was loaded"))
     ended = specchat("ask", "hi", "--draft", f"self:{recipe}")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert told in ended.stderr

@@ -14,7 +14,7 @@ from app.engine import Engine
 from app.engine_status import Phase
 from app.paths import Paths
 from app.saved_states import SavedStates
-from app.session import SessionOptions
+from app.session_options import SessionOptions
 from backends.base import ModelError
 from backends.chat_template import Message
 from decoding.events import FinishReason, Origin
@@ -103,6 +103,19 @@ def test_a_model_that_cannot_be_loaded_is_told_and_answers_fail() -> None:
     assert answer.wait(30)
     assert answer.error is engine.status.error
     assert engine.status.phase is Phase.FAILED
+    assert engine.close(10.0)
+
+
+def test_each_model_that_cannot_be_loaded_is_told_by_its_own_error() -> None:
+    def fails(options: SessionOptions, *_: object) -> NoReturn:
+        raise ModelError(f"no model {options.model}")
+
+    engine = Engine(SessionOptions("first"), Paths.of_this_user(), fails)
+    engine.start()
+    engine.load("second")
+    assert engine.ask(request()).wait(30)
+    assert str(engine.status.error) == "no model second"
+    assert engine.options.model == "first"
     assert engine.close(10.0)
 
 

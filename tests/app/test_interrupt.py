@@ -4,6 +4,7 @@ import collections
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from decoding.text import TextStream
+from tests.app.conftest import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -125,6 +127,31 @@ def test_ctrl_c_while_the_model_loads(on_terminal: Callable[..., Any]) -> None:
     code, shown = terminal.end()
     assert code == 130
     assert "Traceback" not in shown
+
+
+STUCK = """
+from threading import Event
+
+from app.cli.interrupt import deferred
+
+with deferred():
+    print("stuck", flush=True)
+    Event().wait()
+"""
+
+
+def test_ctrl_c_ends_what_does_not_come_back() -> None:
+    """As native code: the handler of the signal cannot end the wait."""
+    command = [sys.executable, "-c", STUCK]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"stuck\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            _, err = process.communicate(timeout=PATIENCE_SECONDS)
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (130, b"")
 
 
 def test_ctrl_c_while_a_self_drafter_is_made(on_terminal: Callable[..., Any], home: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from app.memory_plan import drafter_context, open_context, plan
 from app.paths import Paths
-from app.session import Session, SessionOptions
+from app.session import Session
+from app.session_options import SessionOptions
 from backends.base import DraftUnavailableError, Model, OutOfMemoryError, UsageError
 from models.attention import Attention, Layers
 from models.memory_bill import bill

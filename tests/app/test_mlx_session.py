@@ -20,7 +20,8 @@ from app.engine_status import Loaded, Phase
 from app.pairing import rank
 from app.paths import Paths
 from app.performance import memory_bandwidth
-from app.session import Session, SessionOptions
+from app.session import Session
+from app.session_options import SessionOptions
 from backends import choice, mlx
 from backends.bandwidth import Bandwidth
 from backends.chat_template import Message
@@ -47,6 +48,33 @@ def test_a_folder_answers_the_same_with_every_drafter(
         found = ask_json("hi", "--model", folder, "--draft", spec, *GREEDY)
         assert found["draft"]["drafters"]
         assert found["token_ids"] == plain["token_ids"]
+
+
+def test_threads_that_mean_nothing_are_told_and_the_copy_that_is_made_too(
+    small_mlx: SmallMlx,
+) -> None:
+    told: list[str] = []
+    options = SessionOptions(str(small_mlx("plain")), draft="self", threads=1)
+    session = Session.open(options, Paths.of_this_user(), told.append)
+    try:
+        assert any("--threads means nothing to MLX" in note for note in session.notes)
+    finally:
+        session.close()
+    begin = "making the self-drafter q4_0 (a copy in 4 bits)"
+    assert begin in told
+    assert any(line.startswith(f"{begin}: ") for line in told)
+
+
+@pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
+def test_a_folder_that_is_not_whole_is_an_error_of_the_model(
+    specchat: Specchat, small_mlx: SmallMlx, tmp_path: Path, missing: str
+) -> None:
+    folder = Path(shutil.copytree(small_mlx("plain"), tmp_path / "model"))
+    (folder / missing).unlink()
+    ended = specchat("ask", "hi", "--model", str(folder))
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert missing in ended.stderr
+    assert "again." in ended.stderr
 
 
 @pytest.mark.usefixtures("llamacpp")

@@ -13,7 +13,9 @@ import pytest
 from app.candidates import Kind
 from app.pairing import CostSource, Pair, Ranking, rank
 from app.paths import Paths
-from app.session import Session, SessionOptions, new_reply
+from app.reply import new_reply
+from app.session import Session
+from app.session_options import SessionOptions
 from backends.base import Context, OutOfMemoryError, UsageError
 from decoding.cost import Measured
 from decoding.sampling import SamplingSettings
@@ -183,7 +185,7 @@ def test_a_target_is_measured_once_and_no_drafter_ever(costs: list[bool]) -> Non
     told: list[str] = []
     assert ranked("big", told).plain_seconds == ranked("big").plain_seconds == 0.02
     assert costs == [True]
-    assert "calibrating: what big costs here" in told
+    assert "measuring what big costs here" in told
 
 
 @pytest.mark.usefixtures("models")

@@ -11,7 +11,7 @@ from app.conversation import Conversation
 from app.engine import Engine
 from app.paths import Paths
 from app.saved_states import SavedStates
-from app.session import SessionOptions
+from app.session_options import SessionOptions
 from backends.chat_template import Message
 from decoding.sampling import SamplingSettings
 

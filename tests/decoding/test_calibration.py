@@ -63,6 +63,20 @@ def test_a_fast_model_gets_more_points_than_a_slow_one(
     assert points(0.005) > points(0.2) > points(2.0)
 
 
+@pytest.mark.parametrize(
+    ("slope", "points", "most_plain_passes"),
+    [(1.0, {1, 2}, 4), (0.6, {1, 2}, 4), (0.1, {1, 2, 4}, 5)],
+)
+def test_a_model_of_seconds_a_token_is_timed_once_on_what_may_pay(
+    table: Callable, fake_context: Callable, slope: float, points: set[int], most_plain_passes: int
+) -> None:
+    context = Slow(fake_context(table(0), n_ctx=64, n_chunk=16), 4.0, slope)
+    found = measured(context)
+    assert set(found.seconds) == points
+    assert context.now <= most_plain_passes * 4.0
+    assert context.length == 0
+
+
 def test_the_limits_of_a_context_hold(table: Callable, fake_context: Callable) -> None:
     context = Slow(fake_context(table(0), n_ctx=8, n_chunk=4), 0.01, 0.4)
     found = measured(context)

@@ -16,7 +16,9 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from app import drafter_model
 from app.drafter_model import open_drafter
 from app.paths import Paths
-from app.session import Session, SessionOptions, new_reply
+from app.reply import new_reply
+from app.session import Session
+from app.session_options import SessionOptions
 from backends import llamacpp
 from backends.base import Context, Model
 from decoding import verification

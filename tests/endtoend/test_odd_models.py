@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from app.paths import Paths
-from app.session import Session, SessionOptions, new_reply
+from app.reply import new_reply
+from app.session import Session
+from app.session_options import SessionOptions
 from backends.chat_template import Message
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings

@@ -99,6 +99,12 @@ def test_a_folder_of_several_models_is_refused(folder: Path) -> None:
         resolve(str(folder), folder)
 
 
+@pytest.mark.parametrize("there", ["config.json", "model.safetensors", "model.safetensors.part"])
+def test_a_folder_with_part_of_an_mlx_model_is_meant_as_one(tmp_path: Path, there: str) -> None:
+    (tmp_path / there).write_text("{}", encoding="utf-8")
+    assert resolve(str(tmp_path), tmp_path / "models") == Reference(tmp_path.name, tmp_path)
+
+
 def test_the_bundled_model_may_not_be_installed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

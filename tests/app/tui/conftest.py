@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from app.engine import Engine
 from app.history import History
 from app.paths import Paths
-from app.session import SessionOptions
+from app.session_options import SessionOptions
 from app.tui.app import SpecchatApp
 from app.tui.chat_screen import ChatScreen
 from app.tui.prompt import PromptArea

@@ -42,6 +42,14 @@ async def test_typing_before_the_model_is_there_is_answered_when_it_is(chatting:
         await chat.until(lambda: chat.texts == [("user", "early"), ("assistant", ALL)])
 
 
+async def test_a_key_that_the_screen_got_is_meant_for_the_prompt(chatting: Chatting) -> None:
+    """As of keys that were typed before the first picture."""
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        assert chat.screen.focused is chat.prompt
+        chat.screen._forward_event(Key("x", "x"))
+        await chat.until(lambda: chat.prompt.text == "x")
+
+
 async def test_escape_stops_an_answer_and_keeps_what_was_said(chatting: Chatting) -> None:
     model = ScriptedModel(WORDS * 200, rate=300.0)
     async with chatting(model) as chat:

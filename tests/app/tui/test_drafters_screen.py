@@ -10,7 +10,7 @@ from textual.widgets import OptionList
 from app.engine import Engine
 from app.engine_status import Phase
 from app.paths import Paths
-from app.session import SessionOptions
+from app.session_options import SessionOptions
 from app.tui.app import SpecchatApp
 from app.tui.chat_screen import ChatScreen
 from app.tui.drafters_screen import DraftersScreen

@@ -2,17 +2,21 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from textual.widgets import Static
 
 from app.engine import Engine
-from app.engine_status import Phase
+from app.engine_status import Phase, Status
 from app.history import History
 from app.paths import Paths
-from app.session import SessionOptions
+from app.session_options import SessionOptions
+from backends.base import ModelError
 from tests.app.test_engine import request, text_of
 from tests.app.tui.conftest import Chat, Chatting
+from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel
 
 WORDS = [f"word{number} " for number in range(30)]
@@ -91,6 +95,31 @@ async def test_two_windows_on_one_database(chatting: Chatting) -> None:
         assert history is not None
         kept = {chat.title: chat.messages for chat in history.chats()}
         assert kept == {"from one": 4, "from the other": 2}
+
+
+async def test_an_error_of_a_model_is_told_each_time_and_shown_whole(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        engine = chat.app.engine
+        await chat.until(lambda: engine.status.phase is Phase.READY)
+        for _ in range(2):
+            why = "very " * 50 + "damaged"
+            engine.status = Status(Phase.FAILED, error=ModelError("it cannot be loaded", why))
+            await chat.until(lambda: "damaged" in told(chat))
+            chat.app.clear_notifications()
+        await chat.until(lambda: "damaged" in screen_text(chat.app))
+
+
+async def test_the_figures_of_a_model_go_with_it(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("hello")
+        line = chat.screen.query_one("#state", Static)
+        await chat.until(lambda: "tok/s" in str(line.content))
+        engine = chat.app.engine
+        loaded = engine.status.loaded
+        assert loaded is not None
+        other = replace(loaded, info=replace(loaded.info, name="other"))
+        engine.status = replace(engine.status, loaded=other)
+        await chat.until(lambda: "tok/s" not in str(line.content))
 
 
 @pytest.mark.usefixtures("llamacpp")

@@ -7,7 +7,8 @@ from app.engine import Engine
 from app.engine_status import Phase
 from app.model_list import offered
 from app.paths import Paths
-from app.session import Session, SessionOptions
+from app.session import Session
+from app.session_options import SessionOptions
 from app.tui.models_screen import ModelsScreen
 from backends.base import ModelError
 from models.memory_bill import Fit

@@ -5,7 +5,7 @@ from textual.widgets._toast import Toast
 
 from app.engine import Engine
 from app.paths import Paths
-from app.session import SessionOptions
+from app.session_options import SessionOptions
 from app.tui.app import SpecchatApp
 from app.tui.prompt import PromptArea
 from decoding.sampling import SamplingSettings

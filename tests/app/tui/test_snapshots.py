@@ -35,7 +35,8 @@ total = sum([1, 2, 3])
 """
 
 LIVE = Live(
-    tokens=120, steps=48, rate=61.3, plain_rate=34.0, plain_source="measured in this reply",
+    model=ScriptedModel(["a"]).info, tokens=120, steps=48, rate=61.3, plain_rate=34.0,
+    plain_source="measured in this reply",
     speedup=1.8, drafted=100, accepted=72, acceptance=0.72, tokens_per_step=2.5,
     accepted_by_position=(0.9, 0.7, 0.4), drafted_at_position=(48, 32, 20),
     by_drafter=(DrafterFigures("lookup", 60, 50, 0.01), DrafterFigures("small", 40, 22, 0.4)),

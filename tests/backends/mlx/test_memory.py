@@ -1,9 +1,14 @@
 """Memory and bandwidth of the device that MLX runs on."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
+from backends import mlx
+from backends.base import OutOfMemoryError
 from backends.device import available_memory
 from backends.mlx import bandwidth, memory
 
@@ -47,6 +52,19 @@ def test_bandwidth_is_measured_by_reading() -> None:
     assert found.source.startswith("measured: ")
     assert found.source.endswith("reading 64 MB")
     assert 1e7 < found.bytes_per_second < 1e14
+
+
+def test_a_context_that_does_not_fit_is_refused_with_one_that_does(
+    small_mlx: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = mlx.load(small_mlx("plain"))
+    bytes_per_token = loaded.open(1).kv_bytes_per_token
+    monkeypatch.setattr("backends.mlx.model.available_memory", lambda: 300 * bytes_per_token)
+    with pytest.raises(OutOfMemoryError) as refused:
+        loaded.open(301)
+    assert refused.value.remedy == "Use --ctx 256 or less."
+    loaded.open(256)
+    loaded.close()
 
 
 def test_too_little_memory_is_not_measured() -> None:

@@ -40,6 +40,13 @@ GEMMA4 = {
 }
 
 
+def test_progress_tells_every_matrix(loaded: Callable[..., MlxModel]):
+    told: list[tuple[int, int]] = []
+    derive(loaded(), "copy", 4, (), lambda done, total: told.append((done, total)))
+    assert told == [(done, len(told)) for done in range(1, len(told) + 1)]
+    assert len(told) > 2 * 7
+
+
 @pytest.fixture
 def loaded(small_mlx: SmallMlx) -> Iterator[Callable[..., MlxModel]]:
     """A small model by kind and settings, closed after the test."""
