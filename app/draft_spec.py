@@ -9,6 +9,7 @@ from pathlib import Path
 from app.paths import Paths
 from backends.base import ModelError, UsageError
 from backends.choice import Form
+from decoding.drafters.lookahead import LookaheadShape
 from models import catalogue
 from models.catalogue import DrafterKind, Entry
 from models.recipe import Recipe
@@ -19,19 +20,24 @@ class LinkKind(StrEnum):
     """What a link of a chain is; a word of --draft, but for a model, which goes by its own name."""
 
     LOOKUP = "lookup"
+    JACOBI = "jacobi"
+    LOOKAHEAD = "lookahead"
     SELF = "self"
     MODEL = "model"
 
 
 LOOKUP, SELF = LinkKind.LOOKUP.value, LinkKind.SELF.value
 OFF, AUTO = "off", "auto"
-WORDS = (LOOKUP, SELF, OFF, AUTO)
+WORDS = (LOOKUP, LinkKind.JACOBI.value, LinkKind.LOOKAHEAD.value, SELF, OFF, AUTO)
 
 _WITH_PARTS: frozenset[LinkKind] = frozenset()
 """Those made of other drafters, named in brackets."""
 
-_WITH_SETTINGS: frozenset[LinkKind] = frozenset()
+_WITH_SETTINGS: frozenset[LinkKind] = frozenset({LinkKind.LOOKAHEAD})
 """Those that read what follows their colon."""
+
+_LISTENING: frozenset[LinkKind] = frozenset({LinkKind.JACOBI, LinkKind.LOOKAHEAD})
+"""Those that need the target's own passes, and so cannot be a part of another."""
 
 _FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP,)
 """Those that auto always has: they take no time of their own."""
@@ -143,6 +149,7 @@ class _Reader:
                 parts.append("")
             else:
                 parts[-1] += character
+        parts = self._with_settings(parts)
         if depth != 0:
             raise UsageError(
                 f"--draft {self._text} cannot be read",
@@ -150,6 +157,18 @@ class _Reader:
                 "Example: --draft lookup,self",
             )
         return parts
+
+    @staticmethod
+    def _with_settings(parts: Sequence[str]) -> list[str]:
+        """Settings after a comma belong to the drafter before them."""
+        joined: list[str] = []
+        for part in parts:
+            before = joined[-1].strip().partition(":") if joined else ("", "", "")
+            if "=" in part and before[1] and before[0].lower() in _WITH_SETTINGS:
+                joined[-1] += f",{part}"
+            else:
+                joined.append(part)
+        return joined
 
     def _link(self, part: str) -> Link:
         if part.lower() in (OFF, AUTO, ""):
@@ -164,6 +183,12 @@ class _Reader:
         if made and made[1].lower() in _WITH_PARTS:
             kind = LinkKind(made[1].lower())
             parts = self._links(made[2])
+            if any(one.kind in _LISTENING for one in parts):
+                raise UsageError(
+                    f"--draft {self._text} cannot be",
+                    "jacobi and lookahead guess in the model's own passes, and in no others",
+                    "Name them beside it, as in: --draft lookup,lookahead",
+                )
             return Link(kind, f"{kind}({','.join(one.name for one in parts)})", parts=parts)
         word, colon, settings = part.partition(":")
         if word.lower() == SELF:
@@ -171,7 +196,10 @@ class _Reader:
             return Link(LinkKind.SELF, f"{SELF}{colon}{settings.lower()}", recipe)
         named = set(LinkKind) - {LinkKind.SELF, LinkKind.MODEL} - _WITH_PARTS
         if word.lower() in (_WITH_SETTINGS if colon else named):
-            return Link(LinkKind(word.lower()), part.lower(), settings=settings.lower())
+            kind = LinkKind(word.lower())
+            if kind is LinkKind.LOOKAHEAD:
+                LookaheadShape.parse(settings.lower())
+            return Link(kind, part.lower(), settings=settings.lower())
         return self._model(part)
 
     def _model(self, part: str) -> Link:

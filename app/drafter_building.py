@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from app import self_drafter
+from app import guessing, self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.draft_spec import Link, LinkKind
@@ -115,6 +115,12 @@ class Builder:
         match link.kind:
             case LinkKind.LOOKUP:
                 return self._free(link, PromptLookup())
+            case LinkKind.JACOBI:
+                return Built(link.name, guessing.jacobi(self._memory))
+            case LinkKind.LOOKAHEAD:
+                info, context = self._place.target.info, self._place.context
+                member = guessing.lookahead(link, info, context, self._memory)
+                return Built(link.name, member)
             case LinkKind.SELF | LinkKind.MODEL:
                 return self._on_a_model(link)
 

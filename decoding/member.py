@@ -2,8 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import Listener
 from backends.base.tree import depths, is_tree
 from decoding.acceptance import LEAST, Acceptance, Count
 from decoding.cost import CostModel, DraftCost, DraftCosts, TreeCosts, TreeSize
@@ -89,8 +95,13 @@ class Member:
         if draft.tokens and not _is_sound(draft, limit, n_vocab):
             self.drop("it proposed nonsense")
             draft = NO_DRAFT
+        if draft.listener is not None:
+            draft = replace(draft, listener=partial(self._hear, draft.listener))
         self.proposal = draft
         return draft
+
+    def _hear(self, listener: Listener, likeliest: NDArray[np.int64]) -> None:
+        self.guarded(lambda: listener(likeliest), None)
 
     def drop(self, reason: str) -> None:
         """Ask it no more."""
@@ -174,7 +185,7 @@ class Member:
 
     def _learn_of_tree(self, step: Step) -> None:
         """A pass with passengers alone counts too: what it cost was for a tree that was empty."""
-        for place in range(min(step.accepted + 1, max(step.longest, 1))):
+        for place in range(min(len(step.tokens), step.accepted + 1, max(step.longest, 1))):
             accepted = place < step.accepted
             self._add_drawn(place, accepted=accepted)
             self.judged.add(accepted)
@@ -219,8 +230,11 @@ def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:
     )
 
 
+BANDS = ("greedy", "cool", "warm", "hot")
+
+
 def band(temperature: float) -> str:
-    """Temperatures at which tokens are accepted about equally often."""
+    """Temperatures at which tokens are accepted about equally often: one of BANDS."""
     if temperature == 0.0:
         return "greedy"
     return "cool" if temperature <= 0.5 else "warm" if temperature <= 0.9 else "hot"

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from decoding.cost import CostModel
 from decoding.length import break_even, predicted_speedup
-from decoding.member import POSITION_PRIOR, Member
+from decoding.member import Member
 
 _PARKED_AFTER = 32
 """Proposals in a row not worth sending, after which a free drafter counts as parked."""
@@ -74,6 +74,6 @@ def _reason(member: Member, needed: float) -> str:
     has = (
         f"has {found.accepted / found.judged:.2f}"
         if found.judged > 0.0
-        else f"untried, {POSITION_PRIOR:.2f} assumed"
+        else f"untried, {member.at_position(0):.2f} assumed"
     )
     return f"slower than plain: needs acceptance {needed:.2f}, {has}"

@@ -5,6 +5,7 @@ of the next places, is advanced by a row at every pass; each column with its new
 and those that begin with the last token are verified in the same pass.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from decoding.ngram_pool import NgramPool
 from decoding.sampler import Sampler
 from decoding.token_tree import TokenTree
 
+_EXAMPLE = "Example: --draft lookahead:w=5,n=3,g=3"
 _CONFIDENCE = 0.3
 """How often a token of the pool is right, before this model is known."""
 
@@ -34,12 +36,32 @@ class LookaheadShape:
     ngram: int = 3
     pool: int = 3
 
+    @staticmethod
+    def parse(text: str) -> "LookaheadShape":
+        """Read w=5,n=3,g=3, any of which may be left out.
+
+        Raises:
+            UsageError: it is something else.
+        """
+        names = {"w": "window", "n": "ngram", "g": "pool"}
+        found: dict[str, int] = {}
+        for part in filter(None, text.split(",")):
+            read = re.fullmatch(r"\s*([wng])\s*=\s*(\d{1,3})\s*", part)
+            if read is None or names[read[1]] in found:
+                raise UsageError(
+                    f"lookahead:{text} cannot be read",
+                    f"{part.strip()!r} is not one of w=N, n=N and g=N, each once",
+                    _EXAMPLE,
+                )
+            found[names[read[1]]] = int(read[2])
+        return LookaheadShape(**found)
+
     def __post_init__(self) -> None:
         if self.window < 1 or self.ngram < 2 or self.pool < 1:
             raise UsageError(
                 f"lookahead:w={self.window},n={self.ngram},g={self.pool} cannot be",
                 "the window w and the pool g are 1 or more, the n-grams n 2 or more",
-                "Example: --draft lookahead:w=5,n=3,g=3",
+                _EXAMPLE,
             )
 
     @property
@@ -56,10 +78,10 @@ class LookaheadShape:
 class Lookahead:
     """Drafts n-grams of its pool as the branches of a tree, with the window as passengers."""
 
-    name = "lookahead"
     is_free = False
 
-    def __init__(self, shape: LookaheadShape) -> None:
+    def __init__(self, shape: LookaheadShape, name: str = "lookahead") -> None:
+        self.name = name
         self.shape = shape
         self._pool = NgramPool(shape.pool)
         self._random = np.random.default_rng(0)

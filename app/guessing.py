@@ -1,0 +1,67 @@
+"""Drafters that let the target itself guess, beside the tokens of its own passes."""
+
+from app.acceptance_memory import AcceptanceMemory
+from app.draft_spec import Link, LinkKind
+from backends.base import Context, DraftUnavailableError, ModelInfo
+from decoding.acceptance import Acceptance
+from decoding.calibration import MOST_TOKENS
+from decoding.cost import CostModel, DraftCost, TreeCosts, TreeSize
+from decoding.drafters.jacobi import Jacobi
+from decoding.drafters.lookahead import Lookahead, LookaheadShape
+from decoding.length import predicted_speedup
+from decoding.member import BANDS, DRAWN, Member
+
+_JACOBI, _LOOKAHEAD = 0.06, 0.3
+"""Acceptance until this model's is known: what the demo model showed."""
+
+_WEIGHT = 20.0
+"""Observations that this counts for."""
+
+_SECONDS = 1e-5
+"""What a guess takes to look up, until it was measured."""
+
+
+def jacobi(memory: AcceptanceMemory) -> Member:
+    """The drafter of lines."""
+    return Member(Jacobi(), _known(LinkKind.JACOBI, _JACOBI, memory), DraftCost(_SECONDS, 0.0))
+
+
+def lookahead(link: Link, info: ModelInfo, context: Context, memory: AcceptanceMemory) -> Member:
+    """The drafter of trees, for a target and its context.
+
+    Raises:
+        DraftUnavailableError: the target cannot run trees, or what these cost is not measured.
+    """
+    shape = LookaheadShape.parse(link.settings)
+    if shape.nodes >= MOST_TOKENS:
+        raise DraftUnavailableError(
+            f"{link.name} cannot draft",
+            f"its passes take {1 + shape.nodes} tokens, and at most {MOST_TOKENS} are measured",
+            "Use a smaller window, shorter n-grams or a smaller pool.",
+        )
+    if not context.can_verify_tree:
+        raise DraftUnavailableError(
+            f"{link.name} cannot draft", f"{info.name} {context.tree_refusal}"
+        )
+    known = _known(link.name, _LOOKAHEAD, memory)
+    return Member(Lookahead(shape, link.name), known, DraftCost(_SECONDS, 0.0), _size(shape))
+
+
+def worthwhile(costs: CostModel, least: float) -> list[Link]:
+    """Those that reach a speedup at what passes cost, if this model is like the demo model."""
+    tree = TreeCosts(costs, _size(LookaheadShape()))
+    if predicted_speedup(lambda _: _LOOKAHEAD, tree) < least:
+        return []
+    return [Link(LinkKind.LOOKAHEAD, LinkKind.LOOKAHEAD)]
+
+
+def _size(shape: LookaheadShape) -> TreeSize:
+    return TreeSize(shape.depth, shape.nodes)
+
+
+def _known(key: str, usual: float, memory: AcceptanceMemory) -> Acceptance:
+    acceptance = memory.recall(key)
+    if acceptance.counts():
+        return acceptance
+    counts = (usual * _WEIGHT, _WEIGHT)
+    return Acceptance({f"{band}:{DRAWN}": counts for band in BANDS})
