@@ -35,7 +35,8 @@ class AcceptanceMemory:
 
     def recall(self, key: str) -> Acceptance:
         """What is known of a drafter, which may be nothing."""
-        return Acceptance(_counts(self._drafters.get(key, {})))
+        entry = self._drafters.get(key, {})
+        return Acceptance(_counts(entry), is_trial=entry.get("trial") is True)
 
     def known_drafters(self) -> list[KnownDrafter]:
         """Drafter models used before whose files are still there."""
@@ -55,7 +56,8 @@ class AcceptanceMemory:
         """Take what was learned; it reaches the disk with save."""
         counts = {kind: list(pair) for kind, pair in acceptance.counts().items()}
         if counts:
-            self._drafters[key] = {**self._drafters.get(key, {}), **facts, "counts": counts}
+            facts = {**facts, "trial": acceptance.is_trial, "counts": counts}
+            self._drafters[key] = {**self._drafters.get(key, {}), **facts}
 
     def save(self) -> None:
         """Write the file, or leave it where that cannot be done."""

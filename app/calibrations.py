@@ -3,19 +3,20 @@
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from app.paths import Paths
 from app.prompts import built_in_prompts
 from backends.base import Context, Model, ModelInfo
+from backends.runner import Runner
 from decoding.calibration import MOST_TOKENS, calibrate
 from decoding.cost import CostModel, DraftCost, Measured
 from models.fingerprint import fingerprint
 from models.json_file import read_object, write_object
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,9 @@ class Calibrations:
         """
         return _draft_cost(self._measured(model, context, name))
 
-    def known_drafter(self, path: Path, target: ModelInfo, variant: str = "") -> DraftCost | None:
-        """What was measured of a model's file as it runs beside a target; None if nothing was."""
-        known = _known(read_object(self.file(replace(target, path=path, variant=variant))))
+    def known_drafter(self, path: Path, runner: Runner, variant: str = "") -> DraftCost | None:
+        """What was measured of a model as it is run by a runner; None if nothing was."""
+        known = _known(read_object(self._file(path, variant, runner)))
         return _draft_cost(known) if known else None
 
     def _measured(self, model: Model, context: Context, name: str) -> Measured:
@@ -55,23 +56,29 @@ class Calibrations:
         if known is None:
             self.notify(f"measuring what {name} costs here")
             known = calibrate(context, _text(model))
-            info = model.info
-            facts = {"engine": info.engine, "device": info.device, "threads": info.threads}
-            seconds = {str(n): value for n, value in known.seconds.items()}
-            found = {"seconds": seconds, "switching": known.switching}
-            write_object(path, {"schema": SCHEMA, **facts, **found})
+            if known.is_steady:  # else it is measured again at the next start
+                write_object(path, _record(model.info, known))
         return known
 
     def file(self, info: ModelInfo) -> Path:
-        """Where the costs of a model are kept."""
-        place = f"{info.engine} {info.device} {info.threads}"
+        """Where the costs of a loaded model are kept."""
+        return self._file(info.path, info.variant, Runner.of(info))
+
+    def _file(self, path: Path, variant: str, runner: Runner) -> Path:
+        place = f"{runner.engine} {runner.device} {runner.threads}"
         digest = hashlib.sha256(place.encode()).hexdigest()[:16]
-        return self.paths.calibrations / f"{fingerprint(info.path, info.variant)}-{digest}.json"
+        return self.paths.calibrations / f"{fingerprint(path, variant)}-{digest}.json"
 
 
 def _draft_cost(measured: Measured) -> DraftCost:
     largest = max(measured.seconds)
     return DraftCost(measured.seconds[1], measured.seconds[largest] / largest)
+
+
+def _record(info: ModelInfo, measured: Measured) -> dict[str, Any]:
+    facts = {"engine": info.engine, "device": info.device, "threads": info.threads}
+    seconds = {str(n): value for n, value in measured.seconds.items()}
+    return {"schema": SCHEMA, **facts, "seconds": seconds, "switching": measured.switching}
 
 
 def _known(kept: dict[str, Any]) -> Measured | None:

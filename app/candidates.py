@@ -8,6 +8,7 @@ from pathlib import Path
 from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.draft_spec import LOOKUP, SELF
+from app.drafter_engine import drafter_backend
 from app.obtaining import facts_before
 from app.paths import Paths
 from app.translation import Translation
@@ -19,7 +20,7 @@ from backends.base import (
     Rollback,
     Vocabulary,
 )
-from backends.choice import Form, vocabulary
+from backends.choice import AUTO, forms, vocabulary
 from backends.derivation import derives
 from backends.gguf_header import parts, read_header, read_per_token
 from models import catalogue
@@ -69,8 +70,8 @@ class Target:
     reference: Reference | HubReference
     facts: ModelFacts | None
     model: Model | None = None
-    forms: Sequence[Form] = (Form.GGUF,)
-    """Those to look for in the catalogue, the best first."""
+    backend: str = AUTO
+    """The one that is asked for."""
 
     @property
     def path(self) -> Path | None:
@@ -82,7 +83,7 @@ def candidates(
     target: Target, paths: Paths, memory: AcceptanceMemory | None
 ) -> Iterator[Candidate]:
     """Each file once: as the catalogue names it for this target, else as it was found."""
-    yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before; costs nothing")
+    yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before")
     own = _self(target, paths)
     yield own
     seen = [path for path in (target.path, own.path) if path]
@@ -140,7 +141,7 @@ def _of_catalogue(drafter: CatalogueDrafter, target: Target, paths: Paths) -> Ca
     if drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS:
         why = "next-token layers are not run by this version"
         return Candidate(drafter.alias, Kind.NEXT_TOKEN_LAYERS, False, why)
-    found = resolve(drafter.model, paths.models, forms=target.forms)
+    found = resolve(drafter.model, paths.models, forms=forms(target.backend))
     if isinstance(found, Reference):
         return _of_file(drafter.alias, found.path, target)
     facts, read = facts_before(found), None
@@ -157,7 +158,7 @@ def _of_file(name: str, path: Path, target: Target, *, is_own: bool = False) -> 
     try:
         headers = [read_header(part) for part in parts(path)] if path.is_file() else []
         tensors = [tensor for header in headers for tensor in header.tensors]
-        facts = facts_of(path)
+        facts = facts_of(path, drafter_backend(path, target.backend))
         read = read_per_token(headers[0], tensors) if headers else facts.weight_bytes
         found = replace(found, facts=facts, read_bytes=read)
         with vocabulary(path) as drafter:

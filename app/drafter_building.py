@@ -9,7 +9,8 @@ from app import guessing, self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.draft_spec import Link, LinkKind
-from app.drafter_model import load_drafter, open_drafter, tried
+from app.drafter_engine import drafter_backend, load_drafter
+from app.drafter_model import open_drafter, tried
 from app.memory_plan import drafter_context
 from app.obtaining import facts_before
 from app.paths import Paths
@@ -160,9 +161,8 @@ class Builder:
                 place.target, recipe, place.notify
             )
         path = self._file(link)
-        return facts_of(path), lambda: load_drafter(
-            path, place.backend, place.threads, place.gpu_layers
-        )
+        facts = facts_of(path, drafter_backend(path, place.backend))
+        return facts, lambda: load_drafter(path, place.backend, place.threads, place.gpu_layers)
 
     def _file(self, link: Link) -> Path:
         place = self._place

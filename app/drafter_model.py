@@ -1,12 +1,10 @@
 """A drafter on a loaded model: of the target's own vocabulary, or across vocabularies."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from app.prompts import built_in_prompts
 from app.translation import Translation
-from backends.base import Context, DraftUnavailableError, Model, Rollback, UsageError
-from backends.choice import MLX, backend_for, load
+from backends.base import Context, DraftUnavailableError, Model, Rollback
 from decoding.acceptance import Acceptance
 from decoding.draft import Drafter
 from decoding.drafters.across_vocabularies import AcrossVocabularies
@@ -33,21 +31,6 @@ class DrafterModel:
     context: Context
     note: str = ""
     guess: Guess | None = None
-
-
-def load_drafter(path: Path, wanted: str, threads: int | None, gpu_layers: int | None) -> Model:
-    """Load a drafter with the wanted backend or, where that cannot run it, with any.
-
-    It need not be the target's: only tokens and rows of probabilities go between them.
-
-    Raises:
-        ModelError: it cannot be loaded.
-    """
-    try:
-        backend = backend_for(path, wanted)
-    except UsageError:
-        backend = backend_for(path)
-    return load(path, threads, None if backend == MLX else gpu_layers, backend)
 
 
 def open_drafter(

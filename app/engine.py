@@ -11,8 +11,9 @@ from threading import Thread
 from app.answer import Answer, Request, Stage, pieces
 from app.engine_status import Loaded, Phase, Status
 from app.live import live
-from app.pairing import Ranking, rank_for
+from app.pairing import rank_for
 from app.paths import Paths
+from app.ranking import Ranking
 from app.reply import Reply, new_reply
 from app.session import Session
 from app.session_options import SessionOptions

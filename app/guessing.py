@@ -3,19 +3,15 @@
 from app.acceptance_memory import AcceptanceMemory
 from app.draft_spec import Link, LinkKind
 from backends.base import Context, DraftUnavailableError, ModelInfo
-from decoding.acceptance import Acceptance
 from decoding.calibration import MOST_TOKENS
 from decoding.cost import CostModel, DraftCost, TreeCosts, TreeSize
 from decoding.drafters.jacobi import Jacobi
 from decoding.drafters.lookahead import Lookahead, LookaheadShape
 from decoding.length import predicted_speedup
-from decoding.member import BANDS, DRAWN, Member
+from decoding.member import Member
 
 _JACOBI, _LOOKAHEAD = 0.06, 0.3
 """Acceptance until this model's is known: what the demo model showed."""
-
-_WEIGHT = 20.0
-"""Observations that this counts for."""
 
 _SECONDS = 1e-5
 """What a guess takes to look up, until it was measured."""
@@ -23,7 +19,8 @@ _SECONDS = 1e-5
 
 def jacobi(memory: AcceptanceMemory) -> Member:
     """The drafter of lines."""
-    return Member(Jacobi(), _known(LinkKind.JACOBI, _JACOBI, memory), DraftCost(_SECONDS, 0.0))
+    known = memory.recall(LinkKind.JACOBI)
+    return Member(Jacobi(), known, DraftCost(_SECONDS, 0.0), prior=_JACOBI)
 
 
 def lookahead(link: Link, info: ModelInfo, context: Context, memory: AcceptanceMemory) -> Member:
@@ -43,8 +40,13 @@ def lookahead(link: Link, info: ModelInfo, context: Context, memory: AcceptanceM
         raise DraftUnavailableError(
             f"{link.name} cannot draft", f"{info.name} {context.tree_refusal}"
         )
-    known = _known(link.name, _LOOKAHEAD, memory)
-    return Member(Lookahead(shape, link.name), known, DraftCost(_SECONDS, 0.0), _size(shape))
+    return Member(
+        Lookahead(shape, link.name),
+        memory.recall(link.name),
+        DraftCost(_SECONDS, 0.0),
+        tree=_size(shape),
+        prior=_LOOKAHEAD,
+    )
 
 
 def worthwhile(costs: CostModel, least: float) -> list[Link]:
@@ -57,11 +59,3 @@ def worthwhile(costs: CostModel, least: float) -> list[Link]:
 
 def _size(shape: LookaheadShape) -> TreeSize:
     return TreeSize(shape.depth, shape.nodes)
-
-
-def _known(key: str, usual: float, memory: AcceptanceMemory) -> Acceptance:
-    acceptance = memory.recall(key)
-    if acceptance.counts():
-        return acceptance
-    counts = (usual * _WEIGHT, _WEIGHT)
-    return Acceptance({f"{band}:{DRAWN}": counts for band in BANDS})

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from app.candidates import Kind
-from app.pairing import Pair
+from app.ranking import Pair
 from models.memory_bill import Fit
 from models.size_text import size_text
 
@@ -41,9 +41,12 @@ def _gain(one: Pair) -> str:
     if one.speedup is not None:
         said.append(f"{one.speedup:.2f}× plain expected")
     if one.acceptance is not None:
-        said.append(f"{_percent(one.acceptance)} accepted so far")
+        share = _percent(one.acceptance)
+        said.append(f"a trial expects {share}" if one.is_trial else f"{share} accepted so far")
     if least == math.inf:
         said.append("does not pay here, even with all accepted")
+    elif least is not None and one.drafter.kind is Kind.LOOKUP:
+        said.append(f"drafts for free, and checking a draft pays above {_percent(least)} accepted")
     elif least is not None:
         said.append(f"pays above {_percent(least)} accepted")
     if one.draw_cost and one.cost_source:

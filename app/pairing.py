@@ -8,22 +8,24 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from enum import StrEnum
 
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.candidates import Candidate, Kind, Target, candidates, undraftable
 from app.draft_spec import LOOKUP
+from app.drafter_engine import drafter_runner
 from app.memory_plan import MemoryPlan, drafter_context, plan
 from app.model_choice import choose_model, expected_backend
 from app.obtaining import facts_before
 from app.paths import Paths
+from app.ranking import CostSource, Pair, Ranking
 from app.session import Session
 from app.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
-from backends.base import DraftUnavailableError, Rollback
+from backends.base import DraftUnavailableError, ModelError, Rollback
 from backends.choice import check_backend, forms, free_memory, load
+from backends.runner import Runner
 from decoding.calibration import MOST_TOKENS
-from decoding.cost import CostModel
+from decoding.cost import CostModel, DraftCost
 from decoding.length import break_even, predicted_speedup
 from decoding.member import DRAWN
 from models.fingerprint import fingerprint
@@ -34,49 +36,12 @@ from models.reference import Reference
 _CALIBRATION_CONTEXT = 8 * MOST_TOKENS
 
 
-class CostSource(StrEnum):
-    """How the cost of a drafter's token is known."""
-
-    FREE = "free"
-    MEASURED = "measured"
-    SIZE = "expected from size"
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A drafter beside a target. None where a figure was not measured, or is not known.
-
-    memory_bytes: with its context. draw_cost: of one of its tokens, in plain steps of the target.
-    acceptance: remembered of this pair. break_even: the acceptance from which it pays, infinite
-    where none does.
-    """
-
-    drafter: Candidate
-    is_installed: bool
-    memory_bytes: int | None = None
-    fit: Fit | None = None
-    draw_cost: float | None = None
-    cost_source: CostSource | None = None
-    acceptance: float | None = None
-    speedup: float | None = None
-    break_even: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """Drafters for a target, the best first. plain_seconds: of a plain step, None if unmeasured."""
-
-    target: str
-    is_installed: bool
-    plain_seconds: float | None
-    pairs: tuple[Pair, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class _Measured:
     """What this machine knows of a target that is on it."""
 
     target: Target
+    options: SessionOptions
     calibrations: Calibrations
     costs: CostModel
     memory: AcceptanceMemory
@@ -92,20 +57,20 @@ def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -
     """
     check_ranges(options)
     check_backend(options.backend)
-    preferred = forms(options.backend)
-    reference = choose_model(options.model, paths, preferred)
+    reference = choose_model(options.model, paths, forms(options.backend))
     is_here = isinstance(reference, Reference)
-    facts = facts_of(reference.path) if is_here else facts_before(reference)
-    free = free_memory(expected_backend(reference, options.backend), options.gpu_layers)
+    backend = expected_backend(reference, options.backend)
+    facts = facts_of(reference.path, backend) if is_here else facts_before(reference)
+    free = free_memory(backend, options.gpu_layers)
     planned = plan(reference.name, facts, options.ctx, DEFAULT_CONTEXT, free) if facts else None
     with ExitStack() as stack:
-        target, measured = Target(reference, facts, forms=preferred), None
+        target, measured = Target(reference, facts, backend=options.backend), None
         if is_here:
             notify(f"loading {reference.name}")
             model = load(reference.path, options.threads, options.gpu_layers, options.backend)
             stack.enter_context(closing(model))
-            target = Target(reference, facts, model, preferred)
-            measured = _measured(target, paths, notify)
+            target = Target(reference, facts, model, options.backend)
+            measured = _measured(target, options, paths, notify)
         notify("comparing vocabularies")
         return _ranking(target, paths, planned, measured)
 
@@ -116,11 +81,13 @@ def rank_for(session: Session) -> Ranking:
     Raises:
         SpecchatError: the model cannot be measured.
     """
-    reference = session.reference
-    target = Target(reference, facts_of(reference.path), session.model, session.forms)
+    reference, model, options = session.reference, session.model, session.options
+    facts = facts_of(reference.path, model.info.backend)
+    target = Target(reference, facts, model, options.backend)
     n_ctx = session.context.n_ctx
     planned = MemoryPlan(n_ctx, n_ctx, session.place(_silent).room)
-    return _ranking(target, session.paths, planned, _measured(target, session.paths, _silent))
+    measured = _measured(target, options, session.paths, _silent)
+    return _ranking(target, session.paths, planned, measured)
 
 
 def _silent(_: str) -> None: ...
@@ -138,14 +105,16 @@ def _ranking(
     return Ranking(name, is_here, plain, tuple(pairs))
 
 
-def _measured(target: Target, paths: Paths, notify: Callable[[str], None]) -> _Measured | None:
+def _measured(
+    target: Target, options: SessionOptions, paths: Paths, notify: Callable[[str], None]
+) -> _Measured | None:
     model = target.model
     if model is None or model.info.rollback is not Rollback.ANY:
         return None
     calibrations = Calibrations(paths, notify)
     with closing(model.open(min(_CALIBRATION_CONTEXT, model.info.context_limit))) as context:
         costs = calibrations.target(model, context)
-    return _Measured(target, calibrations, costs, AcceptanceMemory(model.info.path, paths))
+    return _Measured(target, options, calibrations, costs, AcceptanceMemory(model.info.path, paths))
 
 
 def _pair(one: Candidate, planned: MemoryPlan | None, measured: _Measured | None) -> Pair:
@@ -156,12 +125,12 @@ def _pair(one: Candidate, planned: MemoryPlan | None, measured: _Measured | None
     if measured is None:
         return Pair(one, is_installed, size, how)
     cost, source = _draw_cost(one, measured)
-    share = _remembered(one, measured.memory)
+    share, is_trial = _remembered(one, measured.memory)
     least = None if cost is None else break_even(measured.costs, cost)
     speedup = None
     if cost is not None and share is not None and one.kind is not Kind.LOOKUP:
         speedup = predicted_speedup(lambda _: share, measured.costs, cost)
-    return Pair(one, is_installed, size, how, cost, source, share, speedup, least)
+    return Pair(one, is_installed, size, how, cost, source, share, is_trial, speedup, least)
 
 
 def _memory(one: Candidate, planned: MemoryPlan | None) -> tuple[int | None, Fit | None]:
@@ -192,9 +161,7 @@ def _draw_cost(one: Candidate, measured: _Measured) -> tuple[float | None, CostS
     assert model is not None
     if one.kind is Kind.LOOKUP:
         return 0.0, CostSource.FREE
-    known = None
-    if one.path:
-        known = measured.calibrations.known_drafter(one.path, model.info, one.variant)
+    known = _known_cost(one, measured)
     if known is not None:
         return known.draw_seconds / measured.costs.seconds(1), CostSource.MEASURED
     if one.read_bytes is None:
@@ -202,17 +169,36 @@ def _draw_cost(one: Candidate, measured: _Measured) -> tuple[float | None, CostS
     return one.read_bytes / max(model.info.bytes_read_per_token, 1), CostSource.SIZE
 
 
-def _remembered(one: Candidate, memory: AcceptanceMemory) -> float | None:
-    """The share of a drafter's tokens that this target accepted, at any temperature."""
-    if one.kind is Kind.LOOKUP:
-        counts = list(memory.recall(LOOKUP).counts().values())
-    elif one.path is not None:
-        kinds = memory.recall(fingerprint(one.path, one.variant)).counts().items()
-        counts = [count for kind, count in kinds if kind.endswith(f":{DRAWN}")]
-    else:
+def _known_cost(one: Candidate, measured: _Measured) -> DraftCost | None:
+    """Of a drafter with its own engine, as a session would run it beside this target."""
+    model, options = measured.target.model, measured.options
+    if one.path is None or model is None:
         return None
+    if one.variant:  # it is made of the target's loaded weights
+        runner = Runner.of(model.info)
+    else:
+        try:
+            runner = drafter_runner(one.path, options.backend, options.threads, options.gpu_layers)
+        except ModelError:
+            return None
+    return measured.calibrations.known_drafter(one.path, runner, one.variant)
+
+
+def _remembered(one: Candidate, memory: AcceptanceMemory) -> tuple[float | None, bool]:
+    """The share of a drafter's tokens that this target accepted, at any temperature.
+
+    True where a trial alone expects it.
+    """
+    if one.kind is Kind.LOOKUP:
+        known, kinds = memory.recall(LOOKUP), ""
+    elif one.path is not None:
+        known, kinds = memory.recall(fingerprint(one.path, one.variant)), f":{DRAWN}"
+    else:
+        return None, False
+    counts = [count for kind, count in known.counts().items() if kind.endswith(kinds)]
     judged = sum(count[1] for count in counts)
-    return sum(count[0] for count in counts) / judged if judged else None
+    share = sum(count[0] for count in counts) / judged if judged else None
+    return share, known.is_trial
 
 
 def _order(pair: Pair) -> tuple[int, float, bool]:

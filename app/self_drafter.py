@@ -10,8 +10,8 @@ from models.model_facts import ModelFacts, facts_of
 from models.recipe import Recipe
 
 _FILE_BITS = {"q4_0": 4.5, "q2_k": 2.6}
-_SCALE_BITS = 0.5
-"""A half float scale and another for the offset, of 64 weights each."""
+_GROUP = 64
+"""Weights that share a scale and an offset, where they are made in memory."""
 
 
 def read_bytes(info: ModelInfo, recipe: Recipe) -> int:
@@ -19,7 +19,11 @@ def read_bytes(info: ModelInfo, recipe: Recipe) -> int:
     kept = 1.0 - len(recipe.skipped_layers) / max(info.n_layers, 1)
     if recipe.bits is None:
         return round(kept * info.bytes_read_per_token)
-    bits = recipe.bits + _SCALE_BITS if derives(info) else _FILE_BITS[recipe.quantization or "q4_0"]
+    if derives(info):
+        number_bytes = facts_of(info.path, info.backend).attention.number_bytes
+        bits = recipe.bits + 2 * 8 * number_bytes / _GROUP
+    else:
+        bits = _FILE_BITS[recipe.quantization or "q4_0"]
     return round(kept * info.parameters * bits / 8)
 
 
@@ -36,7 +40,7 @@ def facts(info: ModelInfo, recipe: Recipe) -> ModelFacts:
         UsageError: the recipe does not fit the model.
     """
     recipe.check(info.name, info.n_layers)
-    return replace(facts_of(info.path), weight_bytes=added_bytes(info, recipe))
+    return replace(facts_of(info.path, info.backend), weight_bytes=added_bytes(info, recipe))
 
 
 def key(info: ModelInfo, recipe: Recipe) -> str:

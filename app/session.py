@@ -46,7 +46,7 @@ class Session:
     load_seconds: float
     notes: tuple[str, ...]
     """What was given up to run the model here."""
-    _options: SessionOptions
+    options: SessionOptions
     _room: int | None
     """Bytes that drafters may take."""
     _held: ExitStack
@@ -77,7 +77,7 @@ class Session:
             plan(chosen.name, expected, options.ctx, usual_context, free)
         reference = obtain(chosen, paths, notify, offline=options.offline)
         notify(f"loading {reference.name}")
-        facts = facts_of(reference.path)
+        facts = facts_of(reference.path, expected_backend(reference, options.backend))
         spec.check(reference.name, facts.n_layers)
         planned = plan(reference.name, facts, options.ctx, usual_context, free)
         with ExitStack() as stack:
@@ -104,12 +104,12 @@ class Session:
 
     def place(self, notify: Callable[[str], None]) -> Place:
         """Where further drafters are built; notify gets a line on each phase."""
-        return _place(self.model, self.context, self.paths, self._options, notify, self._room)
+        return _place(self.model, self.context, self.paths, self.options, notify, self._room)
 
     @property
     def forms(self) -> tuple[Form, ...]:
         """The forms in which further models are looked for."""
-        return forms(self._options.backend)
+        return forms(self.options.backend)
 
     def spec(self, requested: str) -> draft_spec.DraftSpec:
         """Read what --draft asks for, beside this model.

@@ -65,7 +65,7 @@ def weighed(llamacpp: EngineFacts, mlx: EngineFacts, machine: Machine) -> Engine
     else:
         reason = "its build runs on the processor alone"
     if mlx.works:
-        reason += "; MLX runs MLX folders"
+        reason += "; MLX, which is here too, is used for MLX folders"
     return Engines(llamacpp, reason, mlx, advice)
 
 

@@ -1,12 +1,14 @@
 """What a folder with an MLX model says of itself, read without an engine and trusting nothing."""
 
 import json
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from backends.base import ModelError
-from backends.safetensors_header import stored_bytes
+from backends.safetensors_header import StoredTensor, stored_tensors
 
 WEIGHT_FILES = "model*.safetensors"
 """Names of the files that mlx-lm loads; others beside them are for other programs."""
@@ -15,6 +17,10 @@ _CONFIG = "config.json"
 _MAX_CONFIG = 1 << 20
 _MAX_COUNT = 1 << 32
 _MAX_LAYERS = 1 << 12
+_SHAPING = re.compile(r"embed|wte|norm|proj|qkv")
+"""In names of tensors whose type of number what a model computes takes on."""
+
+_HALVES = ({"F16"}, {"BF16"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,8 @@ class MlxFolder:
     weight_bytes: int
     written: dict[str, Any] = field(default_factory=dict[str, Any])
     """All settings as the file has them, parts within parts."""
+    number_bytes: int = 2
+    """Of a number that it computes, and so of those that its cache keeps."""
 
     def count(self, key: str, default: int = 0) -> int:
         """A whole number, the default where it is missing.
@@ -91,5 +99,12 @@ def read_mlx_folder(path: Path) -> MlxFolder:
             "model.safetensors is missing",
             "Download, copy or convert it again.",
         )
-    stored = sum(sum(stored_bytes(weight).values()) for weight in weights)
-    return MlxFolder(settings, stored, written)
+    tensors = [one for weight in weights for one in stored_tensors(weight).items()]
+    stored = sum(tensor.bytes for _, tensor in tensors)
+    return MlxFolder(settings, stored, written, _number_bytes(tensors))
+
+
+def _number_bytes(tensors: Iterable[tuple[str, StoredTensor]]) -> int:
+    """MLX computes in floats what meets a float, or halves of the two kinds."""
+    kinds = {tensor.dtype for name, tensor in tensors if _SHAPING.search(name)}
+    return 2 if kinds & {"F16", "BF16", "F32"} in _HALVES else 4

@@ -39,6 +39,8 @@ _STORED = {0: (1, 4), 1: (1, 2), 2: (GROUP, 18), 3: (GROUP, 20), 8: (GROUP, 34)}
 """Weights in a block and its bytes, of F32, F16, Q4_0, Q4_1 and Q8_0 by their number in ggml."""
 
 _BITS = {2: 4, 3: 4, 8: 8}
+_HELD = {2: 20, 3: 20, 8: 36}
+"""Bytes of a quantized block in memory: MLX keeps an offset beside every scale."""
 _ATTENTION = "attention."
 
 
@@ -100,7 +102,16 @@ def read_settings(path: Path) -> MlxFolder:
     bits = [_BITS[one.ggml_type] for one in header.tensors if one.ggml_type in _BITS]
     if bits:
         config["quantization"] = {"group_size": GROUP, "bits": max(set(bits), key=bits.count)}
-    return MlxFolder(config, sum(tensor.stored_bytes for tensor in header.tensors))
+    has_half = any(tensor.ggml_type for tensor in header.tensors)
+    number_bytes = 2 if has_half else 4
+    held = sum(_held_bytes(tensor, number_bytes) for tensor in header.tensors)
+    return MlxFolder(config, held, number_bytes=number_bytes)
+
+
+def _held_bytes(tensor: Tensor, number_bytes: int) -> int:
+    """Of a tensor once it is loaded; number_bytes: of one that is not quantized."""
+    block = _HELD.get(tensor.ggml_type)
+    return tensor.parameters // GROUP * block if block else tensor.parameters * number_bytes
 
 
 def _against_shape(header: GgufHeader) -> str:

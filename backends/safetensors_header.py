@@ -6,6 +6,7 @@ Format: eight bytes of length, little-endian, then a JSON object of the tensors,
 import json
 import math
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard, cast
 
@@ -22,8 +23,16 @@ _SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
 _REMEDY = "Download or copy it again."
 
 
-def stored_bytes(path: Path) -> dict[str, int]:
-    """Bytes of each tensor of a file, by name.
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """What a file holds of a tensor. dtype: the type of its numbers, as the format names it."""
+
+    bytes: int
+    dtype: str
+
+
+def stored_tensors(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of a file, by name.
 
     Raises:
         ModelError: the file is missing, unreadable, cut short or inconsistent.
@@ -45,19 +54,19 @@ def stored_bytes(path: Path) -> dict[str, int]:
         raise ModelError(f"{path} is damaged or cut short", reason, _REMEDY) from error
 
 
-def _tensors(header: object, data_bytes: int) -> dict[str, int]:
+def _tensors(header: object, data_bytes: int) -> dict[str, StoredTensor]:
     if not isinstance(header, dict):
         raise ValueError("its header is no object")
     entries = cast(dict[str, object], header)
     return {
-        name: _length(name, entry, data_bytes)
+        name: _checked(name, entry, data_bytes)
         for name, entry in entries.items()
         if name != "__metadata__"
     }
 
 
-def _length(name: str, entry: object, data_bytes: int) -> int:
-    """Check one tensor's entry and return its bytes."""
+def _checked(name: str, entry: object, data_bytes: int) -> StoredTensor:
+    """What one tensor's entry says, if it can be true."""
     shown = repr(name[:64])
     facts = cast(dict[str, Any], entry) if isinstance(entry, dict) else {}
     offsets, shape = facts.get("data_offsets"), facts.get("shape")
@@ -68,10 +77,11 @@ def _length(name: str, entry: object, data_bytes: int) -> int:
     start, end = offsets
     if not start <= end <= data_bytes:
         raise ValueError(f"tensor {shown} lies past the end of the file")
-    size = _SIZES.get(str(facts.get("dtype")))
+    dtype = str(facts.get("dtype"))
+    size = _SIZES.get(dtype)
     if size is not None and size * math.prod(shape) != end - start:
         raise ValueError(f"tensor {shown} has {end - start:,} bytes, which is not its shape")
-    return end - start
+    return StoredTensor(end - start, dtype)
 
 
 def _are_counts(value: object) -> TypeGuard[list[int]]:

@@ -42,9 +42,13 @@ class Acceptance:
 
     A kind is any text; its count is a Beta posterior with decay. The shift, in log odds, is shared
     by all kinds: text that a drafter suits better than usual shows in a few tokens.
+    is_trial: whether counts are what a trial expects; until a token was judged.
     """
 
-    def __init__(self, counts: Mapping[str, tuple[float, float]] | None = None) -> None:
+    def __init__(
+        self, counts: Mapping[str, tuple[float, float]] | None = None, *, is_trial: bool = False
+    ) -> None:
+        self.is_trial = is_trial
         self._counts: dict[str, Count] = {}
         self._mood = 0.0
         for kind, (accepted, judged) in (counts or {}).items():
@@ -63,6 +67,11 @@ class Acceptance:
         """How often a token of a kind is accepted, if those before it are, over all replies."""
         count = self._counts.get(kind)
         return prior if count is None else count.mean(prior)
+
+    def share(self, kind: str) -> float | None:
+        """Of the tokens of a kind that count, those accepted; None where there are none."""
+        count = self._counts.get(kind)
+        return count.accepted / count.judged if count and count.judged else None
 
     def judged(self, kind: str) -> float:
         """How many observations of a kind count."""
@@ -83,6 +92,7 @@ class Acceptance:
 
     def add(self, kind: str, accepted: bool) -> None:
         """Count one judged token of a kind."""
+        self.is_trial = False
         self._counts.setdefault(kind, Count()).add(accepted)
 
     def rest(self) -> None:

@@ -1,8 +1,9 @@
 """Measures what passes over several tokens cost, before the first reply."""
 
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import ge
 
 from backends.base import Context
 from decoding.cost import Measured
@@ -11,13 +12,28 @@ MOST_TOKENS = 16
 """The longest pass measured, and so the longest draft plus one."""
 
 BUDGET_SECONDS = 0.9
-"""Spent on repeating where a model is fast; the first rounds may take longer."""
+"""Spent on rounds where a model is fast; the least rounds may take longer."""
 
 _PLANS = (((2, 3, 4, 5, 8, 9, 16), 3), ((2, 4, 5, 8, 16), 2), ((2, 4, 16), 1), ((2, 4), 1))
 """Points and the least rounds, the most telling that time allows; kernels work in groups of 4."""
 
 _SECONDS = 4.5
-"""The least rounds may take this long on a slow model."""
+"""The least rounds may take this long on a slow model, with what is repeated after them."""
+
+_REPEATING = 0.6
+"""Of the time of all rounds, what may be added for points that noise has touched."""
+
+_AGREEING = 0.08
+"""By which the two fastest passes over as many tokens may differ."""
+
+_QUIET = 0.2
+"""By which the plain step before a pass may exceed the usual one: another program was at work."""
+
+_IMPOSSIBLE = 0.03
+"""By which a pass may take less than one whose work it contains: the clock's own error."""
+
+_GROUP = 4
+"""Tokens that kernels take at once: four may cost less than three, but not than other fours."""
 
 _SLOW_SECONDS = 1.0
 """A model that takes longer for a token is timed on the fewest passes, once each."""
@@ -31,26 +47,80 @@ _GUESSED_SLOPE = 0.45
 """Cost of each further token in tokens, to choose the points by."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """Seconds of a pass over several tokens, and of the plain step before it."""
+
+    seconds: float
+    step_before: float
+
+
+@dataclass(slots=True)
+class _Timings:
+    """What was timed so far. after_longer: plain steps that followed a pass over several tokens."""
+
+    steps: list[float] = field(default_factory=list[float])
+    after_longer: list[float] = field(default_factory=list[float])
+    passes: dict[int, list[_Pass]] = field(default_factory=dict[int, list[_Pass]])
+
+    @property
+    def seconds(self) -> dict[int, float]:
+        """Seconds by number of tokens. Other programs only ever add time: the fastest count.
+
+        Of plain steps, which are many, the lower quartile: their fastest would be luckier.
+        """
+        fastest = {n: min(one.seconds for one in timed) for n, timed in self.passes.items()}
+        return {1: _quartile(self.steps), **fastest}
+
+    @property
+    def doubtful(self) -> set[int]:
+        """Points that another program has touched, as far as the timings show."""
+        seconds = self.seconds
+        is_quiet = max(self.steps) <= (1.0 + _QUIET) * seconds[1]
+        found = {
+            n
+            for n, timed in self.passes.items()
+            if not (is_quiet if len(timed) == 1 else _agree(timed, seconds[1]))
+        }
+        for longer, shorter in _contradictions(seconds):
+            found |= {longer, shorter} & self.passes.keys()
+        return found
+
+    @property
+    def switching(self) -> float:
+        """What a step takes longer after a pass over several tokens, in plain steps."""
+        found = _quartile(self.after_longer) / _quartile(self.steps) - 1.0
+        return min(max(found, 0.0), _MOST_SWITCHING)
+
+
 def calibrate(
     context: Context,
     tokens: Sequence[int],
     clock: Callable[[], float] = time.perf_counter,
 ) -> Measured:
-    """Seconds of a target pass by its number of tokens: medians of a few rounds.
+    """Seconds of a target pass by its number of tokens: the fastest of a few rounds.
 
     Each pass follows one over a single token, as while decoding: it finds the caches as that left
-    them. tokens: ordinary text of at least 2 * MOST_TOKENS tokens. The context is left empty.
+    them. What other programs have touched is repeated while there is time. tokens: ordinary text
+    of at least 2 * MOST_TOKENS tokens. The context is left empty.
 
     Raises:
         ModelError: the engine failed.
     """
     most = min(MOST_TOKENS, context.n_chunk, context.max_logits, context.n_ctx - 1)
+    timings = _Timings()
 
     def timed(n: int) -> float:
         context.truncate(1)
         started = clock()
         context.forward(tokens[1 : 1 + n], n)
         return clock() - started
+
+    def add(n: int) -> None:
+        timings.after_longer.append(timed(1))
+        step = timed(1)
+        timings.steps.append(step)
+        timings.passes.setdefault(n, []).append(_Pass(timed(n), step))
 
     context.truncate(0)
     context.forward(tokens[:1], 1)  # brings the weights into memory
@@ -60,21 +130,45 @@ def calibrate(
         found = _few(first, most, timed)
         context.truncate(0)
         return Measured(found)
-    single = timed(1)
-    points, rounds = _plan(single, most)
-    times: dict[int, list[float]] = {1: [single]}
-    after_longer: list[float] = []
+    timings.steps.append(timed(1))
+    points, rounds = _plan(timings.steps[0], most)
     done = 0
     while done < rounds or (clock() - started) * (done + 1) / done < BUDGET_SECONDS:
         for n in points:
-            after_longer.append(timed(1))
-            times[1].append(timed(1))
-            times.setdefault(n, []).append(timed(n))
+            add(n)
         done += 1
+    used = clock() - started
+    latest = started + max(used, min((1.0 + _REPEATING) * used, _SECONDS))
+    while (doubtful := timings.doubtful) and clock() < latest:
+        for n in sorted(doubtful):
+            add(n)
     context.truncate(0)
-    seconds = {n: statistics.median(found) for n, found in times.items()}
-    switching = statistics.median(after_longer) / seconds[1] - 1.0
-    return Measured(seconds, min(max(switching, 0.0), _MOST_SWITCHING))
+    return Measured(timings.seconds, timings.switching, is_steady=not timings.doubtful)
+
+
+def _quartile(seconds: Sequence[float]) -> float:
+    """The lower one."""
+    return sorted(seconds)[len(seconds) // 4]
+
+
+def _agree(timed: Sequence[_Pass], step: float) -> bool:
+    """Whether the fastest two do, and a plain step before one of them took its usual time."""
+    first, second = sorted(timed, key=lambda one: one.seconds)[:2]
+    is_quiet = min(first.step_before, second.step_before) <= (1.0 + _QUIET) * step
+    return is_quiet and second.seconds <= (1.0 + _AGREEING) * first.seconds
+
+
+def _contradictions(seconds: Mapping[int, float]) -> Iterator[tuple[int, int]]:
+    """Pairs (longer, shorter) of which the longer took less, though it does the same and more.
+
+    Any pass reads the weights, as a step does. Beyond that, one contains another if it has as many
+    whole groups of tokens and as many tokens left over.
+    """
+    for longer in seconds:
+        for shorter in seconds:
+            contains = shorter == 1 or all(map(ge, divmod(longer, _GROUP), divmod(shorter, _GROUP)))
+            if contains and seconds[longer] < (1.0 - _IMPOSSIBLE) * seconds[shorter]:
+                yield longer, shorter
 
 
 def _few(single: float, most: int, timed: Callable[[int], float]) -> dict[int, float]:

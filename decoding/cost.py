@@ -42,10 +42,12 @@ class Measured:
 
     seconds: of a pass, by its number of tokens. switching: what a plain step takes longer after a
     pass over several tokens, which leaves less of the weights in the caches, in plain steps.
+    is_steady: whether repeated passes agreed, so that it is worth keeping.
     """
 
     seconds: Mapping[int, float]
     switching: float = 0.0
+    is_steady: bool = True
 
 
 class CostModel:

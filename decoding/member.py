@@ -15,6 +15,7 @@ from decoding.acceptance import LEAST, Acceptance, Count
 from decoding.cost import CostModel, DraftCost, DraftCosts, TreeCosts, TreeSize
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.events import Step
+from decoding.sampling import SamplingSettings
 
 POSITION_PRIOR = 0.65
 """Acceptance expected of a drafter model that nobody has measured."""
@@ -29,7 +30,7 @@ class Member:
     """Guards a drafter, estimates what its tokens are worth, and learns from what became of them.
 
     cost: None for a free drafter. acceptance: what an earlier start learned. tree: the size of what
-    it proposes, None for lines.
+    it proposes, None for lines. prior: acceptance expected until it is known.
     """
 
     def __init__(
@@ -38,8 +39,10 @@ class Member:
         acceptance: Acceptance | None = None,
         cost: DraftCost | None = None,
         tree: TreeSize | None = None,
+        prior: float = POSITION_PRIOR,
     ) -> None:
         self.drafter = drafter
+        self.prior = prior
         self._tree = tree
         self.acceptance = acceptance or Acceptance()
         self.cost = cost
@@ -52,7 +55,7 @@ class Member:
         self.proposal = NO_DRAFT
         self.context = ""
         """The kind of text that the next token belongs to, "" where that is not known."""
-        self._band = ""
+        self._band = band(SamplingSettings().temperature)
 
     @property
     def name(self) -> str:
@@ -129,8 +132,8 @@ class Member:
         """
         found: list[float] = []
         kind = f"{self._band}:{DRAWN}"
-        mean = self.acceptance.mean(kind, POSITION_PRIOR)
-        better = _log_odds(self._mean(kind, POSITION_PRIOR)) - _log_odds(mean)
+        mean = self.acceptance.mean(kind, self.prior)
+        better = _log_odds(self._mean(kind, self.prior)) - _log_odds(mean)
         for place in range(first + count):
             mean = self.acceptance.mean(f"{self._band}:at{place}", mean)
             if place >= first:
@@ -148,6 +151,11 @@ class Member:
             min(mean + errors * math.sqrt(mean * (1.0 - mean) / (judged + 1.0)), 1.0)
             for mean in estimates
         ]
+
+    @property
+    def recalled(self) -> float | None:
+        """The share accepted as it was known before any token of now was judged, if it was."""
+        return self.acceptance.share(f"{self._band}:{DRAWN}")
 
     @property
     def is_untried(self) -> bool:
@@ -230,11 +238,8 @@ def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:
     )
 
 
-BANDS = ("greedy", "cool", "warm", "hot")
-
-
 def band(temperature: float) -> str:
-    """Temperatures at which tokens are accepted about equally often: one of BANDS."""
+    """Temperatures at which tokens are accepted about equally often."""
     if temperature == 0.0:
         return "greedy"
     return "cool" if temperature <= 0.5 else "warm" if temperature <= 0.9 else "hot"

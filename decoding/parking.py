@@ -70,10 +70,16 @@ def overall(standings: Sequence[Standing]) -> tuple[State, str]:
 def _reason(member: Member, needed: float) -> str:
     if needed > 1.0:
         return "slower than plain here even if every drafted token were accepted"
-    found = member.judged
-    has = (
-        f"has {found.accepted / found.judged:.2f}"
-        if found.judged > 0.0
-        else f"untried, {member.at_position(0):.2f} assumed"
+    return f"slower than plain: needs acceptance {needed:.2f}, {_known(member)}"
+
+
+def _known(member: Member) -> str:
+    """What is known of a drafter's acceptance, and how."""
+    found, recalled = member.judged, member.recalled
+    if found.judged > 0.0:
+        return f"has {found.accepted / found.judged:.2f}"
+    if recalled is None:
+        return f"untried, {member.prior:.2f} assumed"
+    return (
+        f"a trial expects {recalled:.2f}" if member.acceptance.is_trial else f"had {recalled:.2f}"
     )
-    return f"slower than plain: needs acceptance {needed:.2f}, {has}"

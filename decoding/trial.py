@@ -78,7 +78,7 @@ def _expected(p_rows: Sequence[Logits], laws: Sequence[Law | None]) -> Acceptanc
         pairs = zip(p_rows, laws, strict=True)
         shares = [_overlap(warp(p, settings), law(settings)) if law else 0.0 for p, law in pairs]
         counts[f"{band(temperature)}:{DRAWN}"] = (float(np.mean(shares)) * _WEIGHT, _WEIGHT)
-    return Acceptance(counts)
+    return Acceptance(counts, is_trial=True)
 
 
 def _spoken(

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-_HALF_FLOAT_BYTES = 2
-
 
 @dataclass(frozen=True, slots=True)
 class Layers:
@@ -16,17 +14,20 @@ class Layers:
     window: int | None = None
 
     @property
-    def bytes_per_token(self) -> int:
-        """Keys and values of one token in half floats."""
-        per_layer = self.kv_heads * (self.key_size + self.value_size)
-        return self.count * per_layer * _HALF_FLOAT_BYTES
+    def numbers_per_token(self) -> int:
+        """Those in the keys and values of one token."""
+        return self.count * self.kv_heads * (self.key_size + self.value_size)
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """All layers that keep keys and values; layers with a running state are left out."""
+    """All layers that keep keys and values; layers with a running state are left out.
+
+    number_bytes: of one number. llama.cpp keeps half floats, MLX what the model computes in.
+    """
 
     layers: tuple[Layers, ...]
+    number_bytes: int = 2
 
     def cache_bytes(self, n_ctx: int, *, keeps_windows: bool = False) -> int:
         """Bytes of a cache for n_ctx tokens.
@@ -34,9 +35,10 @@ class Attention:
         keeps_windows: whether layers with a window keep no more than that. llama.cpp keeps the
         whole context there too, or it could not forget rejected tokens.
         """
-        return sum(
-            kind.bytes_per_token * min(n_ctx, kind.window or n_ctx)
+        numbers = sum(
+            kind.numbers_per_token * min(n_ctx, kind.window or n_ctx)
             if keeps_windows
-            else kind.bytes_per_token * n_ctx
+            else kind.numbers_per_token * n_ctx
             for kind in self.layers
         )
+        return numbers * self.number_bytes

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.base import ModelError
+from backends.choice import LLAMACPP, MLX
 from backends.gguf_header import GgufHeader, parts, read_header
 from backends.mlx_folder import MlxFolder, read_mlx_folder
+from backends.mlx_gguf import read_settings
 from models.attention import Attention, Layers
 from models.catalogue import Entry
 
@@ -28,13 +30,18 @@ class ModelFacts:
     """All of them, those without attention too."""
 
 
-def facts_of(path: Path) -> ModelFacts:
+def facts_of(path: Path, backend: str = LLAMACPP) -> ModelFacts:
     """Read a GGUF file, with its further parts, or an MLX folder.
 
+    backend: the one that is to run it; they hold a GGUF file, and its cache, in other numbers.
+
     Raises:
-        ModelError: it is missing, damaged, or contradicts itself.
+        ModelError: it is missing, damaged, contradicts itself, or is not for this backend.
     """
-    facts = _of_folder(read_mlx_folder(path)) if path.is_dir() else _of_file(path)
+    if path.is_dir():
+        facts = _of_folder(read_mlx_folder(path))
+    else:
+        facts = _of_folder(read_settings(path)) if backend == MLX else _of_file(path)
     figures = [facts.width, facts.feed_forward, facts.n_vocab, facts.context_limit]
     for kind in facts.attention.layers:
         figures += [kind.kv_heads, kind.key_size, kind.value_size, kind.window or 0]
@@ -127,7 +134,9 @@ def _of_folder(folder: MlxFolder) -> ModelFacts:
         width=width,
         feed_forward=folder.count("intermediate_size"),
         context_limit=folder.count("max_position_embeddings"),
-        attention=Attention(tuple(kind for kind in (full, windowed) if kind.count)),
+        attention=Attention(
+            tuple(kind for kind in (full, windowed) if kind.count), folder.number_bytes
+        ),
         n_layers=count,
     )
 

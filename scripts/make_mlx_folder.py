@@ -52,10 +52,19 @@ def make_folder(source: Path, folder: Path, bits: int | None = None) -> None:
     weights = dict(tree_flatten(module.parameters()))
     mx.save_safetensors(str(unfinished / "model.safetensors"), weights, metadata={"format": "mlx"})
     _write_json(unfinished / "config.json", config)
-    texts = read_file(source)[1]
-    read_engine(header, texts).save(str(unfinished / "tokenizer.json"))
-    _write_json(unfinished / "tokenizer_config.json", _tokenizer_settings(header, texts))
+    write_tokenizer(source, unfinished)
     unfinished.rename(folder)
+
+
+def write_tokenizer(source: Path, folder: Path) -> None:
+    """Write the tokenizer of a file into a folder that is there.
+
+    Raises:
+        ModelError: its parts do not fit together.
+    """
+    header, texts = read_header(source), read_file(source)[1]
+    read_engine(header, texts).save(str(folder / "tokenizer.json"))
+    _write_json(folder / "tokenizer_config.json", _tokenizer_settings(header, texts))
 
 
 def _dequantized(source: Path) -> dict[str, mx.array]:

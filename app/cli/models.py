@@ -117,12 +117,17 @@ def info(name: NameOrPath, json: Json = False) -> None:
         say_json({"schema": 1, **facts})
         return
     for key, value in facts.items():
-        shown = f"{value:,}" if isinstance(value, int) else value
         if value is not None:
-            terminal.say(printable(f"{key.replace('_', ' '):<16} {shown}") + "\n")
+            terminal.say(printable(f"{key.replace('_', ' '):<16} {_shown(value)}") + "\n")
 
 
 models.command()(pair)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else value
 
 
 def _discard(repository: str, json: bool) -> None:

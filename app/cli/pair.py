@@ -12,8 +12,9 @@ from app.cli import options, terminal
 from app.cli.opening import phases
 from app.cli.printable import printable, say_json
 from app.pair_words import facts_in_words
-from app.pairing import Pair, Ranking, rank
+from app.pairing import rank
 from app.paths import Paths
+from app.ranking import Pair, Ranking
 
 _COLUMNS = 100
 
@@ -83,6 +84,7 @@ def _pair_as_json(one: Pair) -> dict[str, Any]:
         "draw_cost": one.draw_cost,
         "draw_cost_source": one.cost_source,
         "acceptance": one.acceptance,
+        "acceptance_source": one.acceptance_source,
         "predicted_speedup": one.speedup,
         "break_even": None if least == math.inf else least,
         "can_pay": None if least is None else least != math.inf,

@@ -13,7 +13,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.pair_words import facts_in_words
-from app.pairing import Pair, Ranking
+from app.ranking import Pair, Ranking
 from backends.base import SpecchatError
 
 _TICK = 0.1

@@ -106,7 +106,11 @@ class Tokenizer(Protocol):
         ...
 
     def entry(self, token: int) -> bytes:
-        """The vocabulary's own spelling of a token, which two equal vocabularies share."""
+        """What tells a token from others: equal vocabularies share it, whatever engine has them.
+
+        The bytes it stands for in a text; b"<0x0A>" of one that SentencePiece keeps for a lone
+        byte; the name of a control token, and of one that only fills up the vocabulary.
+        """
         ...
 
     def is_padding(self, token: int) -> bool:

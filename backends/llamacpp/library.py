@@ -7,6 +7,8 @@ from importlib import metadata
 
 from llama_cpp import llama_cpp as api
 
+from backends.device import processor_name
+
 _WARN = 3
 _ERROR = 4
 _messages: deque[str] = deque(maxlen=20)
@@ -54,6 +56,13 @@ def can_offload() -> bool:
     """Whether this build can run on a GPU that is present."""
     start()
     return bool(api.llama_supports_gpu_offload())
+
+
+def device(gpu_layers: int | None) -> str:
+    """What a model with so many layers on the GPU runs on; None for all of them."""
+    if not can_offload() or gpu_layers == 0:
+        return f"CPU: {processor_name()}"
+    return "GPU" if gpu_layers is None else f"GPU: {gpu_layers} layers"
 
 
 @functools.cache

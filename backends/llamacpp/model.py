@@ -16,7 +16,7 @@ from backends.base import (
     Rollback,
     UsageError,
 )
-from backends.device import available_memory, physical_cores, processor_name
+from backends.device import available_memory, physical_cores
 from backends.gguf_header import GgufHeader, Tensor, parts, read_header, read_per_token
 from backends.llamacpp import library
 from backends.llamacpp.context import MAX_LOGITS, LlamaContext
@@ -93,7 +93,7 @@ class LlamaModel:
             tensors,
             n_vocab=self.tokenizer.n_vocab,
             threads=threads,
-            device=_device(gpu_layers, offloaded=offloaded),
+            device=library.device(gpu_layers),
         )
         self._kv_bytes_per_token = _kv_bytes_per_token(pointer, header)
 
@@ -198,12 +198,6 @@ def rollback(pointer: api.llama_model_p) -> Rollback:
     """A running state cannot forget the last tokens alone."""
     recurrent = api.llama_model_is_recurrent(pointer) or api.llama_model_is_hybrid(pointer)
     return Rollback.NONE if recurrent else Rollback.ANY
-
-
-def _device(gpu_layers: int | None, *, offloaded: bool) -> str:
-    if not offloaded:
-        return f"CPU: {processor_name()}"
-    return "GPU" if gpu_layers is None else f"GPU: {gpu_layers} layers"
 
 
 def _quantization(pointer: api.llama_model_p) -> str:

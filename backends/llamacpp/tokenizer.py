@@ -70,18 +70,28 @@ class LlamaTokenizer:
         return tokens[:count]
 
     def piece(self, token: int) -> bytes:
-        size = api.llama_token_to_piece(
-            self._vocabulary, token, self._buffer, len(self._buffer), 0, False
-        )
-        if size < 0:
-            self._buffer = ctypes.create_string_buffer(-size)
-            return self.piece(token)
-        return self._buffer.raw[:size]
+        return self._piece(token, special=False)
 
     def entry(self, token: int) -> bytes:
-        return api.llama_vocab_get_text(self._vocabulary, token) or b""
+        if api.llama_vocab_get_attr(self._vocabulary, token) & api.LLAMA_TOKEN_ATTR_BYTE:
+            return self._spelling(token)
+        return self._piece(token, special=True) or self._spelling(token)
 
     def is_padding(self, token: int) -> bool:
         attributes = api.llama_vocab_get_attr(self._vocabulary, token)
         unused = attributes == 0 or attributes & api.LLAMA_TOKEN_ATTR_UNUSED
-        return bool(unused) or self.entry(token).startswith(b"[PAD")
+        return bool(unused) or self._spelling(token).startswith(b"[PAD")
+
+    def _piece(self, token: int, *, special: bool) -> bytes:
+        """special: whether control tokens are spelled."""
+        size = api.llama_token_to_piece(
+            self._vocabulary, token, self._buffer, len(self._buffer), 0, special
+        )
+        if size < 0:
+            self._buffer = ctypes.create_string_buffer(-size)
+            return self._piece(token, special=special)
+        return self._buffer.raw[:size]
+
+    def _spelling(self, token: int) -> bytes:
+        """As the file has it, in GPT-2's alphabet of bytes for one."""
+        return api.llama_vocab_get_text(self._vocabulary, token) or b""

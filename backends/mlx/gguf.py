@@ -106,11 +106,12 @@ def tokenizer(header: GgufHeader, texts: dict[str, Any]) -> MlxTokenizer:
     Raises:
         ModelError: its parts do not fit together.
     """
-    eos = header.metadata.get("tokenizer.ggml.eos_token_id")
+    ids = [header.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     template = header.metadata.get("tokenizer.chat_template")
     return MlxTokenizer(
         read_engine(header, texts),
         n_vocab=header.n_vocab,
-        end_tokens=frozenset({eos} if isinstance(eos, int) else ()),
+        end_tokens=frozenset(one for one in ids if isinstance(one, int)),
         template=template if isinstance(template, str) else None,
+        eos=ids[0] if isinstance(ids[0], int) else None,
     )

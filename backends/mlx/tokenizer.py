@@ -5,11 +5,7 @@ from functools import cached_property
 
 from tokenizers import Tokenizer as Engine
 
-_END_NAMES = frozenset(
-    {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>",
-     "<|end_of_text|>", "<|return|>", "<|call|>", "</s>", "<turn|>", "<eos>"}
-)  # fmt: skip
-"""Ends of a reply that not every folder's settings name."""
+from backends.mlx.end_tokens import ends_of_reply
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -38,8 +34,7 @@ class MlxTokenizer:
         self._control = {number for number, one in added.items() if one.special}
         self._added = {number: one.content for number, one in added.items()}
         by_name = {one.content: number for number, one in added.items() if number < n_vocab}
-        named = {by_name[name] for name in _END_NAMES if name in by_name}
-        self.end_tokens = end_tokens | frozenset(named)
+        self.end_tokens = ends_of_reply(end_tokens, by_name)
         first = engine.encode("").ids
         self.bos = first[0] if first and first[0] in self._control else bos
         self.eos = min(end_tokens, default=None) if eos is None else eos
@@ -59,6 +54,9 @@ class MlxTokenizer:
 
     def entry(self, token: int) -> bytes:
         text = self._added.get(token)
+        if text is None and "ByteFallback" in self._decoder:
+            text = self._engine.id_to_token(token) or ""
+            return text.encode() if _BYTE.fullmatch(text) else self.piece(token)
         return self.piece(token) if text is None else text.encode()
 
     def is_padding(self, token: int) -> bool:

@@ -9,7 +9,7 @@ from typing import cast
 from backends.base import ModelError
 from backends.mlx.settings_file import REMEDY, read_settings
 from backends.mlx_folder import WEIGHT_FILES
-from backends.safetensors_header import stored_bytes
+from backends.safetensors_header import stored_tensors
 
 _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"model-\d{5}-of-(\d{5})\.safetensors")
@@ -41,7 +41,7 @@ def _checked(file: Path, indexed: set[str]) -> int:
     if not file.stat().st_size:
         why = "it is empty: a download or a conversion was interrupted"
         raise ModelError(f"{file} is not whole", why, REMEDY)
-    held = stored_bytes(file).keys()
+    held = stored_tensors(file).keys()
     lacking = indexed - held
     if lacking:
         raise ModelError(

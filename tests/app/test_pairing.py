@@ -10,15 +10,20 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from app.acceptance_memory import AcceptanceMemory
 from app.candidates import Kind
-from app.pairing import CostSource, Pair, Ranking, rank
+from app.pair_words import facts_in_words
+from app.pairing import rank
 from app.paths import Paths
+from app.ranking import CostSource, Pair, Ranking
 from app.reply import new_reply
 from app.session import Session
 from app.session_options import SessionOptions
 from backends.base import Context, OutOfMemoryError, UsageError
+from decoding.acceptance import Acceptance
 from decoding.cost import Measured
 from decoding.sampling import SamplingSettings
+from models.fingerprint import fingerprint
 from models.memory_bill import Fit
 from scripts.change_vocabulary import Change, change_vocabulary
 from tests.fixtures.local_hub import LocalHub
@@ -147,6 +152,19 @@ def test_a_speedup_needs_an_acceptance_that_was_measured(tiny_llama: TinyLlama) 
     assert pairs["changed"].speedup is None
 
 
+@pytest.mark.usefixtures("costs")
+def test_what_a_trial_expects_is_not_called_accepted(models: Path) -> None:
+    key, counts = fingerprint(models / "same.gguf"), {"warm:drawn": (6.0, 15.0)}
+    for is_trial, words in ((True, "a trial expects 40 %"), (False, "40 % accepted so far")):
+        memory = AcceptanceMemory(models / "big.gguf", Paths.of_this_user())
+        memory.remember(key, Acceptance(counts, is_trial=is_trial), {})
+        memory.save()
+        pair = by_name(ranked("big"))["same"]
+        assert pair.acceptance == pytest.approx(0.4)
+        assert pair.acceptance_source == ("trial" if is_trial else "judged")
+        assert words in "; ".join(facts_in_words(pair))
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_target_that_is_not_here_has_no_measured_figure(
     local_hub: LocalHub, monkeypatch: pytest.MonkeyPatch
@@ -207,7 +225,9 @@ def test_the_command_in_text_and_json(specchat: Specchat) -> None:
     lines = ended.stdout.splitlines()
     assert lines[0] == "drafters for big, 50.0 tokens per second undrafted"
     assert max(map(len, lines)) <= 100
-    assert lines[1].startswith("  lookup: prompt lookup; pays above 1 % accepted; ")
+    assert lines[1].startswith(
+        "  lookup: prompt lookup; drafts for free, and checking a draft pays above 1 % accepted; "
+    )
     assert "cannot draft: it keeps a running state" in ended.stdout
     assert "does not pay here" in ended.stdout
     assert "None" not in ended.stdout
@@ -218,6 +238,7 @@ def test_the_command_in_text_and_json(specchat: Specchat) -> None:
     assert pairs["same"]["kind"] == "same vocabulary"
     assert pairs["same"]["predicted_speedup"] is None
     assert pairs["same"]["draw_cost_source"] == "expected from size"
+    assert pairs["same"]["acceptance_source"] is None
     assert (pairs["124m"]["break_even"], pairs["124m"]["can_pay"]) == (None, False)
     assert pairs["mamba"]["compatible"] is False
 

@@ -21,7 +21,10 @@ NO_LLAMACPP = EngineFacts(LLAMACPP, "", problem="llama.cpp is not installed")
 def test_llamacpp_is_preferred_off_apple_silicon() -> None:
     found = weighed(ON_CPU, OF_MLX, LINUX)
     assert (found.chosen, found.other) == (ON_CPU, OF_MLX)
-    assert found.reason == "its build runs on the processor alone; MLX runs MLX folders"
+    assert (
+        found.reason
+        == "its build runs on the processor alone; MLX, which is here too, is used for MLX folders"
+    )
 
 
 def test_mlx_is_preferred_on_apple_silicon() -> None:

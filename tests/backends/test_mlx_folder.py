@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from backends.base import ModelError
 from backends.mlx_folder import is_mlx_folder, read_mlx_folder
-from backends.safetensors_header import MAX_HEADER, stored_bytes
+from backends.safetensors_header import MAX_HEADER, stored_tensors
 from models.attention import Layers
 from models.model_facts import facts_of
 
@@ -110,7 +110,7 @@ def test_a_wrong_length_is_an_error_and_takes_no_memory(folder: Path, length: in
     tracemalloc.start()
     try:
         with pytest.raises(ModelError, match="damaged or cut short"):
-            stored_bytes(path)
+            stored_tensors(path)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -139,7 +139,7 @@ def test_an_entry_that_cannot_be_is_an_error(folder: Path, header: Any) -> None:
     path = folder / "odd.safetensors"
     path.write_bytes(safetensors(header))
     with pytest.raises(ModelError, match="damaged or cut short"):
-        stored_bytes(path)
+        stored_tensors(path)
     path.unlink()
 
 
@@ -148,7 +148,7 @@ def test_brackets_without_end_are_an_error(folder: Path, depth: int) -> None:
     path = folder / "deep.safetensors"
     path.write_bytes(struct.pack("<Q", depth) + b"[" * depth)
     with pytest.raises(ModelError, match="damaged or cut short"):
-        stored_bytes(path)
+        stored_tensors(path)
     path.unlink()
     (folder / "config.json").write_bytes(b'{"a":' * 10_000)
     with pytest.raises(ModelError, match="damaged"):
@@ -162,7 +162,7 @@ def test_a_header_full_of_empty_lists_takes_bounded_memory(folder: Path) -> None
     tracemalloc.start()
     try:
         with pytest.raises(ModelError):
-            stored_bytes(path)
+            stored_tensors(path)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from decoding.acceptance import Acceptance
 from decoding.cost import CostModel, DraftCost
 from decoding.length import break_even
 from decoding.member import Member
@@ -64,6 +65,29 @@ def test_a_parked_drafter_names_what_it_needs_and_what_it_has() -> None:
 def test_a_parked_drafter_nobody_tried_says_so() -> None:
     reason = standing(drafter_model(0.1), STEPPED).reason
     assert reason.endswith("untried, 0.65 assumed")
+
+
+def test_a_parked_drafter_that_a_trial_judged_says_what_it_expects() -> None:
+    guess = Acceptance({"greedy:drawn": (4.1, 10.0), "warm:drawn": (3.0, 10.0)}, is_trial=True)
+    member = Member(Silent("model", is_free=False), guess, DraftCost(0.1, 0.0))
+    assert standing(member, STEPPED).reason.endswith("a trial expects 0.30")  # before any reply
+    member.begin(temperature=0.0)
+    assert standing(member, STEPPED).reason.endswith("a trial expects 0.41")
+
+
+def test_a_parked_drafter_that_drafted_before_says_what_it_had() -> None:
+    known = Acceptance({"greedy:drawn": (4.1, 10.0)})
+    member = Member(Silent("model", is_free=False), known, DraftCost(0.1, 0.0))
+    member.begin(temperature=0.0)
+    assert standing(member, STEPPED).reason.endswith("had 0.41")
+    member.begin(temperature=1.0)
+    assert standing(member, STEPPED).reason.endswith("untried, 0.65 assumed")
+
+
+def test_a_judged_token_ends_the_trial() -> None:
+    guess = Acceptance({"greedy:drawn": (4.1, 10.0)}, is_trial=True)
+    guess.add("greedy:drawn", accepted=True)
+    assert not guess.is_trial
 
 
 def test_where_no_acceptance_would_do_the_reason_says_so() -> None:

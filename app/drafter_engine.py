@@ -1,0 +1,41 @@
+"""Which engine runs a drafter: it need not be the target's.
+
+Only tokens and rows of probabilities go between the two.
+"""
+
+from pathlib import Path
+
+from backends.base import Model, UsageError
+from backends.choice import MLX, backend_for, load
+from backends.runner import Runner, expected_runner
+
+
+def drafter_backend(path: Path, wanted: str) -> str:
+    """The wanted backend or, where that cannot run this drafter, any that can.
+
+    Raises:
+        ModelError: none can, or the file is missing or damaged.
+    """
+    try:
+        return backend_for(path, wanted)
+    except UsageError:
+        return backend_for(path)
+
+
+def load_drafter(path: Path, wanted: str, threads: int | None, gpu_layers: int | None) -> Model:
+    """Load a drafter with the backend that runs it.
+
+    Raises:
+        ModelError: it cannot be loaded.
+    """
+    backend = drafter_backend(path, wanted)
+    return load(path, threads, None if backend == MLX else gpu_layers, backend)
+
+
+def drafter_runner(path: Path, wanted: str, threads: int | None, gpu_layers: int | None) -> Runner:
+    """What load_drafter would run a drafter with.
+
+    Raises:
+        ModelError: nothing runs it here.
+    """
+    return expected_runner(drafter_backend(path, wanted), threads, gpu_layers)

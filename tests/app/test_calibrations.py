@@ -1,0 +1,27 @@
+"""What of measured costs is kept for the next start."""
+
+from pathlib import Path
+
+import pytest
+
+from app.calibrations import Calibrations
+from app.paths import Paths
+from decoding.cost import Measured
+from tests.fixtures.scripted import ScriptedModel
+
+
+@pytest.mark.parametrize("is_steady", [True, False])
+def test_only_what_repeated_passes_agree_on_is_kept(
+    bare_home: Path, monkeypatch: pytest.MonkeyPatch, is_steady: bool
+) -> None:
+    assert not bare_home.exists()
+    told: list[str] = []
+    calibrations = Calibrations(Paths.of_this_user(), told.append)
+    found = Measured({1: 0.02, 4: 0.03, 16: 0.05}, is_steady=is_steady)
+    monkeypatch.setattr("app.calibrations.calibrate", lambda context, tokens: found)
+    model = ScriptedModel(["a"])
+    for _ in range(2):
+        costs = calibrations.target(model, model.open(64))
+        assert costs.points == found.seconds
+    assert len(told) == (1 if is_steady else 2)
+    assert calibrations.file(model.info).exists() is is_steady

@@ -1,0 +1,125 @@
+"""The memory bill of a model against what MLX holds of it."""
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
+
+from app import self_drafter
+from backends import mlx
+from backends.base import Model
+from models.memory_bill import bill
+from models.model_facts import facts_of
+from models.recipe import Recipe
+from scripts.make_mlx_folder import make_folder
+
+SmallMlx = Callable[..., Path]
+
+
+def cast(folder: Path, to: Path, dtype: str, but_for: str = "nothing") -> Path:
+    """A copy of a folder with weights of another type, but for those with a word in their name."""
+    shutil.copytree(folder, to)
+    weights = mx.load(str(folder / "model.safetensors"))
+    changed = {
+        name: value if but_for in name else value.astype(getattr(mx, dtype))
+        for name, value in weights.items()
+    }
+    mx.save_safetensors(str(to / "model.safetensors"), changed)
+    return to
+
+
+def check(path: Path, model: Model) -> None:
+    facts = facts_of(path, "mlx")
+    context = model.open(64)
+    assert facts.weight_bytes == model.info.weight_bytes
+    assert facts.attention.cache_bytes(64) == 64 * context.kv_bytes_per_token
+    assert facts.attention.cache_bytes(64) > 0
+
+
+HALVES = ("float16", "bfloat16")
+KINDS = [
+    *((kind, dtype) for kind in ("plain", "sliding", "hybrid") for dtype in ("float32", *HALVES)),
+    ("experts", "float32"),  # MLX on a processor runs no others
+]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), KINDS)
+def test_a_folder(small_mlx: SmallMlx, tmp_path: Path, kind: str, dtype: str) -> None:
+    path = cast(small_mlx(kind), tmp_path / "folder", dtype)
+    with closing(mlx.load(path)) as model:
+        check(path, model)
+
+
+@pytest.mark.parametrize("word", ["norm", "embed_tokens"])
+def test_floats_among_halves(small_mlx: SmallMlx, tmp_path: Path, word: str) -> None:
+    path = cast(small_mlx("plain"), tmp_path / "folder", "bfloat16", but_for=word)
+    with closing(mlx.load(path)) as model:
+        check(path, model)
+
+
+def test_a_router_in_floats_leaves_halves(small_mlx: SmallMlx, tmp_path: Path) -> None:
+    path = cast(small_mlx("experts"), tmp_path / "folder", "bfloat16", but_for="mlp.gate.")
+    assert facts_of(path).attention.number_bytes == 2
+
+
+@pytest.mark.parametrize("bits", [None, 4, 8])
+def test_a_folder_in_fewer_bits(
+    tiny_llama: Callable[..., Path], tmp_path: Path, bits: int | None
+) -> None:
+    make_folder(tiny_llama(form="gpt2"), tmp_path / "folder", bits)
+    with closing(mlx.load(tmp_path / "folder")) as model:
+        check(tmp_path / "folder", model)
+
+
+def test_a_gguf_file_in_floats(tiny_llama: Callable[..., Path]) -> None:
+    path = tiny_llama(form="gpt2")
+    with closing(mlx.load(path)) as model:
+        check(path, model)
+
+
+@pytest.mark.usefixtures("llamacpp")
+@pytest.mark.parametrize("kind", ["f16", "q4_0", "q4_1", "q8_0"])
+def test_a_gguf_file_in_fewer_bits(
+    tiny_llama: Callable[..., Path], tmp_path: Path, kind: str
+) -> None:
+    from backends.llamacpp.requantize import requantize
+
+    path = tmp_path / "fewer.gguf"
+    for _ in requantize(tiny_llama(form="gpt2"), path, kind):
+        pass
+    with closing(mlx.load(path)) as model:
+        check(path, model)
+
+
+def test_a_self_drafter(small_mlx: SmallMlx, tmp_path: Path) -> None:
+    """Its scales are of the same type as the weights were: twice as large in floats."""
+    wide = small_mlx("plain", hidden_size=256, intermediate_size=512, vocab_size=300)
+    for path in (wide, cast(wide, tmp_path / "folder", "bfloat16")):
+        with closing(mlx.load(path)) as target:
+            recipe = Recipe.parse("q4_0")
+            expected = self_drafter.facts(target.info, recipe)
+            with closing(self_drafter.made(target, recipe, lambda _: None)) as made:
+                held = made.info.weight_bytes + 64 * made.open(64).kv_bytes_per_token
+            said = bill(expected, 64)
+            assert said.weights + said.cache == pytest.approx(held, rel=0.02)
+
+
+def test_a_damaged_type_is_no_half(tmp_path: Path, small_mlx: SmallMlx) -> None:
+    """Numbers of a type that nobody knows are counted as floats."""
+    path = tmp_path / "folder"
+    shutil.copytree(small_mlx("plain"), path)
+    file = path / "model.safetensors"
+    data = file.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    for entry in header.values():
+        if entry and "dtype" in entry:
+            entry["dtype"] = "F31"
+    changed = json.dumps(header).encode()
+    file.write_bytes(len(changed).to_bytes(8, "little") + changed + data[8 + length :])
+    assert facts_of(path).attention.number_bytes == 4
