@@ -27,7 +27,8 @@ class Request:
     """What is to be answered, and how.
 
     partial: the beginning of the answer, where one is to be continued. draft: a spec for this
-    answer alone, None for the session's.
+    answer alone, which is compared with others; None for the session's. chat: its number in the
+    history, None if it is not kept.
     """
 
     conversation: Conversation
@@ -35,6 +36,7 @@ class Request:
     max_tokens: int
     partial: str = ""
     draft: str | None = None
+    chat: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.draft_spec import SELF, Link, LinkKind
+from app.tuned_recipe import Tuned
 from backends.base import ModelInfo
 from backends.derivation import derives
 from backends.device import available_memory
@@ -23,14 +24,18 @@ _USUAL_TEMPERATURE = 0.8
 
 
 def candidates(
-    info: ModelInfo, costs: CostModel, memory: AcceptanceMemory, room: int | None
+    info: ModelInfo,
+    costs: CostModel,
+    memory: AcceptanceMemory,
+    room: int | None,
+    found_by_tuning: Tuned | None = None,
 ) -> list[Link]:
     """At most one drafter model to load, the one with the highest predicted speedup.
 
     room is what drafters may take, in bytes, None where that is not known.
 
     Models that drafted for this target before are judged by what was measured then; the target's
-    own copy in fewer bits by its size and by the acceptance it can have at best.
+    own copy by what tuning measured, else by its size and by the acceptance it can have at best.
     """
     plain = costs.seconds(1)
     found: list[tuple[float, Link]] = []
@@ -42,8 +47,8 @@ def candidates(
         if _fits(stored_bytes(known.path), room):
             found.append((speedup, link))
     own = Link(LinkKind.SELF, SELF)
-    recipe = Recipe.default(info)
-    share, draw_cost = _own(info, recipe, memory, plain)
+    recipe = found_by_tuning.recipe if found_by_tuning else Recipe.default(info)
+    share, draw_cost = _own(info, recipe, memory, plain, found_by_tuning)
     if _fits(self_drafter.added_bytes(info, recipe), room):
         found.append(
             (predicted_speedup(lambda _: share, costs, draw_cost), Link(LinkKind.SELF, SELF))
@@ -62,7 +67,11 @@ def pays(member: Member, costs: CostModel) -> bool:
 
 
 def _own(
-    info: ModelInfo, recipe: Recipe, memory: AcceptanceMemory, plain: float
+    info: ModelInfo,
+    recipe: Recipe,
+    memory: AcceptanceMemory,
+    plain: float,
+    found_by_tuning: Tuned | None,
 ) -> tuple[float, float]:
     """Acceptance of a self-drafter, and what a token of it costs in plain steps.
 
@@ -71,6 +80,8 @@ def _own(
     known = memory.measured(self_drafter.key(info, recipe)) if derives(info) else None
     if known is not None:
         return known[0], known[1] / plain
+    if found_by_tuning is not None:
+        return found_by_tuning.acceptance, found_by_tuning.draw_cost
     read = self_drafter.read_bytes(info, recipe)
     return _SELF_ACCEPTANCE, read / max(info.bytes_read_per_token, 1)
 

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
-from app.draft_spec import LOOKUP, SELF
+from app.draft_spec import LOOKUP, NGRAM, RETRIEVAL, SELF
 from app.drafter_engine import drafter_backend
 from app.obtaining import facts_before
 from app.paths import Paths
+from app.settings.preferences import read_preferences
 from app.translation import Translation
+from app.tuned_recipe import Tuned, tuned
 from backends.base import (
     DraftUnavailableError,
     Model,
@@ -37,10 +39,17 @@ class Kind(StrEnum):
     """What a drafter is to its target."""
 
     LOOKUP = "prompt lookup"
+    RETRIEVAL = "earlier chats"
+    NGRAM = "learned n-grams"
     SELF = "self"
     SAME_VOCABULARY = "same vocabulary"
     ACROSS_VOCABULARIES = "across vocabularies"
     NEXT_TOKEN_LAYERS = "next-token layers"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it takes neither a model nor time of its own."""
+        return self in (Kind.LOOKUP, Kind.RETRIEVAL, Kind.NGRAM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,7 @@ class Candidate:
 
     why: in words, what it is, or why it cannot draft. shared: the share of its tokens that the
     target has too. read_bytes: weights that one of its tokens reads. variant: how it is made of the
-    weights at path, "" where it is those.
+    weights at path, "" where it is those. tuned: what tuning measured of it.
     """
 
     name: str
@@ -61,6 +70,12 @@ class Candidate:
     read_bytes: int | None = None
     shared: float | None = None
     variant: str = ""
+    tuned: Tuned | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it takes no time of its own, and no model."""
+        return self.kind is not None and self.kind.is_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +99,8 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Each file once: as the catalogue names it for this target, else as it was found."""
     yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before")
+    yield _retrieval(paths)
+    yield Candidate(NGRAM, Kind.NGRAM, True, "says what the model mostly says")
     own = _self(target, paths)
     yield own
     seen = [path for path in (target.path, own.path) if path]
@@ -91,6 +108,12 @@ def candidates(
         if found.path is None or found.path.resolve() not in map(Path.resolve, seen):
             seen += [found.path] if found.path else []
             yield found
+
+
+def _retrieval(paths: Paths) -> Candidate:
+    if not read_preferences(paths).retrieval:
+        return Candidate(RETRIEVAL, Kind.RETRIEVAL, False, "switched off in the settings")
+    return Candidate(RETRIEVAL, Kind.RETRIEVAL, True, "repeats what was said there")
 
 
 def _models(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:
@@ -108,19 +131,23 @@ def _self(target: Target, paths: Paths) -> Candidate:
     if target.model is None or target.facts is None:
         return Candidate(SELF, Kind.SELF, True, "the model in fewer bits; made when it is here")
     info = target.model.info
-    recipe = Recipe.default(info)
-    words = f"the model itself in {recipe.slug}"
+    found = tuned(info, paths)
+    recipe = found.recipe if found else Recipe.default(info)
+    words = f"the model itself in {recipe.text}"
+    words += ", as tuning found" if found else ""
     if derives(info):
-        return _of_loaded(info, recipe, words)
+        return replace(_of_loaded(info, recipe, words), tuned=found)
     try:
         path = SelfDrafts(paths.self_drafts).made(info, recipe)
     except OSError as error:
         return Candidate(SELF, Kind.SELF, False, f"it cannot be kept: {error.strerror or error}")
     if path is not None:
-        return replace(_of_file(SELF, path, target, is_own=True), why=words)
-    size = self_drafter.added_bytes(info, recipe)
-    facts = replace(target.facts, weight_bytes=size)
-    return Candidate(SELF, Kind.SELF, True, f"{words}, made at its first use", None, facts, size)
+        own = _of_file(SELF, path, target, is_own=True)
+        return replace(own, why=words, variant=recipe.variant, tuned=found)
+    facts = replace(target.facts, weight_bytes=self_drafter.added_bytes(info, recipe))
+    read = self_drafter.read_bytes(info, recipe)
+    words += ", made at its first use"
+    return Candidate(SELF, Kind.SELF, True, words, None, facts, read, tuned=found)
 
 
 def _of_loaded(info: ModelInfo, recipe: Recipe, words: str) -> Candidate:

@@ -20,17 +20,23 @@ class LinkKind(StrEnum):
     """What a link of a chain is; a word of --draft, but for a model, which goes by its own name."""
 
     LOOKUP = "lookup"
+    RETRIEVAL = "retrieval"
+    NGRAM = "ngram"
     JACOBI = "jacobi"
     LOOKAHEAD = "lookahead"
     SELF = "self"
     MODEL = "model"
+    CASCADE = "cascade"
+    VOTE = "vote"
 
 
 LOOKUP, SELF = LinkKind.LOOKUP.value, LinkKind.SELF.value
+RETRIEVAL, NGRAM = LinkKind.RETRIEVAL.value, LinkKind.NGRAM.value
+JACOBI, LOOKAHEAD = LinkKind.JACOBI.value, LinkKind.LOOKAHEAD.value
 OFF, AUTO = "off", "auto"
-WORDS = (LOOKUP, LinkKind.JACOBI.value, LinkKind.LOOKAHEAD.value, SELF, OFF, AUTO)
+WORDS = (LOOKUP, RETRIEVAL, NGRAM, JACOBI, LOOKAHEAD, SELF, OFF, AUTO)
 
-_WITH_PARTS: frozenset[LinkKind] = frozenset()
+_WITH_PARTS = frozenset({LinkKind.CASCADE, LinkKind.VOTE})
 """Those made of other drafters, named in brackets."""
 
 _WITH_SETTINGS: frozenset[LinkKind] = frozenset({LinkKind.LOOKAHEAD})
@@ -39,7 +45,7 @@ _WITH_SETTINGS: frozenset[LinkKind] = frozenset({LinkKind.LOOKAHEAD})
 _LISTENING: frozenset[LinkKind] = frozenset({LinkKind.JACOBI, LinkKind.LOOKAHEAD})
 """Those that need the target's own passes, and so cannot be a part of another."""
 
-_FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP,)
+_FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP, LinkKind.RETRIEVAL, LinkKind.NGRAM)
 """Those that auto always has: they take no time of their own."""
 
 
@@ -183,12 +189,7 @@ class _Reader:
         if made and made[1].lower() in _WITH_PARTS:
             kind = LinkKind(made[1].lower())
             parts = self._links(made[2])
-            if any(one.kind in _LISTENING for one in parts):
-                raise UsageError(
-                    f"--draft {self._text} cannot be",
-                    "jacobi and lookahead guess in the model's own passes, and in no others",
-                    "Name them beside it, as in: --draft lookup,lookahead",
-                )
+            self._check(kind, parts)
             return Link(kind, f"{kind}({','.join(one.name for one in parts)})", parts=parts)
         word, colon, settings = part.partition(":")
         if word.lower() == SELF:
@@ -201,6 +202,30 @@ class _Reader:
                 LookaheadShape.parse(settings.lower())
             return Link(kind, part.lower(), settings=settings.lower())
         return self._model(part)
+
+    def _check(self, kind: LinkKind, parts: Sequence[Link]) -> None:
+        """Refuse what cannot be made of drafters of these kinds."""
+        example = f"Example: --draft '{kind}(lookup,self)'"
+        if len(parts) < 2:
+            raise UsageError(
+                f"--draft {self._text} cannot be read",
+                f"a {kind} takes two drafters or more",
+                example,
+            )
+        if any(part.kind in _LISTENING for part in parts):
+            raise UsageError(
+                f"--draft {self._text} cannot be",
+                "jacobi and lookahead guess in the model's own passes, and in no others",
+                "Name them beside it, as in: --draft lookup,lookahead",
+            )
+        models = (LinkKind.SELF, LinkKind.MODEL)
+        wrong = [part.name for part in parts[1:] if part.kind not in models]
+        if kind is LinkKind.CASCADE and wrong:
+            raise UsageError(
+                f"--draft {self._text} cannot be read",
+                f"{wrong[0]} is no model, which all but the first drafter of a cascade are",
+                example,
+            )
 
     def _model(self, part: str) -> Link:
         target = self._target

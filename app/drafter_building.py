@@ -1,30 +1,43 @@
 """One drafter of a session: made of a link of the spec, measured, and known by a key."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app import guessing, self_drafter
 from app.acceptance_memory import AcceptanceMemory
+from app.built_drafter import Built
 from app.calibrations import Calibrations
+from app.composed_drafter import Composer
 from app.draft_spec import Link, LinkKind
-from app.drafter_engine import drafter_backend, load_drafter
+from app.drafter_engine import load_drafter
 from app.drafter_model import open_drafter, tried
 from app.memory_plan import drafter_context
+from app.ngram_file import NgramFile
+from app.ngram_memory import NgramMemory
 from app.obtaining import facts_before
 from app.paths import Paths
-from backends.base import Context, Model
-from backends.choice import AUTO
+from app.settings.learning import may_learn
+from app.settings.preferences import read_preferences
+from app.tuned_recipe import own_recipe, set_aside_unusable
+from backends.base import Context, DraftUnavailableError, Model
+from backends.choice import AUTO, load
 from backends.derivation import derives
 from decoding.draft import Drafter
+from decoding.drafters.ngram import Ngram
 from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.drafters.retrieval import Retrieval
 from decoding.member import Member
+from decoding.retrieval.corpus import Corpus
 from models.fingerprint import fingerprint
 from models.model_facts import ModelFacts, facts_of
 from models.recipe import Recipe
 from models.reference import HubReference, Reference, at_hand
 from models.self_draft import SelfDrafts
+from models.vocabulary import vocabulary_digest
+
+_FOLDER_DIGITS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,39 +58,10 @@ class Place:
     """The one that is asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A drafter of a session and its key in the memory, with what it holds.
-
-    model: that it runs, if any. parts: drafters that it is made of. note: in words, what is special
-    about it.
-    """
-
-    key: str
-    member: Member
-    model: Model | None = None
-    kv_bytes: int = 0
-    note: str = ""
-    parts: "tuple[Built, ...]" = ()
-
-    @property
-    def all(self) -> "Iterator[Built]":
-        """Itself and its parts, and theirs."""
-        yield self
-        for part in self.parts:
-            yield from part.all
-
-    @property
-    def held_bytes(self) -> int:
-        """Memory of weights and key-value caches."""
-        weights = sum(one.model.info.weight_bytes for one in self.all if one.model)
-        return weights + sum(one.kv_bytes for one in self.all)
-
-    def close(self) -> None:
-        """Free the models it runs."""
-        for one in self.all:
-            if one.model:
-                one.model.close()
+def open_corpus(paths: Paths, target: Model) -> Corpus:
+    """The index of earlier chats in a model's vocabulary, which may be empty yet."""
+    digest = vocabulary_digest(target.tokenizer)
+    return Corpus(paths.retrieval / digest.hex()[:_FOLDER_DIGITS], digest)
 
 
 class Builder:
@@ -116,18 +100,55 @@ class Builder:
         match link.kind:
             case LinkKind.LOOKUP:
                 return self._free(link, PromptLookup())
-            case LinkKind.JACOBI:
-                return Built(link.name, guessing.jacobi(self._memory))
-            case LinkKind.LOOKAHEAD:
+            case LinkKind.RETRIEVAL:
+                return self._retrieval(link)
+            case LinkKind.NGRAM:
+                return self._ngram(link)
+            case LinkKind.JACOBI | LinkKind.LOOKAHEAD:
                 info, context = self._place.target.info, self._place.context
-                member = guessing.lookahead(link, info, context, self._memory)
-                return Built(link.name, member)
+                return Built(link.name, guessing.member(link, info, context, self._memory))
             case LinkKind.SELF | LinkKind.MODEL:
                 return self._on_a_model(link)
+            case LinkKind.CASCADE | LinkKind.VOTE:
+                return self._composed(link)
 
     def _free(self, link: Link, drafter: Drafter) -> Built:
         """One that takes no time of its own, known by its name."""
         return Built(link.name, Member(drafter, self._memory.recall(link.name)))
+
+    def _retrieval(self, link: Link) -> Built:
+        if not read_preferences(self._place.paths).retrieval:
+            why = "the setting 'retrieval' keeps earlier chats from being indexed"
+            raise DraftUnavailableError(f"{link.name} is switched off", why)
+        corpus = open_corpus(self._place.paths, self._place.target)
+        built = self._free(link, Retrieval(corpus))
+        return replace(built, note="; ".join(corpus.faults), corpus=corpus)
+
+    def _ngram(self, link: Link) -> Built:
+        """The drafter that learns, with what it learned of this model before."""
+        place = self._place
+        if not may_learn(place.paths):
+            return self._free(link, Ngram())
+        info = place.target.info
+        name = fingerprint(info.path)
+        file = NgramFile(place.paths.ngrams / f"{name}.ngrams", name, info.n_vocab)
+        learned = NgramMemory(file)
+        return replace(self._free(link, learned.drafter), note=learned.note, learned=learned)
+
+    def _composed(self, link: Link) -> Built:
+        """One that is made of others."""
+        composer = Composer(self._place.target, self._calibrations, self._memory)
+        compose = composer.cascade if link.kind is LinkKind.CASCADE else composer.vote
+        with ExitStack() as stack:
+            parts: list[Built] = []
+            for part in link.parts:
+                parts.append(self.build(part))
+                stack.callback(self.drop, parts[-1])
+            built = compose(link.name, parts)
+            stack.pop_all()
+        if self._room is not None:  # taken again with the whole
+            self._room += built.held_bytes
+        return built
 
     def _on_a_model(self, link: Link) -> Built:
         place = self._place
@@ -149,28 +170,35 @@ class Builder:
             stack.pop_all()
         self.given_up += given_up
         kv_bytes = context.n_ctx * context.kv_bytes_per_token
-        return Built(key, Member(opened.drafter, acceptance, cost), model, kv_bytes, opened.note)
+        member = Member(opened.drafter, acceptance, cost)
+        return Built(key, member, model, kv_bytes, opened.note, context=context)
 
     def _source(self, link: Link) -> tuple[ModelFacts, Callable[[], Model]]:
         """What the model of a drafter takes of memory, and what loads it."""
         place = self._place
         info = place.target.info
-        if link.reference is None and derives(info):
-            recipe = link.recipe or Recipe.default(info)
+        if link.reference is not None:
+            path = place.obtain(link.reference).path
+            return facts_of(path), lambda: load_drafter(
+                path, place.backend, place.threads, place.gpu_layers
+            )
+        if link.recipe is None:
+            set_aside_unusable(info, place.paths, place.notify)
+        recipe = link.recipe or own_recipe(info, place.paths)
+        if derives(info):
             return self_drafter.facts(info, recipe), lambda: self_drafter.made(
                 place.target, recipe, place.notify
             )
-        path = self._file(link)
-        facts = facts_of(path, drafter_backend(path, place.backend))
-        return facts, lambda: load_drafter(path, place.backend, place.threads, place.gpu_layers)
+        path = self._own_file(recipe)
+        return facts_of(path), lambda: load(
+            path, info.threads, place.gpu_layers, info.backend, recipe.experts
+        )
 
-    def _file(self, link: Link) -> Path:
+    def _own_file(self, recipe: Recipe) -> Path:
         place = self._place
-        if link.reference is not None:
-            return place.obtain(link.reference).path
-        info = place.target.info
-        recipe = link.recipe or Recipe.default(info)
         words = f"making the self-drafter {recipe.slug}"
         return SelfDrafts(place.paths.self_drafts).get(
-            info, recipe, lambda done, total: place.notify(f"{words}: {done} of {total}")
+            place.target.info,
+            recipe,
+            lambda done, total: place.notify(f"{words}: {done} of {total}"),
         )

@@ -10,12 +10,14 @@ from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.draft_spec import DraftSpec
 from app.drafter_building import Builder, Built, Place
+from app.tuned_recipe import tuned
 from backends.base import DownloadError, DraftUnavailableError, ModelError, Rollback
 from decoding.context_class import ContextReader
 from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.draft import Drafter
 from decoding.drafters.chain import Chain
+from decoding.drafters.ngram import Ngram
 from decoding.parking import State, overall
 
 
@@ -75,6 +77,12 @@ class Drafting:
         """Memory of the drafters' key-value caches."""
         return sum(built.kv_bytes for built in self.all_built)
 
+    def compare(self, is_comparison: bool) -> None:
+        """Say whether replies to one prompt are compared: then none teaches a drafter the next."""
+        for built in self.all_built:
+            if isinstance(built.member.drafter, Ngram):
+                built.member.drafter.is_forgetful = is_comparison
+
     def remember(self) -> None:
         """Keep what was learned for the next start; costs that do not hold are measured again."""
         if self.memory is None or self.controller is None:
@@ -91,10 +99,28 @@ class Drafting:
                 if not built.model.info.variant:
                     facts |= {"path": str(built.model.info.path)}
             self.memory.remember(built.key, member.acceptance, facts)
+            for part in built.parts:
+                self._remember_part(part, self.memory)
         self.memory.save()
+        for built in self.all_built:
+            if built.learned:
+                built.learned.keep()
+
+    def leave_out(self, chat: int | None) -> None:
+        """Look at no earlier state of the chat that is being answered: its text is at hand."""
+        for built in self.all_built:
+            if built.corpus:
+                built.corpus.without = chat
+
+    def _remember_part(self, part: Built, memory: AcceptanceMemory) -> None:
+        """What was learned of a drafter by one that it is a part of."""
+        if part.member.judged.judged > 0.0:
+            memory.remember(part.key, part.member.acceptance, {"name": part.member.name})
+        for below in part.parts:
+            self._remember_part(below, memory)
 
     def close(self) -> None:
-        """Free the drafter models."""
+        """Free the drafter models, and save what was learned."""
         for built in self.built:
             built.close()
 
@@ -131,7 +157,9 @@ def _build_links(
     links = list(spec.links)
     if spec.is_automatic:
         links += guessing.worthwhile(costs, automatic.WORTHWHILE)
-        links += automatic.candidates(place.target.info, costs, drafting.memory, place.room)
+        info = place.target.info
+        found = tuned(info, place.paths)
+        links += automatic.candidates(info, costs, drafting.memory, place.room, found)
     missing: list[str] = []
     for link in links:
         try:

@@ -10,6 +10,7 @@ from threading import Thread
 
 from app.answer import Answer, Request, Stage, pieces
 from app.engine_status import Loaded, Phase, Status
+from app.indexing import Indexing
 from app.live import live
 from app.pairing import rank_for
 from app.paths import Paths
@@ -44,6 +45,7 @@ class Engine:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._session: Session | None = None
         self._keeper: StateKeeper | None = None
+        self._indexing: Indexing | None = None
         self._wanted_draft = options.draft
         self._current: Answer | None = None
         self._counts = TokenCounts()
@@ -122,8 +124,10 @@ class Engine:
         self.status = Status(Phase.CLOSED)
 
     def _next_job(self) -> Callable[[], None] | None:
-        keeper = self._keeper
-        return self._jobs.get() if keeper is None else keeper.next_job(self._jobs)
+        keeper, indexing = self._keeper, self._indexing
+        if keeper is None or indexing is None:
+            return self._jobs.get()
+        return (indexing if indexing.is_due else keeper).next_job(self._jobs)
 
     def _phase(self) -> Phase:
         return Phase.FAILED if self._session is None else Phase.READY
@@ -131,7 +135,9 @@ class Engine:
     def _close_session(self) -> None:
         session, self._session = self._session, None
         keeper, self._keeper = self._keeper, None
-        if keeper is not None:
+        indexing, self._indexing = self._indexing, None
+        if keeper is not None and indexing is not None:
+            indexing.close()
             keeper.close()
         if session is not None:
             session.close()
@@ -141,6 +147,7 @@ class Engine:
         self._close_session()
         self._session = self._open(self.options, self.paths, self._notify)
         self._keeper = StateKeeper.of(self._session)
+        self._indexing = Indexing.of(self._session)
         self._publish()
 
     def _change_model(self, model: str) -> None:
@@ -204,14 +211,16 @@ class Engine:
             answer.finish()
 
     def _fill(self, answer: Answer) -> None:
-        session, keeper = self._session, self._keeper
-        if session is None or keeper is None:
+        session, keeper, indexing = self._session, self._keeper, self._indexing
+        if session is None or keeper is None or indexing is None:
             raise self.status.error or ModelError("no model is loaded")
         request = answer.request
+        session.answer_in(request.chat)
         self._switch_draft(request.draft)
+        session.drafting.compare(request.draft is not None)
         answer.stage = Stage.READING
         prompt, answer.dropped = session.prompt(request.conversation, request.partial)
-        answer.note = prompt.note
+        answer.note = "; ".join(filter(None, [prompt.note, indexing.news()]))
         reply = new_reply()
         origins: list[str] = []
         try:
@@ -219,6 +228,7 @@ class Engine:
             self._stream(session, answer, prompt, reply, origins)
         finally:
             keeper.answered()
+            indexing.changed()
             answer.live = live(session, reply)
             answer.finish_reason = reply.finish_reason
             answer.token_ids = tuple(reply.token_ids)

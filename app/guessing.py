@@ -17,18 +17,23 @@ _SECONDS = 1e-5
 """What a guess takes to look up, until it was measured."""
 
 
-def jacobi(memory: AcceptanceMemory) -> Member:
-    """The drafter of lines."""
-    known = memory.recall(LinkKind.JACOBI)
-    return Member(Jacobi(), known, DraftCost(_SECONDS, 0.0), prior=_JACOBI)
-
-
-def lookahead(link: Link, info: ModelInfo, context: Context, memory: AcceptanceMemory) -> Member:
-    """The drafter of trees, for a target and its context.
+def member(link: Link, info: ModelInfo, context: Context, memory: AcceptanceMemory) -> Member:
+    """The drafter that a link names, for a target and its context.
 
     Raises:
         DraftUnavailableError: the target cannot run trees, or what these cost is not measured.
     """
+    if link.kind is LinkKind.JACOBI:
+        return _jacobi(memory)
+    return _lookahead(link, info, context, memory)
+
+
+def _jacobi(memory: AcceptanceMemory) -> Member:
+    known = memory.recall(LinkKind.JACOBI)
+    return Member(Jacobi(), known, DraftCost(_SECONDS, 0.0), prior=_JACOBI)
+
+
+def _lookahead(link: Link, info: ModelInfo, context: Context, memory: AcceptanceMemory) -> Member:
     shape = LookaheadShape.parse(link.settings)
     if shape.nodes >= MOST_TOKENS:
         raise DraftUnavailableError(

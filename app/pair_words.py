@@ -45,7 +45,7 @@ def _gain(one: Pair) -> str:
         said.append(f"a trial expects {share}" if one.is_trial else f"{share} accepted so far")
     if least == math.inf:
         said.append("does not pay here, even with all accepted")
-    elif least is not None and one.drafter.kind is Kind.LOOKUP:
+    elif least is not None and one.drafter.is_free:
         said.append(f"drafts for free, and checking a draft pays above {_percent(least)} accepted")
     elif least is not None:
         said.append(f"pays above {_percent(least)} accepted")

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.candidates import Candidate, Kind, Target, candidates, undraftable
-from app.draft_spec import LOOKUP
 from app.drafter_engine import drafter_runner
 from app.memory_plan import MemoryPlan, drafter_context, plan
 from app.model_choice import choose_model, expected_backend
@@ -28,6 +27,7 @@ from decoding.calibration import MOST_TOKENS
 from decoding.cost import CostModel, DraftCost
 from decoding.length import break_even, predicted_speedup
 from decoding.member import DRAWN
+from decoding.ngram_table import N_BYTES
 from models.fingerprint import fingerprint
 from models.memory_bill import Fit, bill, fit
 from models.model_facts import ModelFacts, facts_of
@@ -118,7 +118,7 @@ def _measured(
 
 
 def _pair(one: Candidate, planned: MemoryPlan | None, measured: _Measured | None) -> Pair:
-    is_installed = one.kind is Kind.LOOKUP or one.path is not None
+    is_installed = one.is_free or one.path is not None
     if one.is_compatible is False:
         return Pair(one, is_installed)
     size, how = _memory(one, planned)
@@ -127,15 +127,18 @@ def _pair(one: Candidate, planned: MemoryPlan | None, measured: _Measured | None
     cost, source = _draw_cost(one, measured)
     share, is_trial = _remembered(one, measured.memory)
     least = None if cost is None else break_even(measured.costs, cost)
+    expected = one.tuned.acceptance if share is None and one.tuned else share
     speedup = None
-    if cost is not None and share is not None and one.kind is not Kind.LOOKUP:
-        speedup = predicted_speedup(lambda _: share, measured.costs, cost)
+    if cost is not None and expected is not None and not one.is_free:
+        speedup = predicted_speedup(lambda _: expected, measured.costs, cost)
     return Pair(one, is_installed, size, how, cost, source, share, is_trial, speedup, least)
 
 
 def _memory(one: Candidate, planned: MemoryPlan | None) -> tuple[int | None, Fit | None]:
     """What a drafter takes with the context that it would get beside the target."""
-    if one.kind is Kind.LOOKUP:
+    if one.kind is Kind.NGRAM:
+        return N_BYTES, Fit.FITS
+    if one.is_free:
         return 0, Fit.FITS
     if one.facts is None:
         return None, None
@@ -159,11 +162,13 @@ def _draw_cost(one: Candidate, measured: _Measured) -> tuple[float | None, CostS
     """Of one token in plain steps, and how that is known."""
     model = measured.target.model
     assert model is not None
-    if one.kind is Kind.LOOKUP:
+    if one.is_free:
         return 0.0, CostSource.FREE
     known = _known_cost(one, measured)
     if known is not None:
         return known.draw_seconds / measured.costs.seconds(1), CostSource.MEASURED
+    if one.tuned is not None:
+        return one.tuned.draw_cost, CostSource.MEASURED
     if one.read_bytes is None:
         return None, None
     return one.read_bytes / max(model.info.bytes_read_per_token, 1), CostSource.SIZE
@@ -189,8 +194,8 @@ def _remembered(one: Candidate, memory: AcceptanceMemory) -> tuple[float | None,
 
     True where a trial alone expects it.
     """
-    if one.kind is Kind.LOOKUP:
-        known, kinds = memory.recall(LOOKUP), ""
+    if one.is_free:
+        known, kinds = memory.recall(one.name), ""
     elif one.path is not None:
         known, kinds = memory.recall(fingerprint(one.path, one.variant)), f":{DRAWN}"
     else:

@@ -49,6 +49,16 @@ class Paths:
         return self.cache / "calibration"
 
     @property
+    def tuning(self) -> Path:
+        """What was measured of recipes of self-drafters, until the best one is found."""
+        return self.cache / "tuning"
+
+    @property
+    def recipes(self) -> Path:
+        """The recipes of self-drafters that tuning found, by model."""
+        return self.data / "recipes"
+
+    @property
     def saved_states(self) -> Path:
         """Prompt caches of conversations."""
         return self.cache / "states"
@@ -57,6 +67,16 @@ class Paths:
     def acceptance(self) -> Path:
         """How often each drafter was right, by target."""
         return self.data / "acceptance"
+
+    @property
+    def retrieval(self) -> Path:
+        """The index of earlier chats, a folder for each vocabulary."""
+        return self.data / "retrieval"
+
+    @property
+    def ngrams(self) -> Path:
+        """What the drafter ngram learned of what each model says."""
+        return self.data / "ngrams"
 
     @property
     def history(self) -> Path:

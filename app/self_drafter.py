@@ -9,27 +9,28 @@ from models.fingerprint import fingerprint
 from models.model_facts import ModelFacts, facts_of
 from models.recipe import Recipe
 
-_FILE_BITS = {"q4_0": 4.5, "q2_k": 2.6}
 _GROUP = 64
 """Weights that share a scale and an offset, where they are made in memory."""
 
 
 def read_bytes(info: ModelInfo, recipe: Recipe) -> int:
-    """About the weights that one of its tokens reads."""
-    kept = 1.0 - len(recipe.skipped_layers) / max(info.n_layers, 1)
-    if recipe.bits is None:
-        return round(kept * info.bytes_read_per_token)
-    if derives(info):
-        number_bytes = facts_of(info.path, info.backend).attention.number_bytes
-        bits = recipe.bits + 2 * 8 * number_bytes / _GROUP
-    else:
-        bits = _FILE_BITS[recipe.quantization or "q4_0"]
-    return round(kept * info.parameters * bits / 8)
+    """About the weights that one of its tokens reads, with as many experts as in the target."""
+    return round(_whole(info, recipe) * info.bytes_read_per_token / max(info.weight_bytes, 1))
 
 
 def added_bytes(info: ModelInfo, recipe: Recipe) -> int:
     """About the weights that it takes beside its target's."""
-    return 0 if derives(info) and recipe.bits is None else read_bytes(info, recipe)
+    return 0 if derives(info) and recipe.bits is None else round(_whole(info, recipe))
+
+
+def _whole(info: ModelInfo, recipe: Recipe) -> float:
+    """About its weights."""
+    kept = 1.0 - len(recipe.skipped_layers) / max(info.n_layers, 1)
+    bits = recipe.file_bits
+    if derives(info) and recipe.bits:
+        number_bytes = facts_of(info.path, info.backend).attention.number_bytes
+        bits = recipe.bits + 2 * 8 * number_bytes / _GROUP
+    return kept * (info.weight_bytes if bits is None else info.parameters * bits / 8)
 
 
 def facts(info: ModelInfo, recipe: Recipe) -> ModelFacts:
@@ -39,7 +40,7 @@ def facts(info: ModelInfo, recipe: Recipe) -> ModelFacts:
         ModelError: the target's files cannot be read.
         UsageError: the recipe does not fit the model.
     """
-    recipe.check(info.name, info.n_layers)
+    recipe.check(info.name, info.n_layers, info.active_experts)
     return replace(facts_of(info.path, info.backend), weight_bytes=added_bytes(info, recipe))
 
 
@@ -62,5 +63,6 @@ def made(target: Model, recipe: Recipe, notify: Callable[[str], None]) -> Model:
         recipe.slug,
         recipe.bits,
         recipe.skipped_layers,
-        lambda done, total: notify(f"{words}: {done} of {total}"),
+        recipe.experts,
+        progress=lambda done, total: notify(f"{words}: {done} of {total}"),
     )

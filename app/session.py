@@ -50,6 +50,7 @@ class Session:
     _room: int | None
     """Bytes that drafters may take."""
     _held: ExitStack
+    _chat: int | None = None
 
     @classmethod
     def open(
@@ -129,6 +130,12 @@ class Session:
         self.drafting.remember()
         self.drafting.close()
         self.drafting = drafting
+        drafting.leave_out(self._chat)
+
+    def answer_in(self, chat: int | None) -> None:
+        """Say in which chat of the history the next replies are, None for one that is not kept."""
+        self._chat = chat
+        self.drafting.leave_out(chat)
 
     def prompt(self, conversation: Conversation, partial: str = "") -> tuple[Prompt, int]:
         """What is to be answered, and how many of the oldest turns no longer fit.

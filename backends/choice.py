@@ -119,8 +119,16 @@ def mlx_command(machine: Machine) -> str:
     return "uv sync" if machine.is_apple_silicon else "uv sync --extra mlx-cpu"
 
 
-def load(path: Path, threads: int | None, gpu_layers: int | None, wanted: str = AUTO) -> Model:
+def load(
+    path: Path,
+    threads: int | None,
+    gpu_layers: int | None,
+    wanted: str = AUTO,
+    experts: int | None = None,
+) -> Model:
     """Load a model with the backend for it; the thread that loads it is to run it.
+
+    experts: how many a token is sent to, None for as many as in the file; llama.cpp alone.
 
     Raises:
         UsageError: the wanted backend cannot run such a model, or has no such option.
@@ -132,10 +140,11 @@ def load(path: Path, threads: int | None, gpu_layers: int | None, wanted: str = 
             from backends import mlx
             from backends.mlx.memory import raise_wired_limit
         raise_wired_limit()
+        assert experts is None, "MLX makes such drafters of loaded weights"
         return mlx.load(path, gpu_layers=gpu_layers)
     with started(backend):
         from backends import llamacpp
-    return llamacpp.load(path, threads=threads, gpu_layers=gpu_layers)
+    return llamacpp.load(path, threads=threads, gpu_layers=gpu_layers, experts=experts)
 
 
 def free_memory(backend: str, gpu_layers: int | None) -> int | None:

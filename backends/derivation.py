@@ -16,11 +16,14 @@ def derive(
     variant: str,
     bits: int | None,
     skipped: Sequence[int],
-    progress: Callable[[int, int], None],
+    experts: int | None = None,
+    *,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Model:
     """A drafter of a loaded model that derives, in so many bits a weight, without some layers.
 
-    variant: its name in words. bits: None for those it has. progress gets matrices done and in all.
+    variant: its name in words. bits: None for those it has. experts: how many a token is sent to,
+    None for as many as in the target. progress gets matrices done and in all.
 
     Raises:
         DraftUnavailableError: it cannot be made of this model.
@@ -29,4 +32,4 @@ def derive(
     from backends.mlx.own_draft import derive as derive_of
 
     assert isinstance(target, MlxModel)
-    return derive_of(target, variant, bits, skipped, progress)
+    return derive_of(target, variant, bits, skipped, experts, progress=progress)

@@ -9,7 +9,7 @@ import mmap
 import re
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from backends.base import ModelError
@@ -62,6 +62,11 @@ class GgufHeader:
         """A whole number of this architecture, such as block_count."""
         value = self.metadata.get(f"{self.architecture}.{key}", default)
         return int(value) if isinstance(value, int) else default
+
+    def with_integer(self, key: str, value: int) -> "GgufHeader":
+        """The same with another whole number."""
+        changed = {**self.metadata, f"{self.architecture}.{key}": value}
+        return replace(self, metadata=changed)
 
     def integers(self, key: str) -> tuple[int, ...]:
         """Whole numbers by layer; empty where the file has no such list."""

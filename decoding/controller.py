@@ -13,7 +13,7 @@ from decoding.cost import CostModel, DraftCost
 from decoding.credit import Credit
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.events import Step
-from decoding.length import NOTHING, Plan, best_length, predicted_speedup
+from decoding.length import NOTHING, Plan, best_length, best_tail, predicted_speedup
 from decoding.member import Member
 from decoding.parking import Standing, is_promising, standing
 from decoding.probing import Probing
@@ -212,12 +212,24 @@ class Controller:
 
         draft = member.propose(history, limit, self._n_vocab, keep_on)
         seconds = self._clock() - started
-        expected = cost.seconds(max(len(draft), 1), self._backlog)
+        expected = cost.seconds(max(draft.body, 1), self._backlog)
         if seconds > max(_STALL_SECONDS, _STALL_FACTOR * expected):
             proposal = member.proposal
             member.drop(f"it stalled: {seconds:.1f} s for {len(draft)} tokens")
             member.proposal = proposal  # what was drawn stands
-        return draft
+        return self._cut(draft, member, draw_cost) if draft.tail else draft
+
+    def _cut(self, draft: Draft, member: Member, draw_cost: float) -> Draft:
+        """A drawn draft with as much of its tail as is expected to pay."""
+        lost = self.costs.of_draft(draft.body) + draft.body * draw_cost
+        kept = best_tail(
+            member.estimates(draft),
+            draft.body,
+            self.costs,
+            rate=self.rate,
+            affordable=self._allowed - lost,
+        )
+        return draft.first(draft.body + kept)
 
     def _probe(self, history: Sequence[int], limit: int) -> Draft:
         """A draft of a parked drafter within the budget, to see whether it would pay now."""
@@ -245,7 +257,8 @@ class Controller:
             self._credit.refused(step.tokens[0] == refused.proposal.tokens[0])
         for member in self.members:
             if member.name == step.drafter and member.cost is not None:
-                member.cost.observe(step.drafted, self._backlog, step.draft_seconds)
+                drawn = min(step.drafted, member.proposal.body)
+                member.cost.observe(drawn, self._backlog, step.draft_seconds)
                 cost += step.draft_seconds / plain
             if member.proposal.tokens:
                 member.unsent = 0 if member.name == step.drafter else member.unsent + 1

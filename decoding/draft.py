@@ -17,10 +17,13 @@ class Draft:
     """Tokens proposed to follow a history; none, under a name, if a drafter drew and found nothing.
 
     confidence: the probability the drafter itself gives that each token is right.
-    distributions: the q_draft each token was drawn from, None for a deterministic drafter.
+    distributions: the q_draft each token was drawn from, None for a deterministic drafter; a token
+        that was certain among drawn ones has a point mass.
     evidence: for each token the class of what spoke for it before verification, such as the
         length of a match; tokens of one class are accepted about equally often.
     rows: the q_draft of each token where they stay on the device; there are no distributions then.
+    tail: how many of the last tokens are certain and cost nothing, so that they may be cut off a
+        draft that was drawn.
     parents: of a tree, the index of the token before each, -1 for the end of the history; None for
         a line. The tokens of a tree are not drawn, and no two with one parent are alike.
     passengers: so many of the last tokens of a tree are computed with the others, and never kept.
@@ -34,6 +37,7 @@ class Draft:
     distributions: tuple[Distribution, ...] | None = None
     evidence: tuple[int, ...] = ()
     rows: tuple[DeviceRow, ...] | None = None
+    tail: int = 0
     parents: tuple[int, ...] | None = None
     passengers: int = 0
     listener: Listener | None = None
@@ -48,8 +52,13 @@ class Draft:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether its tokens were drawn at random, each from a q_draft."""
+        """Whether tokens before its tail were drawn at random, each from a q_draft."""
         return self.distributions is not None or self.rows is not None
+
+    @property
+    def body(self) -> int:
+        """How many tokens stand before its tail."""
+        return len(self.tokens) - self.tail
 
     def brought_over(self) -> "Draft":
         """The same draft with every q_draft in this process's memory."""
@@ -59,14 +68,17 @@ class Draft:
         return replace(self, distributions=found, rows=None)
 
     def first(self, count: int) -> "Draft":
-        """The draft cut to its first count tokens; lossless for a deterministic drafter only."""
-        assert not self.is_drawn, "a token drawn from q_draft is never thrown away"
+        """The draft cut to its first count tokens, which lets go of certain tokens only."""
+        is_lossless = not self.is_drawn or self.body <= count
+        assert is_lossless, "a token drawn from q_draft is never thrown away"
         assert self.parents is None, "a tree is sent as it is"
         return replace(
             self,
             tokens=self.tokens[:count],
             confidence=self.confidence[:count],
+            distributions=self.distributions and self.distributions[:count],
             evidence=self.evidence[:count],
+            tail=max(min(count, len(self)) - self.body, 0),
         )
 
 
@@ -101,8 +113,9 @@ class Drafter(Protocol):
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         """At most limit tokens to follow history, or a tree that deep; empty for nothing to say.
 
-        history continues what begin or the last commit gave. A drafter that draws one token after
-        another asks keep_on after each, and hands on every token it drew.
+        history is what begin or the last commit gave, or goes on from there with tokens that are
+        only guessed, nothing of which may be kept. A drafter that draws one token after another
+        asks keep_on after each, and hands on every token it drew.
         """
         ...
 

@@ -10,7 +10,8 @@ from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.prefill import prefill, reuse
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings, uniform
-from decoding.target_pass import Rows, fits, judge, settle
+from decoding.target_pass import fits, judge, settle
+from decoding.warped_rows import WarpedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ def generate(
         if reason is None and is_cancelled():
             reason = FinishReason.CANCELLED
         if reason is not None:
+            if drafter is not None:
+                drafter.commit(history)  # what learns misses no reply's end
             yield Finish(reason)
             return
         room = min(
@@ -95,7 +98,7 @@ def generate(
 def _first_step(
     rows: Logits, sampler: Sampler, history: Sequence[int], clock: Callable[[], float]
 ) -> Step:
-    token = Rows(rows, sampler, history)[0].draw(uniform(sampler.verification))
+    token = WarpedRows(rows, sampler, history, ())[0].draw(uniform(sampler.verification))
     return Step((token,), "", 0, 0, 0.0, 0.0, 0.0, clock())
 
 

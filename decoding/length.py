@@ -7,6 +7,7 @@ Costs are in units of a plain step, rates in tokens per unit; plain decoding has
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from decoding.cost import DraftCosts
 
@@ -61,6 +62,18 @@ def best_length(
         if gain > best.gain:
             best = Plan(count, gain)
     return best
+
+
+def best_tail(
+    acceptance: Sequence[float], drawn: int, costs: DraftCosts, *, rate: float, affordable: float
+) -> int:
+    """How many tokens to keep after the first drawn ones, which cannot be cut, of a draft.
+
+    acceptance: of each token of the draft; affordable: as in best_length, beyond those drawn.
+    """
+    together, further = prod(acceptance[:drawn]), list(acceptance[drawn:])
+    further[:1] = [together * one for one in further[:1]]
+    return best_length(further, costs, rate=rate, affordable=affordable, drafted=drawn).length
 
 
 def predicted_speedup(

@@ -176,7 +176,8 @@ class Member:
                 self._learn_of_tree(step)
             return
         for place, token in enumerate(draft.tokens):
-            if not draft.is_drawn:
+            is_drawn = draft.is_drawn and place < draft.body
+            if not is_drawn:
                 if place == len(step.tokens):
                     return
                 accepted = token == step.tokens[place]
@@ -184,7 +185,7 @@ class Member:
                 return
             else:
                 accepted = place < step.accepted
-            if draft.is_drawn or self.cost is not None:
+            if self.cost is not None and place < draft.body:
                 self._add_drawn(place, accepted=accepted)
             self._learn_kind(draft.evidence[place], draft.confidence[place], accepted)
             self.judged.add(accepted)
@@ -234,6 +235,7 @@ def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:
     return (
         lengths == {count}
         and deepest <= limit
+        and 0 <= draft.tail <= count
         and all(0 <= token < n_vocab for token in draft.tokens)
     )
 

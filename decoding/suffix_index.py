@@ -5,6 +5,7 @@ amortised and the longest earlier match is known after each append, without any 
 """
 
 from array import array
+from collections.abc import Sequence
 
 _ROOT = 0
 _NONE = -1
@@ -48,6 +49,22 @@ class SuffixIndex:
         self.match_length = self._length[match]
         self.match_end = self._latest[match]
         self._refresh(current)
+
+    def match_after(self, tokens: Sequence[int]) -> tuple[int, int]:
+        """match_length and match_end as they would be after tokens, which are not taken in.
+
+        Only occurrences that end before these tokens count.
+        """
+        if not tokens:
+            return self.match_length, self.match_end
+        state, length = max(self._link[self._last], _ROOT), self.match_length
+        for token in tokens:
+            while state > _ROOT and self._next(state, token) == _NONE:
+                state = self._link[state]
+                length = self._length[state]
+            following = self._next(state, token)
+            state, length = (_ROOT, 0) if following == _NONE else (following, length + 1)
+        return length, self._latest[state]
 
     def _suffix_state(self, state: int, token: int) -> int:
         """The state of the longest suffix seen before, split off a longer one where needed."""

@@ -9,6 +9,7 @@ from decoding.sampler import Sampler
 from decoding.sampling import Distribution
 from decoding.tree_verification import verify_tree
 from decoding.verification import verify, verify_on_device
+from decoding.warped_rows import WarpedRows
 
 Clock = Callable[[], float]
 
@@ -47,7 +48,8 @@ def judge(
         rows = context.forward([history[-1], *draft.tokens], 1 + len(draft))
         at = clock()
         _tell(draft, rows)
-        verdict = verify(Rows(rows, sampler, history, draft.tokens), draft, sampler.verification)
+        laws = WarpedRows(rows, sampler, history, draft.tokens)
+        verdict = verify(laws, draft, sampler.verification)
     return Judged(draft.tokens[: verdict.accepted], verdict.next_token, at)
 
 
@@ -91,21 +93,8 @@ def _tell(draft: Draft, rows: Logits) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """p_target along a line, warped when it is asked for, not before."""
-
-    rows: Logits
-    sampler: Sampler
-    history: Sequence[int]
-    drafted: Sequence[int] = ()
-
-    def __getitem__(self, i: int) -> Distribution:
-        return self.sampler.distribution(self.rows[i], self.history, self.drafted[:i])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Branches:
-    """The same in a tree, after a path of drafted nodes."""
+    """p_target in a tree, after a path of drafted nodes."""
 
     rows: Logits
     sampler: Sampler

@@ -9,7 +9,7 @@ import numpy as np
 from backends.base import Context, Logits
 from decoding.acceptance import Acceptance
 from decoding.member import DRAWN, band
-from decoding.prefill import prefill
+from decoding.prefill import prefill, reuse
 from decoding.sampling import Distribution, SamplingSettings, warp
 
 MOST_SAID = 32
@@ -49,7 +49,8 @@ def trial(
         ModelError: an engine failed.
     """
     said, p_rows = _spoken(target, text, n_vocab, clock)
-    laws = [partial(warp, row) for row in _read(drafter, text, said, n_vocab)]
+    laws = [partial(warp, row) for row in read(drafter, text, said, n_vocab)]
+    drafter.truncate(0)
     return _expected(p_rows, laws)
 
 
@@ -76,7 +77,7 @@ def _expected(p_rows: Sequence[Logits], laws: Sequence[Law | None]) -> Acceptanc
     for temperature in _TEMPERATURES:
         settings = SamplingSettings(temperature=temperature)
         pairs = zip(p_rows, laws, strict=True)
-        shares = [_overlap(warp(p, settings), law(settings)) if law else 0.0 for p, law in pairs]
+        shares = [overlap(warp(p, settings), law(settings)) if law else 0.0 for p, law in pairs]
         counts[f"{band(temperature)}:{DRAWN}"] = (float(np.mean(shares)) * _WEIGHT, _WEIGHT)
     return Acceptance(counts, is_trial=True)
 
@@ -98,18 +99,24 @@ def _spoken(
     return said, rows
 
 
-def _read(context: Context, text: Sequence[int], said: Sequence[int], n_vocab: int) -> list[Logits]:
-    """What another model would have said at each place, the words before being given."""
-    context.truncate(0)
+def read(context: Context, text: Sequence[int], said: Sequence[int], n_vocab: int) -> list[Logits]:
+    """Logits at each place of what was said after text, shape (n_vocab,); those before are given.
+
+    What the context holds of the text already is not read again.
+
+    Raises:
+        ModelError: the engine failed.
+    """
+    reuse(context, text)
     *_, (_, view) = prefill(context, text)
     rows = [view[0, :n_vocab].copy()]
     most = min(context.n_chunk, context.max_logits)
     for start in range(0, len(said) - 1, most):
         chunk = said[start : min(start + most, len(said) - 1)]
         rows += [row.copy() for row in context.forward(chunk, len(chunk))[:, :n_vocab]]
-    context.truncate(0)
     return rows
 
 
-def _overlap(p_target: Distribution, q_draft: Distribution) -> float:
+def overlap(p_target: Distribution, q_draft: Distribution) -> float:
+    """The probability that a token drawn from q_draft is accepted: sum of min(p, q)."""
     return float(np.minimum(q_draft.probabilities, p_target.at(q_draft.ids)).sum())

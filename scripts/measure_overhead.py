@@ -2,7 +2,7 @@
 
 Interleaves a bare low-level llama.cpp loop with plain generation in one process, and reports the
 ratio of their rates, the share of decode time that is neither drafting nor the target's passes, and
-the share that prompt lookup, the controller and the statistics take together.
+the share that the free drafters, the controller and the statistics take together.
 """
 
 import statistics
@@ -17,6 +17,7 @@ from backends.base import Context
 from decoding.calibration import calibrate
 from decoding.controller import Controller
 from decoding.cost import CostModel
+from decoding.drafters.ngram import Ngram
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.events import Step
 from decoding.generation import Limits, generate
@@ -68,9 +69,9 @@ def our_figures(context: Context, prompt: list[int], settings: SamplingSettings)
 
 
 def control_share(context: Context, prompts: list[list[int]], costs: CostModel) -> float:
-    """Seconds in prompt lookup, controller and statistics, as a share of decode time."""
+    """Seconds in free drafters, controller and statistics, as a share of decode time."""
     assert isinstance(context, llamacpp.LlamaContext)
-    controller = Controller([Member(PromptLookup())], costs, n_vocab=1 << 31)
+    controller = Controller([Member(PromptLookup()), Member(Ngram())], costs, n_vocab=1 << 31)
     spent = decoding = 0.0
     for prompt in prompts:
         figures = Statistics(time.perf_counter())
@@ -120,7 +121,7 @@ def main() -> None:
     print(f"--draft off / bare loop: median {statistics.median(ratios):.3f}")
     print(f"overhead, temperature 0: {overhead(greedy):.2%} of decode time")
     print(f"overhead, temperature 0.8, top-k 40: {overhead(sampled):.2%} of decode time")
-    print(f"prompt lookup, controller and statistics: {share:.2%} of decode time")
+    print(f"free drafters, controller and statistics: {share:.2%} of decode time")
     model.close()
 
 

@@ -11,6 +11,7 @@ from models.bundled import demo_path
 
 pytest_plugins = [
     "tests.fixtures.costs",
+    "tests.fixtures.enumeration",
     "tests.fixtures.local_hub",
     "tests.fixtures.mlx_models",
     "tests.fixtures.tiny_models",

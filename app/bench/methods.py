@@ -133,6 +133,7 @@ def methods(
         for text in specs:
             drafting = build(session.spec(text), place)
             stack.enter_context(closing(drafting))
+            drafting.compare(True)
             if drafting.missing:
                 found.notes.append(f"{text} was left out: {drafting.missing}")
             if drafting.controller is None:

@@ -14,6 +14,7 @@ from app.cli.printable import printable, say_json
 from app.history import Chat, History
 from app.history.export import as_json, as_markdown, write_export
 from app.history.opening import open_history
+from app.history.removal import remove_chat
 from app.paths import Paths
 from backends.base import UsageError
 
@@ -74,7 +75,7 @@ def remove(number: Number) -> None:
     """Remove a chat; the app can restore it for a day."""
     with _history() as history:
         title = _title(_chat(history, number))
-        history.remove(number)
+        remove_chat(history, number, Paths.of_this_user())
     terminal.note(f"removed {number}: {title}")
 
 

@@ -11,6 +11,7 @@ from app.cli.model_facts import facts_of
 from app.cli.pair import pair
 from app.cli.printable import printable, say_json
 from app.cli.pulling import pull_model
+from app.cli.tune import tune
 from app.model_list import Offered, offered
 from app.obtaining import request_for
 from app.paths import Paths
@@ -122,6 +123,7 @@ def info(name: NameOrPath, json: Json = False) -> None:
 
 
 models.command()(pair)
+models.command()(tune)
 
 
 def _shown(value: Any) -> Any:

@@ -26,7 +26,12 @@ Model = Annotated[
 ]
 Draft = Annotated[
     str,
-    _option("--draft", "auto, off, lookup, self[:RECIPE], a model, or a comma chain.", "SPEC"),
+    _option(
+        "--draft",
+        "auto, off, lookup, retrieval, ngram, self[:RECIPE], a model, cascade(A,B), vote(A,B), "
+        "or a comma chain.",
+        "SPEC",
+    ),
 ]
 Backend = Annotated[str, _option("--backend", "auto, llamacpp or mlx.")]
 Ctx = Annotated[int | None, _option("--ctx", "Context in tokens.")]

@@ -12,6 +12,7 @@ from typing import Any
 from app.history.errors import HistoryError
 from app.history.schema import NewerSchemaError, prepare
 from app.history.search import condition, title_holds
+from app.history.versions import VERSIONS, Version
 
 _WAIT_SECONDS = 3.0
 _KEPT_SECONDS = 86_400.0
@@ -116,6 +117,10 @@ class History:
         """Its messages, oldest first."""
         sql = "SELECT number, role, text, ending, created FROM messages WHERE chat = ? ORDER BY 1"
         return [Saved(*row) for row in self._rows(sql, (chat,))]
+
+    def versions(self) -> list[Version]:
+        """The present state of each chat, the latest first."""
+        return [Version.of(*row) for row in self._rows(VERSIONS, ())]
 
     def questions(self, limit: int = 100) -> list[str]:
         """The last questions of all chats, oldest first."""

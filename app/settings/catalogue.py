@@ -1,6 +1,7 @@
 """Every key of the settings file, described once: for checks, template and settings screen."""
 
 import difflib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
@@ -57,7 +58,7 @@ KEYS = (
         "draft",
         Kind.TEXT,
         Part.APP,
-        "auto, off, lookup, self[:RECIPE], a model, a chain",
+        "auto, off, lookup, retrieval, ngram, self[:RECIPE], a model, cascade(A,B), a chain",
         "auto",
         title="Drafter",
     ),
@@ -65,7 +66,11 @@ KEYS = (
     Key("ctx", Kind.INTEGER, Part.START, "context in tokens", 4096),
     Key("threads", Kind.INTEGER, Part.START, "processor threads; else all physical cores", 4),
     Key("gpu_layers", Kind.INTEGER, Part.START, "layers on the GPU; else all that fit", 99),
+    Key("retrieval", Kind.SWITCH, Part.START, "learn from earlier chats; kept on disk", True),
     Key("offline", Kind.SWITCH, Part.START, "never touch the network", False),
+    Key(
+        "learn", Kind.SWITCH, Part.START, "keep what drafters learn from answers, here alone", True
+    ),
     Key(
         "system",
         Kind.TEXT,
@@ -159,6 +164,22 @@ def parsed(key: Key, text: str) -> Value:
             raise _wrong_kind(key, text)
         value = text.lower() in _TRUE
     return checked(key, value)
+
+
+def from_variable(name: str) -> Value | None:
+    """What a key's variable sets, None where it sets nothing.
+
+    Raises:
+        UsageError: it is of the wrong kind or out of range.
+    """
+    variable = f"SPECCHAT_{name.upper()}"
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    try:
+        return parsed(BY_NAME[name], text)
+    except UsageError as error:
+        raise UsageError(f"{variable} cannot be {text!r}", error.why) from error
 
 
 def checked(key: Key, value: object) -> Value:

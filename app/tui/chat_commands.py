@@ -59,7 +59,13 @@ async def _race(screen: "ChatScreen", argument: str) -> None:
         return
     conversation = screen.dialogue.conversation(place + 1)
     screen.app.push_screen(
-        RaceScreen(screen.engine, conversation, screen.settings, screen.max_tokens)
+        RaceScreen(
+            screen.engine,
+            conversation,
+            screen.settings,
+            screen.max_tokens,
+            screen.dialogue.chat,
+        )
     )
 
 

@@ -14,6 +14,8 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.history import Chat, History, HistoryError
+from app.history.removal import remove_chat
+from app.paths import Paths
 from app.tui.ordered_keys import OrderedInput
 
 Result = TypeVar("Result")
@@ -151,7 +153,7 @@ class ChatsScreen(ModalScreen[int | None]):
         """Remove the chosen chat; it can be brought back."""
         number = self._chosen
         if number is not None:
-            self._guarded(lambda: self._history.remove(number))
+            self._guarded(lambda: remove_chat(self._history, number, Paths.of_this_user()))
             self._removed.append(number)
             self._show(self.query_one(Input).value)
 

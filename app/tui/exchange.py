@@ -72,7 +72,9 @@ class Exchange:
         """Have the last question answered, or a partial answer continued."""
         screen, dialogue = self._screen, self._screen.dialogue
         conversation = dialogue.conversation(len(dialogue.turns))
-        request = Request(conversation, screen.settings, screen.max_tokens, partial)
+        request = Request(
+            conversation, screen.settings, screen.max_tokens, partial, chat=dialogue.chat
+        )
         turn = dialogue.add("assistant", partial)
         message = GrowingMessage(partial)
         await screen.transcript.add(message)

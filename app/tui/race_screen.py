@@ -76,11 +76,12 @@ class RaceScreen(Screen[None]):
         conversation: Conversation,
         settings: SamplingSettings,
         max_tokens: int,
+        chat: int | None,
     ) -> None:
         super().__init__()
         self._engine = engine
         draft = engine.draft if engine.draft != "off" else "auto"
-        plain = Request(conversation, settings, max_tokens, draft="off")
+        plain = Request(conversation, settings, max_tokens, draft="off", chat=chat)
         self._requests = (plain, replace(plain, draft=draft))
         self._is_judged = False
         self._busy = False

@@ -3,6 +3,7 @@
 from backends.base.device_sampling import DeviceRow, DeviceSampling, Drawn, Listener, Warping
 from backends.base.errors import (
     ContextTooLargeError,
+    DiskFullError,
     DownloadError,
     DownloadStoppedError,
     DraftUnavailableError,
@@ -31,6 +32,7 @@ __all__ = [
     "ContextTooLargeError",
     "DeviceRow",
     "DeviceSampling",
+    "DiskFullError",
     "DownloadError",
     "DownloadStoppedError",
     "DraftUnavailableError",

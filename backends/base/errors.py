@@ -66,6 +66,10 @@ class DraftUnavailableError(SpecchatError):
     """A drafter that cannot be had; replies come undrafted, with this reason."""
 
 
+class DiskFullError(DraftUnavailableError):
+    """A disk without room for a drafter, or for what is learned of one."""
+
+
 class DownloadError(SpecchatError):
     """The network, the model hub or a download that failed."""
 

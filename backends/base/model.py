@@ -52,6 +52,8 @@ class ModelInfo:
     """Why rollback is NONE where it is, in words after the model's name."""
     variant: str = ""
     """How it was made from the weights at path, in memory; "" for those weights themselves."""
+    active_experts: int = 0
+    """How many a token is sent to, 0 in a model without experts."""
 
     def check_context(self, n_ctx: int) -> None:
         """Refuse a context that the model was not trained for.

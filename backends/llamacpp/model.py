@@ -1,5 +1,6 @@
 """Weights loaded by llama.cpp."""
 
+import ctypes
 import os
 import re
 from collections.abc import Sequence
@@ -23,13 +24,22 @@ from backends.llamacpp.context import MAX_LOGITS, LlamaContext
 from backends.llamacpp.refusals import checked_header, load_error
 from backends.llamacpp.tokenizer import LlamaTokenizer
 
+_ACTIVE_EXPERTS = "expert_used_count"
 _ALL_LAYERS = 999
 _HALF_FLOAT_BYTES = 2
 _SMALL_MODEL_BYTES = 1 << 30
 
 
-def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = None) -> "LlamaModel":
+def load(
+    path: Path,
+    *,
+    threads: int | None = None,
+    gpu_layers: int | None = None,
+    experts: int | None = None,
+) -> "LlamaModel":
     """Load a GGUF file; weights are mapped, and go to the GPU where the build has one.
+
+    experts: how many a token is sent to, None for as many as the file says.
 
     Raises:
         ModelError: the file is missing, damaged or of an unknown architecture.
@@ -37,6 +47,8 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
     """
     first, *others = parts(path)
     header = checked_header(first)
+    if experts is not None:
+        header = header.with_integer(_ACTIVE_EXPERTS, experts)
     tensors = [tensor for part in (header, *map(read_header, others)) for tensor in part.tensors]
     library.start()
     library.forget_log()
@@ -51,6 +63,8 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
         )
     offloaded = library.can_offload() and gpu_layers != 0
     parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
+    if experts is not None:
+        parameters.kv_overrides = _overrides(f"{header.architecture}.{_ACTIVE_EXPERTS}", experts)
     pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
     if pointer is None:
         raise load_error(path, header)
@@ -62,7 +76,17 @@ def load(path: Path, *, threads: int | None = None, gpu_layers: int | None = Non
         threads=threads or physical_cores(),
         offloaded=offloaded,
         gpu_layers=gpu_layers,
+        variant="" if experts is None else f"experts{experts}",
     )
+
+
+def _overrides(key: str, value: int) -> "ctypes.Array[api.llama_model_kv_override]":
+    """A whole number in place of the file's, and the entry without a key that ends the list."""
+    found = (api.llama_model_kv_override * 2)()
+    found[0].tag = api.LLAMA_KV_OVERRIDE_TYPE_INT
+    found[0].key = key.encode()
+    found[0].value.val_i64 = value
+    return found
 
 
 class LlamaModel:
@@ -78,6 +102,7 @@ class LlamaModel:
         threads: int,
         offloaded: bool,
         gpu_layers: int | None = None,
+        variant: str = "",
     ) -> None:
         self._pointer: api.llama_model_p | None = pointer
         self._contexts: set[LlamaContext] = set()
@@ -94,6 +119,7 @@ class LlamaModel:
             n_vocab=self.tokenizer.n_vocab,
             threads=threads,
             device=library.device(gpu_layers),
+            variant=variant,
         )
         self._kv_bytes_per_token = _kv_bytes_per_token(pointer, header)
 
@@ -173,6 +199,7 @@ def _describe(
     n_vocab: int,
     threads: int,
     device: str,
+    variant: str,
 ) -> ModelInfo:
     return ModelInfo(
         path=path,
@@ -186,11 +213,13 @@ def _describe(
         n_layers=api.llama_model_n_layer(pointer),
         context_limit=api.llama_model_n_ctx_train(pointer),
         is_moe=header.integer("expert_count") > 0,
+        active_experts=header.integer(_ACTIVE_EXPERTS),
         rollback=rollback(pointer),
         backend="llamacpp",
         engine=library.build(),
         device=device,
         threads=threads,
+        variant=variant,
     )
 
 

@@ -23,6 +23,9 @@ from backends.mlx.tokenizer import MlxTokenizer
 from backends.mlx.tokenizer_files import read_engine, read_tokenizer
 from backends.mlx_folder import MlxFolder
 
+ACTIVE_EXPERTS = "num_experts_per_tok"
+"""The setting that says how many experts a token is sent to."""
+
 _CHUNK = 256
 _UNKNOWN_CONTEXT = 4096
 
@@ -167,6 +170,7 @@ def _describe(
         device=library.device(),
         threads=physical_cores(),
         rollback_refusal=refusal,
+        active_experts=folder.count(ACTIVE_EXPERTS) if experts else 0,
     )
 
 
@@ -181,7 +185,7 @@ def _quantization(folder: MlxFolder, weights: list[tuple[str, mx.array]]) -> str
 
 def _read_per_token(folder: MlxFolder, weights: list[tuple[str, mx.array]], experts: int) -> int:
     """Of experts only those that a token is sent to; no table of embeddings that is only read."""
-    active = folder.count("num_experts_per_tok")
+    active = folder.count(ACTIVE_EXPERTS)
     has_head = any(name.startswith("lm_head") for name, _ in weights)
     total = 0
     for name, array in weights:

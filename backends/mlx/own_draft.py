@@ -1,4 +1,4 @@
-"""A self-drafter of a loaded model, made in memory: fewer bits, fewer layers, or both."""
+"""A self-drafter of a loaded model, made in memory: fewer bits, layers or active experts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -7,7 +7,8 @@ import mlx.core as mx
 from mlx import nn
 
 from backends.base import DraftUnavailableError, ModelError
-from backends.mlx.model import MlxModel, weights_of
+from backends.mlx.fewer_experts import with_fewer_experts
+from backends.mlx.model import ACTIVE_EXPERTS, MlxModel, weights_of
 from backends.mlx.requantized import in_fewer_bits
 from backends.mlx.skipped_layers import without_layers
 
@@ -17,13 +18,15 @@ def derive(
     variant: str,
     bits: int | None,
     skipped: Sequence[int],
+    experts: int | None = None,
+    *,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> MlxModel:
     """A model of the target's weights in so many bits, None for its own, without some layers.
 
     It shares with the target what does not change, and may be closed before or after it. Its
-    weight_bytes are those it does not share. variant: its name in words. progress gets matrices
-    done and in all.
+    weight_bytes are those it does not share. variant: its name in words. experts: how many a token
+    is sent to, None for as many as in the target. progress gets matrices done and in all.
 
     Raises:
         DraftUnavailableError: the weights have no more bits than that, or the architecture cannot
@@ -32,7 +35,11 @@ def derive(
     assert target.module is not None, "the model is closed"
     name = target.info.name
     module: nn.Module = target.module
+    folder = target.folder
     try:
+        if experts is not None:
+            module = with_fewer_experts(module, target.info.active_experts, experts)
+            folder = replace(folder, config={**folder.config, ACTIVE_EXPERTS: experts})
         if skipped:
             module = without_layers(module, skipped)
         if bits is not None:
@@ -41,7 +48,7 @@ def derive(
             module,
             target.tokenizer,
             target.info.path,
-            target.folder,
+            folder,
         )
     except DraftUnavailableError:
         raise

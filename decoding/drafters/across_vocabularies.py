@@ -5,12 +5,12 @@ restricted to the shared tokens and renormalised, and is verified as any q_draft
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from backends.base import Logits
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.draft_model import evidence_class
 from decoding.drafters.follower import Follower
+from decoding.drafters.growing_draft import GrowingDraft
 from decoding.pieces import Pieces
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, point_mass, uniform, warp
@@ -19,20 +19,6 @@ from decoding.speller import Speller
 
 LEAST_SHARED = 0.5
 """Probability of shared tokens below which the drafter's own likeliest token is spelled out."""
-
-
-@dataclass(slots=True)
-class _Drawn:
-    """A draft as it grows."""
-
-    tokens: list[int] = field(default_factory=list[int])
-    distributions: list[Distribution] = field(default_factory=list[Distribution])
-    confidence: list[float] = field(default_factory=list[float])
-
-    def add(self, token: int, q_draft: Distribution, confidence: float) -> None:
-        self.tokens.append(token)
-        self.distributions.append(q_draft)
-        self.confidence.append(confidence)
 
 
 class AcrossVocabularies:
@@ -84,7 +70,7 @@ class AcrossVocabularies:
         rows = self._follower.row(history) if count > 0 else None
         if rows is None:
             return NO_DRAFT
-        drawn = _Drawn()
+        drawn = GrowingDraft()
         theirs: list[int] = []
         while rows is not None:
             token = self._next(rows, theirs, drawn, count, keep_on)
@@ -93,19 +79,13 @@ class AcrossVocabularies:
             rows = self._follower.draw(token)
             theirs.append(token)
         self._follower.drafted(tuple(drawn.tokens))
-        return Draft(
-            tuple(drawn.tokens),
-            self.name,
-            tuple(drawn.confidence),
-            tuple(drawn.distributions),
-            tuple(map(evidence_class, drawn.confidence)),
-        )
+        return drawn.done(self.name)
 
     def _next(
         self,
         rows: Logits,
         theirs: Sequence[int],
-        drawn: _Drawn,
+        drawn: GrowingDraft,
         count: int,
         keep_on: KeepOn | None,
     ) -> int | None:
@@ -124,7 +104,7 @@ class AcrossVocabularies:
         else:
             return None
         for one, law, confidence in found:
-            drawn.add(one, law, confidence)
+            drawn.add(one, confidence, evidence_class(confidence), law)
             if len(drawn.tokens) == count or one in self._end_tokens:
                 return None
             if keep_on is not None and not keep_on(confidence, evidence_class(confidence)):

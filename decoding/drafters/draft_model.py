@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from backends.base import Context, DeviceRow, DeviceSampling, Logits, Warping
+from backends.base import Context, DeviceRow, DeviceSampling, Warping
 from decoding.draft import NO_DRAFT, Draft, KeepOn
-from decoding.prefill import common_prefix, prefill, reuse
+from decoding.drafters.reader import Reader
 from decoding.sampler import Sampler
 from decoding.sampling import (
     Distribution,
@@ -44,32 +44,24 @@ class DraftModel:
         self._n_vocab = n_vocab
         self._end_tokens = end_tokens
         self._max_draft = max_draft
-        self._agreed = 0
+        self._reader = Reader(context)
         self._sampler = Sampler(SamplingSettings())
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        del history  # compared when there is something to propose
         self._sampler = sampler
-        self._agreed = 0
+        self._reader.begin(history)
 
     def commit(self, history: Sequence[int]) -> None:
-        """Nothing to learn: the next proposal catches up."""
+        """The next proposal catches up."""
+        self._reader.commit(history)
 
     def backlog(self, history: Sequence[int]) -> int:
-        held = common_prefix(self._context.tokens, history, self._agreed)
-        return len(history) - min(held, len(history) - 1)
+        return self._reader.backlog(history)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
         if len(history) < self._context.n_ctx:
-            for held, _ in self._prefill(history):
+            for held, _ in self._reader.rows(history):
                 yield held
-
-    def _prefill(self, history: Sequence[int]) -> Iterator[tuple[int, Logits]]:
-        reuse(self._context, history, self._agreed)
-        self._agreed = self._context.length
-        for held, rows in prefill(self._context, history):
-            self._agreed = held
-            yield held, rows
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft, self._context.n_ctx - len(history))
@@ -78,7 +70,7 @@ class DraftModel:
         device, warping = self._context.device_sampling, self._sampler.warping
         if device is not None and warping is not None:
             return self._propose_on_device(device, warping, history, count, keep_on)
-        *_, (_, rows) = self._prefill(history)
+        *_, (_, rows) = self._reader.rows(history)
         tokens: list[int] = []
         distributions: list[Distribution] = []
         confidence: list[float] = []
@@ -96,14 +88,6 @@ class DraftModel:
         evidence = tuple(map(evidence_class, confidence))
         return Draft(tuple(tokens), self.name, tuple(confidence), tuple(distributions), evidence)
 
-    def _pending(self, history: Sequence[int]) -> Sequence[int]:
-        """Read history but for what the first draw reads, which is returned: one pass at most."""
-        reuse(self._context, history, self._agreed)
-        for _ in prefill(self._context, history[: -self._context.n_chunk]):
-            pass
-        self._agreed = self._context.length
-        return history[self._context.length :]
-
     def _propose_on_device(
         self,
         device: DeviceSampling,
@@ -116,7 +100,7 @@ class DraftModel:
 
         What was drawn past an end token is left out: that depends on tokens before it alone.
         """
-        pending = self._pending(history)
+        pending = self._reader.pending(history, self._context.n_chunk)
         tokens: list[int] = []
         rows: list[DeviceRow] = []
         confidence: list[float] = []

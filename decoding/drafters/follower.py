@@ -59,6 +59,7 @@ class Follower:
 
     def _prefill(self, history: Sequence[int]) -> Iterator[tuple[int, Logits]]:
         self._drafted = ()
+        self._agreed = min(self._agreed, self._retokenizer.begin(history))  # guesses may be gone
         self._agreed = min(self._agreed, self._retokenizer.follow(history))
         tokens = self._retokenizer.tokens
         if not 0 < len(tokens) < self._context.n_ctx:

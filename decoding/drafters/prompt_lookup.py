@@ -53,7 +53,7 @@ class PromptLookup:
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on  # its evidence is known at once
-        length, end = self._index.match_length, self._index.match_end
+        length, end = self._index.match_after(history[len(self._indexed) :])
         count = min(limit, self._max_draft)
         if count <= 0 or length < self._min_match:
             return NO_DRAFT

@@ -44,7 +44,7 @@ def test_a_folder_answers_the_same_with_every_drafter(
     plain = ask_json("hi", "--model", folder, "--draft", "off", *GREEDY)
     assert plain["model"]["backend"] == "mlx"
     assert len(plain["token_ids"]) == 24
-    for spec in ("lookup", "auto", drafter):
+    for spec in ("lookup", "ngram", "auto", drafter):
         found = ask_json("hi", "--model", folder, "--draft", spec, *GREEDY)
         assert found["draft"]["drafters"]
         assert found["token_ids"] == plain["token_ids"]

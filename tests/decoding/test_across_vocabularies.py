@@ -1,7 +1,7 @@
 """Drafting across vocabularies is exact: every outcome of the real drafters is enumerated.
 
-The machinery is that of test_verification_exact; here the drafts come from the drafters themselves,
-on a table of numbers, so that every draw and every decision to stop or to spell is theirs.
+The drafts come from the drafters themselves, on a table of numbers, so that every draw and every
+decision to stop or to spell is theirs.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,10 +23,10 @@ from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, warp
 from decoding.shared_vocabulary import SharedVocabulary
 from decoding.speller import Speller
-from tests.decoding import test_verification_exact as exact
+from tests.fixtures import enumeration as exact
 from tests.fixtures.tokenizers import ToyTokenizer
 
-_symbolic = exact._symbolic
+pytestmark = pytest.mark.usefixtures("symbolic")
 
 OURS = [b"a", b"b", b"ab", b"c", b""]
 THEIRS = [b"c", b"b", b"a", b"ba", b"bca", b"", b""]

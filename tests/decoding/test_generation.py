@@ -23,9 +23,11 @@ from decoding import target_pass
 from decoding.controller import Controller
 from decoding.cost import CostModel, DraftCost
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
+from decoding.drafters.cascade import Cascade
 from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.drafters.vote import Vote
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.member import Member
@@ -125,12 +127,23 @@ class Setting:
     def model(self, **options: int) -> DraftModel:
         return DraftModel("model", self.drafter_context(**options), n_vocab=N_VOCAB)
 
+    def cascade(self) -> Cascade:
+        """Prompt lookup under the worse model, with a tail."""
+        context = self.drafter_context()
+        lookup = PromptLookup(min_match=1)
+        below = controlled(lookup)
+        return Cascade(
+            "cascade", context, below, below.costs, n_vocab=N_VOCAB, tail=lookup, max_draft=3
+        )
+
     def drafters(self) -> Iterator[Drafter]:
         yield PromptLookup(min_match=2)
         yield self.model()
         yield self.model(n_ctx=20, n_chunk=3)
         yield Chain([PromptLookup(), self.model()])
         yield controlled(PromptLookup(), self.model())
+        yield self.cascade()
+        yield Vote("vote", [PromptLookup(), self.model(), self.cascade()])
         yield Adversary(self.seed, self.best)
 
 
@@ -756,6 +769,19 @@ def test_sampled_replies_with_prompt_lookup_follow_the_law_of_the_target(
 ) -> None:
     settings = SAMPLED["every border and a penalty"]
     assert sampled_p_value(setting(11), settings, PromptLookup(min_match=1)) > ALARM
+
+
+@pytest.mark.parametrize("make", ["cascade", "vote"])
+def test_sampled_replies_with_drafters_made_of_others_follow_the_law_of_the_target(
+    setting: Callable[[int], Setting], make: str
+) -> None:
+    settings = SAMPLED["every border and a penalty"]
+    one = setting(11)
+    drafters: dict[str, Drafter] = {
+        "cascade": one.cascade(),
+        "vote": Vote("vote", [PromptLookup(min_match=1), one.model()], max_draft=2),
+    }
+    assert sampled_p_value(one, settings, drafters[make]) > ALARM
 
 
 def test_control_the_same_test_rejects_resampling_from_the_target(

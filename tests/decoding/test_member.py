@@ -1,6 +1,7 @@
 """A drafter under guard: nonsense and failures drop it, and every judged token teaches it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -92,6 +93,7 @@ NONSENSE = {
     "no confidence": Draft((1,), "scripted", (), None, (1,)),
     "too few distributions": Draft((1, 2), "scripted", (0.5, 0.5), (LAW,), (1, 1)),
     "too many distributions": Draft((1,), "scripted", (0.5,), (LAW, LAW), (1,)),
+    "a tail longer than the draft": replace(drawn(1), tail=2),
     "no distributions": Draft((1,), "scripted", (0.5,), (), (1,)),
 }
 
@@ -287,3 +289,37 @@ def test_a_deterministic_drafter_that_costs_time_is_known_by_place() -> None:
     member.learn(sent(1, 7, drafted=2, accepted=1))
     assert member.at_position(1) < before[1]
     assert member.at_position(1) < member.at_position(0)
+
+
+def with_tail(*tokens: int, tail: int) -> Draft:
+    """A drawn draft whose last tokens are certain."""
+    body = len(tokens) - tail
+    return replace(drawn(*tokens), evidence=(3,) * body + (7,) * tail, tail=tail)
+
+
+def test_a_tail_is_judged_whether_it_was_sent_or_not() -> None:
+    """Cut after the first token of the tail, which stood; the model said what the rest says."""
+    member = member_of(with_tail(4, 5, 6, 7, tail=2))
+    member.propose([1], LIMIT, N_VOCAB)
+    before = member.by_position(0, 4)
+    member.learn(sent(4, 5, 6, 7, drafted=3, accepted=3))
+    assert judged(member) == (4, 4)
+    draft = with_tail(4, 5, 6, 7, tail=2)
+    assert all(now > 0.8 for now in member.estimates(draft))
+    after = member.by_position(0, 4)
+    assert after[1] > before[1]
+    assert after[2] == after[1], "a place in the tail tells nothing of tokens that are drawn"
+
+
+def test_a_tail_of_which_nothing_was_sent_is_judged_by_what_the_model_said() -> None:
+    member = member_of(with_tail(4, 5, tail=1))
+    member.propose([1], LIMIT, N_VOCAB)
+    member.learn(sent(4, 9, drafted=1, accepted=1))
+    assert judged(member) == (1, 2)
+
+
+def test_a_tail_after_a_rejected_token_is_not_judged() -> None:
+    member = member_of(with_tail(4, 5, 6, tail=2))
+    member.propose([1], LIMIT, N_VOCAB)
+    member.learn(sent(9, drafted=2, accepted=0))
+    assert judged(member) == (0, 1)

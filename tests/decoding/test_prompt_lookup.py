@@ -223,3 +223,14 @@ def test_a_step_after_a_long_run_of_one_token_works_no_longer() -> None:
     finally:
         sys.settrace(before)
     assert 0 < lines < 1000
+
+
+def test_tokens_that_are_only_guessed_count_for_one_proposal() -> None:
+    lookup = PromptLookup()
+    history = [1, 2, 3, 4, 5, 6, 1, 2]
+    lookup.begin(history, SAMPLER)
+    assert lookup.propose([*history, 3, 4], 2).tokens == (5, 6)
+    assert lookup.propose([*history, 4, 5], 3).tokens == (6, 1, 2)
+    assert lookup.propose([*history, 9], 2).tokens == ()
+    assert lookup.propose([*history, 9, 1, 2], 2).tokens == (9, 1), "what followed the last time"
+    assert lookup.propose(history, 2).tokens == (3, 4)

@@ -74,3 +74,27 @@ def test_in_a_long_run_of_one_token_the_match_is_an_occurrence() -> None:
         assert size == longest_match(text[: position + 1])[0]
         assert end <= position
         assert text[end - size : end] == text[position + 1 - size : position + 1]
+
+
+@common
+@given(texts(3), texts(3))
+def test_the_match_after_more_tokens_is_brute_force_too(text: list[int], more: list[int]) -> None:
+    """Of occurrences that end before these tokens; the index itself does not change."""
+    index = SuffixIndex()
+    for token in text:
+        index.append(token)
+    for count in range(1, len(more) + 1):
+        longer = text + more[:count]
+        size, end = index.match_after(more[:count])
+        ends = range(1, len(text) + 1)
+        sizes = [_common_end(longer, longer[:one]) for one in ends]
+        assert size == max(sizes, default=0)
+        assert size == 0 or end == max(one for one in ends if sizes[one - 1] == size)
+    assert index.match_after([]) == (index.match_length, index.match_end) == longest_match(text)
+
+
+def _common_end(one: Sequence[int], other: Sequence[int]) -> int:
+    size = 0
+    while size < min(len(one), len(other)) and one[-1 - size] == other[-1 - size]:
+        size += 1
+    return size

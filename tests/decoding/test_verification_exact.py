@@ -1,204 +1,34 @@
 """verify, used step after step, emits exactly the target's law: every outcome is enumerated.
 
-Each decision of the real verify forks with its exact probability: a symbolic uniform number splits
-its interval where it is compared, and a draw splits over its tokens. The wrong rules known from
-real code (measured in the literature and in other programs) must fail the same enumeration.
+The wrong rules known from real code (measured in the literature and in other programs) must fail
+the same enumeration.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any, cast
+from collections.abc import Callable
 
-import numpy as np
 import pytest
 
-from decoding import verification
 from decoding.draft import NO_DRAFT, Draft
-from decoding.sampling import Distribution, SamplingSettings, point_mass, warp
-from decoding.verification import TargetRows, Verdict, residual, verify
+from decoding.sampling import Distribution, SamplingSettings, point_mass
+from decoding.verification import TargetRows, Verdict, residual
+from tests.fixtures.enumeration import (
+    DENSE,
+    N_VOCAB,
+    SEEDS,
+    SPARSE,
+    DraftOf,
+    Judge,
+    Path,
+    Prefix,
+    argmax,
+    draw,
+    error,
+    random_rows,
+    sampled,
+    stopping,
+)
 
-Prefix = tuple[int, ...]
-Rows = Callable[[Prefix], Distribution]
-Judge = Callable[[TargetRows, Draft, Any], Verdict]
-DraftOf = Callable[[Prefix, "Path"], Draft]
-Step = Callable[[Prefix, "Path"], Prefix]
-
-N_VOCAB = 3
-LOW_CONFIDENCE = 0.4
-DENSE = SamplingSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-SPARSE = SamplingSettings(temperature=1.0, top_k=2, top_p=1.0, min_p=0.0)
-SEEDS = range(4)
-
-
-class Path:
-    """One way through a program's random decisions, with its probability and its side roads."""
-
-    def __init__(self, given: Prefix = ()) -> None:
-        self._given = given
-        self._taken: Prefix = ()
-        self.probability = 1.0
-        self.untaken: list[Prefix] = []
-
-    def choose(self, probabilities: Sequence[float]) -> int:
-        if len(self._taken) < len(self._given):
-            choice = self._given[len(self._taken)]
-        else:
-            choice, *others = [i for i, chance in enumerate(probabilities) if chance > 0.0]
-            self.untaken += [(*self._taken, other) for other in others]
-        self._taken += (choice,)
-        self.probability *= probabilities[choice]
-        return choice
-
-    def happens(self, chance: float) -> bool:
-        return self.choose([1.0 - chance, chance]) == 1
-
-
-class SymbolicUniform:
-    """A number in (0, 1] of which only the outcomes of comparisons are known."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.low, self.high = 0.0, 1.0
-
-    def __mul__(self, factor: float) -> "Scaled":
-        return Scaled(self, float(factor))
-
-    __rmul__ = __mul__
-
-    def is_at_most(self, bound: float) -> bool:
-        inside = min(max(bound, self.low), self.high)
-        if self.path.happens((inside - self.low) / (self.high - self.low)):
-            self.high = inside
-            return True
-        self.low = inside
-        return False
-
-
-class Scaled:
-    """A symbolic number times a factor of at least 0."""
-
-    def __init__(self, number: SymbolicUniform, factor: float) -> None:
-        self._number, self._factor = number, factor
-
-    def __le__(self, bound: float) -> bool:
-        if self._factor == 0.0:
-            return bound >= 0.0
-        return self._number.is_at_most(bound / self._factor)
-
-    def __gt__(self, bound: float) -> bool:
-        return not self <= bound
-
-
-@pytest.fixture(autouse=True)
-def _symbolic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a Path stand for the random numbers in verify and in draw."""
-    real_draw = Distribution.draw
-
-    def draw(law: Distribution, number: SymbolicUniform) -> int:
-        chosen = number.path.choose(law.probabilities.tolist())
-        upper = law.probabilities.cumsum()
-        middle = (upper[chosen] - law.probabilities[chosen] / 2) / upper[-1]
-        token = int(law.ids[chosen])
-        assert law.probabilities[chosen] < 1e-12 or real_draw(law, middle) == token
-        return token
-
-    monkeypatch.setattr(verification, "uniform", SymbolicUniform)
-    monkeypatch.setattr(Distribution, "draw", draw)
-
-
-def draw(law: Distribution, path: Path) -> int:
-    return law.draw(cast(float, SymbolicUniform(path)))
-
-
-def random_rows(seed: int, settings: SamplingSettings) -> Rows:
-    """A model: a distribution that depends on all that came before."""
-
-    @cache
-    def row(prefix: Prefix) -> Distribution:
-        generator = np.random.default_rng([seed, len(prefix), *prefix])
-        return warp(generator.normal(size=N_VOCAB, scale=1.5).astype(np.float32), settings)
-
-    return row
-
-
-def law_of(step: Step, length: int = 3) -> dict[Prefix, float]:
-    """The exact distribution of the first tokens that steps emit."""
-    waiting: list[dict[Prefix, float]] = [defaultdict(float) for _ in range(length + 1)]
-    waiting[0][()] = 1.0
-    for prefixes in waiting[:length]:
-        for prefix, weight in prefixes.items():
-            paths: list[Prefix] = [()]
-            while paths:
-                path = Path(paths.pop())
-                text = (prefix + step(prefix, path))[:length]
-                waiting[len(text)][text] += weight * path.probability
-                paths += path.untaken
-    return waiting[length]
-
-
-def plain(target: Rows) -> Step:
-    return lambda prefix, path: (draw(target(prefix), path),)
-
-
-def speculative(target: Rows, draft_of: DraftOf, judge: Judge = verify) -> Step:
-    class RowsAfter:
-        def __init__(self, prefix: Prefix, drafted: Prefix) -> None:
-            self._prefix, self._drafted = prefix, drafted
-
-        def __getitem__(self, i: int, /) -> Distribution:
-            return target(self._prefix + self._drafted[:i])
-
-    def step(prefix: Prefix, path: Path) -> Prefix:
-        draft = draft_of(prefix, path)
-        verdict = judge(RowsAfter(prefix, draft.tokens), draft, path)
-        return (*draft.tokens[: verdict.accepted], verdict.next_token)
-
-    return step
-
-
-def sampled(q_draft: Rows, length: int) -> DraftOf:
-    def draft_of(prefix: Prefix, path: Path) -> Draft:
-        tokens: Prefix = ()
-        laws: list[Distribution] = []
-        for _ in range(length):
-            laws.append(q_draft(prefix + tokens))
-            tokens += (draw(laws[-1], path),)
-        confidence = tuple(law.of(token) for law, token in zip(laws, tokens, strict=True))
-        return Draft(tokens, "sampled", confidence, tuple(laws))
-
-    return draft_of
-
-
-def argmax(q_draft: Rows, length: int, *, with_softmax: bool = False) -> DraftOf:
-    def draft_of(prefix: Prefix, path: Path) -> Draft:
-        tokens: Prefix = ()
-        laws: list[Distribution] = []
-        for _ in range(length):
-            laws.append(q_draft(prefix + tokens))
-            tokens += (int(laws[-1].ids[laws[-1].probabilities.argmax()]),)
-        ones = (1.0,) * length
-        return Draft(tokens, "argmax", ones, tuple(laws) if with_softmax else None)
-
-    return draft_of
-
-
-def stopping(draft_of: DraftOf, *, keep: bool) -> DraftOf:
-    """Ends a draft at its first token of low confidence, which is kept or dropped."""
-
-    def stopped(prefix: Prefix, path: Path) -> Draft:
-        draft = draft_of(prefix, path)
-        assert draft.distributions is not None
-        low = [i for i, value in enumerate(draft.confidence) if value < LOW_CONFIDENCE]
-        count = low[0] + keep if low else len(draft)
-        return Draft(
-            draft.tokens[:count],
-            draft.drafter,
-            draft.confidence[:count],
-            draft.distributions[:count],
-        )
-
-    return stopped
+pytestmark = pytest.mark.usefixtures("symbolic")
 
 
 def of_varying_length(draft_of: DraftOf) -> DraftOf:
@@ -238,17 +68,6 @@ def sample_match(target: TargetRows, draft: Draft, path: Path) -> Verdict:
         if token != drafted:
             return Verdict(i, token)
     return Verdict(len(draft), draw(target[len(draft)], path))
-
-
-def total_variation(one: dict[Prefix, float], other: dict[Prefix, float]) -> float:
-    texts = one.keys() | other.keys()
-    return sum(abs(one.get(text, 0.0) - other.get(text, 0.0)) for text in texts) / 2
-
-
-def error(target: Rows, draft_of: DraftOf, judge: Judge = verify) -> float:
-    law = law_of(speculative(target, draft_of, judge))
-    assert sum(law.values()) == pytest.approx(1.0, abs=1e-12)
-    return total_variation(law, law_of(plain(target)))
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3])
@@ -354,3 +173,47 @@ def test_control_an_argmax_draft_judged_by_its_softmax_is_found(seed: int) -> No
 def test_control_dropping_a_drawn_token_of_low_confidence_is_found(seed: int) -> None:
     target, q_draft = random_rows(seed, DENSE), random_rows(seed + 100, DENSE)
     assert error(target, stopping(sampled(q_draft, 3), keep=False)) > 0.01
+
+
+def mixed(one: DraftOf, other: DraftOf, is_other: Callable[[Prefix, int], bool]) -> DraftOf:
+    """A draft whose tokens come of one drafter or of another, as the tokens before tell."""
+
+    def draft_of(prefix: Prefix, path: Path) -> Draft:
+        tokens: Prefix = ()
+        laws: list[Distribution] = []
+        for place in range(3):
+            source = other if is_other(prefix + tokens, place) else one
+            draft = source(prefix + tokens, path)
+            tokens += draft.tokens
+            laws += draft.distributions or (point_mass(tokens[-1]),)
+        return Draft(tokens, "mixed", (0.5,) * 3, tuple(laws))
+
+    return draft_of
+
+
+WHERE: dict[str, Callable[[Prefix, int], bool]] = {
+    "at the end": lambda text, place: place == 2,
+    "at the beginning": lambda text, place: place == 0,
+    "between": lambda text, place: place == 1,
+    "wherever the text tells": lambda text, place: sum(text) % 2 == 0,
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_drawn_and_certain_tokens_in_one_draft_leave_the_law_of_the_target(
+    seed: int, where: str
+) -> None:
+    target, q_draft = random_rows(seed, DENSE), random_rows(seed + 100, DENSE)
+    draft_of = mixed(sampled(q_draft, 1), argmax(q_draft, 1), WHERE[where])
+    assert error(target, draft_of) < 1e-9
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_control_certain_tokens_judged_by_the_law_of_drawn_ones_are_found(
+    seed: int, where: str
+) -> None:
+    target, q_draft = random_rows(seed, DENSE), random_rows(seed + 100, DENSE)
+    certain = argmax(q_draft, 1, with_softmax=True)
+    assert error(target, mixed(sampled(q_draft, 1), certain, WHERE[where])) > 0.01

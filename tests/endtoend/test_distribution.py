@@ -18,12 +18,17 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from backends import llamacpp
 from backends.base import Context, Model
 from decoding import verification
+from decoding.controller import Controller
+from decoding.cost import CostModel
 from decoding.draft import Drafter
+from decoding.drafters.cascade import Cascade
 from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.drafters.vote import Vote
 from decoding.events import Step
 from decoding.generation import Limits, generate
+from decoding.member import Member
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings
 from models.recipe import Recipe
@@ -110,6 +115,24 @@ def _tiny_draws(
 def test_the_stack_is_exact_on_a_small_model(tiny_pair: tuple[Context, Context, int]):
     law, drawn = _tiny_draws(tiny_pair, 6000)
     assert _p_value(law, drawn) > FALSE_ALARM
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["cascade", "vote"])
+def test_drafters_made_of_others_are_exact_on_a_small_model(
+    kind: str, tiny_pair: tuple[Context, Context, int]
+):
+    context, draft_context, n_vocab = tiny_pair
+    prompt = [300, 301, 302, 303, 300, 301]
+    lookup, costs = PromptLookup(min_match=1), CostModel({1: 1.0, 16: 1.1})
+    below = Controller([Member(lookup)], costs, n_vocab, clock=lambda: 0.0)
+    drafter: Drafter = Cascade(
+        "c", draft_context, below, costs, n_vocab=n_vocab, tail=lookup, max_draft=1
+    )
+    if kind == "vote":
+        drafter = Vote("v", [lookup, DraftModel("m", draft_context, n_vocab=n_vocab)])
+    drawn = _draws(context, prompt, drafter, 2000)
+    assert _p_value(_exact_law(context, prompt), drawn) > FALSE_ALARM
 
 
 def test_the_test_sees_a_wrong_rule(

@@ -14,6 +14,7 @@ from backends.base import Context, Model
 from decoding.controller import Controller
 from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.retrieval import Retrieval
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.greedy_check import branch_difference, first_divergence
@@ -21,6 +22,7 @@ from decoding.sampling import SamplingSettings
 from models.recipe import Recipe
 from models.self_draft import SelfDrafts
 from scripts.prompts import tokenized
+from tests.fixtures.corpora import corpus_of, document
 
 TOKENS = 128
 GREEDY = SamplingSettings(temperature=0.0)
@@ -89,8 +91,11 @@ def _spec(kind: str, demo: Model, paths: Paths) -> str:
     [
         "lookup",
         "lookup,self",
+        pytest.param("lookup,ngram", marks=pytest.mark.slow),
         pytest.param("self", marks=pytest.mark.slow),
         pytest.param("model", marks=pytest.mark.slow),
+        pytest.param("cascade(lookup,self)", marks=pytest.mark.slow),
+        pytest.param("vote(lookup,self)", marks=pytest.mark.slow),
     ],
 )
 def test_same_token_ids_as_plain_decoding(
@@ -115,7 +120,14 @@ def test_same_token_ids_as_plain_decoding(
 
 
 @pytest.mark.usefixtures("drafting_pays")
-@pytest.mark.parametrize("kind", ["auto", pytest.param("lookup,self", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "auto",
+        pytest.param("lookup,self", marks=pytest.mark.slow),
+        pytest.param("cascade(lookup,self)", marks=pytest.mark.slow),
+    ],
+)
 def test_the_controller_gives_the_same_token_ids(
     kind: str,
     demo: Model,
@@ -139,6 +151,25 @@ def test_the_controller_gives_the_same_token_ids(
                 assert found == expected
             drafted += sum(step.drafted for step in steps)
     assert drafted > 0
+
+
+def test_retrieval_of_the_same_answers_gives_the_same_token_ids_in_few_steps(
+    demo: Model,
+    context: Context,
+    prompts: list[tuple[str, list[int]]],
+    plain: list[list[int]],
+    tmp_path: Path,
+):
+    answered = [(prompt, answer) for (_, prompt), answer in zip(prompts, plain, strict=True)][:4]
+    said = [document(n, [*prompt, *answer]) for n, (prompt, answer) in enumerate(answered)]
+    corpus = corpus_of(tmp_path, said)
+    steps_taken = 0
+    for prompt, expected in answered:
+        steps = _steps(demo, context, prompt, Retrieval(corpus))
+        assert [token for step in steps for token in step.tokens] == expected
+        steps_taken += len(steps)
+    assert steps_taken < sum(len(answer) for _, answer in answered) / 4
+    corpus.close()
 
 
 def test_a_drafter_equal_to_the_target_is_always_accepted(

@@ -137,5 +137,5 @@ def test_auto_leaves_it_out_where_they_cost_what_plain_ones_do(
 ):
     model = llamacpp.load(tiny_llama())
     with drafting_by("auto", model, model.open(128), paths) as drafting:
-        assert drafting.names == ["lookup"]
+        assert "lookahead" not in drafting.names
     model.close()

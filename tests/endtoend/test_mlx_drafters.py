@@ -25,16 +25,22 @@ from backends import mlx
 from backends.base import Context, Model
 from backends.mlx.own_draft import derive
 from decoding import verification
+from decoding.controller import Controller
+from decoding.cost import CostModel, DraftCost
 from decoding.distribution_check import exact_law, p_value, replies
 from decoding.draft import Drafter
 from decoding.drafters.across_vocabularies import AcrossVocabularies
+from decoding.drafters.cascade import Cascade
 from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.drafters.retrieval import Retrieval
 from decoding.events import Step
 from decoding.generation import Limits
 from decoding.greedy_check import greedy_reply
+from decoding.member import Member
 from decoding.sampling import Distribution, SamplingSettings
+from tests.fixtures.corpora import corpus_of, document
 
 SmallMlx = Callable[..., Path]
 FALSE_ALARM = 1e-4
@@ -98,6 +104,10 @@ def drafted_by(
     if way == "lookup":
         yield PromptLookup(min_match=1)
         return
+    if way == "retrieval":
+        said = [*target.tokenizer.encode(" ".join(TEXTS), special=False), *range(60)] * 2
+        yield Retrieval(corpus_of(paths.retrieval, [document(1, said)]), min_match=1)
+        return
     with ExitStack() as stack:
         if "self" in way:
             place = Place(target, context, paths, None, None, lambda text: None)
@@ -117,11 +127,13 @@ def drafted_by(
 
 WAYS = (
     "lookup",
+    "retrieval",
     "self",
     "self:q8_0",
     "self:skip=1",
     "self:q8_0+skip=0",
     "lookup,self:q8_0",
+    "cascade(lookup,self:q8_0)",
     "model",
     "lookup,model",
     "other vocabulary",
@@ -131,10 +143,14 @@ PAIRS = [("plain", way) for way in WAYS] + [
     for kind in ("sliding", "experts", "gemma3")
     for way in ("lookup,self:q8_0", "self:skip=1", "model")
 ]
+OF_SEVERAL = [
+    pytest.param("plain", way, marks=pytest.mark.slow)
+    for way in ("cascade(self:skip=1,self:q8_0)", "vote(lookup,self:skip=1,self:q8_0)")
+]
 
 
 @pytest.mark.usefixtures("drafting_pays")
-@pytest.mark.parametrize(("kind", "way"), PAIRS)
+@pytest.mark.parametrize(("kind", "way"), [*PAIRS, *OF_SEVERAL])
 def test_same_token_ids_as_plain_decoding(kind: str, way: str, paths: Paths, small_mlx: SmallMlx):
     name, changes = TARGETS[kind]
     drafted = accepted = 0
@@ -180,7 +196,7 @@ def pair(small_mlx: SmallMlx) -> Iterator[tuple[Context, DraftModel]]:
         yield target.open(64), model
 
 
-def chance(pair: tuple[Context, DraftModel], count: int) -> float:
+def chance(pair: tuple[Context, Drafter], count: int) -> float:
     """How likely a correct engine is to give replies as far from the law as these."""
     context, model = pair
     prompt = [40, 41, 42, 43, 40, 41]
@@ -196,6 +212,28 @@ def chance(pair: tuple[Context, DraftModel], count: int) -> float:
 
 def test_sampled_replies_follow_the_target(pair: tuple[Context, DraftModel]):
     assert chance(pair, REPLIES) > FALSE_ALARM
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of_devices", [False, True])
+def test_sampled_replies_of_a_cascade_follow_the_target(of_devices: bool, small_mlx: SmallMlx):
+    """A model verifies prompt lookup, or what another draws on its device, for the target."""
+    with (
+        closing(mlx.load(small_mlx("plain"))) as target,
+        closing(derive(target, "", 4, ())) as own,
+        closing(derive(target, "", None, (1,))) as smaller,
+    ):
+        n_vocab = target.info.n_vocab
+        lookup, costs = PromptLookup(min_match=1), CostModel({1: 1.0, 16: 1.1})
+        members = [Member(lookup)]
+        if of_devices:
+            model = DraftModel("smaller", smaller.open(64), n_vocab=n_vocab)
+            members = [Member(model, cost=DraftCost(0.01, 0.001))]
+        below = Controller(members, costs, n_vocab, clock=lambda: 0.0)
+        cascade = Cascade(
+            "cascade", own.open(64), below, costs, n_vocab=n_vocab, tail=lookup, max_draft=2
+        )
+        assert chance((target.open(64), cascade), REPLIES) > FALSE_ALARM
 
 
 @pytest.mark.slow

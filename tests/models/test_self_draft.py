@@ -79,6 +79,20 @@ def test_other_content_and_other_recipes_get_other_files(
     assert len(set(paths)) == 3
 
 
+def test_a_recipe_is_not_taken_for_the_beginning_of_another(store: SelfDrafts, demo: Model) -> None:
+    longer, _ = build(store, demo.info, Recipe("q4_0", (3,)))
+    assert store.made(demo.info, RECIPE) is None
+    path, told = build(store, demo.info)
+    assert (path != longer, told > 100) == (True, True)
+    assert longer.exists()
+
+
+def test_fewer_experts_need_no_file(store: SelfDrafts, demo: Model) -> None:
+    info = dataclasses.replace(demo.info, active_experts=4)
+    assert build(store, info, Recipe(experts=1)) == (info.path, 0)
+    assert store.made(info, Recipe(experts=1)) == info.path
+
+
 def test_skipped_layers_are_gone(store: SelfDrafts, demo: Model) -> None:
     path, _ = build(store, demo.info, Recipe(None, (3, 4)))
     assert read_header(path).integer("block_count") == demo.info.n_layers - 2

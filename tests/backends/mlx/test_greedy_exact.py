@@ -11,6 +11,7 @@ from backends import mlx
 from backends.base import Context
 from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.ngram import Ngram
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.generation import Limits
 from decoding.greedy_check import greedy_reply
@@ -53,6 +54,20 @@ def test_prompt_lookup_changes_nothing(kind: str, small_mlx: Callable[..., Path]
         assert len(set(plain)) > 20
         drafted += tried
     assert (drafted > 0) == context.can_roll_back
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_learned_changes_nothing(kind: str, small_mlx: Callable[..., Path]):
+    """Each prompt is answered again by a drafter that heard the answers before."""
+    model = mlx.load(small_mlx(kind))
+    context, drafter, drafted, accepted = model.open(256), Ngram(), 0, 0
+    for text in (*PROMPTS, *PROMPTS):
+        prompt = model.tokenizer.encode(text, special=False)
+        plain, _, _ = reply(context, prompt, None)
+        ids, tried, right = reply(context, prompt, drafter)
+        assert ids == plain
+        drafted, accepted = drafted + tried, accepted + right
+    assert (drafted > 0) == (accepted > 0) == context.can_roll_back
 
 
 @pytest.mark.parametrize("kind", sorted(NOISE))

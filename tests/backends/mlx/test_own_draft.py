@@ -42,7 +42,7 @@ GEMMA4 = {
 
 def test_progress_tells_every_matrix(loaded: Callable[..., MlxModel]):
     told: list[tuple[int, int]] = []
-    derive(loaded(), "copy", 4, (), lambda done, total: told.append((done, total)))
+    derive(loaded(), "copy", 4, (), progress=lambda done, total: told.append((done, total)))
     assert told == [(done, len(told)) for done in range(1, len(told) + 1)]
     assert len(told) > 2 * 7
 
@@ -217,3 +217,30 @@ def test_layers_that_hand_on_more_than_one_thing_cannot_be_skipped(
     with pytest.raises(DraftUnavailableError, match="cannot draft for itself"):
         derive(target, "", None, (0,))
     assert np.isfinite(logits(target)).all()
+
+
+def test_fewer_experts_are_those_of_a_folder_that_says_so(
+    small_mlx: SmallMlx, loaded: Callable[..., MlxModel]
+):
+    target, reference = loaded("experts"), loaded("experts", num_experts_per_tok=1)
+    assert target.info.active_experts == 2
+    whole = logits(target)
+    view = derive(target, "experts1", None, (), 1)
+    np.testing.assert_array_equal(logits(view), logits(reference))
+    np.testing.assert_array_equal(logits(target), whole)  # its own routers are as they were
+    assert not np.array_equal(logits(view), whole)
+    assert view.info.weight_bytes == 0
+    assert view.info.active_experts == 1
+    assert view.info.bytes_read_per_token == reference.info.bytes_read_per_token
+
+
+def test_fewer_experts_layers_and_bits_go_together(loaded: Callable[..., MlxModel]):
+    target = loaded("experts")
+    made = derive(target, "all", 8, (0,), 1)
+    assert np.isfinite(logits(made)).all()
+    assert made.info.bytes_read_per_token < derive(target, "q", 8, (0,)).info.bytes_read_per_token
+
+
+def test_experts_that_no_router_counts_are_refused(loaded: Callable[..., MlxModel]):
+    with pytest.raises(DraftUnavailableError, match="experts cannot be left out"):
+        derive(loaded("plain"), "experts1", None, (), 1)

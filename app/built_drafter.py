@@ -1,0 +1,52 @@
+"""A drafter of a session with what it holds."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from app.ngram_memory import NgramMemory
+from backends.base import Context, Model
+from decoding.member import Member
+from decoding.retrieval.corpus import Corpus
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A drafter of a session and its key in the memory, with what it holds.
+
+    model, context: that it runs, if any. corpus: an index that it reads, if any. learned: of the
+    model's replies, kept on disk. parts: drafters that it is made of. note: in words, what is
+    special about it.
+    """
+
+    key: str
+    member: Member
+    model: Model | None = None
+    kv_bytes: int = 0
+    note: str = ""
+    parts: "tuple[Built, ...]" = ()
+    context: Context | None = None
+    learned: NgramMemory | None = None
+    corpus: Corpus | None = None
+
+    @property
+    def all(self) -> "Iterator[Built]":
+        """Itself and its parts, and theirs."""
+        yield self
+        for part in self.parts:
+            yield from part.all
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of weights and key-value caches."""
+        weights = sum(one.model.info.weight_bytes for one in self.all if one.model)
+        return weights + sum(one.kv_bytes for one in self.all)
+
+    def close(self) -> None:
+        """Free the models it runs, let go of files, and save what it was told to keep."""
+        for one in self.all:
+            if one.model:
+                one.model.close()
+            if one.corpus:
+                one.corpus.close()
+            if one.learned:
+                one.learned.close()

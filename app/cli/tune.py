@@ -1,0 +1,131 @@
+"""`specchat models tune`: which copy of a model drafts for it the fastest on this machine."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from app.cli import options, terminal
+from app.cli.interrupt import interruptible
+from app.cli.opening import phases
+from app.cli.printable import printable, say_json
+from app.model_choice import choose_model
+from app.paths import Paths
+from app.session_options import SessionOptions, check_ranges
+from app.tuning import Tuning, TuningResult
+from backends.base import UsageError
+from backends.choice import check_backend, forms, load
+from models.recipe_search import Ranked
+from models.reference import Reference
+
+
+def tune(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model to draft for.")],
+    threads: options.Threads = None,
+    gpu_layers: options.GpuLayers = None,
+    json: Annotated[bool, typer.Option("--json", help="JSON in place of text.")] = False,
+) -> None:
+    """Find which layers to skip and how far to quantise for the fastest self-drafter.
+
+    What is found is then what `--draft self` means for this model. Ctrl-C stops it; the same
+    command goes on where it stopped. Nothing is downloaded.
+    """
+    session_options = replace(options.session_options(context), model=model)
+    paths = Paths.of_this_user()
+    reference, layers = _here(session_options, paths), session_options.gpu_layers
+    with phases() as (notify, stop):
+        notify(f"loading {reference.name}")
+        loaded = load(reference.path, session_options.threads, layers, session_options.backend)
+        if stop.is_set():
+            loaded.close()
+    with closing(loaded), _steps() as notify:
+        found = Tuning(loaded, paths, layers, notify, _say).run()
+    if json:
+        say_json({"schema": 1, "target": reference.name, **_as_json(found)})
+        return
+    for line in _lines(reference.name, found):
+        terminal.say(printable(line) + "\n")
+
+
+@contextmanager
+def _steps() -> Iterator[Callable[[str], None]]:
+    """What shows each step; the first Ctrl-C ends it at the next, so that no file is left."""
+    with interruptible() as stop:
+
+        def notify(text: str) -> None:
+            if stop.is_set():
+                raise KeyboardInterrupt
+            terminal.status(printable(text))
+
+        try:
+            yield notify
+        finally:
+            terminal.clear_status()
+
+
+def _say(text: str) -> None:
+    terminal.note(printable(text))
+
+
+def _here(session_options: SessionOptions, paths: Paths) -> Reference:
+    check_ranges(session_options)
+    check_backend(session_options.backend)
+    found = choose_model(session_options.model, paths, forms(session_options.backend))
+    if isinstance(found, Reference):
+        return found
+    raise UsageError(
+        f"{found.name} is not on this machine",
+        "tuning measures it",
+        f"Get it first: specchat models pull {found.name}",
+    )
+
+
+def _lines(name: str, found: TuningResult) -> Iterator[str]:
+    yield f"recipes for {name}, {1 / found.plain_seconds:.1f} tokens per second undrafted"
+    width = max(len(one.recipe.text) for one in found.ranking)
+    yield f"  {'recipe':<{width}}  accepted  cost of a token  predicted speedup"
+    for one in found.ranking:
+        share = f"{100 * one.tried.acceptance:.0f} %"
+        cost, speedup = f"{one.fitted_cost:.2f} of a step", f"{one.speedup:.2f}× plain"
+        yield f"  {one.recipe.text:<{width}}  {share:>8}  {cost:>15}  {speedup:>17}"
+    for recipe, why in found.failed.items():
+        yield f"  {recipe.text}: {why}"
+    yield verdict(found)
+
+
+def verdict(found: TuningResult) -> str:
+    """The best recipe, and whether it is predicted to pay."""
+    best = found.best
+    words = f"{best.recipe.text} ({best.speedup:.2f}× plain predicted)"
+    if found.pays:
+        return f"`--draft self` is now {words}."
+    has = f"it has {100 * best.tried.acceptance:.0f} %"
+    if found.needed == math.inf:
+        return f"No recipe pays here; best is {words}: not even if all were accepted, and {has}."
+    needs = f"it needs {100 * found.needed:.0f} % accepted"
+    return f"No recipe pays here; best is {words}: {needs}, and {has}."
+
+
+def _as_json(found: TuningResult) -> dict[str, Any]:
+    return {
+        "plain_seconds": found.plain_seconds,
+        "recipe": found.best.recipe.text,
+        "pays": found.pays,
+        "break_even": None if found.needed == math.inf else found.needed,
+        "tried": [_ranked_as_json(one) for one in found.ranking],
+        "failed": {recipe.text: why for recipe, why in found.failed.items()},
+    }
+
+
+def _ranked_as_json(one: Ranked) -> dict[str, Any]:
+    return {
+        "recipe": one.recipe.text,
+        "acceptance": one.tried.acceptance,
+        "draw_cost": one.tried.draw_cost,
+        "fitted_draw_cost": one.fitted_cost,
+        "predicted_speedup": one.speedup,
+    }

@@ -1,0 +1,93 @@
+"""Drafters made of others: a cascade, or a vote."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.acceptance_memory import AcceptanceMemory
+from app.built_drafter import Built
+from app.calibrations import Calibrations
+from backends.base import DraftUnavailableError, Model
+from decoding.acceptance import Acceptance
+from decoding.controller import Controller
+from decoding.cost import DraftCost
+from decoding.draft import Drafter
+from decoding.drafters.cascade import Cascade
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.vote import Vote
+from decoding.member import Member
+
+
+@dataclass(frozen=True, slots=True)
+class Composer:
+    """Puts drafters for one target together. The parts are handed over with the result."""
+
+    target: Model
+    calibrations: Calibrations
+    memory: AcceptanceMemory
+
+    def cascade(self, name: str, parts: Sequence[Built]) -> Built:
+        """A cascade of the parts, the cheapest first; a free one also speaks the tail.
+
+        Raises:
+            DraftUnavailableError: a part after the first has a vocabulary of its own.
+            ModelError: an engine failed.
+        """
+        below, *models = parts
+        tail = None if below.member.cost else below.member.drafter
+        for model in models:
+            below = self._level(name, below, model, tail)
+        return below
+
+    def _level(self, name: str, below: Built, model: Built, tail: Drafter | None) -> Built:
+        """One model over what drafts for it: chosen by what pays for that model's passes."""
+        drafter, context, cost = model.member.drafter, model.context, model.member.cost
+        if not isinstance(drafter, DraftModel) or not context or not cost or not model.model:
+            raise DraftUnavailableError(
+                f"{name} cannot draft",
+                f"{drafter.name} has another vocabulary than {self.target.info.name}: "
+                "it can be the first of a cascade alone",
+            )
+        key = f"cascade({below.key},{model.key})"
+        below = self._judged_by(model, below)
+        costs = self.calibrations.target(model.model, context)
+        n_vocab = min(self.target.info.n_vocab, model.model.info.n_vocab)
+        one = Cascade(
+            name,
+            context,
+            Controller([below.member], costs, n_vocab),
+            costs,
+            n_vocab=n_vocab,
+            tail=tail,
+            end_tokens=self.target.tokenizer.end_tokens,
+        )
+        acceptance = self.memory.recall(key)
+        if not acceptance.counts():  # its tokens have the law of the model's own
+            acceptance = Acceptance(model.member.acceptance.counts())
+        # As long as the model alone takes, until it is known how much faster it drafts so.
+        alone = DraftCost(cost.draw_seconds, cost.read_seconds)
+        return Built(key, Member(one, acceptance, alone), note=_notes(model), parts=(below, model))
+
+    def _judged_by(self, model: Built, below: Built) -> Built:
+        """The same drafter as one for another model, which accepts other tokens of it."""
+        key = f"{below.key} for {model.key}"
+        member = Member(below.member.drafter, self.memory.recall(key), below.member.cost)
+        return replace(below, key=key, member=member)
+
+    def vote(self, name: str, parts: Sequence[Built]) -> Built:
+        """A vote among the parts; it takes as long as all of them."""
+        one = Vote(
+            name,
+            [part.member.drafter for part in parts],
+            end_tokens=self.target.tokenizer.end_tokens,
+        )
+        found = [part.member.cost for part in parts if part.member.cost]
+        together = DraftCost(
+            sum(cost.draw_seconds for cost in found), sum(cost.read_seconds for cost in found)
+        )
+        key = f"vote({','.join(part.key for part in parts)})"
+        member = Member(one, self.memory.recall(key), together if found else None)
+        return Built(key, member, note=_notes(*parts), parts=tuple(parts))
+
+
+def _notes(*parts: Built) -> str:
+    return "; ".join(part.note for part in parts if part.note)

@@ -1,0 +1,94 @@
+"""What the drafter ngram learned of a model, kept on disk for the next start.
+
+The file is the sum of what every process heard: a save reads it, learns what was heard since the
+last one, and replaces it, all under a lock. So two that run at once lose nothing of each other's.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Thread
+
+from app.ngram_file import NgramFile, UnusableFileError
+from decoding.drafters.ngram import Ngram
+from decoding.ngram_statistics import NgramStatistics, Passage
+
+SAVE_SECONDS = 60.0
+"""Between two saves of one process: each replaces a file of up to 13 MB."""
+
+MOST_UNSAVED = 1 << 14
+"""Steps whose tokens wait for a save, where the disk takes none."""
+
+_LOCK_SECONDS = 2.0
+
+
+class NgramMemory:
+    """A drafter with its file. Saves go on in the background, at the end of a reply."""
+
+    def __init__(self, file: NgramFile, clock: Callable[[], float] = time.monotonic) -> None:
+        self.note = ""
+        """What could not be used of an earlier start; empty where nothing was lost."""
+        self._file = file
+        self._clock = clock
+        self._next_save = clock()
+        self._unsaved: list[Passage] = []
+        self._saving: Thread | None = None
+        self.drafter = Ngram(self._recalled())
+
+    def _recalled(self) -> NgramStatistics | None:
+        lost = "what ngram had learned of this model"
+        try:
+            return self._file.read()
+        except UnusableFileError as error:
+            self.note = f"{lost} is {error}; it was set aside, and learns anew"
+            with suppress(OSError):
+                self._file.set_aside()
+        except OSError as error:
+            self.note = f"{lost} cannot be read: {error.strerror or error}"
+        return None
+
+    def keep(self) -> None:
+        """Take what was heard to the disk: now, or once a little time has passed since the last."""
+        self._unsaved += self.drafter.heard()
+        del self._unsaved[:-MOST_UNSAVED]
+        now = self._clock()
+        if not self._unsaved or now < self._next_save or self._is_saving:
+            return
+        self._next_save = now + SAVE_SECONDS
+        passages, self._unsaved = self._unsaved, []
+        self._saving = Thread(target=self._save, args=(passages,), name="ngram", daemon=True)
+        self._saving.start()
+
+    def close(self) -> None:
+        """Save what was to be kept and is not yet."""
+        if self._saving is not None:
+            self._saving.join()
+        if self._unsaved:
+            passages, self._unsaved = self._unsaved, []
+            self._save(passages)
+
+    @property
+    def _is_saving(self) -> bool:
+        return self._saving is not None and self._saving.is_alive()
+
+    def _save(self, passages: Sequence[Passage]) -> None:
+        """Add passages to the file; where that cannot be done now, they go on waiting."""
+        from filelock import FileLock, Timeout
+
+        path = self._file.path
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
+                statistics = self._on_disk()
+                for passage in passages:
+                    statistics.learn(passage)
+                self._file.write(statistics)
+        except (OSError, Timeout, MemoryError, NotImplementedError):  # or no locks on this disk
+            self._unsaved[:0] = passages
+
+    def _on_disk(self) -> NgramStatistics:
+        try:
+            return self._file.read() or NgramStatistics()
+        except UnusableFileError:
+            self._file.set_aside()
+            return NgramStatistics()

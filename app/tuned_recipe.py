@@ -1,0 +1,65 @@
+"""The recipe that tuning found for a model on this machine: what `self` means without one."""
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.paths import Paths
+from app.tuning_key import tuning_key
+from backends.base import ModelInfo, UsageError
+from models.json_file import read_object
+from models.recipe import Recipe
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The winner, with what was measured of it. draw_cost: of a token, in plain steps."""
+
+    recipe: Recipe
+    acceptance: float
+    draw_cost: float
+
+
+def own_recipe(info: ModelInfo, paths: Paths) -> Recipe:
+    """What `self` means for a model: the recipe that was found for it here, else the default."""
+    found = tuned(info, paths)
+    return found.recipe if found else Recipe.default(info)
+
+
+def tuned(info: ModelInfo, paths: Paths) -> Tuned | None:
+    """What tuning found for a model; None before that, or where it cannot be used."""
+    return _known(read_object(tuned_file(info, paths)), info)
+
+
+def tuned_file(info: ModelInfo, paths: Paths) -> Path:
+    """Where it is kept, by model, engine, device and threads."""
+    return paths.recipes / f"{tuning_key(info)}.json"
+
+
+def set_aside_unusable(info: ModelInfo, paths: Paths, say: Callable[[str], None]) -> None:
+    """Move what cannot be used out of the way, and say so: once, as it is not met again."""
+    path = tuned_file(info, paths)
+    if not path.exists() or tuned(info, paths):
+        return
+    with contextlib.suppress(OSError):
+        path.replace(path.with_suffix(".unusable"))
+        say(f"what tuning found for {info.name} cannot be used: set aside, {path.stem}.unusable")
+
+
+def _known(kept: dict[str, Any], info: ModelInfo) -> Tuned | None:
+    """What a file holds, None where it makes no sense for this model."""
+    try:
+        found = Tuned(
+            Recipe.parse(str(kept["recipe"])), float(kept["acceptance"]), float(kept["draw_cost"])
+        )
+        found.recipe.check(info.name, info.n_layers, info.active_experts)
+    except (KeyError, TypeError, ValueError, UsageError):
+        return None
+    sound = 0.0 <= found.acceptance <= 1.0 and 0.0 < found.draw_cost < math.inf
+    is_ours = kept.get("schema") == SCHEMA and kept.get("key") == tuning_key(info)
+    return found if sound and is_ours else None

@@ -1,0 +1,248 @@
+"""Tuning: which recipe makes the fastest self-drafter of a model on this machine.
+
+Recipes are tried in the order that models/recipe_search.py gives, on what the model itself said:
+nothing of the user's is read. Each result is kept as it is found, the winner for good.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+
+from app.calibrations import Calibrations
+from app.paths import Paths
+from app.prompts import built_in_prompts
+from app.self_drafter import added_bytes
+from app.tuned_recipe import SCHEMA, set_aside_unusable, tuned_file
+from app.tuning_key import tuning_key
+from app.tuning_results import TuningResults
+from backends.base import (
+    Context,
+    DiskFullError,
+    DraftUnavailableError,
+    Model,
+    ModelError,
+    OutOfMemoryError,
+    Rollback,
+    UsageError,
+)
+from backends.chat_template import ChatTemplate, Message
+from backends.choice import free_memory, load
+from backends.derivation import derive, derives
+from backends.template_process import TemplateProcess
+from decoding.agreement import Agreement, Reply, spoken
+from decoding.cost import CostModel
+from decoding.generation import Limits
+from decoding.length import break_even, predicted_speedup
+from decoding.sampling import SamplingSettings
+from models.candidate_files import CandidateFiles
+from models.json_file import write_object
+from models.recipe import Recipe
+from models.recipe_search import Ranked, RecipeSearch, Tried
+from models.self_draft import Progress, SelfDrafts
+from models.tunable import bodies
+
+_SETTINGS = SamplingSettings(temperature=0.8, seed=1)
+"""At which replies are said, and tokens are taken to be accepted."""
+
+_REPLIES = 4
+_SAID = 32
+_CONTEXT = 512
+
+
+@dataclass(frozen=True, slots=True)
+class TuningResult:
+    """What tuning found. plain_seconds: of a plain step.
+
+    needed: the acceptance from which the best recipe would pay, infinite where none does.
+    """
+
+    target: str
+    plain_seconds: float
+    ranking: tuple[Ranked, ...]
+    failed: dict[Recipe, str]
+    needed: float
+
+    @property
+    def best(self) -> Ranked:
+        """The recipe with the highest predicted speedup."""
+        return self.ranking[0]
+
+    @property
+    def pays(self) -> bool:
+        """Whether it is predicted to be faster than plain decoding."""
+        return self.best.speedup > 1.0
+
+
+class Tuning:
+    """Tunes one loaded model.
+
+    notify: gets a line on each phase; what it raises ends tuning, and the next one goes on there.
+    say: gets lines that the user should know of.
+    """
+
+    def __init__(
+        self,
+        target: Model,
+        paths: Paths,
+        gpu_layers: int | None,
+        notify: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
+        if target.info.rollback is not Rollback.ANY:
+            name, reason = target.info.name, target.info.rollback_refusal
+            raise DraftUnavailableError(f"{name} cannot be drafted for", f"it {reason}")
+        self._target = target
+        self._paths = paths
+        self._gpu_layers = gpu_layers
+        self._notify = notify
+        self._failed: dict[Recipe, str] = {}
+        self._best = ""
+        set_aside_unusable(target.info, paths, say)
+        self._results = TuningResults(target.info, paths, say)
+
+    def run(self) -> TuningResult:
+        """Try recipes until none is predicted to be better, and remember the best.
+
+        Raises:
+            DiskFullError: results or candidates cannot be written; those before are kept.
+            DraftUnavailableError: no recipe makes a drafter of this model.
+            ModelError: the target cannot be run.
+        """
+        info = self._target.info
+        n_ctx = min(_CONTEXT, info.context_limit)
+        with ExitStack() as stack:
+            context = stack.enter_context(closing(self._target.open(n_ctx)))
+            files = CandidateFiles(SelfDrafts(self._paths.self_drafts), info, self._progress)
+            stack.enter_context(closing(files))
+            costs = Calibrations(self._paths, self._notify).target(self._target, context)
+            agreement = Agreement(context, self._replies(context), info.n_vocab, _SETTINGS)
+            search = RecipeSearch(info.n_layers, bodies(info), _speedup(costs))
+            for recipe in search.recipes():
+                self._try(recipe, search, agreement, files)
+        return self._finished(search.ranking, costs)
+
+    def _try(
+        self, recipe: Recipe, search: RecipeSearch, agreement: Agreement, files: CandidateFiles
+    ) -> None:
+        """Measure a recipe unless that was done in an earlier run."""
+        found = self._results.tried.get(recipe)
+        if found is None:
+            number = len(self._results.tried) + 1
+            self._notify(f"recipe {number}: {recipe.text}{self._best}")
+            found = self._measured(recipe, agreement, files)
+            self._results.add(recipe, found)
+        if isinstance(found, str):
+            self._failed[recipe] = found
+            search.fail(recipe)
+            return
+        search.learn(recipe, found)
+        best = search.ranking[0]
+        self._best = f"; best so far {best.recipe.text}, {best.speedup:.2f}× plain predicted"
+
+    def _measured(self, recipe: Recipe, agreement: Agreement, files: CandidateFiles) -> Tried | str:
+        """What was measured, or why there is no such drafter."""
+        try:
+            self._require_memory(recipe)
+            with self._made(recipe, files) as model, closing(model.open(_n_ctx(model))) as context:
+                return Tried(agreement.acceptance(context), agreement.draw_cost(context))
+        except DiskFullError:
+            raise
+        except (DraftUnavailableError, ModelError, UsageError) as error:
+            return f"{error.what}: {error.why}" if error.why else error.what
+
+    @contextmanager
+    def _made(self, recipe: Recipe, files: CandidateFiles) -> Iterator[Model]:
+        info = self._target.info
+        if derives(info):
+            recipe.check(info.name, info.n_layers, info.active_experts)
+            made = derive(
+                self._target, recipe.slug, recipe.bits, recipe.skipped_layers, recipe.experts
+            )
+            with closing(made):
+                yield made
+            return
+        with (
+            files.made(recipe) as path,
+            closing(
+                load(path, info.threads, self._gpu_layers, info.backend, recipe.experts)
+            ) as model,
+        ):
+            yield model
+
+    def _require_memory(self, recipe: Recipe) -> None:
+        info = self._target.info
+        free = free_memory(info.backend, self._gpu_layers)
+        needed = added_bytes(info, recipe)
+        if free is not None and needed > free:
+            raise OutOfMemoryError(
+                f"it needs {needed / 1e9:.1f} GB beside the model", f"{free / 1e9:.1f} GB are free"
+            )
+
+    def _progress(self, recipe: Recipe) -> Progress:
+        return lambda done, total: self._notify(
+            f"making {recipe.text}: {done} of {total}{self._best}"
+        )
+
+    def _replies(self, context: Context) -> Sequence[Reply]:
+        """What the model said in an earlier run, else a few replies to the built-in prompts."""
+        longest = max((len(one.prompt) + len(one.said) for one in self._results.replies), default=0)
+        if not 0 < longest < context.n_ctx:
+            tokenizer = self._target.tokenizer
+            limits = Limits(_SAID, tokenizer.end_tokens)
+            found: list[Reply] = []
+            with closing(TemplateProcess()) as templates:
+                template = ChatTemplate(tokenizer, templates)
+                for number, text in enumerate(_prompts(), start=1):
+                    self._notify(f"the model says something to compare with: {number}")
+                    tokens = template.prompt([Message("user", text)]).tokens
+                    if tokens and len(tokens) + _SAID < context.n_ctx:
+                        found.append(spoken(context, tokens, _SETTINGS, limits))
+            if not found:
+                raise DraftUnavailableError(
+                    f"{self._target.info.name} cannot be tuned",
+                    f"its context of {context.n_ctx} tokens holds no reply",
+                )
+            self._results.add_replies(found)
+        return self._results.replies
+
+    def _finished(self, ranking: list[Ranked], costs: CostModel) -> TuningResult:
+        info = self._target.info
+        if not ranking:
+            why = next(iter(self._failed.values()), "it has neither bits nor layers to spare")
+            raise DraftUnavailableError(f"{info.name} cannot draft for itself", why)
+        best = ranking[0]
+        if not derives(info):
+            progress = self._progress(best.recipe)
+            SelfDrafts(self._paths.self_drafts).get(info, best.recipe, progress)
+        write_object(
+            tuned_file(info, self._paths),
+            {
+                "schema": SCHEMA,
+                "key": tuning_key(info),
+                "recipe": best.recipe.text,
+                "acceptance": best.tried.acceptance,
+                "draw_cost": best.fitted_cost,
+            },
+        )
+        self._results.remove()
+        needed = break_even(costs, best.fitted_cost)
+        return TuningResult(info.name, costs.seconds(1), tuple(ranking), self._failed, needed)
+
+
+def _prompts() -> list[str]:
+    """The shortest of the built-in prompts, of different kinds."""
+    shortest: dict[str, str] = {}
+    for prompt in sorted(built_in_prompts(), key=lambda one: len(one.text)):
+        shortest.setdefault(prompt.kind, prompt.text)
+    return list(shortest.values())[:_REPLIES]
+
+
+def _n_ctx(model: Model) -> int:
+    return min(_CONTEXT, model.info.context_limit)
+
+
+def _speedup(costs: CostModel) -> Callable[[float, float], float]:
+    def predicted(acceptance: float, draw_cost: float) -> float:
+        return predicted_speedup(lambda _: acceptance, costs, draw_cost)
+
+    return predicted

@@ -1,0 +1,149 @@
+"""What was measured so far while a model is tuned, so that tuning goes on where it was stopped.
+
+One line of JSON for each result, added whole: two processes that tune at once lose nothing.
+"""
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from app.paths import Paths
+from app.tuning_key import tuning_key
+from backends.base import DiskFullError, ModelInfo, UsageError
+from decoding.agreement import Reply
+from models.recipe import Recipe
+from models.recipe_search import Tried
+
+SCHEMA = 1
+_LONGEST = 1 << 24
+"""Bytes; a file of this kind takes a few thousand."""
+
+
+class TuningResults:
+    """The results of one model at one place, those of earlier runs first.
+
+    say: gets a line where some could not be used; they are set aside and measured anew.
+    """
+
+    def __init__(self, info: ModelInfo, paths: Paths, say: Callable[[str], None]) -> None:
+        self.path = paths.tuning / f"{tuning_key(info)}.jsonl"
+        self._info = info
+        self._key = tuning_key(info)
+        self.tried: dict[Recipe, Tried | str] = {}
+        """What was measured, or why there is no such drafter."""
+        self.replies: list[Reply] = []
+        self._read(say)
+
+    def add_replies(self, replies: Sequence[Reply]) -> None:
+        """Keep what the model said.
+
+        Raises:
+            DiskFullError: it cannot be written.
+        """
+        self.replies = list(replies)
+        self._add({"replies": [[one.prompt, one.said] for one in replies]})
+
+    def add(self, recipe: Recipe, found: Tried | str) -> None:
+        """Keep what was measured of a recipe, or why there is no such drafter.
+
+        Raises:
+            DiskFullError: it cannot be written.
+        """
+        self.tried[recipe] = found
+        if isinstance(found, str):
+            self._add({"recipe": recipe.text, "failed": found})
+        else:
+            measured = {"acceptance": found.acceptance, "draw_cost": found.draw_cost}
+            self._add({"recipe": recipe.text, **measured})
+
+    def remove(self) -> None:
+        """Tuning is done: the next time all is measured again."""
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+    def _add(self, entry: dict[str, Any]) -> None:
+        line = json.dumps({"schema": SCHEMA, "key": self._key, **entry}) + "\n"
+        try:
+            append_line(self.path, line)
+        except OSError as error:
+            raise DiskFullError(
+                "what was measured cannot be kept",
+                f"{self.path.parent}: {error.strerror or error}",
+                "Free some space; the same command then goes on.",
+            ) from error
+
+    def _read(self, say: Callable[[str], None]) -> None:
+        try:
+            if self.path.stat().st_size > _LONGEST:
+                raise ValueError
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+            sound = [line for line in lines if self._take(line)]
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError):
+            lines, sound = [""], []
+        if len(sound) == len(lines):
+            return
+        with contextlib.suppress(OSError):
+            self.path.replace(self.path.with_suffix(".unusable"))
+            for line in sound:
+                append_line(self.path, f"{line}\n")
+        say(f"{len(lines) - len(sound)} earlier results cannot be used: they are measured anew")
+
+    def _take(self, line: str) -> bool:
+        """Whether a line is of this model and version and makes sense; then it counts."""
+        try:
+            entry = json.loads(line)
+            if entry["schema"] != SCHEMA or entry["key"] != self._key:
+                return False
+            if "replies" in entry:
+                found = [self._reply(one) for one in entry["replies"]]
+                self.replies = self.replies or found
+                return True
+            recipe = Recipe.parse(entry["recipe"])
+            info = self._info
+            recipe.check(info.name, info.n_layers, info.active_experts)
+            self.tried.setdefault(recipe, _found(entry))
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UsageError):
+            return False
+        return True
+
+    def _reply(self, kept: object) -> Reply:
+        prompt, said = (tuple(map(int, part)) for part in cast(list[list[int]], kept))
+        if (
+            not prompt
+            or not said
+            or not all(0 <= one < self._info.n_vocab for one in prompt + said)
+        ):
+            raise ValueError
+        return Reply(prompt, said)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file in one piece, or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = line.encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        written = os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
+    if written < len(data):
+        raise OSError(28, "No space left on device")
+
+
+def _found(entry: dict[str, Any]) -> Tried | str:
+    if "failed" in entry:
+        return str(entry["failed"])
+    found = Tried(float(entry["acceptance"]), float(entry["draw_cost"]))
+    if not 0.0 <= found.acceptance <= 1.0 or not 0.0 < found.draw_cost < math.inf:
+        raise ValueError
+    return found

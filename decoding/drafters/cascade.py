@@ -1,0 +1,162 @@
+"""A drafter model that is itself sped up: cheaper drafts, verified by it before the target.
+
+Chen et al. 2024 (arXiv 2312.11462), cascade speculative drafting. Vertical: a cheap drafter
+proposes, the drafter model verifies. Horizontal: late tokens of a draft, which are seldom reached,
+are the cheap drafter's alone.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from backends.base import Context
+from decoding.cost import CostModel
+from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
+from decoding.drafters.draft_model import evidence_class
+from decoding.drafters.growing_draft import GrowingDraft
+from decoding.drafters.reader import Reader
+from decoding.events import Step
+from decoding.sampler import Sampler
+from decoding.sampling import Distribution, SamplingSettings, point_mass
+from decoding.verification import verify
+from decoding.warped_rows import WarpedRows
+
+TAIL_CLASS = 1000
+"""Added to the evidence of a token of the tail, whose classes are not those of the model."""
+
+
+class Below(Drafter, Protocol):
+    """What drafts for the drafter model, and learns from how that judges it."""
+
+    def observe(self, step: Step) -> None:
+        """One pass of the drafter model, in the place of the target."""
+        ...
+
+
+class Cascade:
+    """Draws from its model's q_draft, several tokens in a pass where a cheaper drafter is right.
+
+    A pass over the cheaper drafter's tokens is judged by the exact rule against q_draft, with the
+    numbers of the drafting stream. So each token that comes of it (accepted, corrected or bonus)
+    has the law q_draft given those before it, and is handed on with that. Whether there is a next
+    token never depends on what it will be: all tokens of a pass stand, up to one that ends the
+    reply, and a pass that can give more than is wanted is not made.
+
+    below: drafts for the model. costs: of the model's passes. tail: a free, deterministic drafter
+    whose own continuation follows the drawn tokens; below begins it and commits to it.
+    """
+
+    is_free = False
+
+    def __init__(
+        self,
+        name: str,
+        context: Context,
+        below: Below,
+        costs: CostModel,
+        *,
+        n_vocab: int,
+        tail: Drafter | None = None,
+        end_tokens: frozenset[int] = frozenset(),
+        max_draft: int = 15,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        assert tail is None or tail.is_free, "a tail that was drawn could not be cut"
+        self.name = name
+        self._context = context
+        self._below = below
+        self._costs = costs
+        self._n_vocab = n_vocab
+        self._tail = tail
+        self._end_tokens = end_tokens
+        self._max_draft = min(max_draft, context.n_chunk - 1, context.max_logits - 1)
+        self._clock = clock
+        self._reader = Reader(context)
+        self._sampler = Sampler(SamplingSettings())
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
+        self._sampler = sampler
+        self._reader.begin(history)
+        self._below.begin(history, sampler)
+
+    def commit(self, history: Sequence[int]) -> None:
+        self._reader.commit(history)
+        self._below.commit(history)
+
+    def backlog(self, history: Sequence[int]) -> int:
+        return self._reader.backlog(history)
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        if len(history) < self._context.n_ctx:
+            for held, _ in self._reader.rows(history):
+                yield held
+        yield from self._below.read(history)
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        count = min(limit, self._max_draft, self._context.n_ctx - len(history))
+        if count <= 0:
+            return NO_DRAFT
+        draft = GrowingDraft()
+        text = list(history)
+        wants_more = True
+        while wants_more and len(draft) < count:
+            for token, q_draft in self._drawn(text, count - len(draft)):
+                confidence = q_draft.of(token)
+                evidence = evidence_class(confidence)
+                draft.add(token, confidence, evidence, q_draft)
+                text.append(token)
+                if token in self._end_tokens:
+                    return draft.done(self.name)
+                wants_more = keep_on is None or keep_on(confidence, evidence)
+        return draft.done(self.name, self._add_tail(draft, text, limit - len(draft)))
+
+    def _drawn(self, text: Sequence[int], most: int) -> list[tuple[int, Distribution]]:
+        """The tokens of one pass after text, 1 to most, each with the q_draft it came from."""
+        started = self._clock()
+        guess = self._below.propose(text, most - 1).brought_over()
+        guessed_at = self._clock()
+        pending = self._reader.pending(text, self._context.n_chunk - len(guess))
+        read_at = self._clock()
+        rows = self._context.forward([*pending, *guess.tokens], 1 + len(guess))
+        laws = WarpedRows(rows[:, : self._n_vocab], self._sampler, text, guess.tokens)
+        verdict = verify(laws, guess, self._sampler.drafting)
+        self._context.truncate(len(text) + verdict.accepted)
+        ended = self._clock()
+        tokens = (*guess.tokens[: verdict.accepted], verdict.next_token)
+        verify_seconds = self._of_pass(ended - read_at, len(pending), len(guess))
+        draft_seconds = guessed_at - started
+        self._below.observe(
+            Step(
+                tokens,
+                guess.drafter,
+                len(guess),
+                verdict.accepted,
+                draft_seconds,
+                verify_seconds,
+                draft_seconds + verify_seconds,
+                ended,
+            )
+        )
+        return list(zip(tokens, laws.asked, strict=True))
+
+    def _of_pass(self, seconds: float, pending: int, guessed: int) -> float:
+        """What a pass would have taken with a single token pending before the guessed ones.
+
+        A pass longer than costs are known for tells nothing new.
+        """
+        expected = self._costs.seconds(1 + guessed)
+        if pending + guessed > self._costs.largest:
+            return expected
+        return seconds * expected / self._costs.seconds(pending + guessed)
+
+    def _add_tail(self, draft: GrowingDraft, text: Sequence[int], room: int) -> int:
+        """Let the tail speak on after text; returns how many tokens it had to say."""
+        if self._tail is None or room <= 0:
+            return 0
+        more = self._tail.propose(text, room)
+        assert not more.is_drawn, "a tail that was drawn could not be cut"
+        for token, confidence, evidence in zip(
+            more.tokens, more.confidence, more.evidence, strict=True
+        ):
+            draft.add(token, confidence, TAIL_CLASS + evidence, point_mass(token))
+        return len(more)

@@ -1,0 +1,37 @@
+"""What a token costs by how many layers are skipped: a line through what was measured."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class CostLine:
+    """whole: with every layer, in plain steps. layer: the share of it that each layer is."""
+
+    whole: float
+    layer: float
+
+    @classmethod
+    def through(cls, measured: Mapping[int, Sequence[float]], n_layers: int) -> Self | None:
+        """Least squares over costs by number of skipped layers; None where too few tell a layer's.
+
+        Of equal numbers the median counts: single passes may have met a busy machine.
+        """
+        skipped = sum(count * len(costs) for count, costs in measured.items())
+        if len(measured) < 2 or skipped < n_layers:
+            return None
+        counts = list(measured)
+        medians = [statistics.median(measured[count]) for count in counts]
+        weights = [len(measured[count]) ** 0.5 for count in counts]
+        slope, whole = map(float, np.polyfit(counts, medians, 1, w=weights))
+        if whole <= 0.0 or slope >= 0.0:
+            return cls(statistics.fmean(medians), 0.0)
+        return cls(whole, min(-slope / whole, 1.0 / n_layers))
+
+    def of(self, skipped: int) -> float:
+        """Of a token without so many layers, in plain steps."""
+        return self.whole * (1.0 - self.layer * skipped)
