@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from backends.base import Context, Logits
+from backends.base.tree import count_leaves
 from decoding.draft import Draft
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution
@@ -84,6 +85,8 @@ def fits(context: Context, length: int, draft: Draft) -> bool:
     """Whether a tree can be run after a history of length tokens; lines are kept to their room."""
     if draft.parents is None:
         return True
+    if count_leaves(draft.parents) > context.max_branches:
+        return False
     return len(draft) < min(context.n_chunk, context.max_logits, context.n_ctx - length + 1)
 
 

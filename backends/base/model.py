@@ -169,6 +169,11 @@ class Context(Protocol):
         ...
 
     @property
+    def max_branches(self) -> int:
+        """The most leaves of a tree."""
+        ...
+
+    @property
     def device_sampling(self) -> DeviceSampling | None:
         """Drawing and judging tokens where the logits are; None where they are brought over."""
         ...
@@ -190,9 +195,9 @@ class Context(Protocol):
         """The logits after each node of a tree of tokens, shape (nodes, n_vocab).
 
         parents: of each node the index of the node before it, an earlier one; -1 for the end of the
-        context. At most max_logits nodes, and no more than there is room for. The context holds
-        none of them until commit says which stay; any other call than that drops them all. The rows
-        are a view that the next call overwrites.
+        context. At most max_logits nodes with max_branches leaves, and no more than there is room
+        for. The context holds none of them until commit says which stay; any other call than that
+        drops them all. The rows are a view that the next call overwrites.
 
         Raises:
             ModelError: the engine failed; the context is as it was before.

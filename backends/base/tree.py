@@ -32,6 +32,11 @@ def path_to(node: int, parents: Sequence[int]) -> list[int]:
     return path
 
 
+def count_leaves(parents: Sequence[int]) -> int:
+    """How many nodes have no child."""
+    return len(parents) - len(set(parents) - {-1})
+
+
 def is_tree(parents: Sequence[int]) -> bool:
     """Whether every parent comes before its children."""
     return all(-1 <= parent < node for node, parent in enumerate(parents))

@@ -7,12 +7,15 @@ import numpy as np
 from llama_cpp import llama_cpp as api
 
 from backends.base import CacheState, Logits, ModelError, OutOfMemoryError, RollbackRefusedError
-from backends.base.tree import is_tree
+from backends.base.tree import count_leaves, is_tree
 from backends.device import available_memory
 from backends.llamacpp.tree import TreePass
 
 MAX_LOGITS = 64
 """The most rows of logits one forward can return; the engine keeps a buffer of this many."""
+
+MAX_BRANCHES = 16
+"""The most leaves of a tree: the engine keeps a row of logits ready for each."""
 
 _NO_SLOT = 1
 _SEQUENCE = ctypes.c_int32(0)
@@ -45,6 +48,7 @@ class LlamaContext:
         self.n_ctx = n_ctx
         self.n_chunk = n_chunk
         self.max_logits = max_logits
+        self.max_branches = min(MAX_BRANCHES, max_logits)
         self.kv_bytes_per_token = kv_bytes_per_token
         self.can_roll_back = can_roll_back
         self.tree_refusal = tree_refusal
@@ -109,9 +113,10 @@ class LlamaContext:
         assert self.can_verify_tree, self.tree_refusal
         assert 0 < len(tokens) == len(parents) <= self.max_logits
         assert is_tree(parents)
+        assert count_leaves(parents) <= self.max_branches
         self._check_room(len(tokens))
         if self._trees is None:
-            self._trees = TreePass(self._memory, self.max_logits)
+            self._trees = TreePass(self._memory, self.max_logits, self.max_branches)
         status = self._trees.decode(self.pointer, tokens, parents, self.length)
         if status != 0:
             self._drop_tree()

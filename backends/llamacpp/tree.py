@@ -18,9 +18,9 @@ _ALL = -1
 class TreePass:
     """The batch for the trees of one context, one of which may wait for keep."""
 
-    def __init__(self, memory: api.llama_memory_t, most_nodes: int) -> None:
+    def __init__(self, memory: api.llama_memory_t, most_nodes: int, most_leaves: int) -> None:
         self._memory = memory
-        self._batch = api.llama_batch_init(most_nodes, 0, most_nodes)
+        self._batch = api.llama_batch_init(most_nodes, 0, most_leaves)
         self._tokens: Sequence[int] = ()
         self._parents: Sequence[int] = ()
         self._start = 0

@@ -47,7 +47,7 @@ class MlxContext:
         self._n_vocab = n_vocab
         self.n_ctx = n_ctx
         self.n_chunk = n_chunk
-        self.max_logits = min(MAX_LOGITS, n_chunk)
+        self.max_logits = self.max_branches = min(MAX_LOGITS, n_chunk)
         self.kv_bytes_per_token = kv_bytes_per_token
         self.can_roll_back = can_roll_back
         self.tokens: list[int] = []

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.base.tree import depths, is_path, is_tree, leaves_below, path_to
+from backends.base.tree import count_leaves, depths, is_path, is_tree, leaves_below, path_to
 from tests.fixtures.trees import parents_of
 
 FORK = (-1, 0, 0, 1, -1)
@@ -16,6 +16,9 @@ def test_a_fork_has_three_leaves_and_every_node_knows_those_below_it():
 
 def test_a_line_has_one_leaf():
     assert leaves_below((-1, 0, 1)) == [[0], [0], [0]]
+    assert count_leaves((-1, 0, 1)) == 1
+    assert count_leaves(FORK) == 3
+    assert count_leaves(()) == 0
 
 
 def test_a_parent_comes_before_its_children():

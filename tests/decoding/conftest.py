@@ -35,7 +35,7 @@ class FakeContext:
         self.table = table
         self.n_ctx = n_ctx
         self.n_chunk = n_chunk
-        self.max_logits = n_chunk
+        self.max_logits = self.max_branches = n_chunk
         self.can_roll_back = can_roll_back
         self.tokens: list[int] = []
         self.forwards: list[int] = []
