@@ -63,7 +63,7 @@ def pays(member: Member, costs: CostModel) -> bool:
         return True
     draw_cost = member.cost.draw_seconds / costs.seconds(1)
     share = member.acceptance.mean(f"{band(_USUAL_TEMPERATURE)}:{DRAWN}", _SELF_ACCEPTANCE)
-    return predicted_speedup(lambda _: share, costs, draw_cost) >= WORTHWHILE
+    return predicted_speedup(lambda _: share, member.costs(costs), draw_cost) >= WORTHWHILE
 
 
 def _own(

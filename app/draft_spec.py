@@ -9,6 +9,7 @@ from pathlib import Path
 from app.paths import Paths
 from backends.base import ModelError, UsageError
 from backends.choice import Form
+from decoding.drafters.lookahead import LookaheadShape
 from models import catalogue
 from models.catalogue import DrafterKind, Entry
 from models.recipe import Recipe
@@ -21,6 +22,8 @@ class LinkKind(StrEnum):
     LOOKUP = "lookup"
     RETRIEVAL = "retrieval"
     NGRAM = "ngram"
+    JACOBI = "jacobi"
+    LOOKAHEAD = "lookahead"
     SELF = "self"
     MODEL = "model"
     CASCADE = "cascade"
@@ -29,14 +32,18 @@ class LinkKind(StrEnum):
 
 LOOKUP, SELF = LinkKind.LOOKUP.value, LinkKind.SELF.value
 RETRIEVAL, NGRAM = LinkKind.RETRIEVAL.value, LinkKind.NGRAM.value
+JACOBI, LOOKAHEAD = LinkKind.JACOBI.value, LinkKind.LOOKAHEAD.value
 OFF, AUTO = "off", "auto"
-WORDS = (LOOKUP, RETRIEVAL, NGRAM, SELF, OFF, AUTO)
+WORDS = (LOOKUP, RETRIEVAL, NGRAM, JACOBI, LOOKAHEAD, SELF, OFF, AUTO)
 
 _WITH_PARTS = frozenset({LinkKind.CASCADE, LinkKind.VOTE})
 """Those made of other drafters, named in brackets."""
 
-_WITH_SETTINGS: frozenset[LinkKind] = frozenset()
+_WITH_SETTINGS: frozenset[LinkKind] = frozenset({LinkKind.LOOKAHEAD})
 """Those that read what follows their colon."""
+
+_LISTENING: frozenset[LinkKind] = frozenset({LinkKind.JACOBI, LinkKind.LOOKAHEAD})
+"""Those that need the target's own passes, and so cannot be a part of another."""
 
 _FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP, LinkKind.RETRIEVAL, LinkKind.NGRAM)
 """Those that auto always has: they take no time of their own."""
@@ -148,6 +155,7 @@ class _Reader:
                 parts.append("")
             else:
                 parts[-1] += character
+        parts = self._with_settings(parts)
         if depth != 0:
             raise UsageError(
                 f"--draft {self._text} cannot be read",
@@ -155,6 +163,18 @@ class _Reader:
                 "Example: --draft lookup,self",
             )
         return parts
+
+    @staticmethod
+    def _with_settings(parts: Sequence[str]) -> list[str]:
+        """Settings after a comma belong to the drafter before them."""
+        joined: list[str] = []
+        for part in parts:
+            before = joined[-1].strip().partition(":") if joined else ("", "", "")
+            if "=" in part and before[1] and before[0].lower() in _WITH_SETTINGS:
+                joined[-1] += f",{part}"
+            else:
+                joined.append(part)
+        return joined
 
     def _link(self, part: str) -> Link:
         if part.lower() in (OFF, AUTO, ""):
@@ -177,7 +197,10 @@ class _Reader:
             return Link(LinkKind.SELF, f"{SELF}{colon}{settings.lower()}", recipe)
         named = set(LinkKind) - {LinkKind.SELF, LinkKind.MODEL} - _WITH_PARTS
         if word.lower() in (_WITH_SETTINGS if colon else named):
-            return Link(LinkKind(word.lower()), part.lower(), settings=settings.lower())
+            kind = LinkKind(word.lower())
+            if kind is LinkKind.LOOKAHEAD:
+                LookaheadShape.parse(settings.lower())
+            return Link(kind, part.lower(), settings=settings.lower())
         return self._model(part)
 
     def _check(self, kind: LinkKind, parts: Sequence[Link]) -> None:
@@ -188,6 +211,12 @@ class _Reader:
                 f"--draft {self._text} cannot be read",
                 f"a {kind} takes two drafters or more",
                 example,
+            )
+        if any(part.kind in _LISTENING for part in parts):
+            raise UsageError(
+                f"--draft {self._text} cannot be",
+                "jacobi and lookahead guess in the model's own passes, and in no others",
+                "Name them beside it, as in: --draft lookup,lookahead",
             )
         models = (LinkKind.SELF, LinkKind.MODEL)
         wrong = [part.name for part in parts[1:] if part.kind not in models]

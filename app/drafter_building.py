@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app import self_drafter
+from app import guessing, self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.built_drafter import Built
 from app.calibrations import Calibrations
@@ -104,6 +104,9 @@ class Builder:
                 return self._retrieval(link)
             case LinkKind.NGRAM:
                 return self._ngram(link)
+            case LinkKind.JACOBI | LinkKind.LOOKAHEAD:
+                info, context = self._place.target.info, self._place.context
+                return Built(link.name, guessing.member(link, info, context, self._memory))
             case LinkKind.SELF | LinkKind.MODEL:
                 return self._on_a_model(link)
             case LinkKind.CASCADE | LinkKind.VOTE:

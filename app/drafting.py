@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app import automatic
+from app import automatic, guessing
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.draft_spec import DraftSpec
@@ -156,6 +156,7 @@ def _build_links(
     assert drafting.memory is not None
     links = list(spec.links)
     if spec.is_automatic:
+        links += guessing.worthwhile(costs, automatic.WORTHWHILE)
         info = place.target.info
         found = tuned(info, place.paths)
         links += automatic.candidates(info, costs, drafting.memory, place.room, found)

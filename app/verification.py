@@ -12,7 +12,13 @@ from decoding.distribution_check import LENGTH, exact_law, p_value, replies
 from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits
-from decoding.greedy_check import Divergence, first_divergence, greedy_reply, kernel_difference
+from decoding.greedy_check import (
+    Divergence,
+    branch_difference,
+    first_divergence,
+    greedy_reply,
+    kernel_difference,
+)
 from decoding.sampling import SamplingSettings
 
 TOKENS = 64
@@ -83,6 +89,8 @@ def _greedy(session: Session, drafter: Drafter, rounding: float) -> Iterator[Fin
         if found is None:
             same += 1
         else:
+            if any(step.branch is not None for step in steps):
+                rounding = max(rounding, branch_difference(context, tokens))
             yield _blame(session, found, rounding, f"prompt {number} ({prompt.kind})")
     yield Finding(
         f"Temperature 0: {same} of {len(prompts)} replies of {TOKENS} tokens are the same drafted "

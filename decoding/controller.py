@@ -122,7 +122,7 @@ class Controller:
         return self._chosen(Cause.PAYS, draft, plan.gain)
 
     def _chosen(self, cause: Cause, draft: Draft, gain: float = 0.0) -> Draft:
-        self.choice = Choice(cause, draft.drafter, len(draft), gain, self._context)
+        self.choice = Choice(cause, draft.drafter, draft.drafted, gain, self._context)
         return draft
 
     def _plain(self, cause: Cause) -> Draft:
@@ -164,13 +164,14 @@ class Controller:
         plain = self.costs.seconds(1)
         start = cost.seconds(0, member.drafter.backlog(history)) / plain
         draw = cost.draw_seconds / plain
+        costs = member.costs(self.costs)
         expected = member.by_position(0, limit)
         surely = member.shifted(expected, errors=-1.0)
-        pays = predicted_speedup(lambda place: surely[place], self.costs, draw, limit) > 1.0
+        pays = predicted_speedup(lambda place: surely[place], costs, draw, limit) > 1.0
         self._allowed = self._credit.trusting if pays else self._credit.affordable
         return best_length(
             expected,
-            self.costs,
+            costs,
             rate=self.rate,
             affordable=self._allowed - start,
             draft_cost=draw,
@@ -245,12 +246,12 @@ class Controller:
         if step.seconds <= 0.0:
             return  # the first token comes with the prompt
         self.costs.observe(
-            1 + step.drafted,
+            step.passed,
             step.seconds - step.draft_seconds,
             after_draft=self._since_plain > 0,
         )
         plain = self.costs.seconds(1)
-        cost = 1.0 + self.costs.of_draft(step.drafted)
+        cost = 1.0 + self.costs.of_draft(step.passed - 1)
         refused = self._refused
         if refused is not None and refused.proposal.tokens:
             self._credit.refused(step.tokens[0] == refused.proposal.tokens[0])
@@ -271,4 +272,4 @@ class Controller:
         kept = 0.5 ** (cost / _RATE_MEMORY)
         self._tokens = kept * self._tokens + count
         self._units = kept * self._units + cost
-        self._since_plain = self._since_plain + 1 if step.drafted else 0
+        self._since_plain = self._since_plain + 1 if step.passed > 1 else 0

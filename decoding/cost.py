@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 _DRIFT_RATE = 0.15
 _SHAPE_RATE = 0.04
@@ -12,6 +13,27 @@ _DOUBTFUL = 0.2
 _LARGEST_DRIFT = 0.5
 _LARGEST_SURPRISE = 0.5
 """In log seconds; one pass that met a busy machine must not count for more."""
+
+
+class DraftCosts(Protocol):
+    """What drafts of each length cost the target, beyond a plain step and in units of one."""
+
+    @property
+    def largest(self) -> int:
+        """One more than the longest draft that it is known for."""
+        ...
+
+    def of_draft(self, drafted: int) -> float:
+        """Of a step with drafted tokens in a row."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSize:
+    """The most that the trees of a drafter have: tokens in a row, and tokens in all."""
+
+    depth: int
+    nodes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +121,21 @@ class CostModel:
     def is_doubtful(self) -> bool:
         """Whether a plain step is wanted, to tell load on the machine from a steeper curve."""
         return abs(self._unconfirmed) > _DOUBTFUL or abs(self._gap) > _DOUBTFUL
+
+
+@dataclass(frozen=True, slots=True)
+class TreeCosts:
+    """Of trees of one size: every node takes its part of the pass, however few stand in a row."""
+
+    costs: CostModel
+    size: TreeSize
+
+    @property
+    def largest(self) -> int:
+        return 1 + self.size.depth if self.size.nodes < self.costs.largest else 1
+
+    def of_draft(self, drafted: int) -> float:
+        return self.costs.of_draft(self.size.nodes) if drafted else 0.0
 
 
 def _interpolated(points: Mapping[int, float], n: int) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from backends.base import DeviceRow
+from backends.base import DeviceRow, Listener
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, from_row
 
@@ -24,6 +24,11 @@ class Draft:
     rows: the q_draft of each token where they stay on the device; there are no distributions then.
     tail: how many of the last tokens are certain and cost nothing, so that they may be cut off a
         draft that was drawn.
+    parents: of a tree, the index of the token before each, -1 for the end of the history; None for
+        a line. The tokens of a tree are not drawn, and no two with one parent are alike.
+    passengers: so many of the last tokens of a tree are computed with the others, and never kept.
+    listener: told what the model finds likeliest after each token, kept or not, before the drafter
+        is told what was kept.
     """
 
     tokens: tuple[int, ...]
@@ -33,9 +38,17 @@ class Draft:
     evidence: tuple[int, ...] = ()
     rows: tuple[DeviceRow, ...] | None = None
     tail: int = 0
+    parents: tuple[int, ...] | None = None
+    passengers: int = 0
+    listener: Listener | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def drafted(self) -> int:
+        """How many of its tokens may be kept."""
+        return len(self.tokens) - self.passengers
 
     @property
     def is_drawn(self) -> bool:
@@ -58,6 +71,7 @@ class Draft:
         """The draft cut to its first count tokens, which lets go of certain tokens only."""
         is_lossless = not self.is_drawn or self.body <= count
         assert is_lossless, "a token drawn from q_draft is never thrown away"
+        assert self.parents is None, "a tree is sent as it is"
         return replace(
             self,
             tokens=self.tokens[:count],
@@ -97,7 +111,7 @@ class Drafter(Protocol):
         ...
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        """At most limit tokens to follow history; an empty draft for nothing to say.
+        """At most limit tokens to follow history, or a tree that deep; empty for nothing to say.
 
         history is what begin or the last commit gave, or goes on from there with tokens that are
         only guessed, nothing of which may be kept. A drafter that draws one token after another

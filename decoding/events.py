@@ -36,8 +36,8 @@ class Prefill:
 class Step:
     """One target pass and the tokens it settled.
 
-    Of drafted tokens, the first accepted stand at the head of tokens. Times are in seconds;
-    at is a reading of the clock when the tokens were known.
+    Accepted tokens stand at the head of tokens: the first of a drafted line, or a branch of a
+    drafted tree. Times are in seconds; at is a reading of the clock when the tokens were known.
     """
 
     tokens: tuple[int, ...]
@@ -49,6 +49,20 @@ class Step:
     seconds: float
     """The whole step; 0 for the first, whose pass belongs to the prompt."""
     at: float
+    passengers: int = 0
+    """Tokens of the pass that were computed for the drafter's sake, and could not be accepted."""
+    branch: int | None = None
+    """Of a tree, tokens of the longest branch through those accepted; None for a line."""
+
+    @property
+    def passed(self) -> int:
+        """Tokens of the pass: the last one said, those drafted, and passengers."""
+        return 1 + self.drafted + self.passengers
+
+    @property
+    def longest(self) -> int:
+        """How many tokens could have been accepted, those that were included."""
+        return self.drafted if self.branch is None else self.branch
 
     @property
     def provenance(self) -> tuple[str, ...]:
@@ -58,7 +72,7 @@ class Step:
             return drafted
         if self.drafted == 0:
             return (Origin.MODEL,)
-        return (*drafted, Origin.BONUS if self.accepted == self.drafted else Origin.CORRECTED)
+        return (*drafted, Origin.BONUS if self.accepted == self.longest else Origin.CORRECTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from backends.base import Context, Logits, PromptTooLongError
-from decoding.draft import NO_DRAFT, Draft, Drafter
+from decoding.draft import NO_DRAFT, Drafter
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.prefill import prefill, reuse
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings, uniform
-from decoding.verification import verify, verify_on_device
+from decoding.target_pass import fits, judge, settle
 from decoding.warped_rows import WarpedRows
 
 
@@ -117,39 +117,33 @@ def _step(
     if drafter is not None:
         drafter.commit(history)
         draft = drafter.propose(history, room) if room > 0 else NO_DRAFT
+    if not fits(context, len(history), draft):
+        draft = NO_DRAFT
     drafted_at = clock()
-    device, warping = context.device_sampling, sampler.warping
-    if device is not None and warping is not None and draft.distributions is None:
-        verdict = verify_on_device(device, warping, history[-1], draft, sampler.verification)
-        verified_at = clock()
-    else:
-        draft = draft.brought_over()
-        rows = context.forward([history[-1], *draft.tokens], 1 + len(draft))
-        verified_at = clock()
-        verdict = verify(
-            WarpedRows(rows, sampler, history, draft.tokens), draft, sampler.verification
-        )
-    tokens = _up_to_end(draft, verdict.accepted, verdict.next_token, limits.end_tokens)
-    accepted = min(verdict.accepted, len(tokens))
-    context.truncate(len(history) + accepted)
+    judged = judge(context, history, draft, sampler, clock)
+    tokens = _up_to_end(judged.accepted, judged.next_token, limits.end_tokens)
+    accepted = min(len(judged.accepted), len(tokens))
+    settle(context, len(history), judged, accepted)
     ended = clock()
     return Step(
         tokens,
         draft.drafter,
-        len(draft),
+        draft.drafted,
         accepted,
         drafted_at - started,
-        verified_at - drafted_at,
+        judged.at - drafted_at,
         ended - started,
         ended,
+        draft.passengers,
+        judged.branch,
     )
 
 
 def _up_to_end(
-    draft: Draft, accepted: int, next_token: int, end_tokens: frozenset[int]
+    accepted: tuple[int, ...], next_token: int, end_tokens: frozenset[int]
 ) -> tuple[int, ...]:
     """Accepted tokens and the model's own; a token that ends the reply is the last."""
-    for position, token in enumerate(draft.tokens[:accepted]):
+    for position, token in enumerate(accepted):
         if token in end_tokens:
-            return draft.tokens[: position + 1]
-    return (*draft.tokens[:accepted], next_token)
+            return accepted[: position + 1]
+    return (*accepted, next_token)

@@ -65,3 +65,27 @@ def kernel_difference(context: Context, tokens: Sequence[int], most: int) -> flo
         together = context.forward(tried[:count], count)
         largest = max(largest, float(np.abs(together - alone[:count]).max()))
     return largest
+
+
+def branch_difference(context: Context, tokens: Sequence[int]) -> float:
+    """How far logits move where tokens before were kept from branches, instead of from a line.
+
+    A cache may then hold them in another order, and add them up so. Of tokens the second half is
+    tried; the context has to be one that can verify trees.
+    """
+    begun = len(tokens) // 2
+    tried = tokens[begun:]
+    context.truncate(0)
+    for _ in prefill(context, tokens[:begun]):
+        pass
+    expected = np.stack([context.forward([token], 1)[0].copy() for token in tried])
+    context.truncate(begun)
+    largest = 0.0
+    for place, token in enumerate(tried):
+        if place % 4 == 0:  # the last of four branches, and the next three fill the gap before it
+            row = context.forward_tree([*tokens[:3], token], [-1] * 4)[3].copy()
+            context.commit([3])
+        else:
+            row = context.forward([token], 1)[0]
+        largest = max(largest, float(np.abs(row - expected[place]).max()))
+    return largest

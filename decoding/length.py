@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from decoding.cost import CostModel
+from decoding.cost import DraftCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ NOTHING = Plan(0, 0.0)
 
 def best_length(
     acceptance: Sequence[float],
-    costs: CostModel,
+    costs: DraftCosts,
     *,
     rate: float,
     affordable: float,
@@ -65,7 +65,7 @@ def best_length(
 
 
 def best_tail(
-    acceptance: Sequence[float], drawn: int, costs: CostModel, *, rate: float, affordable: float
+    acceptance: Sequence[float], drawn: int, costs: DraftCosts, *, rate: float, affordable: float
 ) -> int:
     """How many tokens to keep after the first drawn ones, which cannot be cut, of a draft.
 
@@ -78,7 +78,7 @@ def best_tail(
 
 def predicted_speedup(
     acceptance: Callable[[int], float],
-    costs: CostModel,
+    costs: DraftCosts,
     draft_cost: float = 0.0,
     limit: int = 1 << 30,
 ) -> float:
@@ -92,7 +92,7 @@ def predicted_speedup(
     return best
 
 
-def break_even(costs: CostModel, draft_cost: float = 0.0) -> float:
+def break_even(costs: DraftCosts, draft_cost: float = 0.0) -> float:
     """The least acceptance, alike at every position, at which some length is no slower than plain.
 
     Leviathan et al. 2023 (arXiv 2211.17192), section 3.3, with measured verification costs. Above 1

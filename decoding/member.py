@@ -2,10 +2,17 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import Listener
+from backends.base.tree import depths, is_tree
 from decoding.acceptance import LEAST, Acceptance, Count
-from decoding.cost import DraftCost
+from decoding.cost import CostModel, DraftCost, DraftCosts, TreeCosts, TreeSize
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.events import Step
 from decoding.sampling import SamplingSettings
@@ -22,13 +29,21 @@ Result = TypeVar("Result")
 class Member:
     """Guards a drafter, estimates what its tokens are worth, and learns from what became of them.
 
-    cost: None for a free drafter. counts: what an earlier start learned.
+    cost: None for a free drafter. acceptance: what an earlier start learned. tree: the size of what
+    it proposes, None for lines. prior: acceptance expected until it is known.
     """
 
     def __init__(
-        self, drafter: Drafter, acceptance: Acceptance | None = None, cost: DraftCost | None = None
+        self,
+        drafter: Drafter,
+        acceptance: Acceptance | None = None,
+        cost: DraftCost | None = None,
+        tree: TreeSize | None = None,
+        prior: float = POSITION_PRIOR,
     ) -> None:
         self.drafter = drafter
+        self.prior = prior
+        self._tree = tree
         self.acceptance = acceptance or Acceptance()
         self.cost = cost
         self.dropped = ""
@@ -46,6 +61,10 @@ class Member:
     def name(self) -> str:
         """The drafter's."""
         return self.drafter.name
+
+    def costs(self, passes: CostModel) -> DraftCosts:
+        """What its drafts cost the target, by how many tokens of them may stand."""
+        return TreeCosts(passes, self._tree) if self._tree else passes
 
     def begin(self, temperature: float) -> None:
         """A new reply at a temperature."""
@@ -79,8 +98,13 @@ class Member:
         if draft.tokens and not _is_sound(draft, limit, n_vocab):
             self.drop("it proposed nonsense")
             draft = NO_DRAFT
+        if draft.listener is not None:
+            draft = replace(draft, listener=partial(self._hear, draft.listener))
         self.proposal = draft
         return draft
+
+    def _hear(self, listener: Listener, likeliest: NDArray[np.int64]) -> None:
+        self.guarded(lambda: listener(likeliest), None)
 
     def drop(self, reason: str) -> None:
         """Ask it no more."""
@@ -108,8 +132,8 @@ class Member:
         """
         found: list[float] = []
         kind = f"{self._band}:{DRAWN}"
-        mean = self.acceptance.mean(kind, POSITION_PRIOR)
-        better = _log_odds(self._mean(kind, POSITION_PRIOR)) - _log_odds(mean)
+        mean = self.acceptance.mean(kind, self.prior)
+        better = _log_odds(self._mean(kind, self.prior)) - _log_odds(mean)
         for place in range(first + count):
             mean = self.acceptance.mean(f"{self._band}:at{place}", mean)
             if place >= first:
@@ -146,7 +170,11 @@ class Member:
             self.acceptance.rest()
             if draft.drafter:
                 self._add_drawn(0, accepted=False)  # it took its time and had nothing to say
-        sent = step.drafted > 0 and step.drafter == draft.drafter
+        sent = step.passed > 1 and step.drafter == draft.drafter
+        if draft.parents is not None:
+            if sent:
+                self._learn_of_tree(step)
+            return
         for place, token in enumerate(draft.tokens):
             is_drawn = draft.is_drawn and place < draft.body
             if not is_drawn:
@@ -163,6 +191,13 @@ class Member:
             self.judged.add(accepted)
             if not accepted:
                 return
+
+    def _learn_of_tree(self, step: Step) -> None:
+        """A pass with passengers alone counts too: what it cost was for a tree that was empty."""
+        for place in range(min(len(step.tokens), step.accepted + 1, max(step.longest, 1))):
+            accepted = place < step.accepted
+            self._add_drawn(place, accepted=accepted)
+            self.judged.add(accepted)
 
     def _learn_kind(self, evidence: int, confidence: float, accepted: bool) -> None:
         self.acceptance.feel(self.estimate(confidence, evidence), accepted)
@@ -186,6 +221,12 @@ def _log_odds(share: float) -> float:
 
 def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:
     count = len(draft)
+    if draft.parents is not None:
+        if len(draft.parents) != count or draft.is_drawn or not is_tree(draft.parents):
+            return False
+        deepest = max(depths(draft.parents[: draft.drafted]), default=-1) + 1
+    else:
+        deepest = count
     lengths = {len(draft.confidence), len(draft.evidence), count}
     if draft.distributions is not None:
         lengths.add(len(draft.distributions))
@@ -193,7 +234,7 @@ def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:
         lengths.add(len(draft.rows))
     return (
         lengths == {count}
-        and count <= limit
+        and deepest <= limit
         and 0 <= draft.tail <= count
         and all(0 <= token < n_vocab for token in draft.tokens)
     )

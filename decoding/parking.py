@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from decoding.cost import CostModel
 from decoding.length import break_even, predicted_speedup
-from decoding.member import POSITION_PRIOR, Member
+from decoding.member import Member
 
 _PARKED_AFTER = 32
 """Proposals in a row not worth sending, after which a free drafter counts as parked."""
@@ -38,10 +38,12 @@ def standing(member: Member, costs: CostModel) -> Standing:
         parked = member.unsent >= _PARKED_AFTER
     else:
         draw_cost = member.cost.draw_seconds / costs.seconds(1)
-        parked = predicted_speedup(member.at_position, costs, draw_cost) <= 1.0
+        parked = predicted_speedup(member.at_position, member.costs(costs), draw_cost) <= 1.0
     if not parked:
         return Standing(member.name, State.ON)
-    return Standing(member.name, State.PARKED, _reason(member, break_even(costs, draw_cost)))
+    return Standing(
+        member.name, State.PARKED, _reason(member, break_even(member.costs(costs), draw_cost))
+    )
 
 
 def is_promising(member: Member, costs: CostModel) -> bool:
@@ -50,9 +52,9 @@ def is_promising(member: Member, costs: CostModel) -> bool:
         return False
     draw_cost = member.cost.draw_seconds / costs.seconds(1)
     if member.is_untried:
-        return break_even(costs, draw_cost) < 1.0
+        return break_even(member.costs(costs), draw_cost) < 1.0
     hopeful = member.shifted(member.by_position(0, costs.largest), errors=1.0)
-    return predicted_speedup(lambda place: hopeful[place], costs, draw_cost) > 1.0
+    return predicted_speedup(lambda place: hopeful[place], member.costs(costs), draw_cost) > 1.0
 
 
 def overall(standings: Sequence[Standing]) -> tuple[State, str]:
@@ -79,7 +81,7 @@ def _known(member: Member) -> str:
         # What was not sent is judged as well, by what the model said then.
         return f"has {share}" if member.cost else f"{share} of its guesses came true"
     if recalled is None:
-        return f"untried, {POSITION_PRIOR:.2f} assumed"
+        return f"untried, {member.prior:.2f} assumed"
     return (
         f"a trial expects {recalled:.2f}" if member.acceptance.is_trial else f"had {recalled:.2f}"
     )

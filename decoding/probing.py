@@ -70,13 +70,14 @@ class Probing:
         plain = costs.seconds(1)
         draw = cost.draw_seconds / plain
         start = cost.seconds(0, member.drafter.backlog(history)) / plain
+        of_draft = member.costs(costs).of_draft
         judged, together = 0.0, 1.0
         options: list[tuple[float, int]] = []
         for length, accepted in enumerate(member.by_position(0, min(limit, _LONGEST)), 1):
             judged += together
             together *= accepted
             gained = judged - 1.0 + together
-            price = start + length * draw + costs.of_draft(length)
+            price = start + length * draw + of_draft(length)
             if price <= self.budget:
                 options.append(((price - start - gained) / judged, length))
         return min(options)[1] if options else 0
@@ -85,4 +86,4 @@ class Probing:
 def _may_be(member: Member, cost: DraftCost, costs: CostModel) -> float:
     hopeful = member.shifted(member.by_position(0, costs.largest), errors=1.0)
     draw = cost.draw_seconds / costs.seconds(1)
-    return predicted_speedup(lambda place: hopeful[place], costs, draw)
+    return predicted_speedup(lambda place: hopeful[place], member.costs(costs), draw)

@@ -61,18 +61,18 @@ class Statistics:
             self.drafted_lengths += [0] * (step.drafted + 1 - len(self.drafted_lengths))
             self.drafted_lengths[step.drafted] += 1
         self._last_at = step.at
-        follows_plain, self._last_was_plain = self._last_was_plain, step.drafted == 0
-        if step.drafted == 0:
+        follows_plain, self._last_was_plain = self._last_was_plain, step.passed == 1
+        if step.passed == 1:
             if follows_plain and step.seconds > 0.0:
                 self.plain_steps += 1
                 self.plain_step_seconds += step.seconds
             return
         self.drafted += step.drafted
         self.accepted += step.accepted
-        missing = step.drafted - len(self._drafted_at_position)
+        missing = max(step.longest - len(self._drafted_at_position), 0)
         self._drafted_at_position += [0] * missing
         self._accepted_at_position += [0] * missing
-        for position in range(step.drafted):
+        for position in range(step.longest):
             self._drafted_at_position[position] += 1
             self._accepted_at_position[position] += position < step.accepted
         drafter = self.by_drafter.setdefault(step.drafter, DrafterStatistics())

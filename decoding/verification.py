@@ -67,7 +67,9 @@ def verify_on_device(
     """
     assert draft.distributions is None, "they are not on the device"
     uniforms = next_uniforms(generator, 1 + len(draft))
-    accepted, next_token = device.verify([last], draft.tokens, draft.rows, warping, uniforms)
+    accepted, next_token = device.verify(
+        [last], draft.tokens, draft.rows, warping, uniforms, draft.listener
+    )
     used = accepted + 2 if draft.is_drawn else accepted + 1
     skip_uniforms(generator, min(used, len(uniforms)))
     return Verdict(accepted, next_token)

@@ -1,6 +1,6 @@
 """What every backend offers and raises. Imports nothing of the other packages."""
 
-from backends.base.device_sampling import DeviceRow, DeviceSampling, Drawn, Warping
+from backends.base.device_sampling import DeviceRow, DeviceSampling, Drawn, Listener, Warping
 from backends.base.errors import (
     ContextTooLargeError,
     DiskFullError,
@@ -38,6 +38,7 @@ __all__ = [
     "DraftUnavailableError",
     "Drawn",
     "HubUnreachableError",
+    "Listener",
     "Logits",
     "Model",
     "ModelError",

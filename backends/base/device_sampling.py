@@ -1,11 +1,14 @@
 """The contract of sampling where the logits are: on the device, without bringing them over."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+Listener = Callable[[NDArray[np.int64]], None]
+"""Told after a pass the likeliest token after each of its tokens, shape (tokens,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +68,14 @@ class DeviceSampling(Protocol):
         rows: Sequence[DeviceRow] | None,
         warping: Warping,
         uniforms: NDArray[np.float64],
+        listener: Listener | None = None,
     ) -> tuple[int, int]:
         """Append tokens and drafted, and judge drafted by rejection sampling.
 
         rows: the q_draft of each drafted token, from a context of the same backend; None for a
         point mass on each. uniforms: one more than drafted. Returns how many tokens stand and the
         model's own token after them. Used are, in order, a uniform for each token judged, and one
-        for the token drawn; for point masses the judging number draws too.
+        for the token drawn; for point masses the judging number draws too. listener: told of the
+        drafted tokens and of the last before them.
         """
         ...

@@ -159,7 +159,20 @@ class Context(Protocol):
         ...
 
     @property
-    def can_verify_tree(self) -> bool: ...
+    def can_verify_tree(self) -> bool:
+        """Whether forward_tree works."""
+        ...
+
+    @property
+    def tree_refusal(self) -> str:
+        """Why it does not, in words after the model's name; "" where it does."""
+        ...
+
+    @property
+    def max_branches(self) -> int:
+        """The most leaves of a tree."""
+        ...
+
     @property
     def device_sampling(self) -> DeviceSampling | None:
         """Drawing and judging tokens where the logits are; None where they are brought over."""
@@ -175,6 +188,26 @@ class Context(Protocol):
 
         Raises:
             ModelError: the engine failed; the context is as it was before.
+        """
+        ...
+
+    def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        """The logits after each node of a tree of tokens, shape (nodes, n_vocab).
+
+        parents: of each node the index of the node before it, an earlier one; -1 for the end of the
+        context. At most max_logits nodes with max_branches leaves, and no more than there is room
+        for. The context holds none of them until commit says which stay; any other call than that
+        drops them all. The rows are a view that the next call overwrites.
+
+        Raises:
+            ModelError: the engine failed; the context is as it was before.
+        """
+        ...
+
+    def commit(self, path: Sequence[int]) -> None:
+        """Keep these nodes of the last forward_tree as the next tokens, and drop the others.
+
+        path: indices from a child of the context's end downwards, without a gap; empty for none.
         """
         ...
 

@@ -7,10 +7,15 @@ import numpy as np
 from llama_cpp import llama_cpp as api
 
 from backends.base import CacheState, Logits, ModelError, OutOfMemoryError, RollbackRefusedError
+from backends.base.tree import count_leaves, is_tree
 from backends.device import available_memory
+from backends.llamacpp.tree import TreePass
 
 MAX_LOGITS = 64
 """The most rows of logits one forward can return; the engine keeps a buffer of this many."""
+
+MAX_BRANCHES = 16
+"""The most leaves of a tree: the engine keeps a row of logits ready for each."""
 
 _NO_SLOT = 1
 _SEQUENCE = ctypes.c_int32(0)
@@ -19,7 +24,6 @@ _SEQUENCE = ctypes.c_int32(0)
 class LlamaContext:
     """A context of one loaded model. Not to be used by two threads at once."""
 
-    can_verify_tree = False
     device_sampling = None
 
     def __init__(
@@ -33,6 +37,7 @@ class LlamaContext:
         max_logits: int,
         kv_bytes_per_token: int,
         can_roll_back: bool,
+        tree_refusal: str,
         on_close: Callable[["LlamaContext"], None],
     ) -> None:
         self.pointer: api.llama_context_p | None = pointer
@@ -43,9 +48,12 @@ class LlamaContext:
         self.n_ctx = n_ctx
         self.n_chunk = n_chunk
         self.max_logits = max_logits
+        self.max_branches = min(MAX_BRANCHES, max_logits)
         self.kv_bytes_per_token = kv_bytes_per_token
         self.can_roll_back = can_roll_back
+        self.tree_refusal = tree_refusal
         self.tokens: list[int] = []
+        self._trees: TreePass | None = None
         self._fill_constant_part()
 
     def _fill_constant_part(self) -> None:
@@ -62,14 +70,16 @@ class LlamaContext:
     def length(self) -> int:
         return len(self.tokens)
 
+    @property
+    def can_verify_tree(self) -> bool:
+        return not self.tree_refusal
+
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        self._drop_tree()
         count, start = len(tokens), len(self.tokens)
         assert 0 < count <= self.n_chunk, "prefill goes in pieces of n_chunk"
         assert 0 <= n_logits <= min(count, self.max_logits)
-        if start + count > self.n_ctx:
-            raise ModelError(
-                f"{count} tokens do not fit after {start:,}", f"the context holds {self.n_ctx:,}"
-            )
+        self._check_room(count)
         self._batch.n_tokens = count
         self._batch_tokens[:count] = tokens
         self._batch_positions[:count] = np.arange(start, start + count)
@@ -79,15 +89,50 @@ class LlamaContext:
         status = api.llama_decode(self.pointer, self._batch)
         if status != 0:
             api.llama_memory_seq_rm(self._memory, 0, start, -1)
-            why = "no free place in its cache" if status == _NO_SLOT else f"llama.cpp code {status}"
-            raise ModelError("the model could not process these tokens", why)
+            raise _failure(status)
         self.tokens.extend(tokens)
         if n_logits == 0:
             return np.empty((0, self._n_vocab), dtype=np.float32)
+        return self._rows(n_logits)
+
+    def _check_room(self, count: int) -> None:
+        if self.length + count > self.n_ctx:
+            raise ModelError(
+                f"{count} tokens do not fit after {self.length:,}",
+                f"the context holds {self.n_ctx:,}",
+            )
+
+    def _rows(self, count: int) -> Logits:
+        assert self.pointer is not None, "the context is closed"
         rows = api.llama_get_logits(self.pointer)
-        return np.ctypeslib.as_array(rows, shape=(n_logits, self._n_vocab))
+        return np.ctypeslib.as_array(rows, shape=(count, self._n_vocab))
+
+    def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        self._drop_tree()
+        assert self.pointer is not None, "the context is closed"
+        assert self.can_verify_tree, self.tree_refusal
+        assert 0 < len(tokens) == len(parents) <= self.max_logits
+        assert is_tree(parents)
+        assert count_leaves(parents) <= self.max_branches
+        self._check_room(len(tokens))
+        if self._trees is None:
+            self._trees = TreePass(self._memory, self.max_logits, self.max_branches)
+        status = self._trees.decode(self.pointer, tokens, parents, self.length)
+        if status != 0:
+            self._drop_tree()
+            raise _failure(status)
+        return self._rows(len(tokens))
+
+    def commit(self, path: Sequence[int]) -> None:
+        assert self._trees is not None, "no tree was run"
+        self.tokens.extend(self._trees.keep(path))
+
+    def _drop_tree(self) -> None:
+        if self._trees is not None and self._trees.is_pending:
+            self.commit(())
 
     def truncate(self, length: int) -> None:
+        self._drop_tree()
         if length == len(self.tokens):
             return
         possible = self.can_roll_back or length == 0
@@ -99,6 +144,7 @@ class LlamaContext:
         del self.tokens[length:]
 
     def save(self) -> CacheState:
+        self._drop_tree()
         assert self.pointer is not None, "the context is closed"
         size = api.llama_state_seq_get_size(self.pointer, _SEQUENCE)
         if size > available_memory() // 2:
@@ -129,9 +175,16 @@ class LlamaContext:
         if self.pointer is None:
             return
         api.llama_batch_free(self._batch)
+        if self._trees is not None:
+            self._trees.close()
         api.llama_free(self.pointer)
         self.pointer = None
         self._on_close(self)
+
+
+def _failure(status: int) -> ModelError:
+    why = "no free place in its cache" if status == _NO_SLOT else f"llama.cpp code {status}"
+    return ModelError("the model could not process these tokens", why)
 
 
 def _bytes_of(state: CacheState) -> "ctypes.Array[ctypes.c_uint8]":

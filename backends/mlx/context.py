@@ -16,10 +16,12 @@ from backends.base import (
     OutOfMemoryError,
     RollbackRefusedError,
 )
+from backends.base.tree import is_path, is_tree
 from backends.device import available_memory
 from backends.mlx.caches import evaluate, leaves, lengths, make_caches, pack, unpack
 from backends.mlx.device_sampling import MlxSampling
 from backends.mlx.next_pass import NextPass
+from backends.mlx.tree import TreePass, tree_refusal
 
 MAX_LOGITS = 64
 """The most rows of logits one forward returns."""
@@ -27,8 +29,6 @@ MAX_LOGITS = 64
 
 class MlxContext:
     """A context of one loaded model. To be used by the thread that loaded it alone."""
-
-    can_verify_tree = False
 
     def __init__(
         self,
@@ -47,11 +47,15 @@ class MlxContext:
         self._n_vocab = n_vocab
         self.n_ctx = n_ctx
         self.n_chunk = n_chunk
-        self.max_logits = min(MAX_LOGITS, n_chunk)
+        self.max_logits = self.max_branches = min(MAX_LOGITS, n_chunk)
         self.kv_bytes_per_token = kv_bytes_per_token
         self.can_roll_back = can_roll_back
         self.tokens: list[int] = []
         self._next: NextPass | None = None
+        self._tree: tuple[TreePass, Sequence[int], Sequence[int]] | None = None
+        """A tree that waits for commit, with its tokens and parents."""
+        self._tree_refusal: str | None = None
+        """None until somebody asks: it takes passes to find out."""
         self.device_sampling: DeviceSampling | None = MlxSampling(self)
 
     @property
@@ -98,9 +102,43 @@ class MlxContext:
         return self._run(tokens[silent:]) if n_logits else mx.zeros((0, self._n_vocab))
 
     def _run(self, tokens: mx.array) -> mx.array:
+        self._drop_unsettled()
+        return self._logits(tokens[None], self._caches)[0]
+
+    def _logits(self, tokens: mx.array, caches: Sequence[Any]) -> mx.array:
         assert self._model is not None, "the context is closed"
-        self._drop_next()
-        return self._model(tokens[None], cache=self._caches)[0].astype(mx.float32)
+        return self._model(tokens, cache=caches).astype(mx.float32)
+
+    @property
+    def can_verify_tree(self) -> bool:
+        return not self.tree_refusal
+
+    @property
+    def tree_refusal(self) -> str:
+        if self._tree_refusal is None:
+            assert self._model is not None, "the context is closed"
+            model = self._model
+            self._tree_refusal = tree_refusal(self._logits, lambda: make_caches(model))
+        return self._tree_refusal
+
+    def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        assert 0 < len(tokens) == len(parents) <= self.max_logits
+        assert is_tree(parents)
+        assert self.can_verify_tree, self.tree_refusal
+        with self.growing(len(tokens)):
+            self._drop_unsettled()
+            run = TreePass(self._caches, parents, self.length)
+            self._tree = run, tokens, parents
+            rows = self._logits(mx.array(list(tokens))[:, None], run.lent)[:, 0]
+            evaluate(self._caches, rows)
+        return np.array(rows, copy=False)
+
+    def commit(self, path: Sequence[int]) -> None:
+        assert self._tree is not None, "no tree was run"
+        (run, tokens, parents), self._tree = self._tree, None
+        assert is_path(path, parents)
+        run.keep(path)
+        self.tokens.extend(tokens[node] for node in path)
 
     def logits_of(self, token: int) -> mx.array:
         """The same of a single token, described already if it was foreseen."""
@@ -113,15 +151,20 @@ class MlxContext:
         if self.can_roll_back and self.length + 2 < self.n_ctx:
             self._next = NextPass(leaves(self._caches), token, self._run)
 
-    def _drop_next(self) -> None:
+    def _drop_unsettled(self) -> None:
+        """Forget a pass that was foreseen and a tree of which nothing was kept."""
         if self._next is not None:
             self._next.drop()
             self._next = None
+        if self._tree is not None:
+            self.commit(())
 
     def truncate(self, length: int) -> None:
+        if self._tree is not None:
+            self.commit(())
         if length == len(self.tokens):
             return
-        self._drop_next()
+        self._drop_unsettled()
         if length == 0:
             self._forget_all()
             return
@@ -136,12 +179,12 @@ class MlxContext:
 
     def _forget_all(self) -> None:
         assert self._model is not None, "the context is closed"
-        self._next = None
+        self._next = self._tree = None
         self._caches = make_caches(self._model)
         self.tokens.clear()
 
     def save(self) -> CacheState:
-        self._drop_next()
+        self._drop_unsettled()
         size = sum(one.nbytes for one in self._caches)
         if size > available_memory() // 2:
             raise OutOfMemoryError(
@@ -166,7 +209,7 @@ class MlxContext:
         if self._model is None:
             return
         self._model = None
-        self._next = None
+        self._next = self._tree = None
         self._caches.clear()
         self._on_close(self)
         mx.clear_cache()

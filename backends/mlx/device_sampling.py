@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.base import DeviceRow, Drawn, ModelError, Warping
+from backends.base import DeviceRow, Drawn, Listener, ModelError, Warping
 from backends.mlx.verification import judge
 from backends.mlx.warping import draw, fixed_point, warp
 
@@ -72,6 +72,7 @@ class MlxSampling:
         rows: Sequence[DeviceRow] | None,
         warping: Warping,
         uniforms: NDArray[np.float64],
+        listener: Listener | None = None,
     ) -> tuple[int, int]:
         context, together = self._context, [*tokens, *drafted]
         with context.growing(len(together)):
@@ -82,12 +83,15 @@ class MlxSampling:
             q_draft = _stacked(rows, logits.shape[-1]) if rows else None
             chosen = mx.array(list(drafted), dtype=mx.int32)
             accepted, next_token, usable = judge(warp(logits, warping), chosen, q_draft, uniforms)
-            mx.async_eval(accepted, next_token, usable)
+            likeliest = [mx.argmax(logits[-1 - len(drafted) :], axis=-1)] if listener else []
+            mx.async_eval(accepted, next_token, usable, *likeliest)
             if not drafted:
                 context.foresee(next_token[None])
-            mx.eval(accepted, next_token, usable)
+            mx.eval(accepted, next_token, usable, *likeliest)
         context.tokens.extend(together)
         _check(usable)
+        if listener is not None:
+            listener(np.array(likeliest[0]).astype(np.int64))
         return cast(int, accepted.item()), cast(int, next_token.item())
 
 

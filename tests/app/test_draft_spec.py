@@ -65,6 +65,23 @@ def test_a_drafter_is_called_what_the_user_knows_it_by(paths: Paths) -> None:
     assert other.known_as == "small"
 
 
+def test_settings_after_commas_belong_to_the_drafter_before_them(paths: Paths) -> None:
+    links = parse("jacobi,Lookahead:W=3,n=4, g=2,lookup", paths).links
+    assert [(link.kind, link.settings) for link in links] == [
+        (LinkKind.JACOBI, ""),
+        (LinkKind.LOOKAHEAD, "w=3,n=4, g=2"),
+        (LinkKind.LOOKUP, ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "spec", ["lookahead:w=0", "lookahead:3", "lookahead:w=3,w=4", "jacobi:3", "lookup,w=3"]
+)
+def test_settings_that_mean_nothing_are_refused(paths: Paths, spec: str) -> None:
+    with pytest.raises(UsageError):
+        parse(spec, paths)
+
+
 @pytest.mark.parametrize("spec", ["lookup,(self", "lookup),self", "lookup:3", "(lookup,self)", ","])
 def test_what_cannot_be_read_is_refused(paths: Paths, spec: str) -> None:
     with pytest.raises(UsageError):

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from backends.base import CacheState, Logits, RollbackRefusedError
+from backends.base.tree import is_path, is_tree, path_to
 
 
 def random_table(seed: int, n_vocab: int = 6, scale: float = 2.0) -> NDArray[np.float32]:
@@ -18,7 +19,8 @@ def random_table(seed: int, n_vocab: int = 6, scale: float = 2.0) -> NDArray[np.
 class FakeContext:
     """A backends.base.Context that holds its caller to the contract and counts its passes."""
 
-    can_verify_tree = False
+    can_verify_tree = True
+    tree_refusal = ""
     device_sampling = None
     kv_bytes_per_token = 1
 
@@ -33,7 +35,7 @@ class FakeContext:
         self.table = table
         self.n_ctx = n_ctx
         self.n_chunk = n_chunk
-        self.max_logits = n_chunk
+        self.max_logits = self.max_branches = n_chunk
         self.can_roll_back = can_roll_back
         self.tokens: list[int] = []
         self.forwards: list[int] = []
@@ -41,6 +43,7 @@ class FakeContext:
         self.truncations = 0
         """How often tokens were forgotten."""
         self.closed = False
+        self._tree: tuple[Sequence[int], Sequence[int]] | None = None
         self._given = np.empty((0, table.shape[-1]), dtype=np.float32)
 
     @property
@@ -53,6 +56,7 @@ class FakeContext:
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         count = len(tokens)
+        assert self._tree is None, "a tree waits for commit"
         assert 0 < count <= self.n_chunk, "prefill goes in pieces of n_chunk"
         assert 0 <= n_logits <= count
         assert self.length + count <= self.n_ctx, "more than the context holds"
@@ -64,7 +68,26 @@ class FakeContext:
         self._given = np.array(rows, dtype=np.float32).reshape(n_logits, self.table.shape[-1])
         return self._given
 
+    def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        assert 0 < len(tokens) == len(parents) <= self.max_logits
+        assert is_tree(parents)
+        assert self.length + len(tokens) <= self.n_ctx, "more than the context holds"
+        self._given.fill(np.nan)
+        self.forwards.append(len(tokens))
+        self._tree = tokens, parents
+        paths = [path_to(node, parents) for node in range(len(tokens))]
+        rows = [self.row([*self.tokens, *(tokens[node] for node in path)]) for path in paths]
+        self._given = np.array(rows, dtype=np.float32)
+        return self._given
+
+    def commit(self, path: Sequence[int]) -> None:
+        assert self._tree is not None, "no tree was run"
+        (tokens, parents), self._tree = self._tree, None
+        assert is_path(path, parents)
+        self.tokens.extend(tokens[node] for node in path)
+
     def truncate(self, length: int) -> None:
+        self._tree = None
         assert 0 <= length <= self.length
         if length == self.length:
             return

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from backends.base import PromptTooLongError
-from decoding import generation
+from decoding import target_pass
 from decoding.controller import Controller
 from decoding.cost import CostModel, DraftCost
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
@@ -795,7 +795,7 @@ def test_control_the_same_test_rejects_resampling_from_the_target(
                 return Verdict(i, target[i].draw(uniform(generator)))
         return Verdict(len(draft), target[len(draft)].draw(uniform(generator)))
 
-    monkeypatch.setattr(generation, "verify", wrong)
+    monkeypatch.setattr(target_pass, "verify", wrong)
     one = setting(11)
     settings = SAMPLED["temperature alone"]
     assert sampled_p_value(one, settings, one.model()) < ALARM

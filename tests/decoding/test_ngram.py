@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from decoding import generation
+from decoding import target_pass
 from decoding.draft import Draft
 from decoding.drafters.ngram import Ngram
 from decoding.events import Step
@@ -178,5 +178,5 @@ def test_the_test_sees_a_wrong_rule(
         found = verify(target, draft, generator)
         return found if found.accepted == len(draft) else verify(target, draft, generator)
 
-    monkeypatch.setattr(generation, "verify", twice)
+    monkeypatch.setattr(target_pass, "verify", twice)
     assert not all(same_replies(fake_context(table(3, scale=1.0))))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from decoding import generation
+from decoding import target_pass
 from decoding.distribution_check import exact_law, p_value, replies
 from decoding.draft import Draft
 from decoding.drafters.retrieval import Retrieval
@@ -101,5 +101,5 @@ def test_control_the_test_sees_a_wrong_rule(
             count += 1
         return Verdict(count, target[count].draw(uniform(generator)))
 
-    monkeypatch.setattr(generation, "verify", lenient)
+    monkeypatch.setattr(target_pass, "verify", lenient)
     assert chance(table, fake_context, tmp_path) < FALSE_ALARM

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.cli.main import main
-from decoding import generation, verification
+from decoding import target_pass, verification
 from decoding.draft import Draft
 from decoding.sampling import Distribution
 from decoding.verification import TargetRows, Verdict
@@ -49,7 +49,7 @@ def test_accepting_every_draft_is_found(
     def accept_all(target: TargetRows, draft: Draft, generator: np.random.Generator) -> Verdict:
         return Verdict(len(draft), target[len(draft)].draw(generator.random()))
 
-    monkeypatch.setattr(generation, "verify", accept_all)
+    monkeypatch.setattr(target_pass, "verify", accept_all)
     code, said = verify_tiny()
     assert code == 1
     assert "more than rounding explains" in said

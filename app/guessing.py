@@ -1,0 +1,66 @@
+"""Drafters that let the target itself guess, beside the tokens of its own passes."""
+
+from app.acceptance_memory import AcceptanceMemory
+from app.draft_spec import Link, LinkKind
+from backends.base import Context, DraftUnavailableError, ModelInfo
+from decoding.calibration import MOST_TOKENS
+from decoding.cost import CostModel, DraftCost, TreeCosts, TreeSize
+from decoding.drafters.jacobi import Jacobi
+from decoding.drafters.lookahead import Lookahead, LookaheadShape
+from decoding.length import predicted_speedup
+from decoding.member import Member
+
+_JACOBI, _LOOKAHEAD = 0.06, 0.3
+"""Acceptance until this model's is known: what the demo model showed."""
+
+_SECONDS = 1e-5
+"""What a guess takes to look up, until it was measured."""
+
+
+def member(link: Link, info: ModelInfo, context: Context, memory: AcceptanceMemory) -> Member:
+    """The drafter that a link names, for a target and its context.
+
+    Raises:
+        DraftUnavailableError: the target cannot run trees, or what these cost is not measured.
+    """
+    if link.kind is LinkKind.JACOBI:
+        return _jacobi(memory)
+    return _lookahead(link, info, context, memory)
+
+
+def _jacobi(memory: AcceptanceMemory) -> Member:
+    known = memory.recall(LinkKind.JACOBI)
+    return Member(Jacobi(), known, DraftCost(_SECONDS, 0.0), prior=_JACOBI)
+
+
+def _lookahead(link: Link, info: ModelInfo, context: Context, memory: AcceptanceMemory) -> Member:
+    shape = LookaheadShape.parse(link.settings)
+    if shape.nodes >= MOST_TOKENS:
+        raise DraftUnavailableError(
+            f"{link.name} cannot draft",
+            f"its passes take {1 + shape.nodes} tokens, and at most {MOST_TOKENS} are measured",
+            "Use a smaller window, shorter n-grams or a smaller pool.",
+        )
+    if not context.can_verify_tree:
+        raise DraftUnavailableError(
+            f"{link.name} cannot draft", f"{info.name} {context.tree_refusal}"
+        )
+    return Member(
+        Lookahead(shape, link.name),
+        memory.recall(link.name),
+        DraftCost(_SECONDS, 0.0),
+        tree=_size(shape),
+        prior=_LOOKAHEAD,
+    )
+
+
+def worthwhile(costs: CostModel, least: float) -> list[Link]:
+    """Those that reach a speedup at what passes cost, if this model is like the demo model."""
+    tree = TreeCosts(costs, _size(LookaheadShape()))
+    if predicted_speedup(lambda _: _LOOKAHEAD, tree) < least:
+        return []
+    return [Link(LinkKind.LOOKAHEAD, LinkKind.LOOKAHEAD)]
+
+
+def _size(shape: LookaheadShape) -> TreeSize:
+    return TreeSize(shape.depth, shape.nodes)

@@ -1,0 +1,163 @@
+"""Lookahead decoding: guesses are refined beside the text, and what they turn into is drafted.
+
+Fu et al. 2024 (arXiv 2402.02057), section 3: a window of Jacobi trajectories, one column for each
+of the next places, is advanced by a row at every pass; each column with its new row is an n-gram,
+and those that begin with the last token are verified in the same pass.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import UsageError
+from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.ngram_pool import NgramPool
+from decoding.sampler import Sampler
+from decoding.token_tree import TokenTree
+
+_EXAMPLE = "Example: --draft lookahead:w=5,n=3,g=3"
+_CONFIDENCE = 0.3
+"""How often a token of the pool is right, before this model is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookaheadShape:
+    """Columns of the window, tokens of an n-gram, and the most n-grams verified in one pass.
+
+    Raises:
+        UsageError: one is too small to mean anything.
+    """
+
+    window: int = 5
+    ngram: int = 3
+    pool: int = 3
+
+    @staticmethod
+    def parse(text: str) -> "LookaheadShape":
+        """Read w=5,n=3,g=3, any of which may be left out.
+
+        Raises:
+            UsageError: it is something else.
+        """
+        names = {"w": "window", "n": "ngram", "g": "pool"}
+        found: dict[str, int] = {}
+        for part in filter(None, text.split(",")):
+            read = re.fullmatch(r"\s*([wng])\s*=\s*(\d{1,3})\s*", part)
+            if read is None or names[read[1]] in found:
+                raise UsageError(
+                    f"lookahead:{text} cannot be read",
+                    f"{part.strip()!r} is not one of w=N, n=N and g=N, each once",
+                    _EXAMPLE,
+                )
+            found[names[read[1]]] = int(read[2])
+        return LookaheadShape(**found)
+
+    def __post_init__(self) -> None:
+        if self.window < 1 or self.ngram < 2 or self.pool < 1:
+            raise UsageError(
+                f"lookahead:w={self.window},n={self.ngram},g={self.pool} cannot be",
+                "the window w and the pool g are 1 or more, the n-grams n 2 or more",
+                _EXAMPLE,
+            )
+
+    @property
+    def depth(self) -> int:
+        """The most tokens that one pass can accept."""
+        return self.ngram - 1
+
+    @property
+    def nodes(self) -> int:
+        """The most tokens that are computed in one pass beside the last one said."""
+        return self.window * self.depth - 1 + self.pool * self.depth
+
+
+class Lookahead:
+    """Drafts n-grams of its pool as the branches of a tree, with the window as passengers."""
+
+    is_free = False
+
+    def __init__(self, shape: LookaheadShape, name: str = "lookahead") -> None:
+        self.name = name
+        self.shape = shape
+        self._pool = NgramPool(shape.pool)
+        self._random = np.random.default_rng(0)
+        self._window: list[list[int]] = []
+        """Columns, each with a token for as many places as an n-gram has before its last."""
+        self._start = 0
+        """The place in the text of the first column's first token."""
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
+        """Start a new window; what the model was heard to say stays in the pool."""
+        del sampler  # it guesses what is likeliest, whatever the settings
+        self._window = []
+        self._start = len(history) - 1
+
+    def backlog(self, history: Sequence[int]) -> int:
+        del history
+        return 0
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        """It has no backlog."""
+        return iter(())
+
+    def commit(self, history: Sequence[int]) -> None: ...
+
+    def _catch_up(self, history: Sequence[int]) -> None:
+        """Keep the columns in step with the text: the first begins with the last token said."""
+        said = len(history) - 1 - self._start
+        del self._window[:said]
+        self._start = len(history) - 1
+        while len(self._window) < self.shape.window:
+            places = self._random.integers(len(history), size=self.shape.depth)
+            self._window.append([history[place] for place in places])
+        self._window[0][0] = history[-1]
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        del keep_on  # the window goes along whole, or it is of no use
+        self._catch_up(history)
+        tree = TokenTree()
+        for continuation in self._pool.after(history[-1]):
+            tree.add(continuation[:limit])
+        drafted = len(tree.tokens)
+        ends = self._add_window(tree)
+        count = len(tree.tokens)
+        if count == 0:
+            return NO_DRAFT
+        return Draft(
+            tuple(tree.tokens),
+            self.name,
+            (_CONFIDENCE,) * count,
+            evidence=(0,) * count,
+            parents=tuple(tree.parents),
+            passengers=count - drafted,
+            listener=partial(self._hear, ends),
+        )
+
+    def _add_window(self, tree: TokenTree) -> list[int]:
+        """The columns' first tokens as a line, and below each the rest of its column.
+
+        The first column's first is the last token said, which is no node. Gives the last node of
+        each column, -1 for that token.
+        """
+        ends: list[int] = []
+        first = -1
+        for place, column in enumerate(self._window):
+            if place > 0:
+                first = tree.append(column[0], first)
+            node = first
+            for token in column[1:]:
+                node = tree.append(token, node)
+            ends.append(node)
+        return ends
+
+    def _hear(self, ends: Sequence[int], likeliest: NDArray[np.int64]) -> None:
+        """Each column grows by what the model says after it, and drops its first token."""
+        for column, end in zip(self._window, ends, strict=True):
+            first, *rest = column
+            column[:] = [*rest, int(likeliest[1 + end])]
+            self._pool.add(first, tuple(column))
+        self._start += 1

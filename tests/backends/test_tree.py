@@ -1,0 +1,38 @@
+"""Shapes of trees: depths, leaves, and what is a path."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.base.tree import count_leaves, depths, is_path, is_tree, leaves_below, path_to
+from tests.fixtures.trees import parents_of
+
+FORK = (-1, 0, 0, 1, -1)
+
+
+def test_a_fork_has_three_leaves_and_every_node_knows_those_below_it():
+    assert depths(FORK) == [0, 1, 1, 2, 0]
+    assert [sorted(leaves) for leaves in leaves_below(FORK)] == [[0, 1], [1], [0], [1], [2]]
+
+
+def test_a_line_has_one_leaf():
+    assert leaves_below((-1, 0, 1)) == [[0], [0], [0]]
+    assert count_leaves((-1, 0, 1)) == 1
+    assert count_leaves(FORK) == 3
+    assert count_leaves(()) == 0
+
+
+def test_a_parent_comes_before_its_children():
+    assert is_tree(FORK)
+    assert not is_tree((-1, 1))
+    assert not is_tree((-2,))
+
+
+@given(parents_of(12), st.data())
+def test_a_path_leaves_out_no_node(parents: list[int], data: st.DataObject):
+    path = path_to(data.draw(st.integers(0, len(parents) - 1)), parents)
+    assert is_path((), parents)
+    assert is_path(path, parents)
+    assert not is_path([*path, path[-1]], parents)
+    if len(path) > 1:
+        assert not is_path(path[1:], parents)
+        assert not is_path([path[0], *path[2:]], parents) or len(path) == 2

@@ -1,0 +1,141 @@
+"""jacobi and lookahead as --draft names them, on the bundled model and small ones."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from app import draft_spec
+from app.drafter_building import Place
+from app.drafting import Drafting, build
+from app.paths import Paths
+from backends.base import Context, Model
+from decoding.controller import Controller
+from decoding.draft import Drafter
+from decoding.events import Step
+from decoding.generation import Limits, generate
+from decoding.greedy_check import branch_difference, first_divergence
+from decoding.parking import State
+from decoding.sampling import SamplingSettings
+from scripts.prompts import tokenized
+
+GREEDY = SamplingSettings(temperature=0.0)
+PROMPTS, TOKENS = (1, 6), 32
+
+
+@pytest.fixture
+def paths(home: Path) -> Paths:
+    return Paths.of_this_user()
+
+
+@contextmanager
+def drafting_by(spec: str, model: Model, context: Context, paths: Paths) -> Iterator[Drafting]:
+    place = Place(model, context, paths, None, None, lambda text: None)
+    with closing(build(draft_spec.parse(spec, paths), place)) as drafting:
+        yield drafting
+
+
+def steps(context: Context, prompt: list[int], tokens: int, drafter: Drafter | None) -> list[Step]:
+    context.truncate(0)
+    events = generate(context, prompt, GREEDY, Limits(tokens, frozenset()), drafter=drafter)
+    found: list[Step] = []
+    for event in events:
+        if isinstance(event, Step):
+            found.append(event)
+            if isinstance(drafter, Controller):
+                drafter.observe(event)
+    return found
+
+
+def said(found: list[Step]) -> list[int]:
+    return [token for step in found for token in step.tokens]
+
+
+@pytest.mark.usefixtures("drafting_never_pays")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "lookahead:w=3,n=3,g=2,lookup",
+        pytest.param("lookahead", marks=pytest.mark.slow),
+        pytest.param("jacobi", marks=pytest.mark.slow),
+    ],
+)
+def test_greedy_replies_of_the_bundled_model_are_plain_ones_but_for_near_ties(
+    spec: str, demo: Model, paths: Paths, capsys: pytest.CaptureFixture[str]
+):
+    """A line leaves the cache as plain decoding does, a branch in another order."""
+    context, accepted = demo.open(1024), 0
+    prompts = [tokenized(demo)[number][1] for number in PROMPTS]
+    with drafting_by(spec, demo, context, paths) as drafting:
+        assert drafting.missing == ""
+        for prompt in prompts:
+            plain = said(steps(context, prompt, TOKENS, None))
+            found = steps(context, prompt, TOKENS, drafting.chain)
+            accepted += sum(step.accepted for step in found)
+            turned = first_divergence(context, prompt, plain, said(found))
+            if turned is not None:
+                assert spec != "jacobi"
+                assert abs(turned.margin) <= 2 * branch_difference(context, prompt)
+                with capsys.disabled():
+                    print(f" near-tie at token {turned.position + 1}: {turned.margin:.2g} logits ")
+    context.close()
+    assert accepted > 0
+
+
+@pytest.mark.usefixtures("drafting_never_pays")
+@pytest.mark.parametrize("name", ["jacobi", "lookahead"])
+def test_where_it_cannot_pay_it_is_parked_with_the_reason(name: str, demo: Model, paths: Paths):
+    context = demo.open(512)
+    prompt = tokenized(demo)[PROMPTS[0]][1]
+    with drafting_by(name, demo, context, paths) as drafting:
+        found = steps(context, prompt, 40, drafting.controller)
+        assert drafting.state is State.PARKED
+        assert name in drafting.reason
+        assert "slower than plain" in drafting.reason
+        assert sum(step.passed - len(step.tokens) for step in found[1:]) <= 4
+    context.close()
+
+
+@pytest.mark.usefixtures("llamacpp", "drafting_pays")
+def test_passes_longer_than_any_measured_are_refused(tiny_llama: Callable[..., Path], paths: Paths):
+    from backends import llamacpp
+
+    model = llamacpp.load(tiny_llama())
+    with drafting_by("lookahead:w=15,n=5,g=15", model, model.open(128), paths) as drafting:
+        assert drafting.controller is None
+        assert "at most 16 are measured" in drafting.missing
+    model.close()
+
+
+@pytest.mark.usefixtures("llamacpp")
+def test_a_model_without_branches_says_why(tiny_mamba: Path, paths: Paths):
+    from backends import llamacpp
+
+    model = llamacpp.load(tiny_mamba)
+    with drafting_by("lookahead", model, model.open(64), paths) as drafting:
+        assert drafting.state is State.OFF
+        assert "running state" in drafting.reason
+    model.close()
+
+
+@pytest.mark.usefixtures("drafting_pays")
+def test_auto_has_lookahead_where_passes_cost_next_to_nothing(
+    llamacpp: ModuleType, tiny_llama: Callable[..., Path], paths: Paths
+):
+    model = llamacpp.load(tiny_llama())
+    with drafting_by("auto", model, model.open(128), paths) as drafting:
+        assert "lookahead" in drafting.names
+        assert "jacobi" not in drafting.names
+    model.close()
+
+
+@pytest.mark.usefixtures("drafting_never_pays")
+def test_auto_leaves_it_out_where_they_cost_what_plain_ones_do(
+    llamacpp: ModuleType, tiny_llama: Callable[..., Path], paths: Paths
+):
+    model = llamacpp.load(tiny_llama())
+    with drafting_by("auto", model, model.open(128), paths) as drafting:
+        assert "lookahead" not in drafting.names
+    model.close()

@@ -1,0 +1,58 @@
+"""jacobi and lookahead on small MLX models: plain decoding's tokens, with drafts that stand."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mlx_lm", reason="MLX is not installed")
+
+from app.paths import Paths
+from backends import mlx
+from decoding.drafters.jacobi import Jacobi
+from decoding.events import Step
+from decoding.generation import Limits, generate
+from decoding.sampling import SamplingSettings
+from tests.endtoend.test_guessing import drafting_by, said, steps
+from tests.fixtures.mlx_models import N_VOCAB
+
+SmallMlx = Callable[..., Path]
+
+
+@pytest.mark.usefixtures("drafting_never_pays")
+@pytest.mark.parametrize("kind", ["plain", "sliding"])
+@pytest.mark.parametrize("spec", ["jacobi", "lookahead"])
+def test_greedy_replies_are_plain_ones(kind: str, spec: str, small_mlx: SmallMlx, home: Path):
+    model = mlx.load(small_mlx(kind))
+    context = model.open(256)
+    prompt = np.random.default_rng(1).integers(3, N_VOCAB, 12).tolist()
+    expected = said(steps(context, prompt, 60, None))
+    with drafting_by(spec, model, context, Paths.of_this_user()) as drafting:
+        assert drafting.missing == ""
+        found = steps(context, prompt, 60, drafting.chain)
+    assert said(found) == expected
+    assert sum(step.passed for step in found) > len(found) + 60
+
+
+@pytest.mark.usefixtures("drafting_never_pays")
+def test_a_model_with_a_running_state_says_why(small_mlx: SmallMlx, home: Path):
+    model = mlx.load(small_mlx("hybrid"))
+    with drafting_by("lookahead", model, model.open(64), Paths.of_this_user()) as drafting:
+        assert "running state" in drafting.reason
+
+
+def test_what_is_heard_on_the_device_is_what_is_heard_of_rows(small_mlx: SmallMlx):
+    """A seed gives the same text and the same guesses, judged on the device or not."""
+    context = mlx.load(small_mlx("plain")).open(256)
+    replies: list[list[Step]] = []
+    device = context.device_sampling
+    for on_device in (device, None):
+        context.device_sampling = on_device
+        context.truncate(0)
+        settings, limits = SamplingSettings(temperature=0.5, seed=3), Limits(40, frozenset())
+        events = generate(context, [5, 6, 7], settings, limits, drafter=Jacobi(max_draft=4))
+        replies.append([event for event in events if isinstance(event, Step)])
+    ours, theirs = replies
+    assert said(ours) == said(theirs)
+    assert [step.accepted for step in ours] == [step.accepted for step in theirs]
