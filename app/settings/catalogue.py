@@ -58,7 +58,7 @@ KEYS = (
         "draft",
         Kind.TEXT,
         Part.APP,
-        "auto, off, lookup, retrieval, ngram, self[:RECIPE], a model, cascade(A,B), a chain",
+        "auto, off, lookup, self[:RECIPE], a model, or a chain",
         "auto",
         title="Drafter",
     ),
