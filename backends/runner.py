@@ -32,9 +32,7 @@ def expected_runner(backend: str, threads: int | None, gpu_layers: int | None) -
         if backend == MLX:
             from backends.mlx import library
 
-            engine, device = library.build(), library.device()
-        else:
-            from backends.llamacpp import library
+            return Runner(library.build(), library.device(), physical_cores())
+        from backends.llamacpp import library
 
-            engine, device = library.build(), library.device(gpu_layers)
-    return Runner(engine, device, threads or physical_cores())
+        return Runner(library.build(), library.device(gpu_layers), threads or physical_cores())
