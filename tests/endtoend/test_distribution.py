@@ -113,7 +113,7 @@ def _tiny_draws(
 
 
 def test_the_stack_is_exact_on_a_small_model(tiny_pair: tuple[Context, Context, int]):
-    law, drawn = _tiny_draws(tiny_pair, 6000)
+    law, drawn = _tiny_draws(tiny_pair, 3000)
     assert _p_value(law, drawn) > FALSE_ALARM
 
 
@@ -144,7 +144,7 @@ def test_the_test_sees_a_wrong_rule(
         return p_target
 
     monkeypatch.setattr(verification, "residual", whole_target)
-    law, drawn = _tiny_draws(tiny_pair, 6000)
+    law, drawn = _tiny_draws(tiny_pair, 3000)
     assert _p_value(law, drawn) < FALSE_ALARM
 
 

@@ -89,7 +89,7 @@ def _spec(kind: str, demo: Model, paths: Paths) -> str:
 @pytest.mark.parametrize(
     "kind",
     [
-        "lookup",
+        pytest.param("lookup", marks=pytest.mark.slow),
         "lookup,self",
         pytest.param("lookup,ngram", marks=pytest.mark.slow),
         pytest.param("self", marks=pytest.mark.slow),
