@@ -23,6 +23,9 @@ POSITION_PRIOR = 0.65
 DRAWN = "drawn"
 """The kind of every token of a drafter model, whatever its place."""
 
+_NOTHING = "nothing"
+"""The kind of a draft that was asked for and had no token."""
+
 Result = TypeVar("Result")
 
 
@@ -155,7 +158,9 @@ class Member:
     @property
     def recalled(self) -> float | None:
         """The share accepted as it was known before any token of now was judged, if it was."""
-        return self.acceptance.share(f"{self._band}:{DRAWN}")
+        drawn = f"{self._band}:{DRAWN}"
+        silent = self.acceptance.judged(f"{self._band}:{_NOTHING}")
+        return None if self.acceptance.judged(drawn) <= silent else self.acceptance.share(drawn)
 
     @property
     def is_untried(self) -> bool:
@@ -169,7 +174,7 @@ class Member:
         if not draft.tokens:
             self.acceptance.rest()
             if draft.drafter:
-                self._add_drawn(0, accepted=False)  # it took its time and had nothing to say
+                self._had_nothing_to_say()
         sent = step.passed > 1 and step.drafter == draft.drafter
         if draft.parents is not None:
             if sent:
@@ -193,11 +198,18 @@ class Member:
                 return
 
     def _learn_of_tree(self, step: Step) -> None:
-        """A pass with passengers alone counts too: what it cost was for a tree that was empty."""
+        if not step.drafted:  # a pass with passengers alone
+            self._had_nothing_to_say()
+            return
         for place in range(min(len(step.tokens), step.accepted + 1, max(step.longest, 1))):
             accepted = place < step.accepted
             self._add_drawn(place, accepted=accepted)
             self.judged.add(accepted)
+
+    def _had_nothing_to_say(self) -> None:
+        """It took its time for no token: counted against it, though no token of it was judged."""
+        self._add_drawn(0, accepted=False)
+        self.acceptance.add(f"{self._band}:{_NOTHING}", False)
 
     def _learn_kind(self, evidence: int, confidence: float, accepted: bool) -> None:
         self.acceptance.feel(self.estimate(confidence, evidence), accepted)

@@ -187,6 +187,12 @@ class History:
         """Bring a removed chat back."""
         self._run("UPDATE chats SET removed = NULL WHERE number = ?", (chat,))
 
+    def removed_last(self) -> int | None:
+        """The chat that was removed last, of those that can be restored."""
+        sql = """SELECT number FROM chats WHERE removed >= ? ORDER BY removed DESC LIMIT 1"""
+        rows = self._rows(sql, (time.time() - _KEPT_SECONDS,))
+        return int(rows[0][0]) if rows else None
+
     def purge(self) -> None:
         """Delete for good what was removed more than a day ago."""
         sql = "DELETE FROM chats WHERE removed < ?"

@@ -51,7 +51,6 @@ class ChatsScreen(ModalScreen[int | None]):
     def __init__(self, history: History) -> None:
         super().__init__()
         self._history = history
-        self._removed: list[int] = []
         self._renamed: int | None = None
 
     def compose(self) -> ComposeResult:
@@ -100,7 +99,7 @@ class ChatsScreen(ModalScreen[int | None]):
         if found:
             listed.highlighted = 0
         else:
-            nothing = "Nothing found." if query.strip() else "There are no chats yet."
+            nothing = "Nothing found." if query.strip() else "There are no chats."
             listed.add_option(Option(nothing, disabled=True))
 
     @property
@@ -154,15 +153,16 @@ class ChatsScreen(ModalScreen[int | None]):
         number = self._chosen
         if number is not None:
             self._guarded(lambda: remove_chat(self._history, number, Paths.of_this_user()))
-            self._removed.append(number)
             self._show(self.query_one(Input).value)
 
     def action_restore(self) -> None:
         """Bring back what was removed last."""
-        if self._removed:
-            number = self._removed.pop()
-            self._guarded(lambda: self._history.restore(number))
-            self._show(self.query_one(Input).value)
+        number = self._guarded(self._history.removed_last)
+        if number is None:
+            self.notify("There is no removed chat of the last day.")
+            return
+        self._guarded(lambda: self._history.restore(number))
+        self._show(self.query_one(Input).value)
 
     def action_leave(self) -> None:
         """Back to the chat, or from a new title to the search."""

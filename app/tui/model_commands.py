@@ -77,6 +77,7 @@ async def _cycle_draft(screen: "ChatScreen", argument: str) -> None:
 async def _draft(screen: "ChatScreen", argument: str) -> None:
     if not argument:
         raise UsageError("which drafter?", "", "Example: /draft lookup")
+    argument = argument.strip("\"'")  # as a shell wants it
     engine = screen.engine
     loaded = engine.status.loaded
     spec = draft_spec.parse(argument, engine.paths, loaded.reference if loaded else None)

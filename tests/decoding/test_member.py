@@ -323,3 +323,15 @@ def test_a_tail_after_a_rejected_token_is_not_judged() -> None:
     member.propose([1], LIMIT, N_VOCAB)
     member.learn(sent(9, drafted=2, accepted=0))
     assert judged(member) == (0, 1)
+
+
+def test_a_drafter_that_had_nothing_to_say_is_not_said_to_have_been_wrong() -> None:
+    """It counts against it, as it took its time, but no token of it was judged."""
+    member = member_of(drawn(1))
+    member.proposal = Draft((), "scripted", ())
+    member.learn(step(1))
+    assert member.at_position(0) < POSITION_PRIOR
+    assert member.recalled is None
+    member.proposal = drawn(1)
+    member.learn(sent(2, drafted=1, accepted=0))
+    assert member.recalled == 0.0

@@ -56,6 +56,24 @@ async def test_rename_remove_and_bring_back(chatting: Chatting) -> None:
         await chat.until(lambda: chat.app.screen is chat.screen)
 
 
+async def test_a_chat_removed_before_the_list_was_closed_comes_back(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("about whales")
+        before = titles()
+        await opened(chat)
+        await chat.pilot.press("down", "delete")
+        await chat.until(lambda: titles() == [])
+        await chat.pilot.press("escape")
+        await chat.until(lambda: chat.app.screen is chat.screen)
+        await opened(chat)
+        await chat.pilot.press("ctrl+z")
+        await chat.until(lambda: titles() == before)
+        await chat.pilot.press("ctrl+z")
+        await chat.until(
+            lambda: "no removed chat" in " ".join(one.message for one in chat.app._notifications)
+        )
+
+
 async def test_a_chat_that_another_window_removed(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("about whales")
