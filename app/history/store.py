@@ -69,6 +69,9 @@ class History:
         path = path.absolute()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+            with suppress(OSError):
+                path.chmod(0o600)  # what is said is its user's alone
             connection = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
             raise HistoryError(f"cannot open the chats in {path}", str(error)) from error

@@ -207,3 +207,12 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(HistoryError, match="cannot open the chats"):
         History.open(tmp_path / "file" / "chats.sqlite3")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "chats.sqlite3"
+    path.touch(mode=0o644)
+    with closing(History.open(path)) as history:
+        history.create("demo")
+        assert {file.stat().st_mode & 0o077 for file in tmp_path.glob("chats.*")} == {0}
