@@ -11,7 +11,7 @@ from app.built_drafter import Built
 from app.calibrations import Calibrations
 from app.composed_drafter import Composer
 from app.draft_spec import Link, LinkKind
-from app.drafter_engine import load_drafter
+from app.drafter_engine import drafter_backend, load_drafter
 from app.drafter_model import open_drafter, tried
 from app.memory_plan import drafter_context
 from app.ngram_file import NgramFile
@@ -179,9 +179,8 @@ class Builder:
         info = place.target.info
         if link.reference is not None:
             path = place.obtain(link.reference).path
-            return facts_of(path), lambda: load_drafter(
-                path, place.backend, place.threads, place.gpu_layers
-            )
+            facts = facts_of(path, drafter_backend(path, place.backend))
+            return facts, lambda: load_drafter(path, place.backend, place.threads, place.gpu_layers)
         if link.recipe is None:
             set_aside_unusable(info, place.paths, place.notify)
         recipe = link.recipe or own_recipe(info, place.paths)
