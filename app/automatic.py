@@ -50,9 +50,7 @@ def candidates(
     recipe = found_by_tuning.recipe if found_by_tuning else Recipe.default(info)
     share, draw_cost = _own(info, recipe, memory, plain, found_by_tuning)
     if _fits(self_drafter.added_bytes(info, recipe), room):
-        found.append(
-            (predicted_speedup(lambda _: share, costs, draw_cost), Link(LinkKind.SELF, SELF))
-        )
+        found.append((predicted_speedup(lambda _: share, costs, draw_cost), own))
     speedup, link = max(found, key=lambda pair: pair[0], default=(0.0, own))
     return [link] if speedup >= WORTHWHILE else []
 

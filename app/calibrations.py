@@ -1,6 +1,5 @@
 """What passes cost, measured once per model, engine, device and threads, and kept on disk."""
 
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,11 +8,11 @@ from typing import Any
 
 from app.paths import Paths
 from app.prompts import built_in_prompts
+from app.run_key import run_key
 from backends.base import Context, Model, ModelInfo
 from backends.runner import Runner
 from decoding.calibration import MOST_TOKENS, calibrate
 from decoding.cost import CostModel, DraftCost, Measured
-from models.fingerprint import fingerprint
 from models.json_file import read_object, write_object
 
 SCHEMA = 2
@@ -65,9 +64,7 @@ class Calibrations:
         return self._file(info.path, info.variant, Runner.of(info))
 
     def _file(self, path: Path, variant: str, runner: Runner) -> Path:
-        place = f"{runner.engine} {runner.device} {runner.threads}"
-        digest = hashlib.sha256(place.encode()).hexdigest()[:16]
-        return self.paths.calibrations / f"{fingerprint(path, variant)}-{digest}.json"
+        return self.paths.calibrations / f"{run_key(path, variant, runner)}.json"
 
 
 def _draft_cost(measured: Measured) -> DraftCost:

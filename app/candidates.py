@@ -11,7 +11,7 @@ from app.draft_spec import LOOKUP, NGRAM, RETRIEVAL, SELF
 from app.drafter_engine import drafter_backend
 from app.obtaining import facts_before
 from app.paths import Paths
-from app.settings.preferences import read_preferences
+from app.settings.learning import may_index
 from app.translation import Translation
 from app.tuned_recipe import Tuned, tuned
 from backends.base import (
@@ -111,7 +111,7 @@ def candidates(
 
 
 def _retrieval(paths: Paths) -> Candidate:
-    if not read_preferences(paths).retrieval:
+    if not may_index(paths):
         return Candidate(RETRIEVAL, Kind.RETRIEVAL, False, "switched off in the settings")
     return Candidate(RETRIEVAL, Kind.RETRIEVAL, True, "repeats what was said there")
 

@@ -18,8 +18,7 @@ from app.ngram_file import NgramFile
 from app.ngram_memory import NgramMemory
 from app.obtaining import facts_before
 from app.paths import Paths
-from app.settings.learning import may_learn
-from app.settings.preferences import read_preferences
+from app.settings.learning import may_index, may_learn
 from app.tuned_recipe import own_recipe, set_aside_unusable
 from backends.base import Context, DraftUnavailableError, Model
 from backends.choice import AUTO, load
@@ -117,7 +116,7 @@ class Builder:
         return Built(link.name, Member(drafter, self._memory.recall(link.name)))
 
     def _retrieval(self, link: Link) -> Built:
-        if not read_preferences(self._place.paths).retrieval:
+        if not may_index(self._place.paths):
             why = "the setting 'retrieval' keeps earlier chats from being indexed"
             raise DraftUnavailableError(f"{link.name} is switched off", why)
         corpus = open_corpus(self._place.paths, self._place.target)

@@ -14,7 +14,7 @@ from app.history.opening import open_history
 from app.history.versions import Version
 from app.paths import Paths
 from app.session import Session
-from app.settings.preferences import read_preferences
+from app.settings.learning import may_index
 from app.state_keeper import Job
 from backends.base import SpecchatError
 from backends.chat_template import ChatTemplate, Message
@@ -52,7 +52,7 @@ class Indexing:
         """
         paths = session.paths
         indexing = cls(open_corpus(paths, session.model), session.template, paths)
-        if not read_preferences(paths).retrieval:
+        if not may_index(paths):
             indexing.close()
             indexing._is_over = True
             shutil.rmtree(paths.retrieval, ignore_errors=True)

@@ -1,9 +1,8 @@
 """By what the results of tuning are told apart."""
 
-import hashlib
-
+from app.run_key import run_key
 from backends.base import ModelInfo
-from models.fingerprint import fingerprint
+from backends.runner import Runner
 
 
 def tuning_key(info: ModelInfo) -> str:
@@ -12,6 +11,4 @@ def tuning_key(info: ModelInfo) -> str:
     Raises:
         OSError: its files cannot be read.
     """
-    place = f"{info.engine} {info.device} {info.threads}"
-    digest = hashlib.sha256(place.encode()).hexdigest()[:16]
-    return f"{fingerprint(info.path, info.variant)}-{digest}"
+    return run_key(info.path, info.variant, Runner.of(info))

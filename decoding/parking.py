@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from decoding.cost import CostModel
+from decoding.cost import CostModel, DraftCost
 from decoding.length import break_even, predicted_speedup
 from decoding.member import Member
 
@@ -50,11 +50,17 @@ def is_promising(member: Member, costs: CostModel) -> bool:
     """Whether a drafter that takes time may well pay, or could and is untried."""
     if member.cost is None or member.dropped:
         return False
-    draw_cost = member.cost.draw_seconds / costs.seconds(1)
     if member.is_untried:
+        draw_cost = member.cost.draw_seconds / costs.seconds(1)
         return break_even(member.costs(costs), draw_cost) < 1.0
+    return hopeful_speedup(member, member.cost, costs) > 1.0
+
+
+def hopeful_speedup(member: Member, cost: DraftCost, costs: CostModel) -> float:
+    """What a drafter that takes time may reach: at one standard error more than was seen of it."""
     hopeful = member.shifted(member.by_position(0, costs.largest), errors=1.0)
-    return predicted_speedup(lambda place: hopeful[place], member.costs(costs), draw_cost) > 1.0
+    draw_cost = cost.draw_seconds / costs.seconds(1)
+    return predicted_speedup(lambda place: hopeful[place], member.costs(costs), draw_cost)
 
 
 def overall(standings: Sequence[Standing]) -> tuple[State, str]:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from decoding.cost import CostModel, DraftCost
-from decoding.length import predicted_speedup
 from decoding.member import Member
+from decoding.parking import hopeful_speedup
 
 _SHARE = 0.01
 """Of decoding, what probes may cost."""
@@ -44,16 +44,16 @@ class Probing:
         What it may be is one standard error above what was seen (Auer et al. 2002, "Finite-time
         analysis of the multiarmed bandit problem"): the less it was seen, the more it may be.
         """
-        found: list[tuple[float, Probe]] = []
+        found: list[Probe] = []
         for member in members:
             if member.cost is None:
                 continue
             length = self._cheapest(member, member.cost, history, costs, limit)
             if length > 0:
-                found.append(
-                    (_may_be(member, member.cost, costs), Probe(member, member.cost, length))
-                )
-        return max(found, key=lambda pair: pair[0])[1] if found else None
+                found.append(Probe(member, member.cost, length))
+        return max(
+            found, key=lambda one: hopeful_speedup(one.member, one.cost, costs), default=None
+        )
 
     def _cheapest(
         self,
@@ -81,9 +81,3 @@ class Probing:
             if price <= self.budget:
                 options.append(((price - start - gained) / judged, length))
         return min(options)[1] if options else 0
-
-
-def _may_be(member: Member, cost: DraftCost, costs: CostModel) -> float:
-    hopeful = member.shifted(member.by_position(0, costs.largest), errors=1.0)
-    draw = cost.draw_seconds / costs.seconds(1)
-    return predicted_speedup(lambda place: hopeful[place], member.costs(costs), draw)

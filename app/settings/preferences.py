@@ -1,4 +1,4 @@
-"""How the app looks, listens and learns: the settings that are no options of commands."""
+"""How the app looks and listens: the settings that no command but the app needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from app.paths import Paths
 from app.settings import catalogue, file
 from app.settings.catalogue import Value
 
-NAMES = ("theme", "animations", "enter_sends", "panel", "retrieval")
+NAMES = ("theme", "animations", "enter_sends", "panel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,6 @@ class Preferences:
     animations: bool = True
     enter_sends: bool = True
     panel: str = "auto"
-    retrieval: bool = True
     keys: Mapping[str, str] = field(default_factory=dict)
     presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 

@@ -87,9 +87,7 @@ class Cascade:
         return self._reader.backlog(history)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        if len(history) < self._context.n_ctx:
-            for held, _ in self._reader.rows(history):
-                yield held
+        yield from self._reader.read(history)
         yield from self._below.read(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:

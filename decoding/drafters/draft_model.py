@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from backends.base import Context, DeviceRow, DeviceSampling, Warping
 from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.drafters.growing_draft import GrowingDraft
 from decoding.drafters.reader import Reader
 from decoding.sampler import Sampler
 from decoding.sampling import (
-    Distribution,
     SamplingSettings,
     next_uniforms,
     skip_uniforms,
@@ -59,9 +59,7 @@ class DraftModel:
         return self._reader.backlog(history)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        if len(history) < self._context.n_ctx:
-            for held, _ in self._reader.rows(history):
-                yield held
+        return self._reader.read(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft, self._context.n_ctx - len(history))
@@ -71,22 +69,19 @@ class DraftModel:
         if device is not None and warping is not None:
             return self._propose_on_device(device, warping, history, count, keep_on)
         *_, (_, rows) = self._reader.rows(history)
-        tokens: list[int] = []
-        distributions: list[Distribution] = []
-        confidence: list[float] = []
+        draft = GrowingDraft()
         while True:
-            q_draft = self._sampler.distribution(rows[0, : self._n_vocab], history, tokens)
+            q_draft = self._sampler.distribution(rows[0, : self._n_vocab], history, draft.tokens)
             token = q_draft.draw(uniform(self._sampler.drafting))
-            tokens.append(token)
-            distributions.append(q_draft)
-            confidence.append(q_draft.of(token))
-            if len(tokens) == count or token in self._end_tokens:
+            confidence = q_draft.of(token)
+            evidence = evidence_class(confidence)
+            draft.add(token, confidence, evidence, q_draft)
+            if len(draft) == count or token in self._end_tokens:
                 break
-            if keep_on is not None and not keep_on(confidence[-1], evidence_class(confidence[-1])):
+            if keep_on is not None and not keep_on(confidence, evidence):
                 break
             rows = self._context.forward([token], 1)
-        evidence = tuple(map(evidence_class, confidence))
-        return Draft(tuple(tokens), self.name, tuple(confidence), tuple(distributions), evidence)
+        return draft.done(self.name)
 
     def _propose_on_device(
         self,

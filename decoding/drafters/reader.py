@@ -32,6 +32,12 @@ class Reader:
         held = common_prefix(self._context.tokens, history, self._agreed)
         return len(history) - min(held, len(history) - 1)
 
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        """Read all of history where a token more would fit; yields tokens held after each chunk."""
+        if len(history) < self._context.n_ctx:
+            for held, _ in self.rows(history):
+                yield held
+
     def rows(self, history: Sequence[int]) -> Iterator[tuple[int, Logits]]:
         """Read all of history in chunks; yields (tokens held, logits), the last with one row."""
         reuse(self._context, history, self._agreed)
