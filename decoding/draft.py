@@ -7,6 +7,7 @@ from typing import Protocol
 from backends.base import DeviceRow, Listener
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, from_row
+from decoding.shape import Shape, Siblings
 
 KeepOn = Callable[[float, int], bool]
 """Asked after each token drawn, with its confidence and evidence: whether to draw one more."""
@@ -25,7 +26,10 @@ class Draft:
     tail: how many of the last tokens are certain and cost nothing, so that they may be cut off a
         draft that was drawn.
     parents: of a tree, the index of the token before each, -1 for the end of the history; None for
-        a line. The tokens of a tree are not drawn, and no two with one parent are alike.
+        a line. No two with one parent are alike, but for those drawn independently.
+    siblings: how the tokens of a tree were drawn, None if they were not; of those drawn without
+        replacement, distributions has the q_draft from which the first of them came.
+    paths: of how many lines, drawn independently, this one was chosen.
     passengers: so many of the last tokens of a tree are computed with the others, and never kept.
     listener: told what the model finds likeliest after each token, kept or not, before the drafter
         is told what was kept.
@@ -39,6 +43,8 @@ class Draft:
     rows: tuple[DeviceRow, ...] | None = None
     tail: int = 0
     parents: tuple[int, ...] | None = None
+    siblings: Siblings | None = None
+    paths: int = 1
     passengers: int = 0
     listener: Listener | None = None
 
@@ -54,6 +60,15 @@ class Draft:
     def is_drawn(self) -> bool:
         """Whether tokens before its tail were drawn at random, each from a q_draft."""
         return self.distributions is not None or self.rows is not None
+
+    @property
+    def shape(self) -> Shape:
+        """Its form."""
+        if not self.drafted:
+            return Shape.NONE
+        if self.parents is not None:
+            return Shape.TREE
+        return Shape.PATHS if self.paths > 1 else Shape.LINE
 
     @property
     def body(self) -> int:

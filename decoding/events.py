@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from decoding.shape import Shape
+
 
 class FinishReason(StrEnum):
     """Why a reply ended."""
@@ -53,6 +55,7 @@ class Step:
     """Tokens of the pass that were computed for the drafter's sake, and could not be accepted."""
     branch: int | None = None
     """Of a tree, tokens of the longest branch through those accepted; None for a line."""
+    shape: Shape = Shape.NONE
 
     @property
     def passed(self) -> int:

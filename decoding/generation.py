@@ -136,6 +136,7 @@ def _step(
         ended,
         draft.passengers,
         judged.branch,
+        draft.shape,
     )
 
 

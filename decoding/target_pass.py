@@ -8,8 +8,9 @@ from backends.base.tree import count_leaves
 from decoding.draft import Draft
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution
-from decoding.tree_verification import verify_tree
-from decoding.verification import verify, verify_on_device
+from decoding.verification.on_device import verify_on_device
+from decoding.verification.sample_match import verify_tree
+from decoding.verification.token_level import verify
 from decoding.warped_rows import WarpedRows
 
 Clock = Callable[[], float]

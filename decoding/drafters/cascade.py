@@ -18,7 +18,7 @@ from decoding.drafters.reader import Reader
 from decoding.events import Step
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, point_mass
-from decoding.verification import verify
+from decoding.verification.token_level import verify
 from decoding.warped_rows import WarpedRows
 
 TAIL_CLASS = 1000

@@ -33,7 +33,7 @@ from decoding.generation import Limits, generate
 from decoding.member import Member
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, point_mass, uniform, warp
-from decoding.verification import TargetRows, Verdict
+from decoding.verification.token_level import TargetRows, Verdict
 from tests.fixtures.drafters import IdleDrafter
 
 if TYPE_CHECKING:

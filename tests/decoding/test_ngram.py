@@ -18,7 +18,7 @@ from decoding.greedy_check import greedy_reply
 from decoding.ngram_statistics import LONGEST, NgramStatistics, Passage
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings
-from decoding.verification import TargetRows, Verdict, verify
+from decoding.verification.token_level import TargetRows, Verdict, verify
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext

@@ -21,7 +21,7 @@ from decoding.drafters.retrieval import Retrieval
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings, uniform
-from decoding.verification import TargetRows, Verdict
+from decoding.verification.token_level import TargetRows, Verdict
 from tests.fixtures.corpora import corpus_of, document
 
 if TYPE_CHECKING:

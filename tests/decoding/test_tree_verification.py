@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from decoding.draft import Draft
 from decoding.sampling import Distribution, SamplingSettings, warp
-from decoding.tree_verification import TreeRows, TreeVerdict, verify_tree
+from decoding.verification.sample_match import verify_tree
+from decoding.verification.tree import TreeRows, TreeVerdict
 from tests.fixtures.trees import parents_of
 
 N_VOCAB = 3

@@ -10,7 +10,7 @@ import pytest
 
 from decoding.draft import NO_DRAFT, Draft
 from decoding.sampling import Distribution, SamplingSettings, point_mass
-from decoding.verification import TargetRows, Verdict, residual
+from decoding.verification.token_level import TargetRows, Verdict, residual
 from tests.fixtures.enumeration import (
     DENSE,
     N_VOCAB,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from decoding.draft import Draft
 from decoding.sampling import Distribution, point_mass, uniform
-from decoding.verification import residual, verify
+from decoding.verification.token_level import residual, verify
 
 N_VOCAB = 8
 SMALLEST = 2.0**-53

@@ -21,7 +21,6 @@ from app.session import Session
 from app.session_options import SessionOptions
 from backends import llamacpp
 from backends.base import Context, Model
-from decoding import verification
 from decoding.distribution_check import exact_law, p_value, replies
 from decoding.draft import Drafter
 from decoding.drafters.across_vocabularies import AcrossVocabularies
@@ -34,6 +33,7 @@ from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings
 from decoding.shared_vocabulary import SharedVocabulary
 from decoding.speller import Speller
+from decoding.verification import token_level
 from scripts.change_vocabulary import Change, change_vocabulary
 from scripts.prompts import tokenized
 
@@ -230,7 +230,7 @@ def test_the_test_sees_a_wrong_rule(
     def whole_target(p_target: Distribution, q_draft: Distribution) -> Distribution:
         return p_target
 
-    monkeypatch.setattr(verification, "residual", whole_target)
+    monkeypatch.setattr(token_level, "residual", whole_target)
     disturbed = files(tiny_llama(seed=1, noise=0.15, form="gpt2"), "changed")
     with closing(llamacpp.load(tiny_llama(seed=1, form="gpt2"), threads=1)) as target:
         chance, _ = tiny_draws(target, drafter_on(disturbed, target), 3000)

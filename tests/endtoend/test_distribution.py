@@ -17,7 +17,6 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Context, Model
-from decoding import verification
 from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.draft import Drafter
@@ -31,6 +30,7 @@ from decoding.generation import Limits, generate
 from decoding.member import Member
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings
+from decoding.verification import token_level
 from models.recipe import Recipe
 from models.self_draft import SelfDrafts
 
@@ -143,7 +143,7 @@ def test_the_test_sees_a_wrong_rule(
     def whole_target(p_target: Distribution, q_draft: Distribution) -> Distribution:
         return p_target
 
-    monkeypatch.setattr(verification, "residual", whole_target)
+    monkeypatch.setattr(token_level, "residual", whole_target)
     law, drawn = _tiny_draws(tiny_pair, 3000)
     assert _p_value(law, drawn) < FALSE_ALARM
 

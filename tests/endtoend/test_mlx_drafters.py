@@ -24,7 +24,6 @@ from app.prompts import built_in_prompts
 from backends import mlx
 from backends.base import Context, Model
 from backends.mlx.own_draft import derive
-from decoding import verification
 from decoding.controller import Controller
 from decoding.cost import CostModel, DraftCost
 from decoding.distribution_check import exact_law, p_value, replies
@@ -40,6 +39,7 @@ from decoding.generation import Limits
 from decoding.greedy_check import greedy_reply
 from decoding.member import Member
 from decoding.sampling import Distribution, SamplingSettings
+from decoding.verification import token_level
 from tests.fixtures.corpora import corpus_of, document
 
 SmallMlx = Callable[..., Path]
@@ -245,5 +245,5 @@ def test_the_test_sees_a_wrong_rule(
     def whole_target(p_target: Distribution, q_draft: Distribution) -> Distribution:
         return p_target
 
-    monkeypatch.setattr(verification, "residual", whole_target)
+    monkeypatch.setattr(token_level, "residual", whole_target)
     assert chance(pair, MORE_REPLIES) < FALSE_ALARM

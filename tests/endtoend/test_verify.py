@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from app.cli.main import main
-from decoding import target_pass, verification
+from decoding import target_pass
 from decoding.draft import Draft
 from decoding.sampling import Distribution
-from decoding.verification import TargetRows, Verdict
+from decoding.verification import token_level
+from decoding.verification.token_level import TargetRows, Verdict
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -62,7 +63,7 @@ def test_a_wrong_residual_is_found_by_the_distribution_alone(
     def whole_target(p_target: Distribution, q_draft: Distribution) -> Distribution:
         return p_target
 
-    monkeypatch.setattr(verification, "residual", whole_target)
+    monkeypatch.setattr(token_level, "residual", whole_target)
     code, said = verify_tiny()
     assert code == 1
     assert "not what the model alone gives" in said

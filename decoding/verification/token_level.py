@@ -8,9 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from backends.base import DeviceSampling, Warping
 from decoding.draft import Draft
-from decoding.sampling import Distribution, next_uniforms, skip_uniforms, uniform
+from decoding.sampling import Distribution, uniform
 
 
 class TargetRows(Protocol):
@@ -51,28 +50,6 @@ def verify(target: TargetRows, draft: Draft, generator: np.random.Generator) -> 
             rest = residual(p_target, q_draft)
             return Verdict(position, rest.draw(uniform(generator)))
     return Verdict(len(draft), target[len(draft)].draw(uniform(generator)))
-
-
-def verify_on_device(
-    device: DeviceSampling,
-    warping: Warping,
-    last: int,
-    draft: Draft,
-    generator: np.random.Generator,
-) -> Verdict:
-    """The target's pass over the last token and a draft, judged by the same rule where it ran.
-
-    The draft's distributions, where it has any, are on the same device. The generator gives the
-    same numbers for the same purposes as in verify, so that a seed gives the same reply.
-    """
-    assert draft.distributions is None, "they are not on the device"
-    uniforms = next_uniforms(generator, 1 + len(draft))
-    accepted, next_token = device.verify(
-        [last], draft.tokens, draft.rows, warping, uniforms, draft.listener
-    )
-    used = accepted + 2 if draft.is_drawn else accepted + 1
-    skip_uniforms(generator, min(used, len(uniforms)))
-    return Verdict(accepted, next_token)
 
 
 def residual(p_target: Distribution, q_draft: Distribution) -> Distribution:

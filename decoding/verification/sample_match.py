@@ -1,31 +1,10 @@
 """Which branch of a drafted tree stands, and the token that follows it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
-
 import numpy as np
 
 from decoding.draft import Draft
-from decoding.sampling import Distribution, uniform
-
-
-class TreeRows(Protocol):
-    """p_target after the history and the drafted tokens of a path of nodes."""
-
-    def __getitem__(self, path: Sequence[int], /) -> Distribution: ...
-
-
-@dataclass(frozen=True, slots=True)
-class TreeVerdict:
-    """The nodes that stand, downwards, and the model's own token after them.
-
-    longest: tokens of the longest branch through those nodes.
-    """
-
-    path: tuple[int, ...]
-    next_token: int
-    longest: int
+from decoding.sampling import uniform
+from decoding.verification.tree import TreeRows, TreeVerdict, height
 
 
 def verify_tree(target: TreeRows, draft: Draft, generator: np.random.Generator) -> TreeVerdict:
@@ -34,7 +13,7 @@ def verify_tree(target: TreeRows, draft: Draft, generator: np.random.Generator) 
     At each node a token is drawn from p_target; the child that is that token is accepted, and
     without one the token ends the step. Whatever was drafted, each token emitted was drawn from
     p_target after those before it: so it is exact, and a seed gives the plain reply. A child is a
-    point mass here, accepted with probability p_target of it, as in decoding.verification.
+    point mass here, accepted with probability p_target of it, as in token_level.
     """
     assert draft.parents is not None
     assert not draft.is_drawn, "tokens that were drawn are judged by their q_draft"
@@ -45,15 +24,6 @@ def verify_tree(target: TreeRows, draft: Draft, generator: np.random.Generator) 
         drawn = target[path].draw(uniform(generator))
         child = children.get((path[-1] if path else -1, drawn))
         if child is None:
-            longest = len(path) + _height(draft.parents[: draft.drafted], path[-1] if path else -1)
+            longest = len(path) + height(draft.parents[: draft.drafted], path[-1] if path else -1)
             return TreeVerdict(tuple(path), drawn, longest)
         path.append(child)
-
-
-def _height(parents: Sequence[int], top: int) -> int:
-    """Nodes of the longest branch below one; -1 is what all are below."""
-    below = {top: 0}
-    for node, parent in enumerate(parents):
-        if parent in below:
-            below[node] = below[parent] + 1
-    return max(below.values())
