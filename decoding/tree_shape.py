@@ -169,5 +169,6 @@ def _shape(ranks: tuple[float, ...], deep: int, expanded: int, nodes: int) -> Tr
         for rank, share in enumerate(ranks)
     ]
     paths = sorted((path for _, path in sorted(children)[:nodes]), key=lambda one: (len(one), one))
-    index: dict[Path, int] = {(): -1} | {path: node for node, path in enumerate(paths)}
+    index: dict[Path, int] = {path: node for node, path in enumerate(paths)}
+    index[()] = -1
     return TreeShape(tuple(index[path[:-1]] for path in paths), tuple(path[-1] for path in paths))
