@@ -45,20 +45,35 @@ class TreeShape:
         return len(self.parents)
 
     @property
+    def levels(self) -> list[range]:
+        """The nodes of each level, from the children of the end of the history."""
+        found: list[range] = []
+        first, end = 0, self.parents.count(-1)
+        while end > first:
+            found.append(range(first, end))
+            first, end = end, end + sum(parent in found[-1] for parent in self.parents[end:])
+        return found
+
+    @property
     def depth(self) -> int:
         """Tokens on the longest way down."""
-        return len(self.widths)
+        return len(self.levels)
+
+    @property
+    def inner(self) -> set[int]:
+        """The nodes that have children, -1 among them where there is any."""
+        return set(self.parents)
 
     @property
     def widths(self) -> tuple[int, ...]:
         """How many nodes the drafter has to read for each level: those that have children."""
-        depths: list[int] = []
-        for parent in self.parents:
-            depths.append(1 + depths[parent] if parent >= 0 else 0)
-        found = [0] * (max(depths) + 1 if depths else 0)
-        for parent in set(self.parents):
-            found[depths[parent] + 1 if parent >= 0 else 0] += 1
-        return tuple(found)
+        above = [range(-1, 0), *self.levels]
+        return tuple(len(self.inner.intersection(level)) for level in above[: self.depth])
+
+    def within(self, nodes: int, depth: int) -> "TreeShape":
+        """Its first nodes and levels."""
+        kept = max(min(nodes, sum(map(len, self.levels[: max(depth, 0)]))), 0)
+        return TreeShape(self.parents[:kept], self.ranks[:kept])
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +126,12 @@ def best_shape(
         return NO_TREE
     shape = _shape(ranks, int(levels[row]), int(expanded[row]), count + 1)
     return TreePlan(shape, float(expected[row, count]), float(gain[row, count]))
+
+
+def likeliest(by_rank: Sequence[float], nodes: int, depth: int) -> TreeShape:
+    """The shape of so many nodes of which most tokens are expected, whatever it costs."""
+    ranks = _rounded(by_rank)
+    return _shape(ranks, depth, nodes, nodes) if ranks else NO_TREE.shape
 
 
 def _rounded(by_rank: Sequence[float]) -> tuple[float, ...]:
