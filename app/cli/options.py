@@ -29,7 +29,7 @@ Draft = Annotated[
     _option(
         "--draft",
         "auto, off, lookup, retrieval, ngram, self[:RECIPE], a model, cascade(A,B), vote(A,B), "
-        "or a comma chain.",
+        "tree(A), paths(A), or a comma chain.",
         "SPEC",
     ),
 ]
