@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def ends(seed: int, prefix: Prefix) -> bool:
 def lines(rows: Rows, seed: int) -> dict[Prefix, float]:
     """Every line that may be drawn, with its probability."""
     found: dict[Prefix, float] = {}
-    open_lines = {(): 1.0}
+    open_lines: dict[Prefix, float] = {(): 1.0}
     while open_lines:
         prefix, chance = open_lines.popitem()
         if ends(seed, prefix):
@@ -113,7 +113,7 @@ def test_long_lines_lose_nothing_to_rounding(rank: int) -> None:
     for place in range(40):
         inner = [low + (high - low) * bound for bound in bounds]
         of_all = high**k - low**k
-        expected = [float((b**k - a**k) / of_all) for a, b in zip(inner, inner[1:], strict=False)]
+        expected = [float((b**k - a**k) / of_all) for a, b in pairwise(inner)]
         assert laws[place].probabilities == pytest.approx(expected, rel=1e-12)
         low, high = inner[rank], inner[rank + 1]
     assert laws[-1].probabilities.sum() == pytest.approx(1.0, abs=1e-12)
