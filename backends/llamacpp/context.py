@@ -119,7 +119,8 @@ class LlamaContext:
 
     def grow_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
         tree = self._trees
-        assert tree is not None and tree.is_pending, "no tree was run"
+        assert tree is not None, "no tree was run"
+        assert tree.is_pending, "no tree was run"
         try:
             check_branches([*tree.parents, *parents], self.max_branches)
             self._check_room(len(tree.parents) + len(tokens))
