@@ -9,7 +9,8 @@ the law it then has with the target's, sum over x of min(p(x), q(x)).
 
 import argparse
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,7 +26,7 @@ from decoding.drafters.several_paths import SeveralPaths, by_likelihood
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling import Distribution, SamplingSettings
-from decoding.tree_shape import likeliest
+from decoding.tree_shape import likeliest_shape
 from decoding.trial import overlap
 from decoding.verification.paths import choose
 from models.bundled import demo_path
@@ -42,7 +43,7 @@ _LINES = (1, 2, 3, 4)
 
 def drafters(context: Context, n_vocab: int) -> dict[str, Callable[[], Drafter]]:
     """Each made anew, so that none knows the text of another."""
-    size, shape = TreeSize(_DEPTH, _NODES), likeliest(BY_RANK, _NODES, _DEPTH)
+    size, shape = TreeSize(_DEPTH, _NODES), likeliest_shape(BY_RANK, _NODES, _DEPTH)
 
     def dynamic(ngram_weight: float = 0.0) -> DynamicTree:
         return DynamicTree("tree", context, size, n_vocab=n_vocab, ngram_weight=ngram_weight)
@@ -76,6 +77,24 @@ def by_rank(p_target: Distribution, q_draft: Distribution) -> list[float]:
     return found + [0.0] * (_RANKS - len(found))
 
 
+def at_positions(
+    context: Context, draft_context: Context, texts: Sequence[tuple[list[int], int]],
+    settings: SamplingSettings,
+) -> None:  # fmt: skip
+    """Print what holds of single tokens after each text; with where what was said begins."""
+    ranks: list[list[float]] = []
+    overlaps: list[list[float]] = []
+    for text, first in texts:
+        p_rows = rows(context, text, first, settings)
+        for p, q in zip(p_rows, rows(draft_context, text, first, settings), strict=True):
+            ranks.append(by_rank(p, q))
+            overlaps.append([overlap(p, one_of(count, q)) for count in _LINES])
+    print(f"{len(ranks)} positions")
+    for what, found in (("right, by rank", ranks), (f"one of {_LINES}", overlaps)):
+        shares = (f"{statistics.fmean(column):.3f}" for column in zip(*found, strict=True))
+        print(f"{what:20} {' '.join(shares)}")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -84,8 +103,8 @@ def main() -> None:
     parser.add_argument("--recipe", default="q4_0")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--every", type=int, default=4, help="one prompt of so many")
+    parser.add_argument("--only", default="", help="drafters whose names begin so")
     arguments = parser.parse_args()
-    temperature, top_k = arguments.temperature, arguments.top_k
     path = demo_path()
     assert path is not None
     target = llamacpp.load(path)
@@ -95,32 +114,27 @@ def main() -> None:
         drafter = llamacpp.load(store.get(target.info, recipe, lambda done, total: None))
     context, draft_context = target.open(_CONTEXT), drafter.open(_CONTEXT)
     limits = Limits(arguments.tokens, target.tokenizer.end_tokens)
-    texts: list[tuple[list[int], int, SamplingSettings]] = []
-    print(f"temperature {temperature}, top-k {top_k}, {arguments.recipe}: accepted per step")
+    prompts = [prompt for _, prompt in tokenized(target)[:: arguments.every]]
+    sampling = SamplingSettings(arguments.temperature, arguments.top_k, 1.0, 0.0)
+    print(f"temperature {sampling.temperature}, top-k {sampling.top_k}, {arguments.recipe}")
+    texts: list[tuple[list[int], int]] = []
     for name, make in drafters(draft_context, target.info.n_vocab).items():
+        if not name.startswith(arguments.only):
+            continue
         accepted: list[int] = []
-        for seed, (_, prompt) in enumerate(tokenized(target)[:: arguments.every]):
-            settings = SamplingSettings(temperature, top_k, 1.0, 0.0, seed=seed)
-            text = list(prompt)
+        said: list[tuple[list[int], int]] = []
+        for seed, prompt in enumerate(prompts):
+            text, settings = list(prompt), replace(sampling, seed=seed)
             for event in generate(context, prompt, settings, limits, drafter=make()):
                 if isinstance(event, Step):
                     text += event.tokens
-                    if event.drafted:
-                        accepted.append(event.accepted)
-            texts.append((text, len(prompt), settings))
+                    accepted += [event.accepted] if event.drafted else []
+            said.append((text, len(prompt)))
         error = statistics.stdev(accepted) / len(accepted) ** 0.5
-        print(f"{name:18} {statistics.fmean(accepted):.3f} ± {error:.3f} ({len(accepted)} steps)")
-    ranks: list[list[float]] = []
-    overlaps: list[list[float]] = []
-    for text, first, settings in texts[: len(texts) // 2]:
-        p_rows = rows(context, text, first, settings)
-        for p, q in zip(p_rows, rows(draft_context, text, first, settings), strict=True):
-            ranks.append(by_rank(p, q))
-            overlaps.append([overlap(p, one_of(count, q)) for count in _LINES])
-    shares = " ".join(f"{statistics.fmean(found):.3f}" for found in zip(*ranks, strict=True))
-    print(f"right, by rank     {shares} ({len(ranks)} positions)")
-    shares = " ".join(f"{statistics.fmean(found):.3f}" for found in zip(*overlaps, strict=True))
-    print(f"one of {_LINES}: {shares}")
+        print(f"{name:20} {statistics.fmean(accepted):.3f} ± {error:.3f}", end="")
+        print(f" accepted, {len(accepted)} steps", flush=True)
+        texts = texts or said
+    at_positions(context, draft_context, texts, sampling)
     drafter.close()
     target.close()
 

@@ -21,6 +21,7 @@ from decoding.draft import Drafter
 from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.sampled_tree import SampledTree
 from decoding.drafters.several_paths import SeveralPaths
+from decoding.drafters.tree_by_temperature import TreeByTemperature
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.greedy_check import branch_difference, first_divergence
@@ -31,7 +32,8 @@ PROMPT = [300, 301, 302, 303, 300, 301]
 GREEDY = SamplingSettings(temperature=0.0)
 LIMITS = Limits(48, frozenset())
 SPECS = {
-    "tree(self:q4_0):nodes=8,depth=3,ngrams=30": DynamicTree,
+    "tree(self:q4_0)": TreeByTemperature,
+    "tree(self:q4_0):children=likeliest,nodes=8,depth=3,ngrams=30": DynamicTree,
     "tree(self:q4_0):children=drawn,nodes=5": SampledTree,
     "paths(self:q4_0):k=3,length=4": SeveralPaths,
 }

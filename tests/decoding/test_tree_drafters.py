@@ -23,11 +23,12 @@ from decoding.draft import Draft, Drafter, KeepOn
 from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.sampled_tree import SampledTree
 from decoding.drafters.several_paths import SeveralPaths
+from decoding.drafters.tree_by_temperature import TreeByTemperature
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, warp
-from decoding.tree_shape import TreeShape, likeliest
+from decoding.tree_shape import TreeShape, likeliest_shape
 from tests.fixtures.enumeration import (
     DENSE,
     N_VOCAB,
@@ -113,7 +114,12 @@ def _sampler(path: Path, settings: SamplingSettings) -> Sampler:
     return made
 
 
+def by_temperature(context: "FakeContext") -> TreeByTemperature:
+    return TreeByTemperature("tree", dynamic(context), sampled(context))
+
+
 MAKERS: dict[str, Make] = {
+    "by temperature": by_temperature,
     "dynamic": dynamic,
     "dynamic with n-grams": partial(dynamic, ngram_weight=0.5),
     "sampled": sampled,
@@ -239,7 +245,7 @@ def test_the_best_of_all_nodes_are_drafted(table: Table, fake_context: Open) -> 
 def test_a_level_is_one_pass_and_what_was_said_is_not_read_again(
     table: Table, fake_context: Open
 ) -> None:
-    shape = likeliest([0.5, 0.3], 6, 3)
+    shape = likeliest_shape([0.5, 0.3], 6, 3)
     context = fake_context(table(5))
     drafter = SampledTree("sampled", context, shape, n_vocab=6)
     draft = proposed(drafter, DENSE)
@@ -276,6 +282,15 @@ def test_a_plan_is_followed(table: Table, fake_context: Open) -> None:
         assert len(proposed(drafter, DENSE)) == 2
         drafter.plan(one)
         assert len(proposed(drafter, DENSE)) == 1
+
+
+def test_what_is_drafted_follows_the_temperature(table: Table, fake_context: Open) -> None:
+    """One context serves both ways, and neither leaves it a tree of the other's."""
+    drafter = by_temperature(fake_context(table(5, N_VOCAB)))
+    for chosen in (GREEDY, DENSE, GREEDY, DENSE, DENSE):
+        draft = proposed(drafter, chosen)
+        assert len(draft) == 3
+        assert draft.is_drawn == (chosen is DENSE)
 
 
 def test_n_grams_of_the_reply_bring_up_what_the_model_does_not_expect(

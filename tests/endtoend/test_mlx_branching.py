@@ -1,4 +1,4 @@
-"""tree(self) and paths(self) on a small MLX model: what plain decoding says, by drafts that stand."""
+"""tree(self) and paths(self) on a small MLX model say what plain decoding says, and are right."""
 
 from collections.abc import Callable
 from pathlib import Path
