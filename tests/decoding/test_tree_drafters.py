@@ -17,7 +17,7 @@ from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings, warp
-from decoding.tree_shape import TreeShape, likeliest_shape
+from decoding.tree_shape import TreeShape, likeliest
 from tests.fixtures.branching import (
     MAKERS,
     PROMPT,
@@ -89,7 +89,7 @@ def test_the_best_of_all_nodes_are_drafted(table: Table, fake_context: Open) -> 
 def test_a_level_is_one_pass_and_what_was_said_is_not_read_again(
     table: Table, fake_context: Open
 ) -> None:
-    shape = likeliest_shape([0.5, 0.3], 6, 3)
+    shape = likeliest([0.5, 0.3], 6, 3)
     context = fake_context(table(5))
     drafter = SampledTree("sampled", context, shape, n_vocab=6)
     draft = proposed(drafter, DENSE)
