@@ -10,7 +10,8 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app import automatic, draft_spec, self_drafter
 from app.acceptance_memory import AcceptanceMemory
-from app.candidates import Kind, Target, candidates
+from app.candidate import Kind, Target
+from app.candidates import candidates
 from app.draft_spec import SELF, Link, LinkKind
 from app.drafter_building import Place
 from app.drafting import Drafting, build
