@@ -9,6 +9,7 @@ from pathlib import Path
 from app.paths import Paths
 from backends.base import ModelError, UsageError
 from backends.choice import Form
+from decoding.calibration import MOST_TOKENS
 from decoding.drafters.lookahead import LookaheadShape
 from models import catalogue
 from models.catalogue import DrafterKind, Entry
@@ -199,8 +200,16 @@ class _Reader:
         if word.lower() in (_WITH_SETTINGS if colon else named):
             kind = LinkKind(word.lower())
             if kind is LinkKind.LOOKAHEAD:
-                LookaheadShape.parse(settings.lower())
+                LookaheadShape.parse(settings.lower()).check(MOST_TOKENS)
             return Link(kind, part.lower(), settings=settings.lower())
+        if word.lower() in named:
+            raise UsageError(
+                f"--draft {part} cannot be read",
+                f"{word.lower()} takes no settings",
+                f"Write it alone: --draft {word.lower()}",
+            )
+        if word.lower() in _WITH_PARTS:
+            self._check(LinkKind(word.lower()), ())
         return self._model(part)
 
     def _check(self, kind: LinkKind, parts: Sequence[Link]) -> None:

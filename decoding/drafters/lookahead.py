@@ -46,7 +46,7 @@ class LookaheadShape:
         names = {"w": "window", "n": "ngram", "g": "pool"}
         found: dict[str, int] = {}
         for part in filter(None, text.split(",")):
-            read = re.fullmatch(r"\s*([wng])\s*=\s*(\d{1,3})\s*", part)
+            read = re.fullmatch(r"\s*([wng])\s*=\s*(\d{1,9})\s*", part)
             if read is None or names[read[1]] in found:
                 raise UsageError(
                     f"lookahead:{text} cannot be read",
@@ -58,11 +58,23 @@ class LookaheadShape:
 
     def __post_init__(self) -> None:
         if self.window < 1 or self.ngram < 2 or self.pool < 1:
-            raise UsageError(
-                f"lookahead:w={self.window},n={self.ngram},g={self.pool} cannot be",
-                "the window w and the pool g are 1 or more, the n-grams n 2 or more",
-                _EXAMPLE,
+            raise self._refused("w, the window, and g, the pool, are 1 or more, and n 2 or more")
+
+    def check(self, most: int) -> None:
+        """Refuse passes over more than most tokens.
+
+        Raises:
+            UsageError: one would take more.
+        """
+        if 1 + self.nodes > most:
+            raise self._refused(
+                f"a pass takes (w+g)·(n-1) = {1 + self.nodes} tokens, and may take at most {most}"
             )
+
+    def _refused(self, why: str) -> UsageError:
+        return UsageError(
+            f"lookahead:w={self.window},n={self.ngram},g={self.pool} cannot be", why, _EXAMPLE
+        )
 
     @property
     def depth(self) -> int:
