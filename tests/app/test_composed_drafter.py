@@ -17,10 +17,12 @@ from app.paths import Paths
 from backends import llamacpp
 from backends.base import Context, Model, UsageError
 from decoding.controller import Controller
+from decoding.cost import CostModel
 from decoding.drafters.cascade import Cascade
 from decoding.drafters.vote import Vote
 from decoding.events import Step
 from decoding.generation import Limits, generate
+from decoding.parking import standing
 from decoding.sampling import SamplingSettings
 from models.memory_bill import bill
 from models.model_facts import facts_of
@@ -213,3 +215,19 @@ def test_a_cascade_begins_with_what_its_model_costs_and_is_expected_to_reach(
         assert one.member.cost is not model.member.cost
         assert one.member.cost.draw_seconds == model.member.cost.draw_seconds
         assert one.member.by_position(0, 3) == model.member.by_position(0, 3)
+
+
+@pytest.mark.usefixtures("drafting_pays")
+def test_what_only_a_trial_expects_of_a_cascade_is_called_that(
+    spelled: Spelled, target: Model, context: Context, paths: Paths
+) -> None:
+    spec, dear = spelled("cascade(lookup,far)"), CostModel({1: 0.02, 2: 0.036, 16: 0.32})
+    with closing(built(spec, target, context, paths)) as drafting:
+        reason = standing(drafting.built[0].member, dear).reason
+        assert "needs acceptance" in reason
+        assert "a trial expects" in reason
+        reply(context, drafting, drafting.controller)
+        assert drafting.built[0].member.judged.judged > 0.0
+        drafting.remember()
+    with closing(built(spec, target, context, paths)) as again:
+        assert ", had " in standing(again.built[0].member, dear).reason
