@@ -98,7 +98,7 @@ def test_layers_that_are_not_there_are_refused(target: Model, context: Context, 
 
 
 def test_fewer_bits_than_there_are_must_be_asked_for(target: Model, context: Context, paths: Paths):
-    made = self_drafter.made(target, Recipe("q4_0"), lambda text: None)
+    made = self_drafter.made(target, Recipe("q4_0"), None, None, lambda text: None)
     with closing(made), closing(made.open(256)) as its_context:
         place = Place(made, its_context, paths, None, None, lambda text: None)
         drafting = build(draft_spec.parse("self:q8_0", paths), place)
