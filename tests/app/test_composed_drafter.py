@@ -56,9 +56,9 @@ def spelled(tiny_llama: Callable[..., Path]) -> Spelled:
     """A spec with files in the place of three words: models that agree more or less often."""
     files = {
         name: str(tiny_llama(seed=1, noise=noise))
-        for name, noise in (("near", 0.1), ("middle", 0.2), ("far", 0.3))
+        for name, noise in (("near", 0.1), ("middle", 0.2), ("far", 0.3), ("other", 0.15))
     }
-    return lambda spec: re.sub("near|middle|far", lambda found: files[found[0]], spec)
+    return lambda spec: re.sub("near|middle|far|other", lambda found: files[found[0]], spec)
 
 
 def built(spec: str, target: Model, context: Context, paths: Paths, room: int | None = None):
@@ -93,12 +93,13 @@ def ids(steps: list[Step]) -> list[int]:
             LinkKind.CASCADE,
             ["vote(lookup,self:q2_k)", "self"],
         ),
+        ("cascade(lookup,self),lookup", LinkKind.CASCADE, ["lookup", "self"]),
     ],
 )
 def test_a_spec_with_brackets_is_read(
     paths: Paths, text: str, kind: LinkKind, parts: list[str]
 ) -> None:
-    (link,) = draft_spec.parse(text, paths).links
+    link = draft_spec.parse(text, paths).links[0]
     assert link.kind is kind
     assert [part.name for part in link.parts] == parts
     assert link.name == f"{kind}({','.join(parts)})"
@@ -112,6 +113,9 @@ def test_a_spec_with_brackets_is_read(
         ("cascade(self,lookup)", "lookup is no model"),
         ("cascade(lookup,vote(lookup,self))", "is no model"),
         ("vote(lookup,lookup)", "twice"),
+        ("self,cascade(lookup,self)", "names self twice"),
+        ("cascade(lookup,self),vote(lookup,self)", "names self twice"),
+        ("vote(self:q2_k,cascade(lookup,SELF:Q2_K))", "names self:q2_k twice"),
         ("cascade(lookup,off)", "contradicts"),
         ("cascade(lookup,", "brackets"),
         ("vote()", "gap"),
@@ -175,7 +179,7 @@ def test_without_room_for_a_part_nothing_of_it_is_kept(
     room = held + bill(facts_of(Path(spelled("near"))), context.n_ctx).total
     with closing(built(spelled("vote(far,near)"), target, context, paths, room)) as drafting:
         assert drafting.missing == ""
-    spec = spelled("vote(far,middle,near),near")
+    spec = spelled("vote(far,middle,near),other")
     with closing(built(spec, target, context, paths, room)) as drafting:
         assert "memory is short" in drafting.missing
         (one,) = drafting.built
