@@ -6,7 +6,7 @@ and those that begin with the last token are verified in the same pass.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from backends.base import UsageError
 from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.drafters.no_backlog import NoBacklog
 from decoding.ngram_pool import NgramPool
 from decoding.sampler import Sampler
 from decoding.token_tree import TokenTree
@@ -87,7 +88,7 @@ class LookaheadShape:
         return self.window * self.depth - 1 + self.pool * self.depth
 
 
-class Lookahead:
+class Lookahead(NoBacklog):
     """Drafts n-grams of its pool as the branches of a tree, with the window as passengers."""
 
     is_free = False
@@ -107,14 +108,6 @@ class Lookahead:
         del sampler  # it guesses what is likeliest, whatever the settings
         self._window = []
         self._start = len(history) - 1
-
-    def backlog(self, history: Sequence[int]) -> int:
-        del history
-        return 0
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        """It has no backlog."""
-        return iter(())
 
     def commit(self, history: Sequence[int]) -> None: ...
 
