@@ -1,4 +1,4 @@
-"""The linter of imports sees what a new module must not import, without being told of the module."""
+"""The linter of imports sees what a module must not import, without being told of the module."""
 
 import shutil
 import subprocess
