@@ -28,8 +28,8 @@ Draft = Annotated[
     str,
     _option(
         "--draft",
-        "auto, off, lookup, retrieval, ngram, self[:RECIPE], a model, cascade(A,B), vote(A,B), "
-        "or a comma chain.",
+        "auto, off, lookup, retrieval, ngram, jacobi, lookahead[:w=N,n=N,g=N], self[:RECIPE], "
+        "a model, cascade(A,B), vote(A,B), or a comma chain.",
         "SPEC",
     ),
 ]
