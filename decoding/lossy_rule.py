@@ -26,6 +26,9 @@ _STRENGTHS: Mapping[str, _Strengths] = MappingProxyType(
     }
 )
 
+OFF = "off"
+"""What stands for no rule."""
+
 LOSSY_RULES = tuple(_STRENGTHS)
 """The names of all rules."""
 
@@ -50,28 +53,8 @@ class LossyRule:
                 f"{allowed.usual:g} is the usual one.",
             )
 
-    @classmethod
-    def parse(cls, text: str) -> "LossyRule":
-        """The rule that a text like "ears" or "ears:0.2" names.
-
-        Raises:
-            UsageError: it names none, or its strength is not a number in range.
-        """
-        name, _, strength = text.strip().lower().partition(":")
-        usual = _strengths(name).usual
-        if not strength:
-            return cls(name, usual)
-        try:
-            return cls(name, float(strength))
-        except ValueError as error:
-            raise UsageError(
-                f"the lossy rule {text} cannot be used",
-                f"{strength} is not a number",
-                f"Write for example {name}:{usual:g}.",
-            ) from error
-
     def __str__(self) -> str:
-        """As parse reads it."""
+        """As parse_lossy reads it."""
         return f"{self.name}:{self.strength:g}"
 
     @property
@@ -80,16 +63,47 @@ class LossyRule:
         return f"lossy: {self.name} {self.strength:g}"
 
     @property
+    def warning(self) -> str:
+        """What a user who asked for it should know."""
+        return (
+            f"{self.words}. Drafted tokens are kept that the model alone would say less often, so "
+            "answers are not distributed as the model's own; `--lossy off` takes it back."
+        )
+
+    @property
     def is_neutral(self) -> bool:
         """Whether its strength leaves the exact rule as it is."""
         return _strengths(self.name).neutral == self.strength
+
+
+def parse_lossy(text: str) -> LossyRule | None:
+    """The rule that a text like "ears" or "ears:0.2" names; None for "off".
+
+    Raises:
+        UsageError: it names none, or its strength is not a number in range.
+    """
+    name, _, strength = text.strip().lower().partition(":")
+    if text.strip().lower() == OFF:
+        return None
+    usual = _strengths(name).usual
+    if not strength:
+        return LossyRule(name, usual)
+    try:
+        number = float(strength)
+    except ValueError as error:
+        raise UsageError(
+            f"the lossy rule {text} cannot be used",
+            f"{strength} is not a number",
+            f"Write for example {name}:{usual:g}.",
+        ) from error
+    return LossyRule(name, number)
 
 
 def _strengths(name: str) -> _Strengths:
     if name not in _STRENGTHS:
         raise UsageError(
             f"there is no lossy rule {name or 'without a name'}",
-            f"the rules are {', '.join(LOSSY_RULES)}",
+            f"there are {', '.join(LOSSY_RULES)} and {OFF}",
             "A strength may follow one, as in ears:0.2.",
         )
     return _STRENGTHS[name]

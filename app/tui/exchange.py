@@ -16,6 +16,8 @@ from app.tui.message import GrowingMessage, Message
 from app.tui.prompt import PromptArea
 from backends.base import SpecchatError
 from decoding.events import FinishReason
+from decoding.lossy_rule import LossyRule
+from decoding.sampling import SamplingSettings
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
@@ -44,6 +46,7 @@ class Exchange:
         self.work: Work | None = None
         self.last_answer: Answer | None = None
         self._waiting: deque[str] = deque()
+        self._warned_of: LossyRule | None = None
 
     @property
     def answer(self) -> Answer | None:
@@ -76,11 +79,19 @@ class Exchange:
             conversation, screen.settings, screen.max_tokens, partial, chat=dialogue.chat
         )
         turn = dialogue.add("assistant", partial)
+        self._warn(request.settings)
         message = GrowingMessage(partial)
         await screen.transcript.add(message)
         answer = screen.engine.ask(request)
         self.work = Work(answer, turn, message, asked, time.monotonic())
         screen.figures.begin()
+
+    def _warn(self, settings: SamplingSettings) -> None:
+        """Say once what a lossy rule means, and again for another one."""
+        rule = settings.lossy_in_effect
+        if rule is not None and rule != self._warned_of:
+            self._screen.notify(rule.warning, severity="warning")
+        self._warned_of = rule or self._warned_of
 
     def abandon(self) -> list[str]:
         """Stop the answer at work, for good; what was said is saved.

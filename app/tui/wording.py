@@ -69,6 +69,7 @@ def ending(live: Live | None, reason: FinishReason | None, error: str = "") -> s
         if live.drafted:
             parts.append(against_plain(live.speedup))
             parts.append(f"{percent(live.acceptance)} of drafted accepted")
+        parts.append(live.lossy)
         if live.ttft_seconds is not None:
             parts.append(f"first after {live.ttft_seconds:.1f} s")
     if reason is not None and _ENDINGS[reason]:
