@@ -26,6 +26,9 @@ _STRENGTHS: Mapping[str, _Strengths] = MappingProxyType(
     }
 )
 
+LOSSY = "lossy: "
+"""What begins the words for a rule beside a reply."""
+
 OFF = "off"
 """What stands for no rule."""
 
@@ -60,14 +63,14 @@ class LossyRule:
     @property
     def words(self) -> str:
         """As it is shown beside a reply."""
-        return f"lossy: {self.name} {self.strength:g}"
+        return f"{LOSSY}{self.name} {self.strength:g}"
 
     @property
     def warning(self) -> str:
         """What a user who asked for it should know."""
         return (
-            f"{self.words}. Drafted tokens are kept that the model alone would say less often, so "
-            "answers are not distributed as the model's own; `--lossy off` takes it back."
+            f"answers are lossy ({self.name} {self.strength:g}): drafted tokens are kept that the "
+            "model alone would say less often, so what is said is not distributed as its own"
         )
 
     @property
