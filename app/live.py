@@ -59,6 +59,8 @@ class Live:
     choice: str
     """What the last step drafted, and why."""
     drafters: tuple[str, ...]
+    lossy: str = ""
+    """The lossy rule that it owes tokens to, in words."""
 
 
 def live(session: Session, reply: Reply) -> Live:
@@ -103,4 +105,5 @@ def live(session: Session, reply: Reply) -> Live:
         reason=drafting.reason,
         choice=str(drafting.controller.choice) if drafting.controller else "",
         drafters=tuple(drafting.names),
+        lossy=reply.lossy.words if reply.lossy else "",
     )

@@ -22,6 +22,8 @@ def reply_report(
         "text": reply.text,
         "token_ids": reply.token_ids,
         "finish_reason": reply.finish_reason,
+        "lossless": reply.lossy is None,
+        "lossy": str(settings.lossy) if settings.lossy else None,
         "model": {
             "ref": session.reference.name,
             "name": info.name,

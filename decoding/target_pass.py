@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from backends.base import Context, Logits
 from backends.base.tree import count_leaves
 from decoding.draft import Draft
+from decoding.lossy_rule import LossyRule
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution
+from decoding.verification.lossy import verify_lossy
 from decoding.verification.on_device import verify_on_device
 from decoding.verification.sample_match import verify_tree
 from decoding.verification.token_level import verify
@@ -41,6 +43,8 @@ def judge(
     """
     if draft.parents is not None:
         return _judge_tree(context, history, draft, draft.parents, sampler, clock)
+    if (rule := sampler.settings.lossy_in_effect) is not None:
+        return _judge_lossy(context, history, draft.brought_over(), rule, sampler, clock)
     device, warping = context.device_sampling, sampler.warping
     if device is not None and warping is not None and draft.distributions is None:
         verdict = verify_on_device(device, warping, history[-1], draft, sampler.verification)
@@ -52,6 +56,23 @@ def judge(
         _tell(draft, rows)
         laws = WarpedRows(rows, sampler, history, draft.tokens)
         verdict = verify(laws, draft, sampler.verification)
+    return Judged(draft.tokens[: verdict.accepted], verdict.next_token, at)
+
+
+def _judge_lossy(
+    context: Context,
+    history: Sequence[int],
+    draft: Draft,
+    rule: LossyRule,
+    sampler: Sampler,
+    clock: Clock,
+) -> Judged:
+    """No device knows these rules: a line whose q_draft is in this process's memory."""
+    rows = context.forward([history[-1], *draft.tokens], 1 + len(draft))
+    at = clock()
+    _tell(draft, rows)
+    laws = WarpedRows(rows, sampler, history, draft.tokens)
+    verdict = verify_lossy(laws, draft, rule, sampler.verification)
     return Judged(draft.tokens[: verdict.accepted], verdict.next_token, at)
 
 

@@ -63,7 +63,7 @@ def _speed(live: Live | None, now_rate: float | None) -> str:
         return "no answer yet"
     gained = wording.against_plain(live.speedup) if live.drafted else "plain decoding"
     rates = f"{wording.rate(live.rate)} · now {wording.rate(now_rate)}"
-    return "\n".join(filter(None, [gained, rates]))
+    return "\n".join(filter(None, [gained, rates, live.lossy]))
 
 
 def _figures(live: Live | None, state: str, now: str) -> str:
