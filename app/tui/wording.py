@@ -2,8 +2,10 @@
 
 from app.engine_status import Loaded, where_it_runs
 from app.live import Live
+from app.shapes import shape_shares
 from decoding.events import FinishReason
 from decoding.parking import State
+from decoding.shape import Shape
 
 NONE = "-"
 _ENDINGS = {
@@ -69,6 +71,7 @@ def ending(live: Live | None, reason: FinishReason | None, error: str = "") -> s
         if live.drafted:
             parts.append(against_plain(live.speedup))
             parts.append(f"{percent(live.acceptance)} of drafted accepted")
+            parts.append(_shapes(live))
         if live.ttft_seconds is not None:
             parts.append(f"first after {live.ttft_seconds:.1f} s")
     if reason is not None and _ENDINGS[reason]:
@@ -76,3 +79,9 @@ def ending(live: Live | None, reason: FinishReason | None, error: str = "") -> s
     if error:
         parts.append(error)
     return " · ".join(filter(None, parts))
+
+
+def _shapes(live: Live) -> str:
+    """Shares of steps, where not every draft was a line."""
+    drafted = {shape for shape, count in live.steps_by_shape.items() if count} - {Shape.NONE}
+    return f"steps: {shape_shares(live.steps_by_shape)}" if drafted - {Shape.LINE} else ""
