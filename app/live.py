@@ -9,7 +9,7 @@ from app.session import Session
 from backends.base import ModelInfo
 from decoding.events import Step
 from decoding.parking import State
-from decoding.shape import in_words
+from decoding.shape import Shape, in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Live:
     accepted_lengths: tuple[int, ...]
     shape: str
     """Of the last step's draft."""
-    steps_by_shape: Mapping[str, int]
+    steps_by_shape: Mapping[Shape, int]
     by_drafter: tuple[DrafterFigures, ...]
     draft_seconds: float
     verify_seconds: float

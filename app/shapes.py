@@ -8,7 +8,7 @@ from decoding.shape import Shape
 _ORDER = (Shape.LINE, Shape.PATHS, Shape.TREE, Shape.NONE)
 
 
-def shape_shares(steps: Mapping[str, int]) -> str:
+def shape_shares(steps: Mapping[Shape, int]) -> str:
     """The share of steps of each shape that occurred; empty where there was no step."""
     total = sum(steps.values())
     return ", ".join(

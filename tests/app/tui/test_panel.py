@@ -8,6 +8,7 @@ from app.live import DrafterFigures, Live
 from app.tui.figure_text import FigureText
 from app.tui.histogram import histogram
 from app.tui.panel import Panel
+from decoding.shape import Shape
 from tests.app.tui.conftest import Chat, Chatting
 from tests.app.tui.test_snapshots import LIVE
 from tests.fixtures.scripted import ScriptedModel
@@ -70,7 +71,7 @@ async def test_the_shape_is_told_while_an_answer_is_at_work(chatting: Chatting) 
 async def test_without_a_draft_there_is_no_histogram(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(["a"]), (120, 24)) as chat:
         assert "accepted length of 48 drafts, %" in await shown(chat, LIVE)
-        plain = replace(LIVE, accepted_lengths=(), steps_by_shape={"none": 9})
+        plain = replace(LIVE, accepted_lengths=(), steps_by_shape={Shape.NONE: 9})
         assert not any("accepted length" in line for line in await shown(chat, plain))
 
 
