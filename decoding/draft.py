@@ -31,8 +31,8 @@ class Draft:
     siblings: how the tokens of a tree were drawn, None if they were not; of those drawn without
         replacement, distributions has the q_draft from which the first of them came.
     paths: of how many lines, drawn independently, this one was chosen.
+    sources: who proposed each token, where the draft is put together from several drafters'.
     passengers: so many of the last tokens of a tree are computed with the others, and never kept.
-    sources: per token the name of its drafter, where tokens of several were put together.
     listener: told what the model finds likeliest after each token, kept or not, before the drafter
         is told what was kept.
     """
@@ -47,8 +47,8 @@ class Draft:
     parents: tuple[int, ...] | None = None
     siblings: Siblings | None = None
     paths: int = 1
-    passengers: int = 0
     sources: tuple[str, ...] = ()
+    passengers: int = 0
     listener: Listener | None = None
 
     def __len__(self) -> int:

@@ -39,6 +39,12 @@ def size(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def _shapes(live: Live) -> str:
+    """Shares of steps, where not every draft was a line."""
+    drafted = {shape for shape, count in live.steps_by_shape.items() if count} - {Shape.NONE}
+    return f"steps: {shape_shares(live.steps_by_shape)}" if drafted - {Shape.LINE} else ""
+
+
 def state(live: Live | None, loaded: Loaded | None) -> str:
     """Whether drafting is on, parked or off, and why."""
     if live is not None:
@@ -71,17 +77,11 @@ def ending(live: Live | None, reason: FinishReason | None, error: str = "") -> s
         if live.drafted:
             parts.append(against_plain(live.speedup))
             parts.append(f"{percent(live.acceptance)} of drafted accepted")
-            parts.append(_shapes(live))
         if live.ttft_seconds is not None:
             parts.append(f"first after {live.ttft_seconds:.1f} s")
+        parts.append(_shapes(live))
     if reason is not None and _ENDINGS[reason]:
         parts.append(_ENDINGS[reason])
     if error:
         parts.append(error)
     return " · ".join(filter(None, parts))
-
-
-def _shapes(live: Live) -> str:
-    """Shares of steps, where not every draft was a line."""
-    drafted = {shape for shape, count in live.steps_by_shape.items() if count} - {Shape.NONE}
-    return f"steps: {shape_shares(live.steps_by_shape)}" if drafted - {Shape.LINE} else ""

@@ -42,9 +42,9 @@ def test_a_speedup_that_was_not_measured_is_absent() -> None:
 
 def test_shapes_are_told_where_not_every_draft_was_a_line() -> None:
     ending = wording.ending(LIVE, FinishReason.STOP)
-    assert " · steps: line 50 %, tree 30 %, none 20 % · " in ending
+    assert ending.endswith(" · first after 0.2 s · steps: line 50 %, tree 30 %, none 20 %")
     paths = replace(LIVE, steps_by_shape={Shape.LINE: 0, Shape.PATHS: 199, Shape.NONE: 1})
-    assert "steps: paths 100 %, none <1 % · " in wording.ending(paths, FinishReason.STOP)
+    assert "steps: paths 100 %, none <1 %" in wording.ending(paths, FinishReason.STOP)
 
 
 def test_a_race_of_few_tokens_tells_no_speed() -> None:
