@@ -68,6 +68,8 @@ def _statistics(session: Session, reply: Reply) -> dict[str, Any]:
         "acceptance": statistics.acceptance,
         "tokens_per_step": statistics.tokens_per_step,
         "accepted_by_position": statistics.accepted_by_position,
+        "accepted_lengths": statistics.accepted_lengths,
+        "steps_by_shape": statistics.steps_by_shape,
         "by_drafter": {
             name: {
                 "steps": drafter.steps,

@@ -2,9 +2,11 @@
 
 from app.engine_status import Loaded, where_it_runs
 from app.live import Live
+from app.shapes import shape_shares
 from decoding.events import FinishReason
 from decoding.lossy_rule import LOSSY
 from decoding.parking import State
+from decoding.shape import Shape
 
 NONE = "-"
 _BETWEEN = " · "
@@ -37,6 +39,12 @@ def size(count: float) -> str:
         if count >= factor:
             return f"{count / factor:.3g} {unit}"
     return f"{count:.0f} B"
+
+
+def _shapes(live: Live) -> str:
+    """Shares of steps, where not every draft was a line."""
+    drafted = {shape for shape, count in live.steps_by_shape.items() if count} - {Shape.NONE}
+    return f"steps: {shape_shares(live.steps_by_shape)}" if drafted - {Shape.LINE} else ""
 
 
 def state(live: Live | None, loaded: Loaded | None) -> str:
@@ -83,6 +91,7 @@ def ending(live: Live | None, reason: FinishReason | None, error: str = "", begu
             parts.append(live.lossy)
         if live.ttft_seconds is not None:
             parts.append(f"first after {live.ttft_seconds:.1f} s")
+        parts.append(_shapes(live))
     if reason is not None and _ENDINGS[reason]:
         parts.append(_ENDINGS[reason])
     if error:
