@@ -242,7 +242,8 @@ def _log_odds(share: float) -> float:
 def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:
     count = len(draft)
     if draft.parents is not None:
-        if len(draft.parents) != count or draft.is_drawn or not is_tree(draft.parents):
+        is_lawful = draft.is_drawn == (draft.siblings is not None)
+        if len(draft.parents) != count or not is_lawful or not is_tree(draft.parents):
             return False
         deepest = max(depths(draft.parents[: draft.drafted]), default=-1) + 1
     else:

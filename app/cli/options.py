@@ -31,7 +31,7 @@ Draft = Annotated[
     _option(
         "--draft",
         "auto, off, lookup, retrieval, ngram, jacobi, lookahead[:w=N,n=N,g=N], self[:RECIPE], "
-        "a model, cascade(A,B), vote(A,B), or a comma chain.",
+        "a model, cascade(A,B), vote(A,B), tree(A), paths(A), or a comma chain.",
         "SPEC",
     ),
 ]

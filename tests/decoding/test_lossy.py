@@ -197,7 +197,9 @@ class Impossible:
 
 def reply(settings: SamplingSettings) -> tuple[int, ...]:
     context = FakeContext(random_table(3))
-    events = generate(context, [1, 2], settings, Limits(40, frozenset()), drafter=Impossible(context))
+    events = generate(
+        context, [1, 2], settings, Limits(40, frozenset()), drafter=Impossible(context)
+    )
     return tuple(token for event in events for token in getattr(event, "tokens", ()))
 
 
