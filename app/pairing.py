@@ -28,7 +28,7 @@ from backends.runner import Runner
 from decoding.calibration import MOST_TOKENS
 from decoding.cost import CostModel, DraftCost, TreeCosts
 from decoding.length import break_even, predicted_speedup
-from decoding.member import DRAWN
+from decoding.member import DRAWN, is_lossless
 from decoding.ngram_table import N_BYTES
 from models.fingerprint import fingerprint
 from models.memory_bill import Fit, bill, fit
@@ -205,7 +205,11 @@ def _remembered(one: Candidate, memory: AcceptanceMemory) -> tuple[float | None,
     if key is None:
         return None, False
     known, kinds = memory.recall(key), "" if one.is_free else f":{DRAWN}"
-    counts = [count for kind, count in known.counts().items() if kind.endswith(kinds)]
+    counts = [
+        count
+        for kind, count in known.counts().items()
+        if kind.endswith(kinds) and is_lossless(kind)
+    ]
     judged = sum(count[1] for count in counts)
     share = sum(count[0] for count in counts) / judged if judged else None
     return share, known.is_trial
