@@ -75,6 +75,8 @@ class Distribution:
 
     def at(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """The probabilities of many tokens, shape of ids."""
+        if np.array_equal(self.ids, ids):
+            return self.probabilities
         index = np.minimum(self.ids.searchsorted(ids), len(self.ids) - 1)
         return np.where(self.ids[index] == ids, self.probabilities[index], 0.0)
 
