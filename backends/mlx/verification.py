@@ -7,8 +7,8 @@ counts is found on the device too, so that three numbers come back.
 Block verification adds up differences of products of probabilities, so float32 would not do: it is
 computed in the whole numbers of fixed_point. Rounding enters where a row's probabilities add up to
 1 within 2**-30, a ratio is right to 2**-28 of itself, and a chance to 2**-32. That moves what is
-emitted by at most 2**-26 (in total variation) for each drafted token; the exponential in float32
-that gave the weights is coarser by far (see warping).
+emitted by at most 2**-26 (in total variation) for each drafted token. What plain drawing shares is
+coarser: weights come from an exponential in float32 (see warping), and uniforms have 32 bits.
 """
 
 from dataclasses import dataclass
