@@ -6,9 +6,10 @@ counts is found on the device too, so that three numbers come back.
 
 Block verification adds up differences of products of probabilities, so float32 would not do: it is
 computed in the whole numbers of fixed_point. Rounding enters where a row's probabilities add up to
-1 within 2**-30, a ratio is right to 2**-28 of itself, and a chance to 2**-32. That moves what is
-emitted by at most 2**-26 (in total variation) for each drafted token. What plain drawing shares is
-coarser: weights come from an exponential in float32 (see warping), and uniforms have 32 bits.
+1 within 2**-30, a ratio is right to 2**-28 of itself, and a chance to 2**-29 of what it is a part
+of. That moves what is emitted by at most 2**-26 (in total variation) for each drafted token. What
+plain drawing shares is coarser: weights come from an exponential in float32 (see warping), and
+uniforms have 32 bits.
 """
 
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from backends.mlx.fixed_point import (
     times,
 )
 from backends.mlx.warping import Weights, draw, to_probabilities
+
+_SPARE = PROBABILITY_BITS - 30
 
 
 def judge(
@@ -94,18 +97,23 @@ def _aligned(before: Weights, drafted: mx.array, q_draft: mx.array) -> tuple[mx.
 
 def _shares(p_of_token: mx.array, q_of_token: mx.array) -> mx.array:
     """share[i] = min(1, share[i - 1] p_target / q_draft), from 1 on; shape (n + 1,)."""
-    factors, shifts = ratio(p_of_token, q_of_token)
+    ratios = ratio(p_of_token, q_of_token)
     shares = [mx.array([CERTAIN], dtype=mx.int64)]
-    for i in range(len(factors)):
-        shares.append(capped(shares[-1], factors[i : i + 1], shifts[i : i + 1]))
+    for factor, shift in zip(*(mx.split(part, len(part)) for part in ratios), strict=True):
+        shares.append(capped(shares[-1], factor, shift))
     return mx.concatenate(shares)
 
 
 def _passing(left: mx.array, shares: mx.array) -> mx.array:
-    """The chance of each head of a line but all: left / (left + 1 - share), 1 for 0 / 0."""
+    """The chance of each head of a line but all: left / (left + 1 - share), 1 for 0 / 0.
+
+    It counts only where all that may follow the head fails, which has that denominator for its
+    probability: so 30 bits after the point are enough for both.
+    """
     missing = (CERTAIN - shares) << (PROBABILITY_BITS - FRACTION_BITS)
-    whole = left + missing
-    return mx.where(whole == 0, CERTAIN, capped(mx.array(CERTAIN), *ratio(left, whole)))
+    of_left, whole = left >> _SPARE, (left + missing) >> _SPARE
+    chances = (of_left << FRACTION_BITS) // mx.maximum(whole, 1)
+    return mx.where(whole == 0, CERTAIN, chances)
 
 
 def _longest(passes: mx.array) -> mx.array:
