@@ -1,7 +1,11 @@
 """Where the live panel is: beside the conversation, under it, or away."""
 
+from dataclasses import replace
+
 from app.tui.panel import Panel
 from tests.app.tui.conftest import Chat, Chatting
+from tests.app.tui.test_snapshots import LIVE
+from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel
 
 
@@ -38,3 +42,14 @@ async def test_a_narrow_terminal_has_it_under_the_conversation(chatting: Chattin
         await resized(chat, 80)
         assert panel.region.x == transcript.region.right
         assert panel.region.height == transcript.region.height
+
+
+async def test_a_lossy_answer_is_told_beside_its_speed(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["a"]), (120, 40)) as chat:
+        panel = chat.screen.query_one(Panel)
+        panel.show(replace(LIVE, lossy="lossy: ears 0.1"), "drafting on", 70.0)
+        await chat.pilot.pause()
+        assert "lossy: ears 0.1" in screen_text(chat.app)
+        panel.show(LIVE, "drafting on", 70.0)
+        await chat.pilot.pause()
+        assert "lossy" not in screen_text(chat.app)
