@@ -20,8 +20,8 @@ from decoding.sampling import SamplingSettings
 Specchat = Callable[..., CompletedProcess[str]]
 AskJson = Callable[..., dict[str, Any]]
 
-REPEAT = "Repeat this: " + "one two three four five six seven eight nine ten, " * 4
-SAMPLED = ("--temperature", "0.2", "--seed", "3", "--max-tokens", "12")
+REPEAT = "Repeat this: " + "one two three four five six seven eight nine ten, " * 8
+SAMPLED = ("--temperature", "0.2", "--seed", "3", "--max-tokens", "40")
 PLAIN = ("--draft", "off", "--max-tokens", "1")
 LOOKUP = ("--draft", "lookup")
 EARS = ("--lossy", "ears")
