@@ -116,7 +116,8 @@ class Branching:
         key = drafter.name.replace(part.member.name, part.key, 1)
         acceptance = self.memory.recall(key)
         if not acceptance.counts():  # until more is known, as if only one branch could be right
-            acceptance = Acceptance(part.member.acceptance.counts())
+            known = part.member.acceptance
+            acceptance = Acceptance(known.counts(), is_trial=known.is_trial)
         levels = LevelCost(cost.draw_seconds, cost.read_seconds, widths)
         member = Member(drafter, acceptance, levels, tree=size)
         return Built(key, member, note=part.note, parts=(part,))

@@ -11,6 +11,7 @@ from app.draft_parts import split
 from app.paths import Paths
 from backends.base import ModelError, UsageError
 from backends.choice import Form
+from decoding.calibration import MOST_TOKENS
 from decoding.drafters.lookahead import LookaheadShape
 from models import catalogue
 from models.catalogue import DrafterKind, Entry
@@ -39,6 +40,7 @@ RETRIEVAL, NGRAM = LinkKind.RETRIEVAL.value, LinkKind.NGRAM.value
 JACOBI, LOOKAHEAD = LinkKind.JACOBI.value, LinkKind.LOOKAHEAD.value
 OFF, AUTO = "off", "auto"
 WORDS = (LOOKUP, RETRIEVAL, NGRAM, JACOBI, LOOKAHEAD, SELF, OFF, AUTO)
+_EXAMPLE = "Example: --draft lookup,self"
 
 _BRANCHING = frozenset({LinkKind.TREE, LinkKind.PATHS})
 """Those made of one drafter model, which they run along several branches."""
@@ -79,6 +81,14 @@ class Link:
         if self.reference is None:
             return "the self-drafter"
         return Path(self.reference.name).name.removesuffix(".gguf")
+
+    @property
+    def models(self) -> "Iterator[str]":
+        """The names of the drafter models that it takes, its parts' too."""
+        if self.kind in (LinkKind.SELF, LinkKind.MODEL):
+            yield self.name
+        for part in self.parts:
+            yield from part.models
 
     @property
     def references(self) -> "Iterator[Reference | HubReference]":
@@ -138,6 +148,7 @@ class _Reader:
         self, text: str, paths: Paths, target: Entry | None, forms: Sequence[Form]
     ) -> None:
         self._text = text
+        self._unreadable = f"--draft {text} cannot be read"
         self._paths = paths
         self._target = target
         self._forms = forms
@@ -148,19 +159,19 @@ class _Reader:
     def _links(self, text: str) -> tuple[Link, ...]:
         """The links of a chain, or the parts of one link."""
         links = tuple(self._link(part.strip()) for part in split(text, _WITH_SETTINGS))
-        names = [link.name for link in links]
-        if len(set(names)) < len(names):
-            raise UsageError(f"--draft {self._text} names a drafter twice")
+        names = [name for link in links for name in {link.name, *link.models}]
+        for name in names:
+            if names.count(name) > 1:
+                what = f"--draft {self._text} names {name} twice"
+                raise UsageError(what, "each drafter has one place")
         return links
 
     def _link(self, part: str) -> Link:
         if part.lower() in (OFF, AUTO, ""):
             raise UsageError(
-                f"--draft {self._text} contradicts itself"
-                if part
-                else f"--draft {self._text!r} has a gap",
+                f"--draft {self._text!r} {'contradicts itself' if part else 'has a gap'}",
                 f"{part.lower() or 'an empty name'} cannot be part of a chain",
-                "Example: --draft lookup,self",
+                _EXAMPLE,
             )
         made = re.fullmatch(r"([a-z]+)\((.*)\)(:.*)?", part, re.IGNORECASE | re.DOTALL)
         if made and made[1].lower() in _WITH_PARTS:
@@ -175,8 +186,12 @@ class _Reader:
         if word.lower() in (_WITH_SETTINGS if colon else named):
             kind = LinkKind(word.lower())
             if kind is LinkKind.LOOKAHEAD:
-                LookaheadShape.parse(settings.lower())
+                LookaheadShape.parse(settings.lower()).check(MOST_TOKENS)
             return Link(kind, part.lower(), settings=settings.lower())
+        if word.lower() in named:
+            raise UsageError(self._unreadable, f"{word.lower()} takes no settings")
+        if word.lower() in _WITH_PARTS:
+            self._check(LinkKind(word.lower()), ())
         return self._model(part)
 
     def _made(self, kind: LinkKind, inner: str, settings: str) -> Link:
@@ -204,11 +219,7 @@ class _Reader:
         """Refuse what cannot be made of drafters of these kinds."""
         example = f"Example: --draft '{kind}(lookup,self)'"
         if len(parts) < 2:
-            raise UsageError(
-                f"--draft {self._text} cannot be read",
-                f"a {kind} takes two drafters or more",
-                example,
-            )
+            raise UsageError(self._unreadable, f"a {kind} takes two drafters or more", example)
         if any(part.kind in _LISTENING for part in parts):
             raise UsageError(
                 f"--draft {self._text} cannot be",
@@ -225,7 +236,7 @@ class _Reader:
         wrong = [part.name for part in parts[1:] if part.kind not in _MODELS]
         if kind is LinkKind.CASCADE and wrong:
             raise UsageError(
-                f"--draft {self._text} cannot be read",
+                self._unreadable,
                 f"{wrong[0]} is no model, which all but the first drafter of a cascade are",
                 example,
             )

@@ -23,7 +23,7 @@ from app.paths import Paths
 from app.settings.learning import may_index, may_learn
 from app.tuned_recipe import own_recipe, set_aside_unusable
 from backends.base import Context, DraftUnavailableError, Model
-from backends.choice import AUTO, load
+from backends.choice import AUTO
 from backends.derivation import derives
 from decoding.draft import Drafter
 from decoding.drafters.ngram import Ngram
@@ -197,13 +197,10 @@ class Builder:
         if link.recipe is None:
             set_aside_unusable(info, place.paths, place.notify)
         recipe = link.recipe or own_recipe(info, place.paths)
-        if derives(info):
-            return self_drafter.facts(info, recipe), lambda: self_drafter.made(
-                place.target, recipe, place.notify
-            )
-        path = self._own_file(recipe)
-        return facts_of(path), lambda: load(
-            path, info.threads, place.gpu_layers, info.backend, recipe.experts
+        own = None if derives(info) else self._own_file(recipe)
+        return (
+            facts_of(own) if own else self_drafter.facts(info, recipe),
+            lambda: self_drafter.made(place.target, recipe, own, place.gpu_layers, place.notify),
         )
 
     def _own_file(self, recipe: Recipe) -> Path:

@@ -83,8 +83,9 @@ class Controller:
         if self._reader is not None:
             self._reader.begin()
             self._read_until = len(history)
+        settings = sampler.settings
         for member in self._active():
-            member.begin(sampler.settings.temperature)
+            member.begin(settings.temperature, settings.lossy_in_effect)
             member.guarded(lambda one=member: one.drafter.begin(history, sampler), None)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from backends.base import DeviceRow, Listener
+from backends.base.tree import count_leaves
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, from_row
 from decoding.shape import Shape, Siblings
@@ -30,6 +31,7 @@ class Draft:
     siblings: how the tokens of a tree were drawn, None if they were not; of those drawn without
         replacement, distributions has the q_draft from which the first of them came.
     paths: of how many lines, drawn independently, this one was chosen.
+    sources: who proposed each token, where the draft is put together from several drafters'.
     passengers: so many of the last tokens of a tree are computed with the others, and never kept.
     listener: told what the model finds likeliest after each token, kept or not, before the drafter
         is told what was kept.
@@ -45,6 +47,7 @@ class Draft:
     parents: tuple[int, ...] | None = None
     siblings: Siblings | None = None
     paths: int = 1
+    sources: tuple[str, ...] = ()
     passengers: int = 0
     listener: Listener | None = None
 
@@ -71,6 +74,13 @@ class Draft:
         return Shape.PATHS if self.paths > 1 else Shape.LINE
 
     @property
+    def width(self) -> int:
+        """Branches of a tree, or the paths a line was chosen from."""
+        if self.parents is None:
+            return self.paths
+        return count_leaves(self.parents[: self.drafted])
+
+    @property
     def body(self) -> int:
         """How many tokens stand before its tail."""
         return len(self.tokens) - self.tail
@@ -93,6 +103,7 @@ class Draft:
             confidence=self.confidence[:count],
             distributions=self.distributions and self.distributions[:count],
             evidence=self.evidence[:count],
+            sources=self.sources[:count],
             tail=max(min(count, len(self)) - self.body, 0),
         )
 
