@@ -99,7 +99,7 @@ def test_a_spec_is_read(paths: Paths, text: str, kind: LinkKind, part: str, sett
         ("tree()", "gap"),
         ("paths(tree(self))", "which is a model"),
         ("vote(lookup,tree(self))", "drafts for the model itself"),
-        ("cascade(tree(self),self)", "drafts for the model itself"),
+        ("cascade(tree(self:q4_0),self)", "drafts for the model itself"),
         ("tree(self):nodes=0", "nodes is 1 to 64"),
         ("tree(self):nodes=2,depth=3", "no deeper"),
         ("tree(self):width=2", "'width=2' is not one of"),
@@ -153,6 +153,6 @@ def test_it_drafts_what_the_target_says(
 def test_a_tree_too_large_to_be_run_is_refused(
     target: Model, context: Context, paths: Paths
 ) -> None:
-    with closing(built("tree(self:q4_0):nodes=60", target, context, paths)) as drafting:
-        assert "60 nodes, and at most" in drafting.missing
+    with closing(built("tree(self:q4_0):nodes=64", target, context, paths)) as drafting:
+        assert "64 nodes, and at most 63" in drafting.missing
         assert drafting.controller is None
