@@ -60,7 +60,7 @@ def judge(
         at = clock()
         _tell(draft, rows)
         laws = WarpedRows(rows, sampler, history, draft.tokens)
-        verdict = _verify_line(laws, draft, sampler.verification)
+        verdict = verify_line(laws, draft, sampler.verification)
     return Judged(draft.tokens[: verdict.accepted], verdict.next_token, at)
 
 
@@ -77,7 +77,7 @@ def _judge_tree(
     at = clock()
     _tell(draft, rows, places)
     branches = Branches(rows, sampler, history, draft.tokens, places)
-    verdict = _verify_tree(branches, draft, sampler.verification)
+    verdict = _verify_branches(branches, draft, sampler.verification)
     accepted = tuple(draft.tokens[node] for node in verdict.path)
     kept = tuple(places[node] for node in verdict.path)
     return Judged(accepted, verdict.next_token, at, verdict.path, kept, verdict.longest)
@@ -100,13 +100,13 @@ def _as_passed(last: int, draft: Draft) -> tuple[list[int], list[int], Sequence[
     return tree.tokens, tree.parents, places
 
 
-def _verify_line(target: TargetRows, draft: Draft, generator: np.random.Generator) -> Verdict:
+def verify_line(target: TargetRows, draft: Draft, generator: np.random.Generator) -> Verdict:
     """Tokens that were not drawn gain nothing as a block, and a seed gives the plain reply."""
     rule = verify if draft.distributions is None else verify_block
     return rule(target, draft, generator)
 
 
-def _verify_tree(target: TreeRows, draft: Draft, generator: np.random.Generator) -> TreeVerdict:
+def _verify_branches(target: TreeRows, draft: Draft, generator: np.random.Generator) -> TreeVerdict:
     match draft.siblings:
         case Siblings.INDEPENDENT:
             return verify_multi_round(target, draft, generator)

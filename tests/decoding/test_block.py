@@ -24,7 +24,7 @@ from tests.fixtures.enumeration import (
     Prefix,
     Rows,
     accepted,
-    distance_of_one_step,
+    distance_and_accepted,
     draw,
     error,
     random_rows,
@@ -67,7 +67,7 @@ def distance(seed: int, judge: Judge = verify_block) -> float:
     """Total variation between what one step and plain decoding after it emit, and the target."""
     target, draft_of = case(seed)
     step = speculative(target, draft_of, judge, spreads=True)
-    return distance_of_one_step(step, target, LONGEST + 1)
+    return distance_and_accepted(step, target, LONGEST + 1)[0]
 
 
 def kept(target: Rows, draft_of: DraftOf, judge: Judge) -> float:
@@ -94,7 +94,7 @@ def variant(
     """Block verification with one mistake."""
 
     def judge(target: TargetRows, draft: Draft, path: Any) -> Verdict:
-        laws = draft.distributions or ()
+        laws = list(draft.distributions or ())
         shares = [1.0]
         for place, (token, law) in enumerate(zip(draft.tokens, laws, strict=True)):
             shares.append(next_share(shares[-1], target[place].of(token), law.of(token)))
