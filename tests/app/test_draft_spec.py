@@ -81,7 +81,7 @@ def test_settings_after_commas_belong_to_the_drafter_before_them(paths: Paths) -
         ("lookahead:3", "not one of w=N"),
         ("lookahead:w=3,w=4", "each once"),
         ("lookahead:w=99", "= 204 tokens, and may take at most 64"),
-        ("lookahead:w=5,n=3,g=4", "= 18 tokens"),
+        ("lookahead:w=20,n=3,g=20", "= 80 tokens"),
         ("lookahead:w=1000000", "at most 64"),
         ("jacobi:3", "jacobi takes no settings"),
         ("NGRAM:3", "ngram takes no settings"),
