@@ -30,6 +30,7 @@ class Draft:
     siblings: how the tokens of a tree were drawn, None if they were not; of those drawn without
         replacement, distributions has the q_draft from which the first of them came.
     paths: of how many lines, drawn independently, this one was chosen.
+    sources: who proposed each token, where the draft is put together from several drafters'.
     passengers: so many of the last tokens of a tree are computed with the others, and never kept.
     listener: told what the model finds likeliest after each token, kept or not, before the drafter
         is told what was kept.
@@ -45,6 +46,7 @@ class Draft:
     parents: tuple[int, ...] | None = None
     siblings: Siblings | None = None
     paths: int = 1
+    sources: tuple[str, ...] = ()
     passengers: int = 0
     listener: Listener | None = None
 
@@ -93,6 +95,7 @@ class Draft:
             confidence=self.confidence[:count],
             distributions=self.distributions and self.distributions[:count],
             evidence=self.evidence[:count],
+            sources=self.sources[:count],
             tail=max(min(count, len(self)) - self.body, 0),
         )
 
