@@ -8,7 +8,7 @@ from decoding.cost import CostModel
 from decoding.draft import NO_DRAFT, Draft
 from decoding.length import NOTHING, Option, best_length, best_of, reachable
 from decoding.member import Member
-from decoding.union_tree import UnionTree, union
+from decoding.union_tree import UnionTree, is_forked, union
 
 _UNBOUNDED = float("inf")
 
@@ -26,7 +26,7 @@ class Offer:
 
 
 class FreeDrafting:
-    """Compares the proposals and, where the target can verify trees, the union of them.
+    """Compares the proposals and the union of them.
 
     branches: the most leaves of a tree; 1 where the target verifies lines alone.
     """
@@ -36,7 +36,6 @@ class FreeDrafting:
         self._n_vocab = n_vocab
         self._branches = branches
         self._consensus = Consensus()
-        self._proposals: list[Proposal] = []
 
     def plan(
         self,
@@ -50,51 +49,40 @@ class FreeDrafting:
 
         Nodes of a tree are limited as tokens of a line are.
         """
-        drafts = {member.name: member.propose(history, limit, self._n_vocab) for member in members}
-        self._proposals = [
-            Proposal(member.name, draft.tokens, member.estimates(draft))
-            for member in members
-            if (draft := drafts[member.name]).tokens
-        ]
+        asked = [(member, member.propose(history, limit, self._n_vocab)) for member in members]
+        drafts = [(member, draft) for member, draft in asked if draft.tokens]
+        weighed = self._consensus.weighed(
+            [
+                Proposal(member.name, draft.tokens, member.estimates(draft))
+                for member, draft in drafts
+            ]
+        )
         offer = Offer()
         refused: int | None = None
-        for line in self._proposals:
-            acceptance = self._acceptance(line)
-            plan = best_length(acceptance, self._costs, rate=rate, affordable=affordable)
+        for (_, draft), line in zip(drafts, weighed, strict=True):
+            plan = best_length(line.acceptance, self._costs, rate=rate, affordable=affordable)
             if plan.gain > offer.gain:
-                offer = Offer(drafts[line.drafter].first(plan.length), plan.gain)
-            if plan is NOTHING and self._would_pay(acceptance, rate):
+                offer = Offer(draft.first(plan.length), plan.gain)
+            if plan is NOTHING and self._would_pay(line.acceptance, rate):
                 refused = line.tokens[0]
-        if self._has_choice:
-            tree = self._tree(limit, rate, affordable, offer.gain)
-            offer = tree or offer
+        if is_forked(weighed):
+            tree = union(weighed, limit, self._branches)
+            offer = self._of_union(tree, rate, affordable, offer)
         return Offer(offer.draft, offer.gain, refused)
 
     def learn(self, said: Sequence[int]) -> None:
         """Judge the proposals of the last plan by what the model said."""
-        if self._branches > 1:
-            self._consensus.learn(self._proposals, said)
-        self._proposals = []
-
-    @property
-    def _has_choice(self) -> bool:
-        return self._branches > 1 and len(self._proposals) > 1
-
-    def _acceptance(self, line: Proposal) -> Sequence[float]:
-        if not self._has_choice:
-            return line.acceptance
-        return self._consensus.along(line, self._proposals)
+        self._consensus.learn(said)
 
     def _would_pay(self, acceptance: Sequence[float], rate: float) -> bool:
         return best_length(acceptance, self._costs, rate=rate, affordable=_UNBOUNDED).length > 0
 
-    def _tree(self, limit: int, rate: float, affordable: float, least: float) -> Offer | None:
-        """The best part of the union, if it gains more than least."""
-        tree = union(self._proposals, self._consensus, limit, self._branches)
+    def _of_union(self, tree: UnionTree, rate: float, affordable: float, best: Offer) -> Offer:
+        """The best part of the union, if it gains more than the best line."""
         options = [one for one in self._options(tree) if one[2] <= affordable]
         plan = best_of(options, reachable(options, rate))
-        if plan.gain <= least:
-            return None
+        if plan.gain <= best.gain:
+            return best
         return Offer(tree.draft(plan.length), plan.gain)
 
     def _options(self, tree: UnionTree) -> list[Option]:

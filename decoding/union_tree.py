@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import pairwise
 
-from decoding.consensus import Consensus, Proposal, after
+from decoding.consensus import Proposal, by_token
 from decoding.draft import Draft
+
+_LEAST = 0.005
+"""Probability below which a token pays on no machine."""
 
 
 @dataclass(slots=True)
@@ -26,6 +29,21 @@ class UnionTree:
     together: list[float] = field(default_factory=list[float])
     alone: list[float] = field(default_factory=list[float])
     sources: list[str] = field(default_factory=list[str])
+
+    def append(
+        self, parent: int, place: int, together: float, proposals: Sequence[Proposal]
+    ) -> None:
+        """Add a token that some propose at a place; it is put down to who proposed the one before.
+
+        Where that one does not propose it, the first who does has it.
+        """
+        self.tokens.append(proposals[0].tokens[place])
+        self.parents.append(parent)
+        self.together.append(together)
+        self.alone.append(proposals[0].acceptance[place])
+        before = self.sources[parent] if parent >= 0 else ""
+        names = [one.drafter for one in proposals]
+        self.sources.append(before if before in names else names[0])
 
     @property
     def chain(self) -> int:
@@ -49,65 +67,37 @@ class UnionTree:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A token that may be added: after which node, at which depth, and who proposes it."""
-
-    token: int
-    parent: int
-    place: int
-    proposals: Sequence[Proposal]
-    alone: float
-    together: float
+def is_forked(proposals: Sequence[Proposal]) -> bool:
+    """Whether two propose different tokens after the same ones, so that the union is no line."""
+    longest = max(proposals, key=lambda one: len(one.tokens), default=None)
+    return any(longest.tokens[: len(one.tokens)] != one.tokens for one in proposals if longest)
 
 
-def union(
-    proposals: Sequence[Proposal], consensus: Consensus, most: int, branches: int
-) -> UnionTree:
+def union(proposals: Sequence[Proposal], most: int, branches: int) -> UnionTree:
     """The likeliest tokens of all proposals, at most so many nodes and leaves, best first.
 
-    A token is never likelier than the one before it, so that the best is always at hand: no more
-    is looked at than is kept.
+    acceptance: alike for one token of several proposals, as weighed by `decoding.consensus`. A
+    token is never likelier than the one before it, so that the best is always at hand: no more is
+    looked at than is kept.
     """
     tree = UnionTree()
-    waiting: list[tuple[float, int, _Candidate]] = []
-    seen = 0
+    waiting: list[tuple[float, int, int, list[int]]] = []
+    """Less the probability, the parent, the place, and which proposals have the token."""
 
-    def look(parent: int, place: int, alike: Sequence[Proposal], together: float) -> None:
-        nonlocal seen
-        for token, alone in consensus.shares(alike, place).items():
-            candidate = _Candidate(token, parent, place, alike, alone, together * alone)
-            heappush(waiting, (-candidate.together, seen, candidate))
-            seen += 1
+    def look(parent: int, place: int, alike: Sequence[int], together: float) -> None:
+        for group in by_token(proposals, alike, place).values():
+            likely = together * proposals[group[0]].acceptance[place]
+            if likely > _LEAST:
+                heappush(waiting, (-likely, parent, place, group))
 
-    look(-1, 0, proposals, 1.0)
-    leaves: set[int] = {-1}
+    look(-1, 0, range(len(proposals)), 1.0)
+    leaves = {-1}
     while waiting and len(tree.tokens) < most:
-        _, _, best = heappop(waiting)
-        if best.parent not in leaves and len(leaves) == branches:
+        negative, parent, place, group = heappop(waiting)
+        if parent not in leaves and len(leaves) == branches:
             continue
-        node = _add(tree, best)
-        leaves.discard(best.parent)
-        leaves.add(node)
-        further = after(best.proposals, best.place, best.token)
-        if further:
-            look(node, best.place + 1, further, best.together)
+        leaves.discard(parent)
+        leaves.add(len(tree.tokens))
+        look(len(tree.tokens), place + 1, group, -negative)
+        tree.append(parent, place, -negative, [proposals[index] for index in group])
     return tree
-
-
-def _add(tree: UnionTree, best: _Candidate) -> int:
-    tree.tokens.append(best.token)
-    tree.parents.append(best.parent)
-    tree.together.append(best.together)
-    tree.alone.append(best.alone)
-    tree.sources.append(_source(tree, best))
-    return len(tree.tokens) - 1
-
-
-def _source(tree: UnionTree, best: _Candidate) -> str:
-    """Who proposed the token before it, if that one does; else the surest who does."""
-    supporters = [one for one in best.proposals if one.tokens[best.place] == best.token]
-    before = tree.sources[best.parent] if best.parent >= 0 else ""
-    if any(one.drafter == before for one in supporters):
-        return before
-    return max(supporters, key=lambda one: one.acceptance[best.place]).drafter
