@@ -1,97 +1,42 @@
-"""Whatever could draft for a target: found by names and files, before anything of it is run."""
+"""Finds whatever could draft for a target, by names and files, before anything of it is run."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 
-from app import self_drafter
+from app import guessing, self_drafter
 from app.acceptance_memory import AcceptanceMemory
-from app.draft_spec import LOOKUP, NGRAM, RETRIEVAL, SELF
+from app.candidate import Candidate, Kind, Target
+from app.draft_spec import JACOBI, LOOKAHEAD, LOOKUP, NGRAM, RETRIEVAL, SELF, LinkKind
 from app.drafter_engine import drafter_backend
 from app.obtaining import facts_before
 from app.paths import Paths
 from app.settings.learning import may_index
 from app.translation import Translation
-from app.tuned_recipe import Tuned, tuned
+from app.tuned_recipe import tuned
 from backends.base import (
     DraftUnavailableError,
-    Model,
     ModelError,
     ModelInfo,
     Rollback,
     Vocabulary,
 )
-from backends.choice import AUTO, forms, vocabulary
+from backends.choice import forms, vocabulary
 from backends.derivation import derives
 from backends.gguf_header import parts, read_header, read_per_token
 from models import catalogue
 from models.catalogue import CatalogueDrafter, DrafterKind
 from models.installed import installed
-from models.model_facts import ModelFacts, facts_of
+from models.model_facts import facts_of
 from models.recipe import Recipe
-from models.reference import HubReference, Reference, entry_of, resolve
+from models.reference import Reference, entry_of, resolve
 from models.self_draft import SelfDrafts
 from models.vocabulary import require_same_vocabulary
 
-
-class Kind(StrEnum):
-    """What a drafter is to its target."""
-
-    LOOKUP = "prompt lookup"
-    RETRIEVAL = "earlier chats"
-    NGRAM = "learned n-grams"
-    SELF = "self"
-    SAME_VOCABULARY = "same vocabulary"
-    ACROSS_VOCABULARIES = "across vocabularies"
-    NEXT_TOKEN_LAYERS = "next-token layers"
-
-    @property
-    def is_free(self) -> bool:
-        """Whether it takes neither a model nor time of its own."""
-        return self in (Kind.LOOKUP, Kind.RETRIEVAL, Kind.NGRAM)
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A drafter by the name that --draft takes. None where something is not known yet.
-
-    why: in words, what it is, or why it cannot draft. shared: the share of its tokens that the
-    target has too. read_bytes: weights that one of its tokens reads. variant: how it is made of the
-    weights at path, "" where it is those. tuned: what tuning measured of it.
-    """
-
-    name: str
-    kind: Kind | None
-    is_compatible: bool | None
-    why: str
-    path: Path | None = None
-    facts: ModelFacts | None = None
-    read_bytes: int | None = None
-    shared: float | None = None
-    variant: str = ""
-    tuned: Tuned | None = None
-
-    @property
-    def is_free(self) -> bool:
-        """Whether it takes no time of its own, and no model."""
-        return self.kind is not None and self.kind.is_free
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The model to draft for, loaded where it is on this machine."""
-
-    reference: Reference | HubReference
-    facts: ModelFacts | None
-    model: Model | None = None
-    backend: str = AUTO
-    """The one that is asked for."""
-
-    @property
-    def path(self) -> Path | None:
-        """Its file, None where it is not on this machine."""
-        return self.model.info.path if self.model else None
+_COMPOSED = {
+    LinkKind.CASCADE: "prompt lookup drafts for the self-drafter, which drafts for the model",
+    LinkKind.VOTE: "prompt lookup and the self-drafter vote on each token",
+}
 
 
 def candidates(
@@ -101,8 +46,10 @@ def candidates(
     yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before")
     yield _retrieval(paths)
     yield Candidate(NGRAM, Kind.NGRAM, True, "says what the model mostly says")
+    yield from _guesses(target)
     own = _self(target, paths)
     yield own
+    yield from _composed(own)
     seen = [path for path in (target.path, own.path) if path]
     for found in _models(target, paths, memory):
         if found.path is None or found.path.resolve() not in map(Path.resolve, seen):
@@ -114,6 +61,26 @@ def _retrieval(paths: Paths) -> Candidate:
     if not may_index(paths):
         return Candidate(RETRIEVAL, Kind.RETRIEVAL, False, "switched off in the settings")
     return Candidate(RETRIEVAL, Kind.RETRIEVAL, True, "repeats what was said there")
+
+
+def _guesses(target: Target) -> Iterator[Candidate]:
+    """The model's own, beside its passes."""
+    yield Candidate(JACOBI, Kind.GUESSES, True, "guesses of the last pass are drafted in the next")
+    tree = guessing.tree_size()
+    if target.tree_refusal:
+        why = f"{target.reference.name} {target.tree_refusal}"
+        yield Candidate(LOOKAHEAD, Kind.GUESSES, False, why, tree=tree)
+    else:
+        why = f"every pass takes up to {tree.nodes} guesses along"
+        yield Candidate(LOOKAHEAD, Kind.GUESSES, True, why, tree=tree)
+
+
+def _composed(own: Candidate) -> Iterator[Candidate]:
+    """An example of each drafter that is made of others, with the self-drafter as own."""
+    for kind, words in _COMPOSED.items():
+        name = f"{kind}({LOOKUP},{SELF})"
+        why = words if own.is_compatible else f"{SELF}: {own.why}"
+        yield replace(own, name=name, kind=Kind.COMPOSED, why=why, read_bytes=None, tuned=None)
 
 
 def _models(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from app.branching_spec import PathsSettings, TreeSettings
+from app.draft_parts import split
 from app.paths import Paths
 from backends.base import ModelError, UsageError
 from backends.choice import Form
+from decoding.calibration import MOST_TOKENS
 from decoding.drafters.lookahead import LookaheadShape
 from models import catalogue
 from models.catalogue import DrafterKind, Entry
@@ -28,6 +31,8 @@ class LinkKind(StrEnum):
     MODEL = "model"
     CASCADE = "cascade"
     VOTE = "vote"
+    TREE = "tree"
+    PATHS = "paths"
 
 
 LOOKUP, SELF = LinkKind.LOOKUP.value, LinkKind.SELF.value
@@ -35,12 +40,18 @@ RETRIEVAL, NGRAM = LinkKind.RETRIEVAL.value, LinkKind.NGRAM.value
 JACOBI, LOOKAHEAD = LinkKind.JACOBI.value, LinkKind.LOOKAHEAD.value
 OFF, AUTO = "off", "auto"
 WORDS = (LOOKUP, RETRIEVAL, NGRAM, JACOBI, LOOKAHEAD, SELF, OFF, AUTO)
+_EXAMPLE = "Example: --draft lookup,self"
 
-_WITH_PARTS = frozenset({LinkKind.CASCADE, LinkKind.VOTE})
+_BRANCHING = frozenset({LinkKind.TREE, LinkKind.PATHS})
+"""Those made of one drafter model, which they run along several branches."""
+
+_WITH_PARTS = frozenset({LinkKind.CASCADE, LinkKind.VOTE}) | _BRANCHING
 """Those made of other drafters, named in brackets."""
 
-_WITH_SETTINGS: frozenset[LinkKind] = frozenset({LinkKind.LOOKAHEAD})
+_WITH_SETTINGS = frozenset({LinkKind.LOOKAHEAD}) | _BRANCHING
 """Those that read what follows their colon."""
+
+_MODELS = frozenset({LinkKind.SELF, LinkKind.MODEL})
 
 _LISTENING: frozenset[LinkKind] = frozenset({LinkKind.JACOBI, LinkKind.LOOKAHEAD})
 """Those that need the target's own passes, and so cannot be a part of another."""
@@ -70,6 +81,14 @@ class Link:
         if self.reference is None:
             return "the self-drafter"
         return Path(self.reference.name).name.removesuffix(".gguf")
+
+    @property
+    def models(self) -> "Iterator[str]":
+        """The names of the drafter models that it takes, its parts' too."""
+        if self.kind in (LinkKind.SELF, LinkKind.MODEL):
+            yield self.name
+        for part in self.parts:
+            yield from part.models
 
     @property
     def references(self) -> "Iterator[Reference | HubReference]":
@@ -129,6 +148,7 @@ class _Reader:
         self, text: str, paths: Paths, target: Entry | None, forms: Sequence[Form]
     ) -> None:
         self._text = text
+        self._unreadable = f"--draft {text} cannot be read"
         self._paths = paths
         self._target = target
         self._forms = forms
@@ -138,59 +158,26 @@ class _Reader:
 
     def _links(self, text: str) -> tuple[Link, ...]:
         """The links of a chain, or the parts of one link."""
-        links = tuple(self._link(part.strip()) for part in self._split(text))
-        names = [link.name for link in links]
-        if len(set(names)) < len(names):
-            raise UsageError(f"--draft {self._text} names a drafter twice")
+        links = tuple(self._link(part.strip()) for part in split(text, _WITH_SETTINGS))
+        names = [name for link in links for name in {link.name, *link.models}]
+        for name in names:
+            if names.count(name) > 1:
+                what = f"--draft {self._text} names {name} twice"
+                raise UsageError(what, "each drafter has one place")
         return links
-
-    def _split(self, text: str) -> list[str]:
-        """What stands between the commas that are in no brackets."""
-        parts, depth = [""], 0
-        for character in text:
-            depth += {"(": 1, ")": -1}.get(character, 0)
-            if depth < 0:
-                break
-            if character == "," and depth == 0:
-                parts.append("")
-            else:
-                parts[-1] += character
-        parts = self._with_settings(parts)
-        if depth != 0:
-            raise UsageError(
-                f"--draft {self._text} cannot be read",
-                "its brackets do not match",
-                "Example: --draft lookup,self",
-            )
-        return parts
-
-    @staticmethod
-    def _with_settings(parts: Sequence[str]) -> list[str]:
-        """Settings after a comma belong to the drafter before them."""
-        joined: list[str] = []
-        for part in parts:
-            before = joined[-1].strip().partition(":") if joined else ("", "", "")
-            if "=" in part and before[1] and before[0].lower() in _WITH_SETTINGS:
-                joined[-1] += f",{part}"
-            else:
-                joined.append(part)
-        return joined
 
     def _link(self, part: str) -> Link:
         if part.lower() in (OFF, AUTO, ""):
             raise UsageError(
-                f"--draft {self._text} contradicts itself"
-                if part
-                else f"--draft {self._text!r} has a gap",
+                f"--draft {self._text!r} {'contradicts itself' if part else 'has a gap'}",
                 f"{part.lower() or 'an empty name'} cannot be part of a chain",
-                "Example: --draft lookup,self",
+                _EXAMPLE,
             )
-        made = re.fullmatch(r"([a-z]+)\((.*)\)", part, re.IGNORECASE | re.DOTALL)
+        made = re.fullmatch(r"([a-z]+)\((.*)\)(:.*)?", part, re.IGNORECASE | re.DOTALL)
         if made and made[1].lower() in _WITH_PARTS:
             kind = LinkKind(made[1].lower())
-            parts = self._links(made[2])
-            self._check(kind, parts)
-            return Link(kind, f"{kind}({','.join(one.name for one in parts)})", parts=parts)
+            if not made[3] or kind in _WITH_SETTINGS:
+                return self._made(kind, made[2], (made[3] or "").lower())
         word, colon, settings = part.partition(":")
         if word.lower() == SELF:
             recipe = Recipe.parse(settings) if colon else None
@@ -199,30 +186,57 @@ class _Reader:
         if word.lower() in (_WITH_SETTINGS if colon else named):
             kind = LinkKind(word.lower())
             if kind is LinkKind.LOOKAHEAD:
-                LookaheadShape.parse(settings.lower())
+                LookaheadShape.parse(settings.lower()).check(MOST_TOKENS)
             return Link(kind, part.lower(), settings=settings.lower())
+        if word.lower() in named:
+            raise UsageError(self._unreadable, f"{word.lower()} takes no settings")
+        if word.lower() in _WITH_PARTS:
+            self._check(LinkKind(word.lower()), ())
         return self._model(part)
+
+    def _made(self, kind: LinkKind, inner: str, settings: str) -> Link:
+        """One made of others; settings begin with their colon."""
+        parts = self._links(inner)
+        if kind is LinkKind.TREE:
+            TreeSettings.parse(settings[1:])
+        if kind is LinkKind.PATHS:
+            PathsSettings.parse(settings[1:])
+        check = self._check_branching if kind in _BRANCHING else self._check
+        check(kind, parts)
+        name = f"{kind}({','.join(one.name for one in parts)}){settings}"
+        return Link(kind, name, parts=parts, settings=settings[1:])
+
+    def _check_branching(self, kind: LinkKind, parts: Sequence[Link]) -> None:
+        if len(parts) == 1 and parts[0].kind in _MODELS:
+            return
+        raise UsageError(
+            f"--draft {self._text} cannot be read",
+            f"{kind} takes one drafter, which is a model",
+            f"Example: --draft '{kind}(self)'",
+        )
 
     def _check(self, kind: LinkKind, parts: Sequence[Link]) -> None:
         """Refuse what cannot be made of drafters of these kinds."""
         example = f"Example: --draft '{kind}(lookup,self)'"
         if len(parts) < 2:
-            raise UsageError(
-                f"--draft {self._text} cannot be read",
-                f"a {kind} takes two drafters or more",
-                example,
-            )
+            raise UsageError(self._unreadable, f"a {kind} takes two drafters or more", example)
         if any(part.kind in _LISTENING for part in parts):
             raise UsageError(
                 f"--draft {self._text} cannot be",
                 "jacobi and lookahead guess in the model's own passes, and in no others",
                 "Name them beside it, as in: --draft lookup,lookahead",
             )
-        models = (LinkKind.SELF, LinkKind.MODEL)
-        wrong = [part.name for part in parts[1:] if part.kind not in models]
+        branching = [part.name for part in parts if part.kind in _BRANCHING]
+        if branching:
+            raise UsageError(
+                f"--draft {self._text} cannot be",
+                f"{branching[0]} drafts for the model itself, and for no other drafter",
+                f"Name it beside the {kind}, or leave its branches out.",
+            )
+        wrong = [part.name for part in parts[1:] if part.kind not in _MODELS]
         if kind is LinkKind.CASCADE and wrong:
             raise UsageError(
-                f"--draft {self._text} cannot be read",
+                self._unreadable,
                 f"{wrong[0]} is no model, which all but the first drafter of a cascade are",
                 example,
             )

@@ -1,12 +1,14 @@
 """One drafter of a session: made of a link of the spec, measured, and known by a key."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app import guessing, self_drafter
 from app.acceptance_memory import AcceptanceMemory
+from app.branching import Branching
+from app.branching_spec import PathsSettings, TreeSettings
 from app.built_drafter import Built
 from app.calibrations import Calibrations
 from app.composed_drafter import Composer
@@ -21,7 +23,7 @@ from app.paths import Paths
 from app.settings.learning import may_index, may_learn
 from app.tuned_recipe import own_recipe, set_aside_unusable
 from backends.base import Context, DraftUnavailableError, Model
-from backends.choice import AUTO, load
+from backends.choice import AUTO
 from backends.derivation import derives
 from decoding.draft import Drafter
 from decoding.drafters.ngram import Ngram
@@ -108,7 +110,7 @@ class Builder:
                 return Built(link.name, guessing.member(link, info, context, self._memory))
             case LinkKind.SELF | LinkKind.MODEL:
                 return self._on_a_model(link)
-            case LinkKind.CASCADE | LinkKind.VOTE:
+            case LinkKind.CASCADE | LinkKind.VOTE | LinkKind.TREE | LinkKind.PATHS:
                 return self._composed(link)
 
     def _free(self, link: Link, drafter: Drafter) -> Built:
@@ -136,18 +138,30 @@ class Builder:
 
     def _composed(self, link: Link) -> Built:
         """One that is made of others."""
-        composer = Composer(self._place.target, self._calibrations, self._memory)
-        compose = composer.cascade if link.kind is LinkKind.CASCADE else composer.vote
         with ExitStack() as stack:
             parts: list[Built] = []
             for part in link.parts:
                 parts.append(self.build(part))
                 stack.callback(self.drop, parts[-1])
-            built = compose(link.name, parts)
+            built = self._compose(link, parts)
             stack.pop_all()
         if self._room is not None:  # taken again with the whole
             self._room += built.held_bytes
         return built
+
+    def _compose(self, link: Link, parts: Sequence[Built]) -> Built:
+        place = self._place
+        composer = Composer(place.target, self._calibrations, self._memory)
+        branching = Branching(place.target, place.context, self._memory)
+        match link.kind:
+            case LinkKind.CASCADE:
+                return composer.cascade(link.name, parts)
+            case LinkKind.TREE:
+                return branching.tree(link.name, parts[0], TreeSettings.parse(link.settings))
+            case LinkKind.PATHS:
+                return branching.paths(link.name, parts[0], PathsSettings.parse(link.settings))
+            case _:
+                return composer.vote(link.name, parts)
 
     def _on_a_model(self, link: Link) -> Built:
         place = self._place
@@ -183,13 +197,10 @@ class Builder:
         if link.recipe is None:
             set_aside_unusable(info, place.paths, place.notify)
         recipe = link.recipe or own_recipe(info, place.paths)
-        if derives(info):
-            return self_drafter.facts(info, recipe), lambda: self_drafter.made(
-                place.target, recipe, place.notify
-            )
-        path = self._own_file(recipe)
-        return facts_of(path), lambda: load(
-            path, info.threads, place.gpu_layers, info.backend, recipe.experts
+        own = None if derives(info) else self._own_file(recipe)
+        return (
+            facts_of(own) if own else self_drafter.facts(info, recipe),
+            lambda: self_drafter.made(place.target, recipe, own, place.gpu_layers, place.notify),
         )
 
     def _own_file(self, recipe: Recipe) -> Path:

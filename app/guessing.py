@@ -3,7 +3,6 @@
 from app.acceptance_memory import AcceptanceMemory
 from app.draft_spec import Link, LinkKind
 from backends.base import Context, DraftUnavailableError, ModelInfo
-from decoding.calibration import MOST_TOKENS
 from decoding.cost import CostModel, DraftCost, TreeCosts, TreeSize
 from decoding.drafters.jacobi import Jacobi
 from decoding.drafters.lookahead import Lookahead, LookaheadShape
@@ -21,7 +20,7 @@ def member(link: Link, info: ModelInfo, context: Context, memory: AcceptanceMemo
     """The drafter that a link names, for a target and its context.
 
     Raises:
-        DraftUnavailableError: the target cannot run trees, or what these cost is not measured.
+        DraftUnavailableError: the target cannot run trees.
     """
     if link.kind is LinkKind.JACOBI:
         return _jacobi(memory)
@@ -35,12 +34,6 @@ def _jacobi(memory: AcceptanceMemory) -> Member:
 
 def _lookahead(link: Link, info: ModelInfo, context: Context, memory: AcceptanceMemory) -> Member:
     shape = LookaheadShape.parse(link.settings)
-    if shape.nodes >= MOST_TOKENS:
-        raise DraftUnavailableError(
-            f"{link.name} cannot draft",
-            f"its passes take {1 + shape.nodes} tokens, and at most {MOST_TOKENS} are measured",
-            "Use a smaller window, shorter n-grams or a smaller pool.",
-        )
     if not context.can_verify_tree:
         raise DraftUnavailableError(
             f"{link.name} cannot draft", f"{info.name} {context.tree_refusal}"
@@ -49,18 +42,20 @@ def _lookahead(link: Link, info: ModelInfo, context: Context, memory: Acceptance
         Lookahead(shape, link.name),
         memory.recall(link.name),
         DraftCost(_SECONDS, 0.0),
-        tree=_size(shape),
+        tree=tree_size(shape),
         prior=_LOOKAHEAD,
     )
 
 
 def worthwhile(costs: CostModel, least: float) -> list[Link]:
     """Those that reach a speedup at what passes cost, if this model is like the demo model."""
-    tree = TreeCosts(costs, _size(LookaheadShape()))
+    tree = TreeCosts(costs, tree_size())
     if predicted_speedup(lambda _: _LOOKAHEAD, tree) < least:
         return []
     return [Link(LinkKind.LOOKAHEAD, LinkKind.LOOKAHEAD)]
 
 
-def _size(shape: LookaheadShape) -> TreeSize:
+def tree_size(shape: LookaheadShape | None = None) -> TreeSize:
+    """Of what lookahead proposes; shape: None for the usual one."""
+    shape = shape or LookaheadShape()
     return TreeSize(shape.depth, shape.nodes)

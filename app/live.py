@@ -1,12 +1,15 @@
 """The figures of a reply while it grows, as one frozen picture that any thread may read."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.performance import performance
 from app.reply import Reply
 from app.session import Session
 from backends.base import ModelInfo
+from decoding.events import Step
 from decoding.parking import State
+from decoding.shape import Shape, in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,10 @@ class Live:
     tokens_per_step: float | None
     accepted_by_position: tuple[float, ...]
     drafted_at_position: tuple[int, ...]
+    accepted_lengths: tuple[int, ...]
+    shape: str
+    """Of the last step's draft."""
+    steps_by_shape: Mapping[Shape, int]
     by_drafter: tuple[DrafterFigures, ...]
     draft_seconds: float
     verify_seconds: float
@@ -59,6 +66,8 @@ class Live:
     choice: str
     """What the last step drafted, and why."""
     drafters: tuple[str, ...]
+    lossy: str = ""
+    """The lossy rule that it owes tokens to, in words."""
 
 
 def live(session: Session, reply: Reply) -> Live:
@@ -80,6 +89,9 @@ def live(session: Session, reply: Reply) -> Live:
         tokens_per_step=statistics.tokens_per_step,
         accepted_by_position=tuple(statistics.accepted_by_position),
         drafted_at_position=tuple(statistics.drafted_at_position),
+        accepted_lengths=tuple(statistics.accepted_lengths),
+        shape=_shape(statistics.last_step),
+        steps_by_shape=dict(statistics.steps_by_shape),
         by_drafter=tuple(
             DrafterFigures(name, one.drafted, one.accepted, one.draft_seconds)
             for name, one in statistics.by_drafter.items()
@@ -103,4 +115,11 @@ def live(session: Session, reply: Reply) -> Live:
         reason=drafting.reason,
         choice=str(drafting.controller.choice) if drafting.controller else "",
         drafters=tuple(drafting.names),
+        lossy=reply.lossy.words if reply.lossy else "",
     )
+
+
+def _shape(step: Step | None) -> str:
+    if step is None:
+        return ""
+    return "plain" if step.passed == 1 else in_words(step.shape, step.drafted, step.width)

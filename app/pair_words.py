@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from app.candidates import Kind
+from app.candidate import Kind
 from app.ranking import Pair
 from models.memory_bill import Fit
 from models.size_text import size_text
@@ -20,9 +20,11 @@ def facts_in_words(one: Pair) -> Iterator[str]:
     gain = _gain(one)
     if gain:
         yield gain
+    elif drafter.kind is Kind.COMPOSED:
+        yield "measured once it drafts"
     if one.memory_bytes:
         yield size_text(one.memory_bytes) + (f", {_FITS[one.fit]}" if one.fit else "")
-    if not one.is_installed and drafter.kind is not Kind.SELF:
+    if not one.is_installed and drafter.kind not in (Kind.SELF, Kind.COMPOSED):
         yield "not on this machine"
     yield drafter.why
 
@@ -45,7 +47,7 @@ def _gain(one: Pair) -> str:
         said.append(f"a trial expects {share}" if one.is_trial else f"{share} accepted so far")
     if least == math.inf:
         said.append("does not pay here, even with all accepted")
-    elif least is not None and one.drafter.is_free:
+    elif least is not None and one.drafter.needs_no_model:
         said.append(f"drafts for free, and checking a draft pays above {_percent(least)} accepted")
     elif least is not None:
         said.append(f"pays above {_percent(least)} accepted")

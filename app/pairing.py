@@ -7,11 +7,13 @@ is none, the acceptance from which drafting pays takes its place.
 import math
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
-from app.candidates import Candidate, Kind, Target, candidates, undraftable
+from app.candidate import Candidate, Kind, Target
+from app.candidates import candidates, undraftable
+from app.draft_spec import SELF
 from app.drafter_engine import drafter_runner
 from app.memory_plan import MemoryPlan, drafter_context, plan
 from app.model_choice import choose_model, expected_backend
@@ -24,9 +26,9 @@ from backends.base import DraftUnavailableError, ModelError, Rollback
 from backends.choice import check_backend, forms, free_memory, load
 from backends.runner import Runner
 from decoding.calibration import MOST_TOKENS
-from decoding.cost import CostModel, DraftCost
+from decoding.cost import CostModel, DraftCost, TreeCosts
 from decoding.length import break_even, predicted_speedup
-from decoding.member import DRAWN
+from decoding.member import DRAWN, is_lossless
 from decoding.ngram_table import N_BYTES
 from models.fingerprint import fingerprint
 from models.memory_bill import Fit, bill, fit
@@ -97,6 +99,7 @@ def _ranking(
     target: Target, paths: Paths, planned: MemoryPlan | None, measured: _Measured | None
 ) -> Ranking:
     name, is_here = target.reference.name, target.model is not None
+    target = measured.target if measured else target
     found = list(candidates(target, paths, measured.memory if measured else None))
     if target.model and target.model.info.rollback is not Rollback.ANY:
         found = undraftable(f"{name} {target.model.info.rollback_refusal}", found)
@@ -114,11 +117,12 @@ def _measured(
     calibrations = Calibrations(paths, notify)
     with closing(model.open(min(_CALIBRATION_CONTEXT, model.info.context_limit))) as context:
         costs = calibrations.target(model, context)
+        target = replace(target, tree_refusal=context.tree_refusal)
     return _Measured(target, options, calibrations, costs, AcceptanceMemory(model.info.path, paths))
 
 
 def _pair(one: Candidate, planned: MemoryPlan | None, measured: _Measured | None) -> Pair:
-    is_installed = one.is_free or one.path is not None
+    is_installed = one.needs_no_model or one.path is not None
     if one.is_compatible is False:
         return Pair(one, is_installed)
     size, how = _memory(one, planned)
@@ -126,11 +130,12 @@ def _pair(one: Candidate, planned: MemoryPlan | None, measured: _Measured | None
         return Pair(one, is_installed, size, how)
     cost, source = _draw_cost(one, measured)
     share, is_trial = _remembered(one, measured.memory)
-    least = None if cost is None else break_even(measured.costs, cost)
+    costs = TreeCosts(measured.costs, one.tree) if one.tree else measured.costs
+    least = None if cost is None else break_even(costs, cost)
     expected = one.tuned.acceptance if share is None and one.tuned else share
     speedup = None
     if cost is not None and expected is not None and not one.is_free:
-        speedup = predicted_speedup(lambda _: expected, measured.costs, cost)
+        speedup = predicted_speedup(lambda _: expected, costs, cost)
     return Pair(one, is_installed, size, how, cost, source, share, is_trial, speedup, least)
 
 
@@ -138,7 +143,7 @@ def _memory(one: Candidate, planned: MemoryPlan | None) -> tuple[int | None, Fit
     """What a drafter takes with the context that it would get beside the target."""
     if one.kind is Kind.NGRAM:
         return N_BYTES, Fit.FITS
-    if one.is_free:
+    if one.needs_no_model:
         return 0, Fit.FITS
     if one.facts is None:
         return None, None
@@ -162,8 +167,10 @@ def _draw_cost(one: Candidate, measured: _Measured) -> tuple[float | None, CostS
     """Of one token in plain steps, and how that is known."""
     model = measured.target.model
     assert model is not None
-    if one.is_free:
+    if one.needs_no_model:
         return 0.0, CostSource.FREE
+    if one.kind is Kind.COMPOSED:
+        return None, None
     known = _known_cost(one, measured)
     if known is not None:
         return known.draw_seconds / measured.costs.seconds(1), CostSource.MEASURED
@@ -194,16 +201,28 @@ def _remembered(one: Candidate, memory: AcceptanceMemory) -> tuple[float | None,
 
     True where a trial alone expects it.
     """
-    if one.is_free:
-        known, kinds = memory.recall(one.name), ""
-    elif one.path is not None:
-        known, kinds = memory.recall(fingerprint(one.path, one.variant)), f":{DRAWN}"
-    else:
+    key = _key(one)
+    if key is None:
         return None, False
-    counts = [count for kind, count in known.counts().items() if kind.endswith(kinds)]
+    known, kinds = memory.recall(key), "" if one.is_free else f":{DRAWN}"
+    counts = [
+        count
+        for kind, count in known.counts().items()
+        if kind.endswith(kinds) and is_lossless(kind)
+    ]
     judged = sum(count[1] for count in counts)
     share = sum(count[0] for count in counts) / judged if judged else None
     return share, known.is_trial
+
+
+def _key(one: Candidate) -> str | None:
+    """By which what was learned of a drafter is remembered, None where it is not made yet."""
+    if one.needs_no_model:
+        return one.name
+    if one.path is None:
+        return None
+    own = fingerprint(one.path, one.variant)
+    return one.name.replace(SELF, own) if one.kind is Kind.COMPOSED else own
 
 
 def _order(pair: Pair) -> tuple[int, float, bool]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.candidates import Candidate
+from app.candidate import Candidate
 from models.memory_bill import Fit
 
 

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, field
 
 from decoding.events import FinishReason
+from decoding.lossy_rule import LossyRule
 from decoding.telemetry import Statistics
 
 
@@ -17,6 +18,13 @@ class Reply:
     finish_reason: FinishReason | None = None
     joules: float | None = None
     """Energy of decoding, where the machine tells it."""
+    rule: LossyRule | None = None
+    """The lossy rule that its drafts are judged by."""
+
+    @property
+    def lossy(self) -> LossyRule | None:
+        """The rule, where tokens may be owed to it; a reply with nothing drafted is lossless."""
+        return self.rule if self.statistics.drafted else None
 
 
 def new_reply() -> Reply:

@@ -22,6 +22,8 @@ def reply_report(
         "text": reply.text,
         "token_ids": reply.token_ids,
         "finish_reason": reply.finish_reason,
+        "lossless": reply.lossy is None,
+        "lossy": str(settings.lossy) if settings.lossy else None,
         "model": {
             "ref": session.reference.name,
             "name": info.name,
@@ -66,6 +68,8 @@ def _statistics(session: Session, reply: Reply) -> dict[str, Any]:
         "acceptance": statistics.acceptance,
         "tokens_per_step": statistics.tokens_per_step,
         "accepted_by_position": statistics.accepted_by_position,
+        "accepted_lengths": statistics.accepted_lengths,
+        "steps_by_shape": statistics.steps_by_shape,
         "by_drafter": {
             name: {
                 "steps": drafter.steps,

@@ -1,9 +1,11 @@
-"""The drafter that is made of its target: what it will take, and making it of loaded weights."""
+"""The drafter that is made of its target: what it will take, and making it."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from backends.base import Model, ModelInfo
+from backends.choice import load
 from backends.derivation import derive, derives
 from models.fingerprint import fingerprint
 from models.model_facts import ModelFacts, facts_of
@@ -49,12 +51,26 @@ def key(info: ModelInfo, recipe: Recipe) -> str:
     return fingerprint(info.path, recipe.slug)
 
 
-def made(target: Model, recipe: Recipe, notify: Callable[[str], None]) -> Model:
-    """Make one of loaded weights.
+def made(
+    target: Model,
+    recipe: Recipe,
+    path: Path | None,
+    gpu_layers: int | None,
+    notify: Callable[[str], None],
+) -> Model:
+    """Make one of a target, run as that is.
+
+    path: its file, None where it is made of loaded weights.
 
     Raises:
         DraftUnavailableError: it cannot be made of this model.
+        ModelError: its file cannot be run.
+        UsageError: the recipe does not fit the model.
     """
+    info = target.info
+    if path is not None:
+        return load(path, info.threads, gpu_layers, info.backend, recipe.experts)
+    recipe.check(info.name, info.n_layers, info.active_experts)
     copy = f" (a copy in {recipe.bits} bits)" if recipe.bits else ""
     words = f"making the self-drafter {recipe.slug}{copy}"
     notify(words)

@@ -173,6 +173,7 @@ class Session:
             PromptTooLongError: the prompt leaves no room for an answer.
             ModelError: the engine failed; reply holds what was said before.
         """
+        reply.rule = settings.lossy_in_effect
         try:
             yield from self._filled(reply, prompt, settings, max_tokens, is_cancelled)
         finally:

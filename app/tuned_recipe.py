@@ -54,7 +54,7 @@ def remember(found: Tuned, info: ModelInfo, paths: Paths) -> None:
         raise DiskFullError(
             "the recipe that tuning found cannot be kept",
             f"{path.parent}: {error.strerror or error}",
-            "Free some space; the same command then goes on.",
+            "Free some space and use the same command: it measures nothing again.",
         ) from error
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
+from app import self_drafter
 from app.calibrations import Calibrations
 from app.paths import Paths
 from app.prompts import built_in_prompts
-from app.self_drafter import added_bytes
 from app.tuned_recipe import Tuned, remember, set_aside_unusable
 from app.tuning_results import TuningResults
 from backends.base import (
@@ -25,8 +25,8 @@ from backends.base import (
     UsageError,
 )
 from backends.chat_template import ChatTemplate, Message
-from backends.choice import free_memory, load
-from backends.derivation import derive, derives
+from backends.choice import free_memory
+from backends.derivation import derives
 from backends.template_process import TemplateProcess
 from decoding.agreement import Agreement, Reply, spoken
 from decoding.cost import CostModel
@@ -74,8 +74,8 @@ class TuningResult:
 class Tuning:
     """Tunes one loaded model.
 
-    notify: gets a line on each phase; what it raises ends tuning, and the next one goes on there.
-    say: gets lines that the user should know of.
+    notify: gets a line on each phase; what it raises ends tuning, and the next one measures the
+    rest. say: gets lines that the user should know of. tell: gets one on each recipe, as measured.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class Tuning:
         gpu_layers: int | None,
         notify: Callable[[str], None],
         say: Callable[[str], None],
+        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         if target.info.rollback is not Rollback.ANY:
             name, reason = target.info.name, target.info.rollback_refusal
@@ -93,8 +94,10 @@ class Tuning:
         self._paths = paths
         self._gpu_layers = gpu_layers
         self._notify = notify
+        self._tell = tell
         self._failed: dict[Recipe, str] = {}
-        self._best = ""
+        self.best_so_far = ""
+        """In words, the best recipe and its predicted speedup; empty before one was measured."""
         set_aside_unusable(target.info, paths, say)
         self._results = TuningResults(target.info, paths, say)
 
@@ -126,16 +129,21 @@ class Tuning:
         found = self._results.tried.get(recipe)
         if found is None:
             number = len(self._results.tried) + 1
-            self._notify(f"recipe {number}: {recipe.text}{self._best}")
+            self._notify(f"recipe {number}: {recipe.text}{self._so_far}")
             found = self._measured(recipe, agreement, files)
             self._results.add(recipe, found)
+            self._tell(f"recipe {number}: {recipe.text}: {_words(found)}")
         if isinstance(found, str):
             self._failed[recipe] = found
             search.fail(recipe)
             return
         search.learn(recipe, found)
         best = search.ranking[0]
-        self._best = f"; best so far {best.recipe.text}, {best.speedup:.2f}× plain predicted"
+        self.best_so_far = f"{best.recipe.text}, {best.speedup:.2f}× plain predicted"
+
+    @property
+    def _so_far(self) -> str:
+        return f"; best so far {self.best_so_far}" if self.best_so_far else ""
 
     def _measured(self, recipe: Recipe, agreement: Agreement, files: CandidateFiles) -> Tried | str:
         """What was measured, or why there is no such drafter."""
@@ -150,27 +158,16 @@ class Tuning:
 
     @contextmanager
     def _made(self, recipe: Recipe, files: CandidateFiles) -> Iterator[Model]:
-        info = self._target.info
-        if derives(info):
-            recipe.check(info.name, info.n_layers, info.active_experts)
-            made = derive(
-                self._target, recipe.slug, recipe.bits, recipe.skipped_layers, recipe.experts
-            )
-            with closing(made):
-                yield made
-            return
-        with (
-            files.made(recipe) as path,
-            closing(
-                load(path, info.threads, self._gpu_layers, info.backend, recipe.experts)
-            ) as model,
-        ):
-            yield model
+        target = self._target
+        with ExitStack() as stack:
+            path = None if derives(target.info) else stack.enter_context(files.made(recipe))
+            made = self_drafter.made(target, recipe, path, self._gpu_layers, self._notify)
+            yield stack.enter_context(closing(made))
 
     def _require_memory(self, recipe: Recipe) -> None:
         info = self._target.info
         free = free_memory(info.backend, self._gpu_layers)
-        needed = added_bytes(info, recipe)
+        needed = self_drafter.added_bytes(info, recipe)
         if free is not None and needed > free:
             raise OutOfMemoryError(
                 f"it needs {needed / 1e9:.1f} GB beside the model", f"{free / 1e9:.1f} GB are free"
@@ -178,7 +175,7 @@ class Tuning:
 
     def _progress(self, recipe: Recipe) -> Progress:
         return lambda done, total: self._notify(
-            f"making {recipe.text}: {done} of {total}{self._best}"
+            f"making {recipe.text}: {done} of {total}{self._so_far}"
         )
 
     def _replies(self, context: Context) -> Sequence[Reply]:
@@ -224,6 +221,14 @@ def _prompts() -> list[str]:
     for prompt in sorted(built_in_prompts(), key=lambda one: len(one.text)):
         shortest.setdefault(prompt.kind, prompt.text)
     return list(shortest.values())[:_REPLIES]
+
+
+def _words(found: Tried | str) -> str:
+    """What was measured, or why nothing could be."""
+    if isinstance(found, str):
+        return found
+    share = f"{100 * found.acceptance:.0f} % accepted"
+    return f"{share}, a token costs {found.draw_cost:.2f} of a step"
 
 
 def _n_ctx(model: Model) -> int:

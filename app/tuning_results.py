@@ -1,4 +1,4 @@
-"""What was measured so far while a model is tuned, so that tuning goes on where it was stopped.
+"""What was measured so far while a model is tuned, so that only the rest is measured next time.
 
 One line of JSON for each result, added whole: two processes that tune at once lose nothing.
 """
@@ -19,8 +19,8 @@ from models.recipe import Recipe
 from models.recipe_search import Tried
 
 SCHEMA = 1
-_LONGEST = 1 << 24
-"""Bytes; a file of this kind takes a few thousand."""
+_LONGEST, _MOST_LINES = 1 << 20, 10_000
+"""Bytes and lines looked at; a file of this kind has a few thousand bytes."""
 
 
 class TuningResults:
@@ -68,33 +68,32 @@ class TuningResults:
     def _add(self, entry: dict[str, Any]) -> None:
         line = json.dumps({"schema": SCHEMA, "key": self._key, **entry}) + "\n"
         try:
-            append_line(self.path, line)
+            append_line(self.path, line.encode())
         except OSError as error:
             raise DiskFullError(
                 "what was measured cannot be kept",
                 f"{self.path.parent}: {error.strerror or error}",
-                "Free some space; the same command then goes on.",
+                "Free some space; the same command then measures the rest.",
             ) from error
 
     def _read(self, say: Callable[[str], None]) -> None:
         try:
-            if self.path.stat().st_size > _LONGEST:
-                raise ValueError
-            lines = self.path.read_text(encoding="utf-8").splitlines()
-            sound = [line for line in lines if self._take(line)]
+            with self.path.open("rb") as file:
+                kept, is_longer = file.read(_LONGEST), bool(file.read(1))
         except FileNotFoundError:
             return
-        except (OSError, ValueError):
-            lines, sound = [""], []
-        if len(sound) == len(lines):
+        except OSError:
+            kept, is_longer = b"", True
+        lines = [line for line in kept.split(b"\n", _MOST_LINES) if line]
+        sound = [line for line in lines if self._take(line)]
+        if len(sound) == len(lines) and not is_longer:
             return
         with contextlib.suppress(OSError):
             self.path.replace(self.path.with_suffix(".unusable"))
-            for line in sound:
-                append_line(self.path, f"{line}\n")
-        say(f"{len(lines) - len(sound)} earlier results cannot be used: they are measured anew")
+            append_line(self.path, b"".join(line + b"\n" for line in sound))
+        say("a part of what was measured earlier cannot be used: it is measured anew")
 
-    def _take(self, line: str) -> bool:
+    def _take(self, line: bytes) -> bool:
         """Whether a line is of this model and version and makes sense; then it counts."""
         try:
             entry = json.loads(line)
@@ -123,20 +122,19 @@ class TuningResults:
         return Reply(prompt, said)
 
 
-def append_line(path: Path, line: str) -> None:
-    """Add a line to a file in one piece, or not at all.
+def append_line(path: Path, line: bytes) -> None:
+    """Add a line, with its end, to a file in one piece, or not at all.
 
     Raises:
         OSError: it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = line.encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        written = os.write(descriptor, data)
+        written = os.write(descriptor, line)
     finally:
         os.close(descriptor)
-    if written < len(data):
+    if written < len(line):
         raise OSError(28, "No space left on device")
 
 

@@ -2,13 +2,22 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from app.prompts import built_in_prompts
 from app.session import Session
 from backends.chat_template import Message
-from decoding.distribution_check import LENGTH, exact_law, p_value, replies
+from decoding.distribution_check import (
+    LENGTH,
+    Law,
+    Outcome,
+    distance,
+    exact_law,
+    p_value,
+    plain_distances,
+    replies,
+)
 from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits
@@ -19,6 +28,7 @@ from decoding.greedy_check import (
     greedy_reply,
     kernel_difference,
 )
+from decoding.lossy_rule import LossyRule
 from decoding.sampling import SamplingSettings
 
 TOKENS = 64
@@ -42,14 +52,38 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Distance:
+    """Total variation between lossy replies and the model's distribution, from 0 to 1.
+
+    plain_mean, plain_most: what as many plain replies have by chance, on average and at most but
+    for one time in 10,000.
+    """
+
+    measured: float
+    plain_mean: float
+    plain_most: float
+
+    @property
+    def is_beyond_chance(self) -> bool:
+        """Whether plain replies would hardly be so far off."""
+        return self.measured > self.plain_most
+
+
+@dataclass(frozen=True, slots=True)
 class Doing:
     """What is being checked, for a status line."""
 
     text: str
 
 
-def verify_session(session: Session, drafter: Drafter) -> Iterator[Finding | Doing]:
-    """Check a loaded pair, from rounding over greedy replies to the distribution."""
+def verify_session(
+    session: Session, drafter: Drafter, rule: LossyRule | None = None
+) -> Iterator[Finding | Doing | Distance]:
+    """Check a loaded pair, from rounding over greedy replies to the distribution.
+
+    rule: a lossy rule, whose distance from the model's distribution is measured. It changes nothing
+    at temperature 0.
+    """
     rounding = _rounding(session)
     yield Finding(
         "Passes over several tokens give the same bits as over one."
@@ -58,7 +92,10 @@ def verify_session(session: Session, drafter: Drafter) -> Iterator[Finding | Doi
         f"{rounding:.2g}, which can turn near-ties."
     )
     yield from _greedy(session, drafter, rounding)
-    yield from _distribution(session, drafter)
+    if rule is None:
+        yield from _distribution(session, drafter)
+    else:
+        yield from _distance(session, drafter, rule)
 
 
 def _rounding(session: Session) -> float:
@@ -116,15 +153,26 @@ def _blame(session: Session, found: Divergence, rounding: float, where: str) -> 
     return Finding(f"{text}: more than rounding explains.", lossless=False)
 
 
-def _distribution(session: Session, drafter: Drafter) -> Iterator[Finding | Doing]:
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Replies, how many tokens were drafted for them, and the law that the model gives them."""
+
+    law: Law
+    replies: Counter[Outcome]
+    drafted: int
+
+
+def _draw(
+    session: Session, drafter: Drafter, settings: SamplingSettings
+) -> Generator[Doing, None, _Drawn]:
     context = session.context
     prompt = session.raw_prompt(_OPENING).tokens
     yield Doing("temperature 1: the model's own distribution")
-    law = exact_law(context, prompt, _SETTINGS)
-    drawn: Counter[tuple[int, ...]] = Counter()
+    law = exact_law(context, prompt, settings)
+    drawn: Counter[Outcome] = Counter()
     started = time.perf_counter()
     drafted_tokens = 0
-    found = replies(context, prompt, _SETTINGS, drafter, REPLIES)
+    found = replies(context, prompt, settings, drafter, REPLIES)
     for number, (outcome, drafted) in enumerate(found):
         drawn[outcome] += 1
         drafted_tokens += drafted
@@ -132,12 +180,34 @@ def _distribution(session: Session, drafter: Drafter) -> Iterator[Finding | Doin
             yield Doing(f"temperature 1: reply {number} of {REPLIES}")
         if time.perf_counter() - started > _SECONDS:
             break
-    chance = p_value(law, drawn)
+    return _Drawn(law, drawn, drafted_tokens)
+
+
+def _distribution(session: Session, drafter: Drafter) -> Iterator[Finding | Doing]:
+    drawn = yield from _draw(session, drafter, _SETTINGS)
+    chance = p_value(drawn.law, drawn.replies)
     lossless = chance >= FALSE_ALARM
     verdict = "as the model alone gives them" if lossless else "not what the model alone gives"
     yield Finding(
-        f"Temperature 1: the first {LENGTH} tokens of {drawn.total():,} replies, with "
-        f"{drafted_tokens:,} drafted, are {verdict} (chi-square p = {chance:.2g}; a correct engine "
+        f"Temperature 1: the first {LENGTH} tokens of {drawn.replies.total():,} replies, with "
+        f"{drawn.drafted:,} drafted, are {verdict} (chi-square p = {chance:.2g}; a correct engine "
         f"fails below {FALSE_ALARM:g} once in {1 / FALSE_ALARM:,.0f} times).",
         lossless,
+    )
+
+
+def _distance(
+    session: Session, drafter: Drafter, rule: LossyRule
+) -> Iterator[Finding | Doing | Distance]:
+    drawn = yield from _draw(session, drafter, replace(_SETTINGS, lossy=rule))
+    count = drawn.replies.total()
+    noise = plain_distances(drawn.law, count)
+    yield Finding(
+        f"Temperature 1, {rule.words}: the first {LENGTH} tokens of {count:,} replies, with "
+        f"{drawn.drafted:,} drafted, were compared with what the model alone gives."
+    )
+    yield Distance(
+        distance(drawn.law, drawn.replies),
+        plain_mean=float(noise.mean()),
+        plain_most=float(noise[round((1.0 - FALSE_ALARM) * (len(noise) - 1))]),
     )

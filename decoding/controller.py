@@ -76,11 +76,13 @@ class Controller:
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         self._credit.begin()
+        self._free.begin(sampler.settings)
         if self._reader is not None:
             self._reader.begin()
             self._read_until = len(history)
+        settings = sampler.settings
         for member in self._active():
-            member.begin(sampler.settings.temperature)
+            member.begin(settings.temperature, settings.lossy_in_effect)
             member.guarded(lambda one=member: one.drafter.begin(history, sampler), None)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
@@ -126,7 +128,7 @@ class Controller:
 
     def _chosen(self, cause: Cause, draft: Draft, gain: float = 0.0) -> Draft:
         self._sent = frozenset(draft.sources or (draft.drafter,))
-        self.choice = Choice.of(draft, cause, gain, self._context)
+        self.choice = Choice(cause, draft.drafter, draft.drafted, gain, self._context)
         return draft
 
     def _extra(self, drafted: int, *, is_tree: bool) -> float:

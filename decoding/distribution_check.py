@@ -1,10 +1,11 @@
-"""Whether drafted replies follow the target's own distribution: Pearson's chi-square test."""
+"""Whether drafted replies follow the target's own distribution, and how far they are from it."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backends.base import Context
 from decoding.draft import Drafter
@@ -58,11 +59,29 @@ def replies(
         yield outcome, sum(step.drafted for step in steps)
 
 
-def p_value(law: Law, drawn: Counter[Outcome]) -> float:
-    """How often a correct engine would do no better: 0.0 for a reply that cannot be.
+def distance(law: Law, drawn: Counter[Outcome]) -> float:
+    """Total variation between the law and the shares of what was drawn, from 0 to 1.
 
-    Outcomes expected fewer than five times are pooled. The distribution of the statistic is
-    simulated, so that it holds for small counts too.
+    It is not 0 for a finite number of replies that follow the law: plain_distances tells how far.
+    """
+    count = drawn.total()
+    outcomes = law.keys() | drawn.keys()
+    return sum(abs(law.get(one, 0.0) - drawn[one] / count) for one in outcomes) / 2
+
+
+def plain_distances(law: Law, count: int) -> NDArray[np.float64]:
+    """The same for many samples of count plain replies, ascending, shape (_SIMULATIONS,)."""
+    probabilities = np.array(list(law.values()))
+    probabilities /= probabilities.sum()
+    simulated = np.random.default_rng(0).multinomial(count, probabilities, size=_SIMULATIONS)
+    return np.sort(np.abs(simulated / count - probabilities).sum(axis=1) / 2)
+
+
+def p_value(law: Law, drawn: Counter[Outcome]) -> float:
+    """How often a correct engine would do no better, by Pearson's chi-square test.
+
+    0.0 for a reply that cannot be. Outcomes expected fewer than five times are pooled. The
+    distribution of the statistic is simulated, so that it holds for small counts too.
     """
     if any(law.get(outcome, 0.0) == 0.0 for outcome in drawn):
         return 0.0

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from backends.base import DeviceRow, Listener
+from backends.base.tree import count_leaves
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, from_row
 from decoding.shape import Shape, Siblings
@@ -71,6 +72,13 @@ class Draft:
         if self.parents is not None:
             return Shape.TREE
         return Shape.PATHS if self.paths > 1 else Shape.LINE
+
+    @property
+    def width(self) -> int:
+        """Branches of a tree, or the paths a line was chosen from."""
+        if self.parents is None:
+            return self.paths
+        return count_leaves(self.parents[: self.drafted])
 
     @property
     def body(self) -> int:

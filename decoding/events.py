@@ -56,6 +56,12 @@ class Step:
     branch: int | None = None
     """Of a tree, tokens of the longest branch through those accepted; None for a line."""
     shape: Shape = Shape.NONE
+    width: int = 1
+    """As decoding.draft.Draft has it."""
+    sources: tuple[str, ...] = ()
+    """Where a draft was put together from several drafters' tokens: whose each accepted one was."""
+    drafted_sources: tuple[str, ...] = ()
+    """The same of each drafted token."""
 
     @property
     def passed(self) -> int:
@@ -70,12 +76,12 @@ class Step:
     @property
     def provenance(self) -> tuple[str, ...]:
         """For each token the drafter's name or an Origin."""
-        drafted = (self.drafter,) * self.accepted
-        if len(drafted) == len(self.tokens):
-            return drafted
+        accepted = self.sources or (self.drafter,) * self.accepted
+        if len(accepted) == len(self.tokens):
+            return accepted
         if self.drafted == 0:
             return (Origin.MODEL,)
-        return (*drafted, Origin.BONUS if self.accepted == self.longest else Origin.CORRECTED)
+        return (*accepted, Origin.BONUS if self.accepted == self.longest else Origin.CORRECTED)
 
 
 @dataclass(frozen=True, slots=True)

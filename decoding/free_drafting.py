@@ -8,6 +8,7 @@ from decoding.cost import CostModel
 from decoding.draft import NO_DRAFT, Draft
 from decoding.length import NOTHING, Option, best_length, best_of, reachable
 from decoding.member import Member
+from decoding.sampling import SamplingSettings
 from decoding.union_tree import UnionTree, is_forked, union
 
 _UNBOUNDED = float("inf")
@@ -34,8 +35,12 @@ class FreeDrafting:
     def __init__(self, costs: CostModel, n_vocab: int, branches: int) -> None:
         self._costs = costs
         self._n_vocab = n_vocab
-        self._branches = branches
+        self._most_branches = self._branches = branches
         self._consensus = Consensus()
+
+    def begin(self, settings: SamplingSettings) -> None:
+        """A new reply; rules that may leave the target's distribution judge lines alone."""
+        self._branches = 1 if settings.lossy_in_effect else self._most_branches
 
     def plan(
         self,

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from backends.base import Context, Logits, PromptTooLongError
-from decoding.draft import NO_DRAFT, Drafter
+from decoding.draft import NO_DRAFT, Draft, Drafter
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.prefill import prefill, reuse
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings, uniform
-from decoding.target_pass import fits, judge, settle
+from decoding.target_pass import Judged, fits, judge, settle
 from decoding.warped_rows import WarpedRows
 
 
@@ -137,7 +137,17 @@ def _step(
         draft.passengers,
         judged.branch,
         draft.shape,
+        draft.width,
+        _sources(draft, judged, accepted),
+        draft.sources[: draft.drafted],
     )
+
+
+def _sources(draft: Draft, judged: Judged, accepted: int) -> tuple[str, ...]:
+    """Whose the accepted tokens were, where tokens of several drafters were put together."""
+    if not draft.sources or judged.path is None:
+        return draft.sources[:accepted]
+    return tuple(draft.sources[node] for node in judged.path[:accepted])
 
 
 def _up_to_end(

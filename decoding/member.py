@@ -15,6 +15,7 @@ from decoding.acceptance import LEAST, Acceptance, Count
 from decoding.cost import CostModel, DraftCost, DraftCosts, TreeCosts, TreeSize
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.events import Step
+from decoding.lossy_rule import LossyRule
 from decoding.sampling import SamplingSettings
 
 POSITION_PRIOR = 0.65
@@ -22,6 +23,9 @@ POSITION_PRIOR = 0.65
 
 DRAWN = "drawn"
 """The kind of every token of a drafter model, whatever its place."""
+
+_LOSSY = " lossy "
+"""What parts temperature and rule in the kinds of tokens that a lossy rule judged."""
 
 _NOTHING = "nothing"
 """The kind of a draft that was asked for and had no token."""
@@ -52,13 +56,14 @@ class Member:
         self.dropped = ""
         """Why it is not asked any more; empty while it is."""
         self.judged = Count()
-        """Its tokens that the model judged, sent or not."""
+        """Its tokens that the model judged by the exact rule, sent or not."""
         self.unsent = 0
         """Proposals in a row that were not worth sending."""
         self.proposal = NO_DRAFT
         self.context = ""
         """The kind of text that the next token belongs to, "" where that is not known."""
         self._band = band(SamplingSettings().temperature)
+        self._is_lossless = True
 
     @property
     def name(self) -> str:
@@ -69,9 +74,10 @@ class Member:
         """What its drafts cost the target, by how many tokens of them may stand."""
         return TreeCosts(passes, self._tree) if self._tree else passes
 
-    def begin(self, temperature: float) -> None:
-        """A new reply at a temperature."""
-        self._band = band(temperature)
+    def begin(self, temperature: float, rule: LossyRule | None = None) -> None:
+        """A new reply at a temperature; a lossy rule has acceptances of its own."""
+        self._band = band(temperature) + (f"{_LOSSY}{rule}" if rule else "")
+        self._is_lossless = rule is None
         self.proposal = NO_DRAFT
         self.acceptance.begin()
 
@@ -193,7 +199,8 @@ class Member:
             if self.cost is not None and place < draft.body:
                 self._add_drawn(place, accepted=accepted)
             self._learn_kind(draft.evidence[place], draft.confidence[place], accepted)
-            self.judged.add(accepted)
+            if self._is_lossless:
+                self.judged.add(accepted)
             if not accepted:
                 return
 
@@ -204,7 +211,8 @@ class Member:
         for place in range(min(len(step.tokens), step.accepted + 1, max(step.longest, 1))):
             accepted = place < step.accepted
             self._add_drawn(place, accepted=accepted)
-            self.judged.add(accepted)
+            if self._is_lossless:
+                self.judged.add(accepted)
 
     def _had_nothing_to_say(self) -> None:
         """It took its time for no token: counted against it, though no token of it was judged."""
@@ -234,7 +242,8 @@ def _log_odds(share: float) -> float:
 def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:
     count = len(draft)
     if draft.parents is not None:
-        if len(draft.parents) != count or draft.is_drawn or not is_tree(draft.parents):
+        is_lawful = draft.is_drawn == (draft.siblings is not None)
+        if len(draft.parents) != count or not is_lawful or not is_tree(draft.parents):
             return False
         deepest = max(depths(draft.parents[: draft.drafted]), default=-1) + 1
     else:
@@ -257,3 +266,8 @@ def band(temperature: float) -> str:
     if temperature == 0.0:
         return "greedy"
     return "cool" if temperature <= 0.5 else "warm" if temperature <= 0.9 else "hot"
+
+
+def is_lossless(kind: str) -> bool:
+    """Whether tokens of a kind were judged by the exact rule."""
+    return _LOSSY not in kind

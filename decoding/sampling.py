@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import ModelError, UsageError
+from decoding.lossy_rule import LossyRule
 
 PENALTY_WINDOW = 64
 """How many of the last tokens the repetition penalty looks at."""
@@ -23,6 +24,8 @@ _NUCLEUS_START = 256
 class SamplingSettings:
     """What shapes the distribution a token is drawn from. top_k 0 means every token.
 
+    lossy: the rule that may leave that distribution to keep more of a draft; None for none.
+
     Raises:
         UsageError: a value is out of range.
     """
@@ -33,6 +36,7 @@ class SamplingSettings:
     min_p: float = 0.05
     repeat_penalty: float = 1.0
     seed: int = 0
+    lossy: LossyRule | None = None
 
     def __post_init__(self) -> None:
         # Below a thousandth the division by it leaves the range of floats.
@@ -46,6 +50,16 @@ class SamplingSettings:
         self._check("min-p", self.min_p, 0.0, 1.0)
         self._check("repeat-penalty", self.repeat_penalty, 0.01, 100.0)
         self._check("seed", self.seed, 0, _MAX_SEED)
+
+    @property
+    def lossy_in_effect(self) -> LossyRule | None:
+        """The lossy rule, None where a reply has the model's own distribution all the same.
+
+        At temperature 0 every rule keeps the likeliest token alone.
+        """
+        if self.lossy is None or self.lossy.is_neutral or self.temperature == 0.0:
+            return None
+        return self.lossy
 
     @staticmethod
     def _check(name: str, value: float, low: float, high: float, *, above: bool = False) -> None:
@@ -75,6 +89,8 @@ class Distribution:
 
     def at(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """The probabilities of many tokens, shape of ids."""
+        if np.array_equal(self.ids, ids):
+            return self.probabilities
         index = np.minimum(self.ids.searchsorted(ids), len(self.ids) - 1)
         return np.where(self.ids[index] == ids, self.probabilities[index], 0.0)
 

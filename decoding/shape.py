@@ -19,6 +19,19 @@ class Shape(StrEnum):
     """Branches that share the tokens they begin with."""
 
 
+def in_words(shape: Shape, drafted: int, width: int) -> str:
+    """A draft of so many tokens, in so many branches or chosen from so many paths."""
+    match shape:
+        case Shape.NONE:
+            return "nothing drafted"
+        case Shape.LINE:
+            return f"line of {drafted}"
+        case Shape.PATHS:
+            return f"1 of {width} paths of {drafted}"
+        case Shape.TREE:
+            return f"tree of {drafted} in {width} branch{'es' if width != 1 else ''}"
+
+
 class Siblings(StrEnum):
     """How the tokens that follow one node of a tree were drawn."""
 

@@ -3,14 +3,23 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from backends.base import Context, Logits
 from backends.base.tree import count_leaves
 from decoding.draft import Draft
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution
+from decoding.shape import Siblings
+from decoding.token_tree import TokenTree
+from decoding.verification.block import verify_block
+from decoding.verification.lossy import verify_lossy
+from decoding.verification.multi_round import verify_multi_round
 from decoding.verification.on_device import verify_on_device
 from decoding.verification.sample_match import verify_tree
-from decoding.verification.token_level import verify
+from decoding.verification.token_level import TargetRows, Verdict, verify
+from decoding.verification.traversal import verify_traversal
+from decoding.verification.tree import TreeRows, TreeVerdict
 from decoding.warped_rows import WarpedRows
 
 Clock = Callable[[], float]
@@ -21,13 +30,14 @@ class Judged:
     """The drafted tokens that stand, in order, and the model's own token after them.
 
     at: when the target had been run. path: of a tree, the nodes of those tokens; None for a line.
-    branch: as decoding.events.Step has it.
+    places: where the target's pass has these nodes. branch: as decoding.events.Step has it.
     """
 
     accepted: tuple[int, ...]
     next_token: int
     at: float
     path: tuple[int, ...] | None = None
+    places: tuple[int, ...] = ()
     branch: int | None = None
 
 
@@ -40,8 +50,10 @@ def judge(
         ModelError: the engine failed.
     """
     if draft.parents is not None:
-        return _judge_tree(context, history, draft, draft.parents, sampler, clock)
+        return _judge_tree(context, history, draft, sampler, clock)
     device, warping = context.device_sampling, sampler.warping
+    if sampler.settings.lossy_in_effect is not None:
+        device = None  # none knows these rules
     if device is not None and warping is not None and draft.distributions is None:
         verdict = verify_on_device(device, warping, history[-1], draft, sampler.verification)
         at = clock()
@@ -51,7 +63,7 @@ def judge(
         at = clock()
         _tell(draft, rows)
         laws = WarpedRows(rows, sampler, history, draft.tokens)
-        verdict = verify(laws, draft, sampler.verification)
+        verdict = _verify_line(laws, draft, sampler)
     return Judged(draft.tokens[: verdict.accepted], verdict.next_token, at)
 
 
@@ -59,19 +71,54 @@ def _judge_tree(
     context: Context,
     history: Sequence[int],
     draft: Draft,
-    parents: Sequence[int],
     sampler: Sampler,
     clock: Clock,
 ) -> Judged:
     """The last token is the root of all: node 0 of the pass, before those of the draft."""
-    below_last = [-1, *(1 + parent for parent in parents)]
-    rows = context.forward_tree([history[-1], *draft.tokens], below_last)
+    tokens, above, places = _as_passed(history[-1], draft)
+    rows = context.forward_tree(tokens, above)
     at = clock()
-    _tell(draft, rows)
-    branches = Branches(rows, sampler, history, draft.tokens)
-    verdict = verify_tree(branches, draft, sampler.verification)
+    _tell(draft, rows, places)
+    branches = Branches(rows, sampler, history, draft.tokens, places)
+    verdict = _verify_tree(branches, draft, sampler.verification)
     accepted = tuple(draft.tokens[node] for node in verdict.path)
-    return Judged(accepted, verdict.next_token, at, verdict.path, verdict.longest)
+    kept = tuple(places[node] for node in verdict.path)
+    return Judged(accepted, verdict.next_token, at, verdict.path, kept, verdict.longest)
+
+
+def _as_passed(last: int, draft: Draft) -> tuple[list[int], list[int], Sequence[int]]:
+    """Tokens and parents of a pass over a tree below its root, and where it has each node.
+
+    Children drawn alike are nodes of their own, which the target need not run twice.
+    """
+    assert draft.parents is not None
+    if draft.siblings is not Siblings.INDEPENDENT:
+        above = [-1, *(1 + parent for parent in draft.parents)]
+        return [last, *draft.tokens], above, range(1, 1 + len(draft))
+    tree = TokenTree()
+    root = tree.append(last, -1)
+    places: list[int] = []
+    for token, parent in zip(draft.tokens, draft.parents, strict=True):
+        places.append(tree.share(token, places[parent] if parent >= 0 else root))
+    return tree.tokens, tree.parents, places
+
+
+def _verify_line(target: TargetRows, draft: Draft, sampler: Sampler) -> Verdict:
+    """Tokens that were not drawn gain nothing as a block, and a seed gives the plain reply."""
+    if (lossy := sampler.settings.lossy_in_effect) is not None:
+        return verify_lossy(target, draft, lossy, sampler.verification)
+    rule = verify if draft.distributions is None else verify_block
+    return rule(target, draft, sampler.verification)
+
+
+def _verify_tree(target: TreeRows, draft: Draft, generator: np.random.Generator) -> TreeVerdict:
+    match draft.siblings:
+        case Siblings.INDEPENDENT:
+            return verify_multi_round(target, draft, generator)
+        case Siblings.WITHOUT_REPLACEMENT:
+            return verify_traversal(target, draft, generator)
+        case None:
+            return verify_tree(target, draft, generator)
 
 
 def settle(context: Context, length: int, judged: Judged, accepted: int) -> None:
@@ -79,7 +126,7 @@ def settle(context: Context, length: int, judged: Judged, accepted: int) -> None
     if judged.path is None:
         context.truncate(length + accepted)
     else:
-        context.commit([0, *(1 + node for node in judged.path[:accepted])])
+        context.commit([0, *judged.places[:accepted]])
 
 
 def fits(context: Context, length: int, draft: Draft) -> bool:
@@ -91,20 +138,22 @@ def fits(context: Context, length: int, draft: Draft) -> bool:
     return len(draft) < min(context.n_chunk, context.max_logits, context.n_ctx - length + 1)
 
 
-def _tell(draft: Draft, rows: Logits) -> None:
+def _tell(draft: Draft, rows: Logits, places: Sequence[int] | None = None) -> None:
     if draft.listener is not None:
-        draft.listener(rows.argmax(axis=1))
+        likeliest = rows.argmax(axis=1)
+        draft.listener(likeliest if places is None else likeliest[[0, *places]])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branches:
-    """p_target in a tree, after a path of drafted nodes."""
+    """p_target in a tree, after a path of drafted nodes; places: the row of each."""
 
     rows: Logits
     sampler: Sampler
     history: Sequence[int]
     drafted: Sequence[int]
+    places: Sequence[int]
 
     def __getitem__(self, path: Sequence[int]) -> Distribution:
-        row = self.rows[1 + path[-1] if path else 0]
+        row = self.rows[self.places[path[-1]] if path else 0]
         return self.sampler.distribution(row, self.history, [self.drafted[node] for node in path])

@@ -1,13 +1,19 @@
 """Counts and times of one reply, added up from its events. Words are defined in docs/words.md."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from decoding.events import Event, Prefill, Step
+from decoding.shape import Shape
 
 
 @dataclass(slots=True)
 class DrafterStatistics:
-    """What one drafter proposed, what stood, and what it cost."""
+    """What one drafter proposed, what stood, and what it cost.
+
+    A step whose draft was put together from several drafters' tokens is a step of each; its draft
+    seconds are shared out by the tokens each of them drafted.
+    """
 
     steps: int = 0
     drafted: int = 0
@@ -34,10 +40,13 @@ class Statistics:
     plain_step_seconds: float = 0.0
     drafted_lengths: list[int] = field(default_factory=list[int])
     """Steps after the first by the number of tokens drafted, from none up."""
+    accepted_lengths: list[int] = field(default_factory=list[int])
+    """Steps that drafted by the number of tokens accepted, from none up."""
+    steps_by_shape: dict[Shape, int] = field(default_factory=lambda: dict.fromkeys(Shape, 0))
+    """Steps after the first by the shape of their draft."""
     by_drafter: dict[str, DrafterStatistics] = field(default_factory=dict[str, DrafterStatistics])
-    _last_was_plain: bool = False
+    last_step: Step | None = None
     _first_at: float | None = None
-    _last_at: float = 0.0
     _drafted_at_position: list[int] = field(default_factory=list[int])
     _accepted_at_position: list[int] = field(default_factory=list[int])
 
@@ -58,15 +67,18 @@ class Statistics:
         if self._first_at is None:
             self._first_at = step.at
         else:
-            self.drafted_lengths += [0] * (step.drafted + 1 - len(self.drafted_lengths))
-            self.drafted_lengths[step.drafted] += 1
-        self._last_at = step.at
-        follows_plain, self._last_was_plain = self._last_was_plain, step.passed == 1
-        if step.passed == 1:
-            if follows_plain and step.seconds > 0.0:
-                self.plain_steps += 1
-                self.plain_step_seconds += step.seconds
-            return
+            _count(self.drafted_lengths, step.drafted)
+            self.steps_by_shape[step.shape] += 1
+        before, self.last_step = self.last_step, step
+        if step.passed > 1:
+            self._add_draft(step)
+        elif before is not None and before.passed == 1 and step.seconds > 0.0:
+            self.plain_steps += 1
+            self.plain_step_seconds += step.seconds
+
+    def _add_draft(self, step: Step) -> None:
+        if step.drafted > 0:
+            _count(self.accepted_lengths, step.accepted)
         self.drafted += step.drafted
         self.accepted += step.accepted
         missing = max(step.longest - len(self._drafted_at_position), 0)
@@ -75,11 +87,15 @@ class Statistics:
         for position in range(step.longest):
             self._drafted_at_position[position] += 1
             self._accepted_at_position[position] += position < step.accepted
-        drafter = self.by_drafter.setdefault(step.drafter, DrafterStatistics())
-        drafter.steps += 1
-        drafter.drafted += step.drafted
-        drafter.accepted += step.accepted
-        drafter.draft_seconds += step.draft_seconds
+        drafted_by = Counter(step.drafted_sources) or {step.drafter: step.drafted}
+        accepted_by = Counter(step.sources) or {step.drafter: step.accepted}
+        for name, drafted in drafted_by.items():
+            drafter = self.by_drafter.setdefault(name, DrafterStatistics())
+            drafter.steps += 1
+            drafter.drafted += drafted
+            drafter.accepted += accepted_by.get(name, 0)
+            share = drafted / step.drafted if step.drafted else 1.0
+            drafter.draft_seconds += share * step.draft_seconds
 
     @property
     def acceptance(self) -> float | None:
@@ -115,7 +131,9 @@ class Statistics:
     @property
     def decode_seconds(self) -> float | None:
         """From the first token to the last."""
-        return None if self._first_at is None else self._last_at - self._first_at
+        if self._first_at is None or self.last_step is None:
+            return None
+        return self.last_step.at - self._first_at
 
     @property
     def decode_tokens_per_second(self) -> float | None:
@@ -128,3 +146,8 @@ class Statistics:
         """Decoding time that was neither drafting nor the target's passes."""
         seconds = self.decode_seconds
         return None if seconds is None else seconds - self.draft_seconds - self.verify_seconds
+
+
+def _count(counts: list[int], place: int) -> None:
+    counts += [0] * (place + 1 - len(counts))
+    counts[place] += 1

@@ -15,10 +15,14 @@ class TokenTree:
         """Let a branch begin at the end of the history; what is there already is shared."""
         node = -1
         for token in branch:
-            place = node, token
-            if place not in self._children:
-                self._children[place] = self.append(token, node)
-            node = self._children[place]
+            node = self.share(token, node)
+
+    def share(self, token: int, parent: int) -> int:
+        """The index of one token after another, added unless it is there already."""
+        place = parent, token
+        if place not in self._children:
+            self._children[place] = self.append(token, parent)
+        return self._children[place]
 
     def append(self, token: int, parent: int) -> int:
         """Add one token after another, shared with no branch, and give its index."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from app.bench.bar_chart import Bar, Group, Reference, bar_chart
 from app.bench.charts import Chart, colours
-from app.bench.line_charts import acceptance_chart, cost_at, cost_chart
-from app.bench.results import Bench, Speedup
+from app.bench.line_charts import cost_at, cost_chart, share_chart
+from app.bench.results import AUTO, Bench, Speedup
 from app.bench.wording import (
     MISSING,
     comparable_rate,
@@ -15,8 +15,6 @@ from app.bench.wording import (
     percent,
     wall_sentence,
 )
-
-AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +118,14 @@ def acceptance_figure(bench: Bench) -> Figure:
     heading = "Acceptance by position"
     if not shares:
         return Figure(heading, "Not measured.", None, table)
-    chart = acceptance_chart(
+    chart = share_chart(
         "Acceptance by position in the draft",
         "One line for each method. All positions together: "
         + ", ".join(f"{method} {percent(bench.acceptance(method))}" for method in shares),
-        shares,
+        {method: dict(enumerate(line, start=1)) for method, line in shares.items()},
         colours(bench.methods),
+        "position in the draft",
+        "position {number}: {share} accepted",
     )
     caption = (
         "Of the tokens drafted at a position, the share that was accepted, all temperatures "

@@ -1,4 +1,4 @@
-"""Acceptance by position, and the cost of a pass by its number of tokens."""
+"""Shares by a whole number, and the cost of a pass by its number of tokens."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,22 +31,28 @@ _LARGEST = 18.0
 """Radius of a circle that stands for all steps."""
 
 
-def acceptance_chart(
+def share_chart(
     title: str,
     description: str,
-    shares: Mapping[str, Sequence[float]],
+    shares: Mapping[str, Mapping[int, float]],
     styles: Mapping[str, str],
+    axis: str,
+    tip: str,
 ) -> Chart:
-    """A line for each method: the share accepted at each place in a draft."""
+    """A line for each method: its share at each whole number.
+
+    axis: what is numbered. tip: what a point says, with {number} and {share}.
+    """
     gutter = min(max(text_width(name, _NAME_SIZE) for name in shares), _LONGEST_NAME) + 4.0
-    longest = max(map(len, shares.values()))
-    across = Scale(0.5, longest + 0.5, _LEFT, WIDTH - gutter - 14.0)
+    numbers = {number for line in shares.values() for number in line}
+    first, last = min(numbers), max(numbers)
+    across = Scale(first - 0.5, last + 0.5, _LEFT, WIDTH - gutter - 14.0)
     up = Scale(0.0, 1.0, _BOTTOM, _TOP)
-    shapes: list[Shape] = [*_frame(across, _whole_numbers(1, longest), "position in the draft")]
+    shapes: list[Shape] = [*_frame(across, _whole_numbers(first, last), axis)]
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         shapes += _level(across, up.at(share), f"{100 * share:.0f} %")
     for method, line in shares.items():
-        shapes += _share_line(across, up, method, line, styles[method])
+        shapes += _share_line(across, up, line, styles[method], f"{method}, {tip}")
     shapes += _line_names(across, up, shares, styles, gutter)
     return Chart(title, description, _HEIGHT, tuple(shapes))
 
@@ -69,28 +75,28 @@ def _whole_numbers(low: int, high: int) -> list[int]:
 
 
 def _share_line(
-    across: Scale, up: Scale, method: str, line: Sequence[float], style: str
+    across: Scale, up: Scale, line: Mapping[int, float], style: str, tip: str
 ) -> Iterator[Shape]:
-    places = [(across.at(position), up.at(share)) for position, share in enumerate(line, start=1)]
-    yield Curve(points(places), f"line {style}")
-    for position, (x, y) in enumerate(places, start=1):
-        tip = f"{method}, position {position}: {100 * line[position - 1]:.0f} % accepted"
-        yield Circle(x, y, 3.0, style, tip)
+    places = {number: (across.at(number), up.at(share)) for number, share in line.items()}
+    yield Curve(points(list(places.values())), f"line {style}")
+    for number, (x, y) in places.items():
+        told = tip.format(number=number, share=f"{100 * line[number]:.0f} %")
+        yield Circle(x, y, 3.0, style, told)
 
 
 def _line_names(
     across: Scale,
     up: Scale,
-    shares: Mapping[str, Sequence[float]],
+    shares: Mapping[str, Mapping[int, float]],
     styles: Mapping[str, str],
     gutter: float,
 ) -> Iterator[Shape]:
     """The name of each line beside the plot, with a thin line to where it ends."""
-    ends = {method: up.at(line[-1]) for method, line in shares.items()}
+    ends = {method: up.at(line[max(line)]) for method, line in shares.items()}
     placed = spread_apart(list(ends.values()), 15.0, _TOP, _BOTTOM)
     x = across.end + 12.0
     for (method, end), y in zip(ends.items(), placed, strict=True):
-        from_x = across.at(len(shares[method]))
+        from_x = across.at(max(shares[method]))
         yield Line(from_x + 4.0, end, x - 2.0, round(y, 2), f"leader {styles[method]}")
         name = shortened(method, gutter, _NAME_SIZE)
         yield Text(x, round(y + 4.0, 2), name, f"name {styles[method]}")

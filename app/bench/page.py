@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from app.bench.accepted_lengths import length_figure
 from app.bench.charts import colours
 from app.bench.figures import (
-    AUTO,
     acceptance_figure,
     cost_figure,
     rate_figure,
@@ -16,8 +16,8 @@ from app.bench.results import PLAIN, Bench
 from app.bench.wording import (
     SLOWER,
     decimals,
-    drafting_methods,
     idle_sentences,
+    main_method,
     parameters,
     percent,
     spread_sentence,
@@ -51,6 +51,7 @@ def page(bench: Bench) -> str:
         methods=[(method, styles[method]) for method in bench.methods],
         speedups=[speedup_figure(bench, temperature) for temperature in bench.temperatures],
         acceptance=acceptance_figure(bench),
+        lengths=length_figure(bench),
         cost=cost_figure(bench),
         rates=rate_figure(bench),
         measured=_measured(bench),
@@ -71,7 +72,7 @@ def _facts(bench: Bench) -> list[tuple[str, str]]:
 
 
 def _card(bench: Bench, temperature: float) -> Card:
-    method = AUTO if AUTO in bench.methods else next(iter(drafting_methods(bench)), PLAIN)
+    method = main_method(bench)
     mean = bench.mean_speedup(method, temperature)
     runs = bench.select(method, temperature=temperature)
     accepted, drafted = sum(run.accepted for run in runs), sum(run.drafted for run in runs)

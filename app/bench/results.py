@@ -2,11 +2,15 @@
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from decoding.shape import Shape
+
 PLAIN = "off"
+AUTO = "auto"
 SCHEMA = 1
 SUPPLIED_TEXT = ("copy", "summary", "document")
 """Kinds of prompts that bring the text the answer is made of."""
@@ -33,6 +37,9 @@ class Run:
     accepted_at: tuple[int, ...] = ()
     lengths: tuple[int, ...] = ()
     """Steps by the number of tokens drafted, from none up."""
+    accepted_lengths: tuple[int, ...] = ()
+    """Steps that drafted by the number of tokens accepted, from none up."""
+    steps_by_shape: dict[Shape, int] = field(default_factory=dict[Shape, int])
     overhead_seconds: float | None = None
     """Neither drafting nor the target's passes."""
     token_ids: tuple[int, ...] = ()
@@ -139,6 +146,18 @@ class Bench:
         """Steps by the number of tokens drafted, from none up."""
         return _added(run.lengths for run in self.select(method))
 
+    def accepted_lengths(self, method: str, temperature: float | None = None) -> list[int]:
+        """Steps that drafted by the number of tokens accepted, from none up."""
+        runs = self.select(method, temperature=temperature)
+        return _added(run.accepted_lengths for run in runs)
+
+    def steps_by_shape(self, method: str, temperature: float | None = None) -> dict[Shape, int]:
+        """Steps by the shape of their draft."""
+        total = Counter[Shape]()
+        for run in self.select(method, temperature=temperature):
+            total.update(run.steps_by_shape)
+        return dict(total)
+
     def as_json(self) -> dict[str, Any]:
         """The whole as JSON, with the summary a reader wants first."""
         whole = asdict(self)
@@ -160,6 +179,8 @@ class Bench:
                 "mean_speedup": self.mean_speedup(method, temperature),
                 "decode_tokens_per_second": self.rate(method, temperature=temperature),
                 "acceptance": self.acceptance(method, temperature),
+                "accepted_lengths": self.accepted_lengths(method, temperature),
+                "steps_by_shape": self.steps_by_shape(method, temperature),
             }
             for method in self.methods
             for temperature in self.temperatures

@@ -140,6 +140,8 @@ class Runner:
                 drafted_at=tuple(statistics.drafted_at_position),
                 accepted_at=tuple(statistics.accepted_at_position),
                 lengths=tuple(statistics.drafted_lengths),
+                accepted_lengths=tuple(statistics.accepted_lengths),
+                steps_by_shape=dict(statistics.steps_by_shape),
                 overhead_seconds=statistics.overhead_seconds,
             )
         self._runs.append(run)

@@ -10,6 +10,7 @@ from app.bench.wording import (
     decimals,
     idle_sentences,
     percent,
+    shape_sentences,
     spread_sentence,
     wall_sentence,
 )
@@ -25,8 +26,8 @@ def table(bench: Bench) -> str:
     """A block for each temperature, then the spread, the wall and the notes."""
     blocks = "\n\n".join(_block(bench, temperature) for temperature in bench.temperatures)
     legend = [_LEGEND] if _any_slower(bench) else []
-    found = [*idle_sentences(bench), spread_sentence(bench), wall_sentence(bench)]
-    lines = [*legend, *found, *bench.notes]
+    found = [*idle_sentences(bench), *shape_sentences(bench)]
+    lines = [*legend, *found, spread_sentence(bench), wall_sentence(bench), *bench.notes]
     return "\n".join([blocks, "", *(fill(line, 90, subsequent_indent="  ") for line in lines)])
 
 

@@ -1,6 +1,7 @@
 """What table and page say in the same words and digits."""
 
-from app.bench.results import PLAIN, Bench
+from app.bench.results import AUTO, PLAIN, Bench
+from app.shapes import shape_shares
 
 MISSING = "-"
 SLOWER = 0.98
@@ -99,3 +100,15 @@ def _places(bench: Bench) -> list[tuple[str, str, float]]:
 def drafting_methods(bench: Bench) -> list[str]:
     """Every method but plain decoding."""
     return [method for method in bench.methods if method != PLAIN]
+
+
+def main_method(bench: Bench) -> str:
+    """What drafts unless something else is asked for, or the first that drafts."""
+    return AUTO if AUTO in bench.methods else next(iter(drafting_methods(bench)), PLAIN)
+
+
+def shape_sentences(bench: Bench) -> list[str]:
+    """What the main method drafted; nothing where no step was counted."""
+    method = main_method(bench)
+    shares = shape_shares(bench.steps_by_shape(method))
+    return [f"steps of {method} by shape: {shares}"] if shares else []

@@ -21,6 +21,7 @@ from app.settings.catalogue import DEFAULT_MAX_TOKENS
 from backends.base import ModelError, UsageError
 from backends.chat_template import Message, Prompt
 from decoding.events import FinishReason
+from decoding.lossy_rule import OFF
 from decoding.sampling import SamplingSettings
 
 _DEFAULTS = SamplingSettings()
@@ -49,6 +50,7 @@ def ask(
     min_p: options.MinP = _DEFAULTS.min_p,
     repeat_penalty: options.RepeatPenalty = _DEFAULTS.repeat_penalty,
     seed: options.Seed = None,
+    lossy: options.Lossy = OFF,
     max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it stands, without chat template.")
@@ -61,7 +63,8 @@ def ask(
     ] = False,
 ) -> None:
     """Answer one question on standard output; text piped in is added to it."""
-    settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed)
+    rule = options.lossy_rule(context)
+    settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed, rule)
     if raw and system:
         raise UsageError("--raw and --system contradict each other", "raw text has no roles")
     options.check_max_tokens(max_tokens)
@@ -103,7 +106,10 @@ class _Question:
         if drafting.missing and drafting.requested != draft_spec.OFF:
             effect = "drafting goes on without one" if drafting.built else "drafting is off"
             terminal.note(f"note: {effect}: {drafting.missing}")
-        for text in filter(None, (*self.session.notes, *drafting.notes, self.prompt.note)):
+        rule = self.settings.lossy_in_effect
+        warning = rule.warning if rule else ""
+        notes = (*self.session.notes, *drafting.notes, self.prompt.note, warning)
+        for text in filter(None, notes):
             terminal.note(f"note: {text}")
         try:
             stream_answer(

@@ -17,6 +17,7 @@ from app.session_options import SessionOptions
 from app.settings.catalogue import DEFAULT_MAX_TOKENS
 from backends.base import SpecchatError
 from decoding.events import FinishReason
+from decoding.lossy_rule import OFF
 from decoding.sampling import SamplingSettings
 
 _DEFAULTS = SamplingSettings()
@@ -43,10 +44,12 @@ def chat(
     min_p: options.MinP = _DEFAULTS.min_p,
     repeat_penalty: options.RepeatPenalty = _DEFAULTS.repeat_penalty,
     seed: options.Seed = None,
+    lossy: options.Lossy = OFF,
     max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
 ) -> None:
     """Talk line by line; nothing on the screen is ever rewritten."""
-    settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed)
+    rule = options.lossy_rule(context)
+    settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed, rule)
     options.check_max_tokens(max_tokens)
     system = text_input.check(system, "the system message") if system else ""
     code = converse(options.session_options(context), system, settings, max_tokens)
@@ -62,6 +65,8 @@ def converse(
         talk = _Talk(session, Conversation(system), settings, max_tokens)
         if sys.stdin.isatty():
             terminal.note(talk.greeting())
+        if (rule := settings.lossy_in_effect) is not None:
+            terminal.note(f"note: {rule.warning}")
         return talk.run()
     finally:
         session.close()

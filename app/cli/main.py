@@ -20,6 +20,7 @@ from app.cli.verify import verify
 from app.paths import Paths
 from app.unexpected import unexpected
 from backends.base import SpecchatError, UsageError
+from decoding.lossy_rule import OFF
 
 app = typer.Typer(
     add_completion=True,
@@ -50,6 +51,7 @@ def start(
     threads: options.Threads = None,
     gpu_layers: options.GpuLayers = None,
     offline: options.Offline = False,
+    lossy: options.Lossy = OFF,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),

@@ -8,7 +8,9 @@ import typer
 from typer import Context
 
 from app.session_options import SessionOptions
+from app.settings.catalogue import LOSSY
 from backends.base import SpecchatError, UsageError
+from decoding.lossy_rule import LossyRule, parse_lossy
 from decoding.sampling import SamplingSettings
 
 _FROM_COMMAND_LINE = "COMMANDLINE"
@@ -28,8 +30,8 @@ Draft = Annotated[
     str,
     _option(
         "--draft",
-        "auto, off, lookup, retrieval, ngram, self[:RECIPE], a model, cascade(A,B), vote(A,B), "
-        "or a comma chain.",
+        "auto, off, lookup, retrieval, ngram, jacobi, lookahead[:w=N,n=N,g=N], self[:RECIPE], "
+        "a model, cascade(A,B), vote(A,B), tree(A), paths(A), or a comma chain.",
         "SPEC",
     ),
 ]
@@ -47,6 +49,12 @@ TopP = Annotated[float, _option("--top-p", "Only the likeliest tokens that hold 
 MinP = Annotated[float, _option("--min-p", "Only tokens at least P times as likely as the best.")]
 RepeatPenalty = Annotated[float, _option("--repeat-penalty", "Above 1 repeats less; 1 is off.")]
 Seed = Annotated[int | None, _option("--seed", "For the same answer again; drawn when absent.")]
+Lossy = Annotated[
+    str,
+    _option(
+        "--lossy", "Keep more of a draft than is exact: off, typical, ears:0.1, lenient:2.", "RULE"
+    ),
+]
 MaxTokens = Annotated[int, _option("--max-tokens", "The longest answer, in tokens.")]
 
 
@@ -64,6 +72,22 @@ def session_options(context: Context) -> SessionOptions:
         if _typed(outer, name) and not _typed(context, name):
             values[name] = outer.params[name]
     return SessionOptions(**values)
+
+
+def lossy_rule(context: Context, *, only_typed: bool = False) -> LossyRule | None:
+    """A command's --lossy, or the one typed before its name.
+
+    only_typed: neither a variable nor the settings file counts.
+
+    Raises:
+        UsageError: there is no such rule.
+    """
+    outer = context.find_root()
+    if _typed(context, LOSSY):
+        return parse_lossy(context.params[LOSSY])
+    if _typed(outer, LOSSY):
+        return parse_lossy(outer.params[LOSSY])
+    return None if only_typed else parse_lossy(context.params[LOSSY])
 
 
 def is_offline(context: Context, offline: bool) -> bool:
@@ -100,6 +124,7 @@ def sampling(
     min_p: float,
     repeat_penalty: float,
     seed: int | None,
+    lossy: LossyRule | None,
 ) -> SamplingSettings:
     """Checked settings; a seed is drawn where none is given.
 
@@ -107,4 +132,4 @@ def sampling(
         UsageError: a value is out of range.
     """
     drawn = secrets.randbelow(1 << 32) if seed is None else seed
-    return SamplingSettings(temperature, top_k, top_p, min_p, repeat_penalty, drawn)
+    return SamplingSettings(temperature, top_k, top_p, min_p, repeat_penalty, drawn, lossy)

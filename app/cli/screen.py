@@ -31,6 +31,7 @@ def open_app(context: Context) -> None:
         given["min_p"],
         given["repeat_penalty"],
         given["seed"],
+        options.lossy_rule(context),
     )
     options.check_max_tokens(given["max_tokens"])
     system = text_input.check(given["system"], "the system message") if given["system"] else ""

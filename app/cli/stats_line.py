@@ -28,6 +28,8 @@ def stats_line(session: Session, reply: Reply) -> str:
         parts.append(f"first after {statistics.ttft_seconds:.2f} s")
     if statistics.steps > 0:
         parts.append(_drafting(session, statistics))
+    if reply.lossy is not None:
+        parts.append(reply.lossy.words)
     if reply.finish_reason is not None and reply.finish_reason in _ENDINGS:
         parts.append(_ENDINGS[reply.finish_reason])
     return f"[{' · '.join(parts)}]"

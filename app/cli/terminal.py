@@ -51,6 +51,12 @@ def status(text: str) -> None:
         _status_shown = True
 
 
+def step(text: str) -> None:
+    """A line on a step that is done; only where no status line can be watched."""
+    if not sys.stderr.isatty():
+        note(text)
+
+
 def progress(done: int, planned: int, text: str) -> None:
     """A bar with what is being done, in place of a status line."""
     filled = _BAR * done // max(planned, 1)

@@ -35,7 +35,7 @@ def tune(
     """Find which layers to skip and how far to quantise for the fastest self-drafter.
 
     What is found is then what `--draft self` means for this model. Ctrl-C stops it; the same
-    command goes on where it stopped. Nothing is downloaded.
+    command then measures the rest. Nothing is downloaded.
     """
     session_options = replace(options.session_options(context), model=model)
     paths = Paths.of_this_user()
@@ -46,7 +46,12 @@ def tune(
         if stop.is_set():
             loaded.close()
     with closing(loaded), _steps() as notify:
-        found = Tuning(loaded, paths, layers, notify, _say).run()
+        tuning = Tuning(loaded, paths, layers, notify, _say, _tell)
+        try:
+            found = tuning.run()
+        except KeyboardInterrupt:
+            _say(_stopped(tuning))
+            raise
     if json:
         say_json({"schema": 1, "target": reference.name, **_as_json(found)})
         return
@@ -66,15 +71,22 @@ def _steps() -> Iterator[Callable[[str], None]]:
 
         try:
             yield notify
-        except KeyboardInterrupt:
-            terminal.note("stopped: the same command goes on there")
-            raise
         finally:
             terminal.clear_status()
 
 
 def _say(text: str) -> None:
     terminal.note(printable(text))
+
+
+def _tell(text: str) -> None:
+    terminal.step(printable(text))
+
+
+def _stopped(tuning: Tuning) -> str:
+    best = tuning.best_so_far or "no recipe is measured yet"
+    so_far = f"the best so far is {best}" if tuning.best_so_far else best
+    return f"stopped: {so_far}; the same command measures the rest"
 
 
 def _here(session_options: SessionOptions, paths: Paths) -> Reference:

@@ -1,5 +1,7 @@
 """`specchat verify`: is it lossless on this machine, with this model and this drafter?"""
 
+from typing import Annotated
+
 import typer
 
 from app import draft_spec
@@ -7,9 +9,10 @@ from app.cli import options, terminal
 from app.cli.interrupt import interruptible
 from app.cli.opening import open_session
 from app.session import Session
-from app.verification import Finding, verify_session
+from app.verification import Distance, Finding, verify_session
 from backends.base import DraftUnavailableError, UsageError
 from decoding.draft import Drafter
+from decoding.lossy_rule import OFF, LossyRule
 
 
 def verify(
@@ -21,8 +24,15 @@ def verify(
     threads: options.Threads = None,
     gpu_layers: options.GpuLayers = None,
     offline: options.Offline = False,
+    lossy: Annotated[
+        str,
+        typer.Option("--lossy", metavar="RULE", help="Measure what a lossy rule changes instead."),
+    ] = OFF,
 ) -> None:
     """Check that drafting changes nothing: exit code 0 if lossless, 1 if not."""
+    del lossy
+    # What is set for answers does not count: whoever asks for a verdict means the exact rule.
+    rule = options.lossy_rule(context, only_typed=True)
     session_options = options.session_options(context)
     if session_options.draft == draft_spec.OFF:
         raise UsageError("there is nothing to verify", "drafting is off")
@@ -31,26 +41,41 @@ def verify(
         drafter = session.drafting.chain
         if drafter is None:
             raise DraftUnavailableError("there is nothing to verify", session.drafting.reason)
-        code = _report(session, drafter)
+        code = _report(session, drafter, rule)
     finally:
         session.close()
     raise typer.Exit(code)
 
 
-def _report(session: Session, drafter: Drafter) -> int:
+def _report(session: Session, drafter: Drafter, rule: LossyRule | None) -> int:
     lossless = True
+    distance: Distance | None = None
     with interruptible() as stop:
-        for found in verify_session(session, drafter):
+        for found in verify_session(session, drafter, rule):
             if stop.is_set():
                 raise KeyboardInterrupt
-            if isinstance(found, Finding):
+            if isinstance(found, Distance):
+                distance = found
+            elif isinstance(found, Finding):
                 terminal.clear_status()
                 terminal.say(f"{found.text}\n")
                 lossless = lossless and found.lossless
             else:
                 terminal.status(found.text)
     verdict = "lossless" if lossless else "NOT lossless"
+    if distance is not None and lossless:
+        verdict = _as_asked(distance)
     pair = f"{session.reference.name} drafted by {drafter.name}"
     terminal.clear_status()
     terminal.say(f"Verdict: {verdict} on this machine, {pair}.\n")
     return terminal.EXIT_DONE if lossless else terminal.EXIT_ERROR
+
+
+def _as_asked(distance: Distance) -> str:
+    """How far lossy replies are from the model's own, beside what chance alone does."""
+    chance = "" if distance.is_beyond_chance else ", which chance alone may explain"
+    return (
+        f"lossy as asked: distance {distance.measured:.3f} from the model's distribution{chance} "
+        f"(total variation; as many plain replies have {distance.plain_mean:.3f} on average, up to "
+        f"{distance.plain_most:.3f})"
+    )

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from app.settings import catalogue
-from app.settings.catalogue import BY_NAME, CHAT_KEYS, SAMPLING, Value
+from app.settings.catalogue import BY_NAME, CHAT_KEYS, LOSSY, Value
 from backends.base import UsageError
+from decoding.lossy_rule import OFF
 from decoding.sampling import SamplingSettings
 
 PRESET = "preset"
@@ -23,12 +23,13 @@ class Answering:
 
     def changed(self, own: Mapping[str, Value]) -> "Answering":
         """With a chat's own values in place of these."""
-        values: dict[str, Any] = {name: own[name] for name in SAMPLING if name in own}
         longest = int(own.get("max_tokens", self.max_tokens))
-        return Answering(replace(self.sampling, **values), longest)
+        return Answering(replace(self.sampling, **catalogue.as_sampling(own)), longest)
 
     def value(self, name: str) -> Value:
         """The value of one key."""
+        if name == LOSSY:
+            return str(self.sampling.lossy or OFF)
         return self.max_tokens if name == "max_tokens" else getattr(self.sampling, name)
 
 

@@ -2,11 +2,13 @@
 
 import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from typing import Any
 
 from backends.base import UsageError
+from decoding.lossy_rule import OFF, parse_lossy
 from decoding.sampling import SamplingSettings
 
 Value = str | int | float | bool
@@ -14,6 +16,7 @@ Value = str | int | float | bool
 DEFAULT_MAX_TOKENS = 2048
 _USUAL = SamplingSettings()
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+LOSSY = "lossy"
 SAMPLING = tuple(field.name for field in fields(SamplingSettings))
 
 
@@ -109,6 +112,13 @@ KEYS = (
         _USUAL.repeat_penalty,
     ),
     Key("seed", Kind.INTEGER, Part.CHAT, "for the same answer again; else drawn", 1),
+    Key(
+        LOSSY,
+        Kind.TEXT,
+        Part.CHAT,
+        "opt-in lossy rule: typical, ears:0.1 or lenient:2",
+        OFF,
+    ),
     Key("max_tokens", Kind.INTEGER, Part.CHAT, "the longest answer in tokens", DEFAULT_MAX_TOKENS),
     Key(
         "theme", Kind.TEXT, Part.APP, "colours of the app; Ctrl+P lists the themes", "textual-dark"
@@ -128,6 +138,18 @@ BY_NAME = {key.name: key for key in KEYS}
 CHAT_KEYS = tuple(key for key in KEYS if key.part is Part.CHAT)
 APP_KEYS = tuple(key for key in KEYS if key.part is Part.APP)
 PRESET_KEYS = tuple(key for key in CHAT_KEYS if key.name != "seed")
+
+
+def as_sampling(values: Mapping[str, Value]) -> dict[str, Any]:
+    """Values of keys about sampling, as SamplingSettings has them.
+
+    Raises:
+        UsageError: the text of a lossy rule cannot be read.
+    """
+    found: dict[str, Any] = {name: values[name] for name in SAMPLING if name in values}
+    if LOSSY in found:
+        found[LOSSY] = parse_lossy(found[LOSSY])
+    return found
 
 
 def known(name: str, names: Iterable[str], what: str) -> str:
@@ -209,7 +231,7 @@ def checked(key: Key, value: object) -> Value:
 def _check_range(name: str, value: Value) -> None:
     if name in SAMPLING:
         try:
-            replace(_USUAL, **{name: value})
+            replace(_USUAL, **as_sampling({name: value}))
         except UsageError as error:
             raise UsageError(f"{name} cannot be {value!r}", error.why) from error
     if name == "max_tokens" and isinstance(value, int) and value < 1:

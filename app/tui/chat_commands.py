@@ -150,9 +150,9 @@ async def _go_on(screen: "ChatScreen", argument: str) -> None:
     if place < len(turns) - 1:
         screen.notify("The last question has no answer yet.")
         return
-    partial = turns[place].text
+    turn = turns[place]
     await _cut(screen, place)
-    await screen.ask(partial)
+    await screen.ask(turn.text, turn.ending)
 
 
 async def _copy_answer(screen: "ChatScreen", argument: str) -> None:

@@ -234,9 +234,9 @@ class ChatScreen(Screen[None]):
         """Say something; while an answer is at work it waits its turn."""
         await self.exchange.send(text)
 
-    async def ask(self, partial: str = "") -> None:
-        """Have the last question answered, or a partial answer continued."""
-        await self.exchange.ask(partial)
+    async def ask(self, partial: str = "", begun: str = "") -> None:
+        """Have the last question answered, or a partial answer continued, below which begun is."""
+        await self.exchange.ask(partial, begun=begun)
 
     # What the engine tells
 

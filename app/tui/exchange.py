@@ -16,6 +16,8 @@ from app.tui.message import GrowingMessage, Message
 from app.tui.prompt import PromptArea
 from backends.base import SpecchatError
 from decoding.events import FinishReason
+from decoding.lossy_rule import LossyRule
+from decoding.sampling import SamplingSettings
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
@@ -25,12 +27,16 @@ _SAVE_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Work:
-    """The answer at work and where it is shown and kept. asked: the question as it was typed."""
+    """The answer at work and where it is shown and kept. asked: the question as it was typed.
+
+    begun: the line below the answer that it goes on with.
+    """
 
     answer: Answer
     turn: Turn
     message: GrowingMessage
     asked: str = ""
+    begun: str = ""
     saved_at: float = 0.0
     dropped: int = 0
     """Messages that had to leave the context for it, as far as the screen tells."""
@@ -44,6 +50,7 @@ class Exchange:
         self.work: Work | None = None
         self.last_answer: Answer | None = None
         self._waiting: deque[str] = deque()
+        self._warned_of: LossyRule | None = None
 
     @property
     def answer(self) -> Answer | None:
@@ -68,19 +75,31 @@ class Exchange:
         await screen.transcript.add(Message("user", prepared))
         await self.ask(asked=text)
 
-    async def ask(self, partial: str = "", asked: str = "") -> None:
-        """Have the last question answered, or a partial answer continued."""
+    async def ask(self, partial: str = "", asked: str = "", begun: str = "") -> None:
+        """Have the last question answered, or a partial answer continued.
+
+        begun: the line below the partial answer.
+        """
         screen, dialogue = self._screen, self._screen.dialogue
         conversation = dialogue.conversation(len(dialogue.turns))
         request = Request(
             conversation, screen.settings, screen.max_tokens, partial, chat=dialogue.chat
         )
         turn = dialogue.add("assistant", partial)
+        self._warn(request.settings)
         message = GrowingMessage(partial)
         await screen.transcript.add(message)
         answer = screen.engine.ask(request)
-        self.work = Work(answer, turn, message, asked, time.monotonic())
+        turn.ending = wording.lossy_part(begun)
+        self.work = Work(answer, turn, message, asked, begun, time.monotonic())
         screen.figures.begin()
+
+    def _warn(self, settings: SamplingSettings) -> None:
+        """Say once what a lossy rule means, and again for another one."""
+        rule = settings.lossy_in_effect
+        if rule is not None and rule != self._warned_of:
+            self._screen.notify(rule.warning, severity="warning")
+        self._warned_of = rule or self._warned_of
 
     def abandon(self) -> list[str]:
         """Stop the answer at work, for good; what was said is saved.
@@ -94,7 +113,8 @@ class Exchange:
         if work is not None:
             work.answer.stop()
             work.turn.text += work.answer.take()
-            work.turn.ending = wording.ending(work.answer.live, FinishReason.CANCELLED)
+            live = work.answer.live
+            work.turn.ending = wording.ending(live, FinishReason.CANCELLED, begun=work.begun)
             self._screen.dialogue.save(work.turn)
         return unasked
 
@@ -117,6 +137,9 @@ class Exchange:
         now = time.monotonic()
         if now - work.saved_at >= _SAVE_SECONDS:
             work.saved_at = now
+            # Should nothing more be saved, that the answer is lossy still is.
+            ending = wording.ending(answer.live, None, begun=work.begun)
+            work.turn.ending = wording.lossy_part(ending)
             self._screen.dialogue.save(work.turn)
 
     async def _forget(self, dropped: int) -> None:
@@ -148,7 +171,7 @@ class Exchange:
         await work.message.grow(text, is_last=True)
         await work.message.settle()
         error = str(answer.error) if answer.error is not None else ""
-        ending = wording.ending(answer.live, answer.finish_reason, error)
+        ending = wording.ending(answer.live, answer.finish_reason, error, work.begun)
         if work.dropped:
             ending += f" · {work.dropped} of the oldest messages left the context"
         work.turn.ending = ending

@@ -96,5 +96,6 @@ def _rates(live: Live, now_rate: float | None) -> list[str]:
     if live.drafted:
         shown.append(wording.against_plain(live.speedup))
         shown.append(f"{wording.percent(live.acceptance)} of drafted accepted")
+    shown.append(live.lossy)
     shown.append(f"context {live.context_used:,}/{live.context_size:,}")
     return shown

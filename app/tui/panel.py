@@ -7,12 +7,15 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Sparkline
 
-from app.live import Live
+from app.live import DrafterFigures, Live
+from app.shapes import shape_shares
 from app.tui import wording
 from app.tui.figure_text import FigureText
+from app.tui.histogram import histogram
 
 _SAMPLES = 60
 _BAR = 10
+_NAME = 18
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -54,7 +57,7 @@ class Panel(VerticalScroll):
         if not self.display:
             return
         self.query_one(".speed", FigureText).write(_speed(live, now_rate))
-        now = f"now: {live.choice}" if live and live.choice and now_rate is not None else ""
+        now = _now(live) if live and now_rate is not None else ""
         self.query_one(".figures", FigureText).write(_figures(live, state, now))
 
 
@@ -63,15 +66,22 @@ def _speed(live: Live | None, now_rate: float | None) -> str:
         return "no answer yet"
     gained = wording.against_plain(live.speedup) if live.drafted else "plain decoding"
     rates = f"{wording.rate(live.rate)} · now {wording.rate(now_rate)}"
-    return "\n".join(filter(None, [gained, rates]))
+    return "\n".join(filter(None, [gained, rates, live.lossy]))
 
 
 def _figures(live: Live | None, state: str, now: str) -> str:
     blocks = [state, now]
     if live is not None:
-        blocks += [_drafting(live), _positions(live), _drafters(live), _wall(live), _time(live)]
-        blocks += [_context(live), _memory(live)]
+        blocks += [_drafting(live), _positions(live), _lengths(live), _drafters(live)]
+        blocks += [_wall(live), _time(live), _context(live), _memory(live)]
     return "\n\n".join(filter(None, blocks))
+
+
+def _now(live: Live) -> str:
+    """What the last step did; without a controller there is nothing to choose."""
+    if not live.choice:
+        return ""
+    return f"now: {live.choice}\nshape: {live.shape}"
 
 
 def _drafting(live: Live) -> str:
@@ -99,9 +109,26 @@ def _positions(live: Live) -> str:
     return "\n".join(["accepted by position in a draft", *rows])
 
 
+def _lengths(live: Live) -> str:
+    drafts = sum(live.accepted_lengths)
+    if not drafts:
+        return ""
+    shares = shape_shares(live.steps_by_shape)
+    rows = [f"accepted length of {drafts:,} drafts, %", *histogram(live.accepted_lengths)]
+    return "\n".join([*rows, f"steps: {shares}"] if shares else rows)
+
+
 def _drafters(live: Live) -> str:
-    rows = [f"{one.name[:14]:14} {one.accepted:5} of {one.drafted:5}" for one in live.by_drafter]
+    rows = [_drafter(one) for one in live.by_drafter]
     return "\n".join(["accepted by drafter", *rows]) if rows else ""
+
+
+def _drafter(one: DrafterFigures) -> str:
+    """A long name has a line of its own, or as many as it takes."""
+    counts = f"{one.accepted:5} of {one.drafted:5}"
+    if len(one.name) > _NAME:
+        return f"{one.name}\n{'':{_NAME}} {counts}"
+    return f"{one.name:{_NAME}} {counts}"
 
 
 def _wall(live: Live) -> str:

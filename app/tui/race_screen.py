@@ -135,6 +135,8 @@ def verdict(plain: Answer, drafted: Answer) -> str:
     gained = f"{rates[1] / rates[0]:.2f}× plain in this race"
     if min(len(plain.token_ids), len(drafted.token_ids)) < _ENOUGH_TOKENS:
         gained = "too short to tell the speed in this race"
+    if drafted.live is not None and drafted.live.lossy:
+        return f"{gained} · {drafted.live.lossy}, so not the model's own distribution"
     if plain.token_ids == drafted.token_ids:
         return f"{gained} · the same {len(plain.token_ids)} tokens"
     if plain.request.settings.temperature == 0.0:

@@ -2,10 +2,14 @@
 
 from app.engine_status import Loaded, where_it_runs
 from app.live import Live
+from app.shapes import shape_shares
 from decoding.events import FinishReason
+from decoding.lossy_rule import LOSSY
 from decoding.parking import State
+from decoding.shape import Shape
 
 NONE = "-"
+_BETWEEN = " · "
 _ENDINGS = {
     FinishReason.STOP: "",
     FinishReason.LENGTH: "cut at the longest answer allowed",
@@ -37,6 +41,12 @@ def size(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def _shapes(live: Live) -> str:
+    """Shares of steps, where not every draft was a line."""
+    drafted = {shape for shape, count in live.steps_by_shape.items() if count} - {Shape.NONE}
+    return f"steps: {shape_shares(live.steps_by_shape)}" if drafted - {Shape.LINE} else ""
+
+
 def state(live: Live | None, loaded: Loaded | None) -> str:
     """Whether drafting is on, parked or off, and why."""
     if live is not None:
@@ -59,9 +69,17 @@ def what_runs(loaded: Loaded) -> str:
     return f"{name}{quantization} · {where_it_runs(info)}"
 
 
-def ending(live: Live | None, reason: FinishReason | None, error: str = "") -> str:
-    """The line below an answer: its figures and how it ended."""
-    parts: list[str] = []
+def lossy_part(ending: str) -> str:
+    """What the line below an answer says of a lossy rule; empty where it says nothing."""
+    return _BETWEEN.join(part for part in ending.split(_BETWEEN) if part.startswith(LOSSY))
+
+
+def ending(live: Live | None, reason: FinishReason | None, error: str = "", begun: str = "") -> str:
+    """The line below an answer: its figures and how it ended.
+
+    begun: the same line of the answer that it goes on with, which may have been lossy.
+    """
+    parts: list[str] = [lossy_part(begun)]
     if live is not None and live.tokens:
         parts.append(f"{live.tokens} tokens")
         if live.rate is not None:
@@ -69,10 +87,13 @@ def ending(live: Live | None, reason: FinishReason | None, error: str = "") -> s
         if live.drafted:
             parts.append(against_plain(live.speedup))
             parts.append(f"{percent(live.acceptance)} of drafted accepted")
+        if live.lossy not in parts:
+            parts.append(live.lossy)
         if live.ttft_seconds is not None:
             parts.append(f"first after {live.ttft_seconds:.1f} s")
+        parts.append(_shapes(live))
     if reason is not None and _ENDINGS[reason]:
         parts.append(_ENDINGS[reason])
     if error:
         parts.append(error)
-    return " · ".join(filter(None, parts))
+    return _BETWEEN.join(filter(None, parts))

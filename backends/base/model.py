@@ -197,15 +197,30 @@ class Context(Protocol):
         parents: of each node the index of the node before it, an earlier one; -1 for the end of the
         context. At most max_logits nodes with max_branches leaves, and no more than there is room
         for. The context holds none of them until commit says which stay; any other call than that
-        drops them all. The rows are a view that the next call overwrites.
+        and grow_tree drops them all. The rows are a view that the next call overwrites.
 
         Raises:
-            ModelError: the engine failed; the context is as it was before.
+            ModelError: the tree is past a limit or the engine failed; the context is as it was
+                before.
+        """
+        ...
+
+    def grow_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        """Add nodes to the tree that waits for commit; the logits after them, (new, n_vocab).
+
+        What was run before is not run again, and its rows are no longer valid. parents: of each new
+        node the index of one before it among all nodes of the tree, those of before first; -1 for
+        the end of the context. The limits of forward_tree hold: max_logits for the new nodes,
+        max_branches and room for the whole tree.
+
+        Raises:
+            ModelError: the tree grew past a limit or the engine failed; the tree is dropped and the
+                context is as it was before it.
         """
         ...
 
     def commit(self, path: Sequence[int]) -> None:
-        """Keep these nodes of the last forward_tree as the next tokens, and drop the others.
+        """Keep these nodes of the tree that was run as the next tokens, and drop the others.
 
         path: indices from a child of the context's end downwards, without a gap; empty for none.
         """

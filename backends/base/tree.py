@@ -2,23 +2,14 @@
 
 from collections.abc import Sequence
 
+from backends.base.errors import ModelError
+
 
 def depths(parents: Sequence[int]) -> list[int]:
     """How many nodes are above each."""
     found: list[int] = []
     for parent in parents:
         found.append(0 if parent < 0 else found[parent] + 1)
-    return found
-
-
-def leaves_below(parents: Sequence[int]) -> list[list[int]]:
-    """The leaves that are reached through each node, numbered from 0 in the order of nodes."""
-    found: list[list[int]] = [[] for _ in parents]
-    inner = set(parents)
-    leaves = [node for node in range(len(parents)) if node not in inner]
-    for number, leaf in enumerate(leaves):
-        for node in path_to(leaf, parents):
-            found[node].append(number)
     return found
 
 
@@ -45,3 +36,16 @@ def is_tree(parents: Sequence[int]) -> bool:
 def is_path(path: Sequence[int], parents: Sequence[int]) -> bool:
     """Whether nodes follow one another downwards, from one without a parent."""
     return all(parents[node] == above for above, node in zip([-1, *path], path, strict=False))
+
+
+def check_branches(parents: Sequence[int], most: int) -> None:
+    """Refuse a tree of more than so many leaves.
+
+    Raises:
+        ModelError: it has more.
+    """
+    leaves = count_leaves(parents)
+    if leaves > most:
+        raise ModelError(
+            f"a tree of {leaves} branches cannot be run", f"the context runs {most} at most"
+        )

@@ -7,7 +7,7 @@ import numpy as np
 from llama_cpp import llama_cpp as api
 
 from backends.base import CacheState, Logits, ModelError, OutOfMemoryError, RollbackRefusedError
-from backends.base.tree import count_leaves, is_tree
+from backends.base.tree import check_branches
 from backends.device import available_memory
 from backends.llamacpp.tree import TreePass
 
@@ -109,15 +109,30 @@ class LlamaContext:
 
     def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
         self._drop_tree()
-        assert self.pointer is not None, "the context is closed"
         assert self.can_verify_tree, self.tree_refusal
-        assert 0 < len(tokens) == len(parents) <= self.max_logits
-        assert is_tree(parents)
-        assert count_leaves(parents) <= self.max_branches
+        check_branches(parents, self.max_branches)
         self._check_room(len(tokens))
         if self._trees is None:
             self._trees = TreePass(self._memory, self.max_logits, self.max_branches)
-        status = self._trees.decode(self.pointer, tokens, parents, self.length)
+        self._trees.begin(self.length)
+        return self._run_nodes(self._trees, tokens, parents)
+
+    def grow_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        tree = self._trees
+        assert tree is not None, "no tree was run"
+        assert tree.is_pending, "no tree was run"
+        try:
+            check_branches([*tree.parents, *parents], self.max_branches)
+            self._check_room(len(tree.parents) + len(tokens))
+        except ModelError:
+            self._drop_tree()
+            raise
+        return self._run_nodes(tree, tokens, parents)
+
+    def _run_nodes(self, tree: TreePass, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        assert self.pointer is not None, "the context is closed"
+        assert 0 < len(tokens) == len(parents) <= self.max_logits
+        status = tree.decode(self.pointer, tokens, parents)
         if status != 0:
             self._drop_tree()
             raise _failure(status)

@@ -16,7 +16,7 @@ from backends.base import (
     OutOfMemoryError,
     RollbackRefusedError,
 )
-from backends.base.tree import is_path, is_tree
+from backends.base.tree import check_branches, is_path, is_tree
 from backends.device import available_memory
 from backends.mlx.caches import evaluate, leaves, lengths, make_caches, pack, unpack
 from backends.mlx.device_sampling import MlxSampling
@@ -52,8 +52,8 @@ class MlxContext:
         self.can_roll_back = can_roll_back
         self.tokens: list[int] = []
         self._next: NextPass | None = None
-        self._tree: tuple[TreePass, Sequence[int], Sequence[int]] | None = None
-        """A tree that waits for commit, with its tokens and parents."""
+        self._tree: tuple[TreePass, list[int]] | None = None
+        """A tree that waits for commit, with its tokens."""
         self._tree_refusal: str | None = None
         """None until somebody asks: it takes passes to find out."""
         self.device_sampling: DeviceSampling | None = MlxSampling(self)
@@ -122,22 +122,34 @@ class MlxContext:
         return self._tree_refusal
 
     def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
-        assert 0 < len(tokens) == len(parents) <= self.max_logits
-        assert is_tree(parents)
         assert self.can_verify_tree, self.tree_refusal
-        with self.growing(len(tokens)):
+        self._drop_unsettled()
+        self._tree = TreePass(self._caches, self.length), []
+        return self.grow_tree(tokens, parents)
+
+    def grow_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        assert self._tree is not None, "no tree was run"
+        assert 0 < len(tokens) == len(parents) <= self.max_logits
+        tree, nodes = self._tree
+        together = [*tree.parents, *parents]
+        assert is_tree(together)
+        try:
+            check_branches(together, self.max_branches)
+            with self.growing(len(together)):
+                caches = tree.lend(parents)
+                rows = self._logits(mx.array(list(tokens))[:, None], caches)[:, 0]
+                evaluate(self._caches, rows)
+        except ModelError:
             self._drop_unsettled()
-            run = TreePass(self._caches, parents, self.length)
-            self._tree = run, tokens, parents
-            rows = self._logits(mx.array(list(tokens))[:, None], run.lent)[:, 0]
-            evaluate(self._caches, rows)
+            raise
+        nodes.extend(tokens)
         return np.array(rows, copy=False)
 
     def commit(self, path: Sequence[int]) -> None:
         assert self._tree is not None, "no tree was run"
-        (run, tokens, parents), self._tree = self._tree, None
-        assert is_path(path, parents)
-        run.keep(path)
+        (tree, tokens), self._tree = self._tree, None
+        assert is_path(path, tree.parents)
+        tree.keep(path)
         self.tokens.extend(tokens[node] for node in path)
 
     def logits_of(self, token: int) -> mx.array:

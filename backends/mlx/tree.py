@@ -24,18 +24,24 @@ Run = Callable[[mx.array, Sequence[Any]], mx.array]
 class TreePass:
     """One tree on caches that hold start tokens, until keep says which nodes stay."""
 
-    def __init__(self, caches: Sequence[Any], parents: Sequence[int], start: int) -> None:
-        self._caches = list(leaves(caches))
+    def __init__(self, caches: Sequence[Any], start: int) -> None:
+        self._caches = caches
         self._start = start
-        self.lent = [_lent(one, _Nodes(parents, start)) for one in caches]
-        """What the model is to be given as its caches."""
+        self.parents: list[int] = []
+        """Of the nodes lent to so far."""
+
+    def lend(self, parents: Sequence[int]) -> Sequence[Any]:
+        """What the model is to be given as its caches, to run these nodes after all before."""
+        self.parents.extend(parents)
+        nodes = _Nodes(self.parents, len(parents), self._start)
+        return [_lent(one, nodes) for one in self._caches]
 
     def keep(self, path: Sequence[int]) -> None:
         """Make the nodes of a path the next tokens of the caches, and drop every other."""
         start, end = self._start, self._start + len(path)
         moved = list(path) != list(range(len(path)))
         rows = mx.array([start + node for node in path])
-        for one in self._caches:
+        for one in leaves(self._caches):
             if moved:
                 one.keys[..., start:end, :] = one.keys[..., rows, :]
                 one.values[..., start:end, :] = one.values[..., rows, :]
@@ -43,19 +49,19 @@ class TreePass:
 
 
 class _Nodes:
-    """Where the nodes of a tree are, and what they may look at."""
+    """Where the last count nodes of a tree are, and what they may look at."""
 
-    def __init__(self, parents: Sequence[int], start: int) -> None:
-        below = depths(parents)
+    def __init__(self, parents: Sequence[int], count: int, start: int) -> None:
         sees = np.eye(len(parents), dtype=bool)
         for node, parent in enumerate(parents):
             if parent >= 0:
                 sees[node] |= sees[parent]
-        self.count = len(parents)
-        self.positions = mx.array([start + depth for depth in below])
-        held = np.ones((len(parents), start), dtype=bool)
-        self._sees = mx.array(np.concatenate([held, sees], axis=1))
-        self._of_keys = mx.concatenate([mx.arange(start), self.positions])
+        of_nodes = mx.array([start + depth for depth in depths(parents)])
+        self.count = count
+        self.positions = of_nodes[-count:]
+        held = np.ones((count, start), dtype=bool)
+        self._sees = mx.array(np.concatenate([held, sees[-count:]], axis=1))
+        self._of_keys = mx.concatenate([mx.arange(start), of_nodes])
 
     def mask(self, window: int | None) -> mx.array:
         """Which keys each may look at, shape (nodes, 1, 1, keys)."""
@@ -96,15 +102,16 @@ def _lent(one: Any, nodes: _Nodes) -> Any:
 def tree_refusal(run: Run, caches: Callable[[], Sequence[Any]]) -> str:
     """Why a model cannot run a tree, in words after its name; "" where it was seen to.
 
-    Tried on a few tokens: two branches have to give what each gives as a line.
+    Tried on a few tokens: two branches, which grow, have to give what each gives as a line.
     """
     branches = ([1, 4, 5], [1, 6, 5])
-    tree = mx.array([[1], [4], [6], [5], [5]])
     try:
         held = [_held(run, caches()) for _ in range(3)]
         lines = [run(mx.array([line]), one)[0] for line, one in zip(branches, held, strict=False)]
-        passed = TreePass(held[2], (-1, 0, 0, 1, 2), _HELD.size)
-        rows = run(tree, passed.lent)[:, 0]
+        tree = TreePass(held[2], _HELD.size)
+        above = run(mx.array([[1], [4], [6]]), tree.lend((-1, 0, 0)))
+        below = run(mx.array([[5], [5]]), tree.lend((1, 2)))
+        rows = mx.concatenate([above, below])[:, 0]
         found = [rows[mx.array(nodes)] for nodes in ((0, 1, 3), (0, 2, 4))]
         off = mx.max(mx.abs(mx.stack(found) - mx.stack(lines)))
         spread = mx.max(lines[0]) - mx.min(lines[0])

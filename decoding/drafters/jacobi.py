@@ -4,20 +4,21 @@ Santilli et al. 2023 (arXiv 2305.10427), algorithm 1: all guessed tokens are rep
 what the model finds likeliest after those before them, until they stay. Here a guess is a draft.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.drafters.no_backlog import NoBacklog
 from decoding.sampler import Sampler
 
 _CONFIDENCE = (0.02, 0.15, 0.4, 0.6)
 """How often a guess holds that stayed the same over so many passes, before this model is known."""
 
 
-class Jacobi:
+class Jacobi(NoBacklog):
     """Proposes what the model said at these places when it last passed over guesses there."""
 
     name = "jacobi"
@@ -37,14 +38,6 @@ class Jacobi:
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         del history, sampler  # it guesses what is likeliest, whatever the settings
         self._forget()
-
-    def backlog(self, history: Sequence[int]) -> int:
-        del history
-        return 0
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        """It has no backlog."""
-        return iter(())
 
     def commit(self, history: Sequence[int]) -> None: ...
 

@@ -6,7 +6,7 @@ and those that begin with the last token are verified in the same pass.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from backends.base import UsageError
 from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.drafters.no_backlog import NoBacklog
 from decoding.ngram_pool import NgramPool
 from decoding.sampler import Sampler
 from decoding.token_tree import TokenTree
@@ -46,7 +47,7 @@ class LookaheadShape:
         names = {"w": "window", "n": "ngram", "g": "pool"}
         found: dict[str, int] = {}
         for part in filter(None, text.split(",")):
-            read = re.fullmatch(r"\s*([wng])\s*=\s*(\d{1,3})\s*", part)
+            read = re.fullmatch(r"\s*([wng])\s*=\s*(\d{1,9})\s*", part)
             if read is None or names[read[1]] in found:
                 raise UsageError(
                     f"lookahead:{text} cannot be read",
@@ -58,11 +59,23 @@ class LookaheadShape:
 
     def __post_init__(self) -> None:
         if self.window < 1 or self.ngram < 2 or self.pool < 1:
-            raise UsageError(
-                f"lookahead:w={self.window},n={self.ngram},g={self.pool} cannot be",
-                "the window w and the pool g are 1 or more, the n-grams n 2 or more",
-                _EXAMPLE,
+            raise self._refused("w, the window, and g, the pool, are 1 or more, and n 2 or more")
+
+    def check(self, most: int) -> None:
+        """Refuse passes over more than most tokens.
+
+        Raises:
+            UsageError: one would take more.
+        """
+        if 1 + self.nodes > most:
+            raise self._refused(
+                f"a pass takes (w+g)·(n-1) = {1 + self.nodes} tokens, and may take at most {most}"
             )
+
+    def _refused(self, why: str) -> UsageError:
+        return UsageError(
+            f"lookahead:w={self.window},n={self.ngram},g={self.pool} cannot be", why, _EXAMPLE
+        )
 
     @property
     def depth(self) -> int:
@@ -75,7 +88,7 @@ class LookaheadShape:
         return self.window * self.depth - 1 + self.pool * self.depth
 
 
-class Lookahead:
+class Lookahead(NoBacklog):
     """Drafts n-grams of its pool as the branches of a tree, with the window as passengers."""
 
     is_free = False
@@ -95,14 +108,6 @@ class Lookahead:
         del sampler  # it guesses what is likeliest, whatever the settings
         self._window = []
         self._start = len(history) - 1
-
-    def backlog(self, history: Sequence[int]) -> int:
-        del history
-        return 0
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        """It has no backlog."""
-        return iter(())
 
     def commit(self, history: Sequence[int]) -> None: ...
 

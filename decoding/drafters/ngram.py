@@ -4,10 +4,11 @@ Stewart et al. 2024 (arXiv 2411.03786), "The N-Grammys", show that such statisti
 here they are learned from this model's own replies, and every token comes with a confidence.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.draft_model import evidence_class
+from decoding.drafters.no_backlog import NoBacklog
 from decoding.ngram_statistics import LONGEST, NgramStatistics, Passage
 from decoding.sampler import Sampler
 
@@ -15,7 +16,7 @@ _LEAST = 0.05
 """Joint confidence below which a token pays on no machine."""
 
 
-class Ngram:
+class Ngram(NoBacklog):
     """Proposes what the model mostly said after such an end; learns what verification let stand."""
 
     is_free = True
@@ -34,14 +35,6 @@ class Ngram:
         del sampler  # it says what it knows, whatever the settings
         self._length = len(history)  # the prompt is not what this model says
         self._statistics = NgramStatistics() if self.is_forgetful else self._lasting
-
-    def backlog(self, history: Sequence[int]) -> int:
-        del history
-        return 0
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        """It has no backlog."""
-        return iter(())
 
     def commit(self, history: Sequence[int]) -> None:
         start = min(self._length, LONGEST)

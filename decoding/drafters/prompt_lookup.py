@@ -4,9 +4,10 @@ Saxena 2023, prompt lookup decoding; here with the longest match, at its latest 
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.drafters.no_backlog import NoBacklog
 from decoding.sampler import Sampler
 from decoding.suffix_index import SuffixIndex
 
@@ -17,7 +18,7 @@ _CLASSES = (
 """Lengths where a class of matches begins, and how often one goes on before this text is known."""
 
 
-class PromptLookup:
+class PromptLookup(NoBacklog):
     """Proposes the continuation of an earlier occurrence of the history's end."""
 
     is_free = True
@@ -37,14 +38,6 @@ class PromptLookup:
         if list(history[: len(self._indexed)]) != self._indexed:
             self._restart()
         self.commit(history)
-
-    def backlog(self, history: Sequence[int]) -> int:
-        del history
-        return 0
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        """It has no backlog."""
-        return iter(())
 
     def commit(self, history: Sequence[int]) -> None:
         for token in history[len(self._indexed) :]:

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.drafters.no_backlog import NoBacklog
 from decoding.retrieval.corpus import Corpus
 from decoding.retrieval.segment import Occurrence
 from decoding.sampler import Sampler
@@ -25,7 +26,7 @@ _HALF_LIFE = 30 * 86_400.0
 """Seconds after which what was said counts half as much as what was said last."""
 
 
-class Retrieval:
+class Retrieval(NoBacklog):
     """Proposes what is likeliest to follow, by number and age of the places that match longest."""
 
     is_free = True
@@ -39,14 +40,6 @@ class Retrieval:
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         del history, sampler  # it says what it found, whatever the settings
         self._corpus.refresh()
-
-    def backlog(self, history: Sequence[int]) -> int:
-        del history
-        return 0
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        """It has no backlog."""
-        return iter(())
 
     def commit(self, history: Sequence[int]) -> None:
         """It learns from chats that are finished."""

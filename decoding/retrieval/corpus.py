@@ -83,9 +83,10 @@ class Corpus:
     def _unusable(self, path: Path, fault: Fault) -> None:
         """Set a file aside. What another version wrote is left to it."""
         self._ignored.add(path.name)
-        said = f"a part of the index of earlier chats is {fault.value}: it is made anew"
+        part = "a part of the index of earlier chats"
+        said = f"{part} is {fault.value}: it is left out until the app makes it anew"
         if fault is Fault.NEWER:
-            said = f"a part of the index of earlier chats was {fault.value}: it is not used"
+            said = f"{part} was {fault.value}: it is not used"
         else:
             with suppress(OSError):
                 path.unlink()

@@ -10,6 +10,7 @@ import numpy as np
 
 from decoding.draft import Draft
 from decoding.sampling import Distribution, uniform
+from decoding.verification.residual import residual
 
 
 class TargetRows(Protocol):
@@ -50,10 +51,3 @@ def verify(target: TargetRows, draft: Draft, generator: np.random.Generator) -> 
             rest = residual(p_target, q_draft)
             return Verdict(position, rest.draw(uniform(generator)))
     return Verdict(len(draft), target[len(draft)].draw(uniform(generator)))
-
-
-def residual(p_target: Distribution, q_draft: Distribution) -> Distribution:
-    """normalise(max(p_target - q_draft, 0)), exact zeros kept; p_target where nothing is left."""
-    left = np.maximum(p_target.probabilities - q_draft.at(p_target.ids), 0.0)
-    total = left.sum()
-    return Distribution(p_target.ids, left / total) if total > 0.0 else p_target

@@ -22,7 +22,8 @@ KEYS = {
     "sampling": "temperature top_k top_p min_p repeat_penalty seed max_tokens",
     "stats": """
         prompt_tokens cached_prompt_tokens completion_tokens steps drafted accepted acceptance
-        tokens_per_step accepted_by_position by_drafter load_seconds prefill_seconds ttft_seconds
+        tokens_per_step accepted_by_position accepted_lengths steps_by_shape by_drafter
+        load_seconds prefill_seconds ttft_seconds
         decode_seconds decode_tokens_per_second draft_seconds verify_seconds overhead_seconds
         plain_tokens_per_second speedup bytes_per_token bandwidth_bytes_per_second bandwidth_source
         wall_tokens_per_second times_wall peak_memory_bytes
@@ -55,7 +56,8 @@ def test_figures_of_an_undrafted_answer(ask_json: AskJson) -> None:
     assert report["draft"]["drafters"] == []
     assert stats["completion_tokens"] == stats["steps"] == len(report["token_ids"])
     assert stats["by_drafter"] == {}
-    assert stats["accepted_by_position"] == []
+    assert stats["accepted_by_position"] == stats["accepted_lengths"] == []
+    assert stats["steps_by_shape"] == {"none": stats["steps"] - 1, "line": 0, "paths": 0, "tree": 0}
     assert stats["acceptance"] is None
     assert stats["plain_tokens_per_second"] == stats["decode_tokens_per_second"] > 0
 
@@ -78,6 +80,10 @@ def test_figures_of_a_drafted_answer_agree(ask_json: AskJson) -> None:
     assert stats["acceptance"] == stats["accepted"] / stats["drafted"]
     assert stats["tokens_per_step"] == stats["completion_tokens"] / stats["steps"]
     assert all(0 <= share <= 1 for share in stats["accepted_by_position"])
+    shapes, lengths = stats["steps_by_shape"], stats["accepted_lengths"]
+    assert sum(shapes.values()) == stats["steps"] - 1
+    assert sum(lengths) == shapes["line"] == of_lookup["steps"] > 0
+    assert sum(length * count for length, count in enumerate(lengths)) == stats["accepted"]
     assert stats["completion_tokens"] == len(report["token_ids"])
     spent = stats["draft_seconds"] + stats["verify_seconds"] + stats["overhead_seconds"]
     assert spent == pytest.approx(stats["decode_seconds"])

@@ -17,10 +17,12 @@ from app.paths import Paths
 from backends import llamacpp
 from backends.base import Context, Model, UsageError
 from decoding.controller import Controller
+from decoding.cost import CostModel
 from decoding.drafters.cascade import Cascade
 from decoding.drafters.vote import Vote
 from decoding.events import Step
 from decoding.generation import Limits, generate
+from decoding.parking import standing
 from decoding.sampling import SamplingSettings
 from models.memory_bill import bill
 from models.model_facts import facts_of
@@ -54,9 +56,9 @@ def spelled(tiny_llama: Callable[..., Path]) -> Spelled:
     """A spec with files in the place of three words: models that agree more or less often."""
     files = {
         name: str(tiny_llama(seed=1, noise=noise))
-        for name, noise in (("near", 0.1), ("middle", 0.2), ("far", 0.3))
+        for name, noise in (("near", 0.1), ("middle", 0.2), ("far", 0.3), ("other", 0.15))
     }
-    return lambda spec: re.sub("near|middle|far", lambda found: files[found[0]], spec)
+    return lambda spec: re.sub("near|middle|far|other", lambda found: files[found[0]], spec)
 
 
 def built(spec: str, target: Model, context: Context, paths: Paths, room: int | None = None):
@@ -91,12 +93,13 @@ def ids(steps: list[Step]) -> list[int]:
             LinkKind.CASCADE,
             ["vote(lookup,self:q2_k)", "self"],
         ),
+        ("cascade(lookup,self),lookup", LinkKind.CASCADE, ["lookup", "self"]),
     ],
 )
 def test_a_spec_with_brackets_is_read(
     paths: Paths, text: str, kind: LinkKind, parts: list[str]
 ) -> None:
-    (link,) = draft_spec.parse(text, paths).links
+    link = draft_spec.parse(text, paths).links[0]
     assert link.kind is kind
     assert [part.name for part in link.parts] == parts
     assert link.name == f"{kind}({','.join(parts)})"
@@ -110,6 +113,9 @@ def test_a_spec_with_brackets_is_read(
         ("cascade(self,lookup)", "lookup is no model"),
         ("cascade(lookup,vote(lookup,self))", "is no model"),
         ("vote(lookup,lookup)", "twice"),
+        ("self,cascade(lookup,self)", "names self twice"),
+        ("cascade(lookup,self),vote(lookup,self)", "names self twice"),
+        ("vote(self:q2_k,cascade(lookup,SELF:Q2_K))", "names self:q2_k twice"),
         ("cascade(lookup,off)", "contradicts"),
         ("cascade(lookup,", "brackets"),
         ("vote()", "gap"),
@@ -173,7 +179,7 @@ def test_without_room_for_a_part_nothing_of_it_is_kept(
     room = held + bill(facts_of(Path(spelled("near"))), context.n_ctx).total
     with closing(built(spelled("vote(far,near)"), target, context, paths, room)) as drafting:
         assert drafting.missing == ""
-    spec = spelled("vote(far,middle,near),near")
+    spec = spelled("vote(far,middle,near),other")
     with closing(built(spec, target, context, paths, room)) as drafting:
         assert "memory is short" in drafting.missing
         (one,) = drafting.built
@@ -213,3 +219,19 @@ def test_a_cascade_begins_with_what_its_model_costs_and_is_expected_to_reach(
         assert one.member.cost is not model.member.cost
         assert one.member.cost.draw_seconds == model.member.cost.draw_seconds
         assert one.member.by_position(0, 3) == model.member.by_position(0, 3)
+
+
+@pytest.mark.usefixtures("drafting_pays")
+def test_what_only_a_trial_expects_of_a_cascade_is_called_that(
+    spelled: Spelled, target: Model, context: Context, paths: Paths
+) -> None:
+    spec, dear = spelled("cascade(lookup,far)"), CostModel({1: 0.02, 2: 0.036, 16: 0.32})
+    with closing(built(spec, target, context, paths)) as drafting:
+        reason = standing(drafting.built[0].member, dear).reason
+        assert "needs acceptance" in reason
+        assert "a trial expects" in reason
+        reply(context, drafting, drafting.controller)
+        assert drafting.built[0].member.judged.judged > 0.0
+        drafting.remember()
+    with closing(built(spec, target, context, paths)) as again:
+        assert ", had " in standing(again.built[0].member, dear).reason

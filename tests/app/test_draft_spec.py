@@ -75,11 +75,34 @@ def test_settings_after_commas_belong_to_the_drafter_before_them(paths: Paths) -
 
 
 @pytest.mark.parametrize(
-    "spec", ["lookahead:w=0", "lookahead:3", "lookahead:w=3,w=4", "jacobi:3", "lookup,w=3"]
+    ("spec", "why"),
+    [
+        ("lookahead:w=0", "1 or more"),
+        ("lookahead:3", "not one of w=N"),
+        ("lookahead:w=3,w=4", "each once"),
+        ("lookahead:w=99", "= 204 tokens, and may take at most 16"),
+        ("lookahead:w=5,n=3,g=4", "= 18 tokens"),
+        ("lookahead:w=1000000", "at most 16"),
+        ("jacobi:3", "jacobi takes no settings"),
+        ("NGRAM:3", "ngram takes no settings"),
+        ("lookup,retrieval:", "retrieval takes no settings"),
+        ("lookup,w=3", "no model called"),
+        ("cascade", "two drafters or more"),
+        ("vote:lookup", "two drafters or more"),
+    ],
 )
-def test_settings_that_mean_nothing_are_refused(paths: Paths, spec: str) -> None:
-    with pytest.raises(UsageError):
+def test_settings_that_mean_nothing_are_refused_with_the_reason(
+    paths: Paths, spec: str, why: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
         parse(spec, paths)
+    assert why in str(refused.value)
+
+
+def test_the_largest_passes_that_are_measured_are_taken(paths: Paths) -> None:
+    for spec in ("lookahead", "lookahead:w=13,n=2,g=3"):
+        (link,) = parse(spec, paths).links
+        assert link.name == spec
 
 
 @pytest.mark.parametrize("spec", ["lookup,(self", "lookup),self", "lookup:3", "(lookup,self)", ","])

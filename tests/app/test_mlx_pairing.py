@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from app.candidates import Kind
+from app.candidate import Kind
 from app.pairing import rank, rank_for
 from app.paths import Paths
 from app.ranking import CostSource, Pair

@@ -13,7 +13,8 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app import automatic, draft_spec, self_drafter
 from app.acceptance_memory import AcceptanceMemory
-from app.candidates import Kind, Target, candidates
+from app.candidate import Kind, Target
+from app.candidates import candidates
 from app.cli.tune import verdict
 from app.drafter_building import Place
 from app.drafting import build

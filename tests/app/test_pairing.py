@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
 from app.acceptance_memory import AcceptanceMemory
-from app.candidates import Kind
+from app.candidate import Kind
 from app.pair_words import facts_in_words
 from app.pairing import rank
 from app.paths import Paths
@@ -30,6 +31,7 @@ from tests.fixtures.local_hub import LocalHub
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
+GREEDY = SamplingSettings(temperature=0.0)
 Specchat = Callable[..., CompletedProcess[str]]
 TinyLlama = Callable[..., Path]
 
@@ -128,6 +130,54 @@ def test_costs_are_measured_or_expected_from_size_and_never_both() -> None:
     assert (missing.is_installed, missing.break_even) == (False, math.inf)
 
 
+@pytest.mark.usefixtures("costs")
+def test_what_guesses_or_is_made_of_others_is_listed_with_what_was_measured(models: Path) -> None:
+    pairs = by_name(ranked("big"))
+    jacobi, lookahead = pairs["jacobi"], pairs["lookahead"]
+    for pair in (jacobi, lookahead):
+        assert pair.drafter.kind is Kind.GUESSES
+        assert (pair.memory_bytes, pair.draw_cost, pair.speedup) == (0, 0.0, None)
+        assert pair.is_installed
+    assert jacobi.break_even is not None
+    assert lookahead.break_even is not None
+    assert jacobi.break_even < lookahead.break_even < 1.0  # its whole tree goes along
+    for name in ("cascade(lookup,self)", "vote(lookup,self)"):
+        pair = pairs[name]
+        figures = (pair.draw_cost, pair.acceptance, pair.speedup, pair.break_even)
+        assert figures == (None, None, None, None)
+        assert "measured once it drafts" in "; ".join(facts_in_words(pair))
+
+    memory = AcceptanceMemory(models / "big.gguf", Paths.of_this_user())
+    memory.remember("lookahead", Acceptance({"warm:drawn": (6.0, 15.0), "warm:at0": (1, 1)}), {})
+    memory.save()
+    lookahead = by_name(ranked("big"))["lookahead"]
+    assert lookahead.acceptance == pytest.approx(0.4)
+    assert lookahead.speedup is not None
+    assert 1.0 < lookahead.speedup < 1.0 + 0.4 + 0.4**2
+
+
+@pytest.mark.usefixtures("models", "costs")
+def test_what_a_cascade_was_heard_to_reach_is_shown() -> None:
+    spec = "cascade(lookup,self)"
+    options = SessionOptions(model="big", draft=spec, threads=1)
+    with closing(Session.open(options, Paths.of_this_user(), lambda _: None)) as session:
+        prompt = session.raw_prompt("the other")
+        for _ in session.stream(prompt, GREEDY, 24, new_reply(), lambda: False):
+            pass
+    assert by_name(ranked("big"))[spec].acceptance is not None
+
+
+@pytest.mark.usefixtures("models", "costs")
+def test_a_model_without_branches_has_no_lookahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    def calibrate(context: Any, tokens: Sequence[int]) -> Measured:
+        context.tree_refusal = "runs no branches"
+        return Measured({1: 0.02, 16: 0.022})
+
+    monkeypatch.setattr("app.calibrations.calibrate", calibrate)
+    one = by_name(ranked("big"))["lookahead"].drafter
+    assert (one.is_compatible, one.why) == (False, "big runs no branches")
+
+
 @pytest.mark.usefixtures("models", "costs")
 def test_a_speedup_needs_an_acceptance_that_was_measured(tiny_llama: TinyLlama) -> None:
     outside = tiny_llama(form="gpt2", layers=1, seed=6)
@@ -135,9 +185,8 @@ def test_a_speedup_needs_an_acceptance_that_was_measured(tiny_llama: TinyLlama) 
         options = SessionOptions(model="big", draft=drafter, threads=1)
         session = Session.open(options, Paths.of_this_user(), lambda _: None)
         with closing(session):
-            settings = SamplingSettings(temperature=0.0)
             prompt = session.raw_prompt("the other")
-            for _ in session.stream(prompt, settings, 24, new_reply(), lambda: False):
+            for _ in session.stream(prompt, GREEDY, 24, new_reply(), lambda: False):
                 pass
     pairs = by_name(ranked("big"))
     for name in ("same", str(outside)):

@@ -10,7 +10,8 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app import automatic, draft_spec, self_drafter
 from app.acceptance_memory import AcceptanceMemory
-from app.candidates import Kind, Target, candidates
+from app.candidate import Kind, Target
+from app.candidates import candidates
 from app.draft_spec import SELF, Link, LinkKind
 from app.drafter_building import Place
 from app.drafting import Drafting, build
@@ -97,7 +98,7 @@ def test_layers_that_are_not_there_are_refused(target: Model, context: Context, 
 
 
 def test_fewer_bits_than_there_are_must_be_asked_for(target: Model, context: Context, paths: Paths):
-    made = self_drafter.made(target, Recipe("q4_0"), lambda text: None)
+    made = self_drafter.made(target, Recipe("q4_0"), None, None, lambda text: None)
     with closing(made), closing(made.open(256)) as its_context:
         place = Place(made, its_context, paths, None, None, lambda text: None)
         drafting = build(draft_spec.parse("self:q8_0", paths), place)

@@ -1,5 +1,6 @@
 """Tuning a model of llama.cpp: files come and go, and the winner's stays."""
 
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -77,6 +78,35 @@ def test_the_winner_s_file_is_all_that_is_left(target: Model, paths: Paths) -> N
             model = drafting.built[0].model
             assert model is not None
             assert model.info.path == made
+
+
+@pytest.mark.usefixtures("drafting_pays")
+def test_each_recipe_is_told_as_it_is_measured_and_the_best_when_stopped(
+    target: Model, paths: Paths
+) -> None:
+    told: list[str] = []
+
+    def stop(text: str) -> None:
+        if text.startswith("recipe 3"):
+            raise KeyboardInterrupt
+
+    tuning = Tuning(target, paths, None, stop, told.append, told.append)
+    assert tuning.best_so_far == ""
+    with pytest.raises(KeyboardInterrupt):
+        tuning.run()
+    assert [line.split(":")[0] for line in told] == ["recipe 1", "recipe 2"]
+    assert all(re.search(r"\d % accepted, a token costs \d\.\d\d of a step", line) for line in told)
+    assert "× plain predicted" in tuning.best_so_far
+
+
+def test_where_no_status_line_is_watched_each_recipe_is_a_line(
+    tiny_llama: TinyLlama, paths: Paths, specchat: Callable[..., Any]
+) -> None:
+    ended = specchat("models", "tune", str(tiny_llama(layers=1)))
+    assert ended.returncode == 0, ended.stderr
+    recipes = [line for line in ended.stderr.splitlines() if line.startswith("recipe ")]
+    assert len(recipes) >= 2
+    assert "recipes for " in ended.stdout
 
 
 @pytest.mark.usefixtures("drafting_pays")
@@ -205,7 +235,8 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_no_file(on_terminal: Any, pat
     terminal.type("\x03")
     code, said = terminal.end()
     assert code == 130
-    assert "the same command goes on" in said
+    assert "stopped: the best so far is q4_0, " in said
+    assert "the same command measures the rest" in said
     assert files(paths) == []
     (kept,) = paths.tuning.iterdir()
     assert '"recipe": "q4_0"' in kept.read_text()

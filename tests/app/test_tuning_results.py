@@ -108,12 +108,36 @@ def test_a_file_of_no_use_is_like_none(
     assert len(said) == bool(content)
 
 
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\xff\xfe\x00",
+        b"{\n" * 10_000_000,
+        b"[" * 20_000_000,
+        b"\x00" * 20_000_000,
+        b'{"schema": 1',
+    ],
+    ids=["bytes", "lines", "brackets", "zeros", "half a line"],
+)
+def test_garbage_after_good_lines_costs_none_of_them(
+    garbage: bytes, kept: TuningResults, info: ModelInfo, paths: Paths
+) -> None:
+    with kept.path.open("ab") as file:
+        file.write(garbage)
+    said: list[str] = []
+    for _ in range(2):
+        again = opened(info, paths, said)
+        assert (again.tried, again.replies) == (FOUND, REPLIES)
+    assert len(said) == 1
+    assert kept.path.stat().st_size < 10_000
+
+
 _ADD = """
 import sys
 from pathlib import Path
 from app.tuning_results import append_line
 for number in range(300):
-    append_line(Path(sys.argv[1]), f"{sys.argv[2]} {number} {'x' * 200}\\n")
+    append_line(Path(sys.argv[1]), f"{sys.argv[2]} {number} {'x' * 200}\\n".encode())
 """
 
 
@@ -137,7 +161,7 @@ def test_a_full_disk_is_an_error_that_says_so(
         patch.setattr(tuning_results.os, "write", full)
         with pytest.raises(DiskFullError, match="cannot be kept") as refused:
             kept.add(Recipe("q2_k"), Tried(0.1, 0.1))
-    assert "goes on" in refused.value.remedy
+    assert "the same command" in refused.value.remedy
     assert opened(info, paths, []).tried == FOUND
 
 
@@ -146,4 +170,4 @@ def test_a_line_that_was_cut_short_is_an_error(
 ) -> None:
     monkeypatch.setattr(tuning_results.os, "write", lambda descriptor, data: len(data) - 1)
     with pytest.raises(OSError, match="No space"):
-        append_line(tmp_path / "results.jsonl", "a line\n")
+        append_line(tmp_path / "results.jsonl", b"a line\n")

@@ -1,24 +1,27 @@
 """Shapes of trees: depths, leaves, and what is a path."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.base.tree import count_leaves, depths, is_path, is_tree, leaves_below, path_to
+from backends.base import ModelError
+from backends.base.tree import check_branches, count_leaves, depths, is_path, is_tree, path_to
 from tests.fixtures.trees import parents_of
 
 FORK = (-1, 0, 0, 1, -1)
 
 
-def test_a_fork_has_three_leaves_and_every_node_knows_those_below_it():
+def test_a_fork_has_three_leaves_and_a_line_has_one():
     assert depths(FORK) == [0, 1, 1, 2, 0]
-    assert [sorted(leaves) for leaves in leaves_below(FORK)] == [[0, 1], [1], [0], [1], [2]]
-
-
-def test_a_line_has_one_leaf():
-    assert leaves_below((-1, 0, 1)) == [[0], [0], [0]]
-    assert count_leaves((-1, 0, 1)) == 1
     assert count_leaves(FORK) == 3
+    assert count_leaves((-1, 0, 1)) == 1
     assert count_leaves(()) == 0
+
+
+def test_more_branches_than_a_context_runs_are_refused():
+    check_branches(FORK, 3)
+    with pytest.raises(ModelError, match="a tree of 3 branches"):
+        check_branches(FORK, 2)
 
 
 def test_a_parent_comes_before_its_children():

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from backends.base import CacheState, Logits, RollbackRefusedError
-from backends.base.tree import is_path, is_tree, path_to
+from backends.base.tree import count_leaves, is_path, is_tree, path_to
 
 
 def random_table(seed: int, n_vocab: int = 6, scale: float = 2.0) -> NDArray[np.float32]:
@@ -69,14 +69,22 @@ class FakeContext:
         return self._given
 
     def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        self._tree = (), ()
+        return self.grow_tree(tokens, parents)
+
+    def grow_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        assert self._tree is not None, "no tree was run"
         assert 0 < len(tokens) == len(parents) <= self.max_logits
-        assert is_tree(parents)
-        assert self.length + len(tokens) <= self.n_ctx, "more than the context holds"
+        first = len(self._tree[0])
+        everything = [*self._tree[0], *tokens]
+        self._tree = everything, [*self._tree[1], *parents]
+        assert is_tree(self._tree[1])
+        assert self.length + len(everything) <= self.n_ctx, "more than the context holds"
+        assert count_leaves(self._tree[1]) <= self.max_branches, "more branches than it runs"
         self._given.fill(np.nan)
         self.forwards.append(len(tokens))
-        self._tree = tokens, parents
-        paths = [path_to(node, parents) for node in range(len(tokens))]
-        rows = [self.row([*self.tokens, *(tokens[node] for node in path)]) for path in paths]
+        paths = [path_to(node, self._tree[1]) for node in range(first, len(everything))]
+        rows = [self.row([*self.tokens, *(everything[node] for node in path)]) for path in paths]
         self._given = np.array(rows, dtype=np.float32)
         return self._given
 

@@ -795,7 +795,7 @@ def test_control_the_same_test_rejects_resampling_from_the_target(
                 return Verdict(i, target[i].draw(uniform(generator)))
         return Verdict(len(draft), target[len(draft)].draw(uniform(generator)))
 
-    monkeypatch.setattr(target_pass, "verify", wrong)
+    monkeypatch.setattr(target_pass, "verify_block", wrong)
     one = setting(11)
     settings = SAMPLED["temperature alone"]
     assert sampled_p_value(one, settings, one.model()) < ALARM

@@ -98,6 +98,6 @@ def test_a_pool_keeps_the_latest_of_each_token():
 def test_settings_are_read_and_nonsense_is_refused():
     assert LookaheadShape.parse("") == LookaheadShape()
     assert LookaheadShape.parse("g=2, w=7,n=4") == LookaheadShape(7, 4, 2)
-    for text in ("w", "w=0", "n=1", "g=0", "w=3,w=4", "x=3", "w=-1", "w=9999"):
+    for text in ("w", "w=0", "n=1", "g=0", "w=3,w=4", "x=3", "w=-1", "w=1e9"):
         with pytest.raises(UsageError):
             LookaheadShape.parse(text)

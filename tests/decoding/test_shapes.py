@@ -66,12 +66,3 @@ def test_every_drafter_learns_whether_its_tokens_were_sent_or_not():
     shares = [count.accepted / count.judged for count in found]
     assert shares == pytest.approx([0.3, 0.5], abs=0.12)
     assert all(member.unsent < 32 for member in machine.controller.members)
-
-
-def test_a_tree_is_said_with_its_branches():
-    machine = Ensemble((0.4, 0.5), FLAT)
-    log = machine.run(steps=60)
-    choice = machine.controller.choice
-    assert log.shapes[-1] is choice.shape is Shape.TREE
-    said = f"free0+free1 drafts {choice.drafted} in {choice.branches} branches, +"
-    assert str(choice).startswith(said)

@@ -1,8 +1,11 @@
 """Figures of a reply from scripted events; None for what was not measured."""
 
+from dataclasses import replace
+
 import pytest
 
-from decoding.events import Event, Finish, FinishReason, Prefill, Step
+from decoding.events import Event, Finish, FinishReason, Origin, Prefill, Step
+from decoding.shape import Shape
 from decoding.telemetry import Statistics
 
 PREFILLS = [Prefill(8, 20, 5, 0.5), Prefill(20, 20, 5, 1.25)]
@@ -63,6 +66,58 @@ def test_each_drafter_has_its_own_counts(whole: Statistics) -> None:
     assert model.draft_seconds == pytest.approx(0.4)
 
 
+def test_steps_that_drafted_are_counted_by_what_was_accepted(whole: Statistics) -> None:
+    assert whole.accepted_lengths == [1, 0, 1, 1]
+    assert sum(whole.accepted_lengths) == sum(whole.drafted_lengths[1:])
+
+
+def test_steps_after_the_first_are_counted_by_shape() -> None:
+    shapes = [Shape.NONE, Shape.NONE, Shape.LINE, Shape.TREE, Shape.LINE]
+    found = statistics(
+        *(replace(one, shape=shape) for one, shape in zip(STEPS, shapes, strict=True))
+    )
+    assert found.steps_by_shape == {
+        Shape.NONE: 1, Shape.LINE: 2, Shape.PATHS: 0, Shape.TREE: 1,
+    }  # fmt: skip
+    assert sum(found.steps_by_shape.values()) == found.steps - 1
+
+
+def test_passengers_alone_are_no_draft() -> None:
+    alone = replace(step(1, "lookahead", verify=0.5, at=12.0), passengers=4)
+    found = statistics(step(1, at=11.0), alone)
+    assert (found.accepted_lengths, found.steps_by_shape[Shape.NONE]) == ([], 1)
+    assert (found.by_drafter["lookahead"].steps, found.by_drafter["lookahead"].drafted) == (1, 0)
+
+
+UNION = replace(
+    step(3, "lookup,ngram", 5, 2, draft=0.5, verify=0.5, at=12.5),
+    shape=Shape.TREE,
+    branch=3,
+    sources=("ngram", "lookup"),
+    drafted_sources=("ngram", "lookup", "lookup", "ngram", "lookup"),
+)
+
+
+def test_drafters_whose_tokens_were_put_together_have_each_their_own() -> None:
+    found = statistics(step(1, at=11.5), UNION)
+    lookup, ngram = found.by_drafter["lookup"], found.by_drafter["ngram"]
+    assert found.by_drafter.keys() == {"lookup", "ngram"}
+    assert (lookup.steps, lookup.drafted, lookup.accepted) == (1, 3, 1)
+    assert (ngram.steps, ngram.drafted, ngram.accepted) == (1, 2, 1)
+    assert (lookup.draft_seconds, ngram.draft_seconds) == pytest.approx((0.3, 0.2))
+    assert (found.drafted, found.accepted, found.draft_seconds) == (5, 2, 0.5)
+
+
+def test_of_a_rejected_union_each_drafter_has_what_it_drafted() -> None:
+    found = statistics(step(1, at=11.5), replace(UNION, tokens=(7,), accepted=0, sources=()))
+    parts = [(one.drafted, one.accepted) for one in found.by_drafter.values()]
+    assert parts == [(2, 0), (3, 0)]
+
+
+def test_a_token_came_from_the_drafter_that_proposed_it() -> None:
+    assert UNION.provenance == ("ngram", "lookup", Origin.CORRECTED)
+
+
 def test_acceptance_by_position_counts_what_was_drafted_there(whole: Statistics) -> None:
     assert whole.accepted_by_position == [2 / 3, 2 / 2, 1 / 2, 0 / 1]
 
@@ -95,6 +150,7 @@ def test_before_any_event_nothing_is_known() -> None:
     assert empty.overhead_seconds is None
     assert empty.accepted_by_position == []
     assert empty.by_drafter == {}
+    assert (empty.accepted_lengths, set(empty.steps_by_shape.values())) == ([], {0})
 
 
 def test_a_reply_cancelled_in_its_prompt_has_no_rate() -> None:

@@ -12,7 +12,9 @@ from decoding.cost import CostModel
 from decoding.draft import Draft, KeepOn
 from decoding.free_drafting import FreeDrafting
 from decoding.length import best_length
+from decoding.lossy_rule import LossyRule
 from decoding.member import Member
+from decoding.sampling import SamplingSettings
 from decoding.shape import Shape
 from decoding.union_tree import is_forked, union
 from tests.fixtures.drafters import IdleDrafter
@@ -190,3 +192,14 @@ def test_a_tree_that_takes_longer_than_a_line_gives_way_to_it():
     assert costs.of_draft(4) == pytest.approx(0.2 * 4 / 7)
     assert costs.of_tree(4) > 1.3
     assert free.plan(members, [1], 7, 1.0, PLENTY).draft.shape is Shape.LINE
+
+
+def test_rules_that_are_lossy_are_given_lines():
+    members = [
+        Member(Fixed(Proposal("a", (1, 2), (0.6, 0.6)))),
+        Member(Fixed(Proposal("b", (3, 4), (0.5, 0.6)))),
+    ]
+    free = FreeDrafting(CostModel({1: 1.0, 8: 1.2}), 10, branches=4)
+    for lossy, shape in [(LossyRule("typical", 0.3), Shape.LINE), (None, Shape.TREE)]:
+        free.begin(SamplingSettings(lossy=lossy))
+        assert free.plan(members, [1], 7, 1.0, PLENTY).draft.shape is shape

@@ -33,7 +33,8 @@ from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings
 from decoding.shared_vocabulary import SharedVocabulary
 from decoding.speller import Speller
-from decoding.verification import token_level
+from decoding.verification import block
+from decoding.verification.residual import uncovered
 from scripts.change_vocabulary import Change, change_vocabulary
 from scripts.prompts import tokenized
 
@@ -227,10 +228,12 @@ def test_the_test_sees_a_wrong_rule(
     drafter_on: MakeDrafter,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    def whole_target(p_target: Distribution, q_draft: Distribution) -> Distribution:
-        return p_target
+    def whole_target(
+        p_target: Distribution, q_draft: Distribution, share: float
+    ) -> tuple[Distribution, float]:
+        return p_target, uncovered(p_target, q_draft, share)[1]
 
-    monkeypatch.setattr(token_level, "residual", whole_target)
+    monkeypatch.setattr(block, "uncovered", whole_target)
     disturbed = files(tiny_llama(seed=1, noise=0.15, form="gpt2"), "changed")
     with closing(llamacpp.load(tiny_llama(seed=1, form="gpt2"), threads=1)) as target:
         chance, _ = tiny_draws(target, drafter_on(disturbed, target), 3000)

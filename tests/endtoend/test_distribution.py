@@ -30,7 +30,8 @@ from decoding.generation import Limits, generate
 from decoding.member import Member
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings
-from decoding.verification import token_level
+from decoding.verification import block
+from decoding.verification.residual import uncovered
 from models.recipe import Recipe
 from models.self_draft import SelfDrafts
 
@@ -140,10 +141,12 @@ def test_the_test_sees_a_wrong_rule(
 ):
     """Negative control: after a rejection, drawing from p_target as it stands is lossy."""
 
-    def whole_target(p_target: Distribution, q_draft: Distribution) -> Distribution:
-        return p_target
+    def whole_target(
+        p_target: Distribution, q_draft: Distribution, share: float
+    ) -> tuple[Distribution, float]:
+        return p_target, uncovered(p_target, q_draft, share)[1]
 
-    monkeypatch.setattr(token_level, "residual", whole_target)
+    monkeypatch.setattr(block, "uncovered", whole_target)
     law, drawn = _tiny_draws(tiny_pair, 3000)
     assert _p_value(law, drawn) < FALSE_ALARM
 

@@ -98,17 +98,6 @@ def test_where_it_cannot_pay_it_is_parked_with_the_reason(name: str, demo: Model
     context.close()
 
 
-@pytest.mark.usefixtures("llamacpp", "drafting_pays")
-def test_passes_longer_than_any_measured_are_refused(tiny_llama: Callable[..., Path], paths: Paths):
-    from backends import llamacpp
-
-    model = llamacpp.load(tiny_llama())
-    with drafting_by("lookahead:w=15,n=5,g=15", model, model.open(128), paths) as drafting:
-        assert drafting.controller is None
-        assert "at most 16 are measured" in drafting.missing
-    model.close()
-
-
 @pytest.mark.usefixtures("llamacpp")
 def test_a_model_without_branches_says_why(tiny_mamba: Path, paths: Paths):
     from backends import llamacpp

@@ -39,7 +39,8 @@ from decoding.generation import Limits
 from decoding.greedy_check import greedy_reply
 from decoding.member import Member
 from decoding.sampling import Distribution, SamplingSettings
-from decoding.verification import token_level
+from decoding.verification import block
+from decoding.verification.residual import uncovered
 from tests.fixtures.corpora import corpus_of, document
 
 SmallMlx = Callable[..., Path]
@@ -242,8 +243,10 @@ def test_the_test_sees_a_wrong_rule(
 ):
     """Negative control: after a rejection, drawing from p_target as it stands is lossy."""
 
-    def whole_target(p_target: Distribution, q_draft: Distribution) -> Distribution:
-        return p_target
+    def whole_target(
+        p_target: Distribution, q_draft: Distribution, share: float
+    ) -> tuple[Distribution, float]:
+        return p_target, uncovered(p_target, q_draft, share)[1]
 
-    monkeypatch.setattr(token_level, "residual", whole_target)
+    monkeypatch.setattr(block, "uncovered", whole_target)
     assert chance(pair, MORE_REPLIES) < FALSE_ALARM

@@ -11,7 +11,8 @@ from app.cli.main import main
 from decoding import target_pass
 from decoding.draft import Draft
 from decoding.sampling import Distribution
-from decoding.verification import token_level
+from decoding.verification import block
+from decoding.verification.residual import uncovered
 from decoding.verification.token_level import TargetRows, Verdict
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
@@ -50,7 +51,7 @@ def test_accepting_every_draft_is_found(
     def accept_all(target: TargetRows, draft: Draft, generator: np.random.Generator) -> Verdict:
         return Verdict(len(draft), target[len(draft)].draw(generator.random()))
 
-    monkeypatch.setattr(target_pass, "verify", accept_all)
+    monkeypatch.setattr(target_pass, "verify_block", accept_all)
     code, said = verify_tiny()
     assert code == 1
     assert "more than rounding explains" in said
@@ -60,10 +61,12 @@ def test_accepting_every_draft_is_found(
 def test_a_wrong_residual_is_found_by_the_distribution_alone(
     verify_tiny: Callable[[], tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ):
-    def whole_target(p_target: Distribution, q_draft: Distribution) -> Distribution:
-        return p_target
+    def whole_target(
+        p_target: Distribution, q_draft: Distribution, share: float
+    ) -> tuple[Distribution, float]:
+        return p_target, uncovered(p_target, q_draft, share)[1]
 
-    monkeypatch.setattr(token_level, "residual", whole_target)
+    monkeypatch.setattr(block, "uncovered", whole_target)
     code, said = verify_tiny()
     assert code == 1
     assert "not what the model alone gives" in said

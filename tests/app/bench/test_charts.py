@@ -18,7 +18,7 @@ from app.bench.charts import (
     text_width,
     ticks,
 )
-from app.bench.line_charts import acceptance_chart, cost_at, cost_chart
+from app.bench.line_charts import cost_at, cost_chart, share_chart
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,22 @@ def test_a_wall_beyond_all_bars_is_within_the_chart() -> None:
     assert words.x + text_width("wall", 11.5) / 2 <= WIDTH
 
 
-def test_a_line_has_a_point_for_each_position() -> None:
+def test_a_line_has_a_point_for_each_number() -> None:
     styles = {"auto": "c1", "self": "c2"}
-    chart = acceptance_chart("t", "d", {"auto": [1.0, 0.5, 0.0], "self": [0.4]}, styles)
+    shares = {"auto": {1: 1.0, 2: 0.5, 3: 0.0}, "self": {0: 0.4}}
+    chart = share_chart("t", "d", shares, styles, "position", "place {number}: {share}")
     dots = [shape for shape in chart.shapes if isinstance(shape, Circle) and shape.style == "c1"]
     assert len(dots) == 3
     assert dots[1].y == pytest.approx((dots[0].y + dots[2].y) / 2, abs=0.05)
+    assert dots[1].tip == "auto, place 2: 50 %"
+    (first,) = (
+        shape for shape in chart.shapes if isinstance(shape, Circle) and "c2" in shape.style
+    )
+    assert dots[0].x - first.x == pytest.approx(dots[1].x - dots[0].x, abs=0.05)
+    ticks = [shape for shape in chart.shapes if isinstance(shape, Text) and shape.text.isdigit()]
+    assert [(tick.text, tick.x) for tick in ticks] == [
+        (str(number), dot.x) for number, dot in enumerate([first, *dots])
+    ]
 
 
 def test_circles_stand_on_the_curve_with_area_by_steps() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from app.bench.page import page
 from app.bench.results import Bench
+from decoding.shape import Shape
 from tests.fixtures.benches import METHODS, synthetic_bench
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -128,17 +129,36 @@ def test_the_headline_is_auto_at_both_temperatures() -> None:
 
 def test_every_chart_is_described_and_has_its_numbers() -> None:
     reader = Reader(page(synthetic_bench()))
-    assert reader.tags.count("desc") == 5
-    assert reader.tags.count("table") == 5
-    for name in ("speedup-1", "speedup-2", "acceptance", "cost", "rates"):
+    assert reader.tags.count("desc") == 6
+    assert reader.tags.count("table") == 6
+    for name in ("speedup-1", "speedup-2", "acceptance", "lengths", "cost", "rates"):
         assert {f"{name}-title", f"{name}-about"} <= set(reader.ids)
 
 
 def test_missing_figures_are_said_to_be() -> None:
     text = Reader(page(bare_bench())).text
     assert "wall: not measured" in text
-    assert text.count("Not measured.") == 2
+    assert text.count("Not measured.") == 3
     assert "Notes" not in text
+
+
+def test_the_histogram_of_accepted_lengths_is_drawn_and_told() -> None:
+    """Counts of its own; llama-cpp-python tells none."""
+    bench = synthetic_bench(("off", "auto", "llama-cpp-python lookup"))
+    shapes = {Shape.LINE: 15, Shape.TREE: 5}
+    runs = tuple(
+        replace(run, accepted_lengths=(5, 0, 15), steps_by_shape=shapes)
+        if run.method == "auto"
+        else run
+        for run in bench.runs
+    )
+    html = page(replace(bench, runs=runs))
+    assert "<title>auto, 0 accepted: 25 % of the drafts</title>" in html
+    assert "<title>auto, 2 accepted: 75 % of the drafts</title>" in html
+    text = Reader(html).text
+    assert "method drafts mean 0 1 2 steps by shape" in text
+    assert "auto 720 1.50 25 % 0 % 75 % line 75 %, tree 25 % llama-cpp-python lookup 0 - -" in text
+    assert "Steps of auto by shape: line 75 %, tree 25 %." in text
 
 
 def test_same_tokens_are_counted_at_temperature_0_against_others() -> None:

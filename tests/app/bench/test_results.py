@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from app.bench.results import Bench, Run
+from decoding.shape import Shape
 from tests.fixtures.benches import KINDS, METHODS, SPEEDS, synthetic_bench
 
 
@@ -74,6 +75,7 @@ def test_a_method_without_runs_has_no_figures(missing: str) -> None:
     assert bench.acceptance(missing) is None
     assert bench.acceptance_by_position(missing) == []
     assert bench.lengths(missing) == []
+    assert (bench.accepted_lengths(missing), bench.steps_by_shape(missing)) == ([], {})
 
 
 def test_a_mean_over_fewer_kinds_is_no_mean() -> None:
@@ -95,6 +97,22 @@ def test_acceptance_is_accepted_of_drafted() -> None:
     assert bench.acceptance("auto", 0.8) == 1.0
     assert bench.acceptance_by_position("auto") == pytest.approx([3 / 5, 2 / 3, 1.0])
     assert bench.lengths("auto") == [9, 2, 1, 2]
+
+
+def test_accepted_lengths_and_shapes_are_added_up_over_runs() -> None:
+    one = Run("chat", 0, 0.0, "auto", 0, 10, 1.0, accepted_lengths=(1, 0, 2))
+    other = Run("code", 0, 0.8, "auto", 0, 10, 1.0, accepted_lengths=(3,))
+    runs = (
+        replace(one, steps_by_shape={Shape.LINE: 2, Shape.TREE: 1}),
+        replace(other, steps_by_shape={Shape.LINE: 3, Shape.NONE: 7}),
+    )
+    bench = replace(synthetic_bench(("off", "auto")), runs=runs)
+    assert bench.accepted_lengths("auto") == [4, 0, 2]
+    assert bench.accepted_lengths("auto", 0.8) == [3]
+    assert bench.steps_by_shape("auto") == {"line": 5, "tree": 1, "none": 7}
+    summary = json.loads(json.dumps(bench.as_json()))["summary"]
+    warm = next(row for row in summary if (row["method"], row["temperature"]) == ("auto", 0.8))
+    assert (warm["accepted_lengths"], warm["steps_by_shape"]) == ([3], {"line": 3, "none": 7})
 
 
 def test_the_wall_is_bandwidth_over_bytes() -> None:

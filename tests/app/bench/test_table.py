@@ -88,6 +88,13 @@ def test_an_unknown_wall_is_said_to_be() -> None:
     assert "memory bandwidth was not measured; plain ran at 80.0 tok/s" in text
 
 
+def test_the_shapes_of_the_default_method_are_told() -> None:
+    text = table(synthetic_bench())
+    assert "steps of auto by shape: line 50 %, tree 7 %, none 43 %" in text.splitlines()
+    assert "steps of lookup by shape" in table(synthetic_bench(("off", "lookup")))
+    assert "by shape" not in table(synthetic_bench(("off", "llama-cpp-python lookup")))
+
+
 @pytest.mark.parametrize("note", ["The document prompts were left out: the context is short."])
 def test_notes_come_last(note: str) -> None:
     assert table(replace(synthetic_bench(), notes=("First.", note))).endswith(f"First.\n{note}")

@@ -1,7 +1,16 @@
-"""Where the live panel is: beside the conversation, under it, or away."""
+"""Where the live panel is: beside the conversation, under it, or away; and what it shows."""
 
+from dataclasses import replace
+
+from textual.content import Content
+
+from app.live import DrafterFigures, Live
+from app.tui.figure_text import FigureText
+from app.tui.histogram import histogram
 from app.tui.panel import Panel
+from decoding.shape import Shape
 from tests.app.tui.conftest import Chat, Chatting
+from tests.app.tui.test_snapshots import LIVE
 from tests.fixtures.scripted import ScriptedModel
 
 
@@ -38,3 +47,58 @@ async def test_a_narrow_terminal_has_it_under_the_conversation(chatting: Chattin
         await resized(chat, 80)
         assert panel.region.x == transcript.region.right
         assert panel.region.height == transcript.region.height
+
+
+async def shown(chat: Chat, live: Live, now_rate: float | None = 70.0) -> list[str]:
+    """The lines of figures."""
+    panel = chat.screen.query_one(Panel)
+    panel.show(live, "drafting on", now_rate)
+    await chat.pilot.pause()
+    figures = panel.query_one(".figures", FigureText)
+    assert isinstance(figures.content, Content)
+    return figures.content.plain.split("\n")
+
+
+async def test_the_shape_is_told_while_an_answer_is_at_work(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["a"]), (120, 24)) as chat:
+        assert "shape: tree of 8 in 4 branches" in await shown(chat, LIVE)
+        assert "shape: line of 3" in await shown(chat, replace(LIVE, shape="line of 3"))
+        ended = await shown(chat, LIVE, None)
+        assert not any(line.startswith("shape") for line in ended)
+        assert "steps: line 50 %, tree 30 %, none 20 %" in ended
+
+
+async def test_without_a_draft_there_is_no_histogram(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["a"]), (120, 24)) as chat:
+        assert "accepted length of 48 drafts, %" in await shown(chat, LIVE)
+        plain = replace(LIVE, accepted_lengths=(), steps_by_shape={Shape.NONE: 9})
+        assert not any("accepted length" in line for line in await shown(chat, plain))
+
+
+async def test_a_long_name_of_a_drafter_is_there_to_its_end(chatting: Chatting) -> None:
+    name = "cascade(lookup,smollm2-135m-instruct-q4_0-requantized)"
+    live = replace(LIVE, by_drafter=(DrafterFigures(name, 9, 7, 0.1),))
+    async with chatting(ScriptedModel(["a"]), (120, 24)) as chat:
+        lines = await shown(chat, live)
+        assert lines[lines.index(name) + 1].split() == ["7", "of", "9"]
+
+
+def test_a_histogram_has_a_column_for_each_count() -> None:
+    assert histogram([1, 2, 4, 0, 1]) == [
+        "   0   1   2   3   4",
+        "   ▂   ▄   █       ▂",
+        "  12  25  50   0  12",
+    ]
+
+
+def test_the_last_column_of_a_histogram_is_all_that_is_more() -> None:
+    names, blocks, shares = histogram([0, 0, 0, 0, 0, 0, 900, 50, 40, 10])
+    assert names.split() == ["0", "1", "2", "3", "4", "5", "6", "7+"]
+    assert (blocks.split(), shares.split()[-2:]) == (["█", "▁"], ["90", "10"])
+    assert histogram([1] * 8)[0].split()[-1] == "7"
+
+
+def test_what_is_rare_is_neither_blank_nor_0() -> None:
+    _, blocks, shares = histogram([1000, 0, 1])
+    assert blocks == "   █       ▁"
+    assert shares.split() == ["100", "0", "<1"]

@@ -12,6 +12,7 @@ from app.tui.help_screen import HelpScreen
 from app.tui.models_screen import ModelsScreen
 from app.tui.panel import Panel
 from decoding.parking import State
+from decoding.shape import Shape
 from models.memory_bill import Fit
 from tests.app.tui.conftest import Chat, Chatting, Snapshot
 from tests.fixtures.screen_text import screen_text
@@ -39,7 +40,12 @@ LIVE = Live(
     plain_source="measured in this reply",
     speedup=1.8, drafted=100, accepted=72, acceptance=0.72, tokens_per_step=2.5,
     accepted_by_position=(0.9, 0.7, 0.4), drafted_at_position=(48, 32, 20),
-    by_drafter=(DrafterFigures("lookup", 60, 50, 0.01), DrafterFigures("small", 40, 22, 0.4)),
+    accepted_lengths=(5, 12, 20, 6, 2, 0, 1, 1, 1), shape="tree of 8 in 4 branches",
+    steps_by_shape={Shape.NONE: 12, Shape.LINE: 30, Shape.PATHS: 0, Shape.TREE: 18},
+    by_drafter=(
+        DrafterFigures("lookup", 60, 50, 0.01),
+        DrafterFigures("lookahead:w=5,n=3,g=3", 40, 22, 0.4),
+    ),
     draft_seconds=0.4, verify_seconds=1.5, other_seconds=0.1, ttft_seconds=0.2, prompt_tokens=40,
     cached_prompt_tokens=0, context_used=160, context_size=8192, wall=50.0, times_wall=1.22,
     bandwidth=18.2e9, bandwidth_source="measured", target_bytes=98_000_000,
@@ -89,12 +95,12 @@ async def test_a_conversation(
 
 
 async def test_the_panel(chatting: Chatting, snapshot: Snapshot) -> None:
-    async with chatting(ScriptedModel(["a"]), (120, 40)) as chat:
+    async with chatting(ScriptedModel(["a"]), (120, 60)) as chat:
         await loaded(chat)
         panel = chat.screen.query_one(Panel)
         panel.show(LIVE, "drafting on (lookup, small)", 70.0)
         await chat.pilot.pause()
-        snapshot(chat, "panel_120x40")
+        snapshot(chat, "panel_120x60")
 
 
 @pytest.mark.parametrize("size", [(80, 40), (40, 24)])

@@ -12,6 +12,7 @@ from app.tui.figures import state_line
 from app.tui.race_screen import verdict
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
+from decoding.shape import Shape
 from tests.app.tui.test_snapshots import LIVE
 from tests.fixtures.scripted import ScriptedModel
 
@@ -25,7 +26,9 @@ def answered(tokens: int, rate: float) -> Answer:
 
 
 def test_a_speedup_that_was_not_measured_is_absent() -> None:
-    unmeasured = replace(LIVE, speedup=None, plain_rate=None)
+    unmeasured = replace(
+        LIVE, speedup=None, plain_rate=None, steps_by_shape={Shape.LINE: 9, Shape.NONE: 1}
+    )
     assert "1.80× plain" in wording.ending(LIVE, FinishReason.STOP)
     assert wording.ending(unmeasured, FinishReason.STOP) == (
         "120 tokens · 61.3 tok/s · 72 % of drafted accepted · first after 0.2 s"
@@ -35,6 +38,13 @@ def test_a_speedup_that_was_not_measured_is_absent() -> None:
     assert state_line(answer, wording.state(unmeasured, None), 70.0) == (
         "70.0 tok/s · 72 % of drafted accepted · context 160/8,192 · drafting on (lookup, small)"
     )
+
+
+def test_shapes_are_told_where_not_every_draft_was_a_line() -> None:
+    ending = wording.ending(LIVE, FinishReason.STOP)
+    assert ending.endswith(" · first after 0.2 s · steps: line 50 %, tree 30 %, none 20 %")
+    paths = replace(LIVE, steps_by_shape={Shape.LINE: 0, Shape.PATHS: 199, Shape.NONE: 1})
+    assert "steps: paths 100 %, none <1 %" in wording.ending(paths, FinishReason.STOP)
 
 
 def test_a_race_of_few_tokens_tells_no_speed() -> None:

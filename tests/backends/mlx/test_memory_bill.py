@@ -103,7 +103,7 @@ def test_a_self_drafter(small_mlx: SmallMlx, tmp_path: Path) -> None:
         with closing(mlx.load(path)) as target:
             recipe = Recipe.parse("q4_0")
             expected = self_drafter.facts(target.info, recipe)
-            with closing(self_drafter.made(target, recipe, lambda _: None)) as made:
+            with closing(self_drafter.made(target, recipe, None, None, lambda _: None)) as made:
                 held = made.info.weight_bytes + 64 * made.open(64).kv_bytes_per_token
             said = bill(expected, 64)
             assert said.weights + said.cache == pytest.approx(held, rel=0.02)

@@ -1,0 +1,108 @@
+"""Drafters that look along several branches of a drafter model: trees, and several lines."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.acceptance_memory import AcceptanceMemory
+from app.branching_spec import Children, PathsSettings, TreeSettings
+from app.built_drafter import Built
+from backends.base import Context, DraftUnavailableError, Model
+from decoding.acceptance import Acceptance
+from decoding.calibration import MOST_TOKENS
+from decoding.cost import DraftCost, TreeSize
+from decoding.draft import Drafter
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.sampled_tree import SampledTree
+from decoding.drafters.several_paths import SeveralPaths
+from decoding.level_cost import LevelCost
+from decoding.member import Member
+from decoding.tree_shape import likeliest
+
+BY_RANK = (0.6, 0.15, 0.06, 0.03)
+"""How often the child of each rank is the one kept, until that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branching:
+    """Makes such a drafter of one on a model, for one target and its context."""
+
+    target: Model
+    context: Context
+    memory: AcceptanceMemory
+
+    def tree(self, name: str, part: Built, settings: TreeSettings) -> Built:
+        """One that drafts trees.
+
+        Raises:
+            DraftUnavailableError: the target or the drafter cannot run them, or not so large.
+        """
+        context, cost = self._branching(name, part)
+        if not self.context.can_verify_tree:
+            why = f"{self.target.info.name} {self.context.tree_refusal}"
+            raise DraftUnavailableError(f"{name} cannot draft", why)
+        most = min(MOST_TOKENS - 1, self.context.max_branches, self.context.max_logits - 1)
+        self._check(name, "nodes", settings.nodes, min(most, context.max_branches))
+        shape = likeliest(BY_RANK, settings.nodes, settings.depth)
+        more = {"n_vocab": self.target.info.n_vocab, "end_tokens": self._end_tokens}
+        if settings.children is Children.DRAWN:
+            drafter = SampledTree(name, context, shape, **more)
+        else:
+            size = TreeSize(settings.depth, settings.nodes)
+            weight = settings.ngrams / 100
+            drafter = DynamicTree(name, context, size, **more, ngram_weight=weight)
+        return self._built(part, drafter, drafter.largest, cost, shape.widths)
+
+    @property
+    def _end_tokens(self) -> frozenset[int]:
+        return self.target.tokenizer.end_tokens
+
+    def paths(self, name: str, part: Built, settings: PathsSettings) -> Built:
+        """One that draws several lines and sends one, which any target can verify.
+
+        Raises:
+            DraftUnavailableError: the drafter cannot run them, or not so many.
+        """
+        context, cost = self._branching(name, part)
+        self._check(name, "lines", settings.k, context.max_branches)
+        drafter = SeveralPaths(
+            name,
+            context,
+            settings.k,
+            settings.length,
+            n_vocab=self.target.info.n_vocab,
+            end_tokens=self._end_tokens,
+        )
+        widths = [1, *(settings.k for _ in range(1, settings.length))]
+        return self._built(part, drafter, drafter.largest, cost, widths)
+
+    def _branching(self, name: str, part: Built) -> tuple[Context, DraftCost]:
+        """The context of a drafter model that can run branches, and what it takes."""
+        drafter, context, cost = part.member.drafter, part.context, part.member.cost
+        if not isinstance(drafter, DraftModel) or context is None or cost is None:
+            raise DraftUnavailableError(
+                f"{name} cannot draft",
+                f"{drafter.name} has another vocabulary than {self.target.info.name}",
+            )
+        if not context.can_verify_tree:
+            why = f"{drafter.name} {context.tree_refusal}"
+            raise DraftUnavailableError(f"{name} cannot draft", why)
+        return context, cost
+
+    @staticmethod
+    def _check(name: str, what: str, wanted: int, most: int) -> None:
+        if wanted > most:
+            raise DraftUnavailableError(
+                f"{name} cannot draft", f"it has {wanted} {what}, and at most {most} can be run"
+            )
+
+    def _built(
+        self, part: Built, drafter: Drafter, size: TreeSize, cost: DraftCost, widths: Sequence[int]
+    ) -> Built:
+        key = drafter.name.replace(part.member.name, part.key, 1)
+        acceptance = self.memory.recall(key)
+        if not acceptance.counts():  # until more is known, as if only one branch could be right
+            acceptance = Acceptance(part.member.acceptance.counts())
+        levels = LevelCost(cost.draw_seconds, cost.read_seconds, widths)
+        member = Member(drafter, acceptance, levels, tree=size)
+        return Built(key, member, note=part.note, parts=(part,))

@@ -1,0 +1,16 @@
+"""How often each shape of draft was used, in words."""
+
+from collections.abc import Mapping
+
+from app.percentage import percentage
+from decoding.shape import Shape
+
+_ORDER = (Shape.LINE, Shape.PATHS, Shape.TREE, Shape.NONE)
+
+
+def shape_shares(steps: Mapping[Shape, int]) -> str:
+    """The share of steps of each shape that occurred; empty where there was no step."""
+    total = sum(steps.values())
+    return ", ".join(
+        f"{shape} {percentage(steps[shape], total)} %" for shape in _ORDER if steps.get(shape)
+    )

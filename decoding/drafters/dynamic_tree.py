@@ -1,0 +1,186 @@
+"""A tree that grows where its drafter model is sure: EAGLE-2's dynamic tree on any model.
+
+Li et al. 2024 (arXiv 2406.16858), section 4: a node's score is the product of the drafter's own
+probabilities on the way down to it, which says about how often it is accepted. Each level expands
+the nodes with the highest scores in one pass, and of all nodes the best are drafted.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import nlargest
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import Context
+from decoding.cost import TreeSize
+from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.drafters.draft_model import evidence_class
+from decoding.drafters.tree_reader import TreeReader
+from decoding.ngram_statistics import LONGEST, NgramStatistics, Passage
+from decoding.sampler import Sampler
+from decoding.sampling import Distribution, SamplingSettings
+from decoding.tree_shape import TreeShape
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A token that may be drafted.
+
+    score: the product of its confidence and those before it. path: the tokens down to it. parent:
+    the node before it, -1 for the end of the history. above: the number under which that was run.
+    """
+
+    score: float
+    confidence: float
+    path: tuple[int, ...]
+    parent: int
+    above: int
+
+
+class DynamicTree:
+    """Drafts the likeliest tokens of a model as point masses, at every temperature.
+
+    Its context may hold what it did not draft, or lack accepted tokens; the next proposal brings it
+    to the history first. n_vocab is the target's: entries past it are padding. ngram_weight: how
+    much of a node's score is what n-grams of this text say of it, from 0, for nothing, to 1.
+    """
+
+    is_free = False
+
+    def __init__(
+        self,
+        name: str,
+        context: Context,
+        size: TreeSize,
+        *,
+        n_vocab: int,
+        end_tokens: frozenset[int] = frozenset(),
+        ngram_weight: float = 0.0,
+    ) -> None:
+        self.name = name
+        self.largest = size
+        self._context = context
+        self._end_tokens = end_tokens
+        self._ngram_weight = ngram_weight
+        self._statistics = NgramStatistics()
+        self._learned = 0
+        self._size, self._width = size, size.nodes
+        self._reader = TreeReader(context, n_vocab)
+        self._scoring = Sampler(SamplingSettings())
+
+    def plan(self, shape: TreeShape) -> None:
+        """Draft as many nodes, as deep and expanded as widely, but where the model is surest."""
+        self._size = TreeSize(
+            min(shape.depth, self.largest.depth), min(shape.nodes, self.largest.nodes)
+        )
+        self._width = max(shape.widths, default=0)
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
+        settings = sampler.settings
+        if settings.temperature == 0.0:  # its law has one token then, and there would be one branch
+            settings = replace(settings, temperature=1.0)
+        self._scoring = Sampler(settings)
+        self._reader.begin(history)
+        self._statistics, self._learned = NgramStatistics(), 0
+
+    def commit(self, history: Sequence[int]) -> None:
+        """What was said of the last tree need not be read again."""
+        self._reader.commit(history)
+        if self._ngram_weight > 0.0:
+            start = max(self._learned - LONGEST, 0)
+            self._statistics.learn(Passage(history[start:], self._learned - start))
+            self._learned = len(history)
+
+    def backlog(self, history: Sequence[int]) -> int:
+        return self._reader.backlog(history)
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        return self._reader.read(history)
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        del keep_on
+        depth = min(limit, self._size.depth)
+        if min(depth, self._size.nodes, self._context.n_ctx - len(history)) <= 0:
+            return NO_DRAFT
+        row = self._reader.top(history)[0]
+        nodes = self._children(row, _Node(1.0, 1.0, (), -1, -1), -1, -1, history)
+        self._grow(nodes, depth, history)
+        return self._drafted(nodes)
+
+    def _grow(self, nodes: list[_Node], depth: int, history: Sequence[int]) -> None:
+        """Add the levels below the first; what would not be drafted is not expanded."""
+        room = self._context.n_ctx - len(history)
+        most = min(self._context.max_branches, self._context.max_logits, room)
+        first = run = 0
+        for _ in range(1, depth):
+            level = self._to_expand(nodes, first, min(self._width, most - run))
+            if not level:
+                return
+            places, rows = self._reader.level(
+                [nodes[node].path[-1] for node in level], [nodes[node].above for node in level]
+            )
+            first, run = len(nodes), run + len(level)
+            for node, place, row in zip(level, places, rows, strict=True):
+                nodes += self._children(row, nodes[node], node, place, history)
+
+    def _to_expand(self, nodes: Sequence[_Node], first: int, count: int) -> list[int]:
+        """The best from first on, if among the best of all, and none that ends a reply."""
+        best = (
+            node
+            for node in _best(nodes, self._size.nodes)
+            if node >= first and nodes[node].path[-1] not in self._end_tokens
+        )
+        return sorted(islice(best, max(count, 0)))
+
+    def _children(
+        self, row: NDArray[np.float32], node: _Node, parent: int, place: int, history: Sequence[int]
+    ) -> list[_Node]:
+        """The likeliest tokens after a node, the likeliest first; row: the logits there."""
+        law = self._scoring.distribution(row, history, node.path)
+        shares = _likeliest(law, self._size.nodes)
+        if self._ngram_weight > 0.0:
+            shares = self._rescored(shares, [*history[-LONGEST:], *node.path])
+        return [
+            _Node(node.score * share, share, (*node.path, token), parent, place)
+            for token, share in shares
+        ]
+
+    def _rescored(
+        self, shares: Sequence[tuple[int, float]], text: Sequence[int]
+    ) -> list[tuple[int, float]]:
+        """Mixed with what n-grams say, as far as these are sure."""
+        guess = self._statistics.guess(text)
+        if guess is None:
+            return list(shares)
+        weight = self._ngram_weight * guess.confidence
+        mixed = {token: (1.0 - weight) * share for token, share in shares}
+        mixed[guess.token] = mixed.get(guess.token, 0.0) + weight
+        return nlargest(self._size.nodes, mixed.items(), key=lambda item: item[1])
+
+    def _drafted(self, nodes: Sequence[_Node]) -> Draft:
+        """The best of all nodes: those before them are among them, as scores never rise."""
+        kept = sorted(_best(nodes, self._size.nodes))
+        index = {node: place for place, node in enumerate(kept)} | {-1: -1}
+        confidence = tuple(nodes[node].confidence for node in kept)
+        return Draft(
+            tuple(nodes[node].path[-1] for node in kept),
+            self.name,
+            confidence,
+            evidence=tuple(map(evidence_class, confidence)),
+            parents=tuple(index[nodes[node].parent] for node in kept),
+        )
+
+
+def _best(nodes: Sequence[_Node], count: int) -> list[int]:
+    """The nodes with the highest scores, highest first; a tie goes to the earlier one."""
+    return nlargest(count, range(len(nodes)), key=lambda node: nodes[node].score)
+
+
+def _likeliest(law: Distribution, count: int) -> list[tuple[int, float]]:
+    """Tokens with their probabilities, highest first."""
+    count = min(count, len(law.ids))
+    found = np.argpartition(law.probabilities, -count)[-count:]
+    found = found[np.argsort(-law.probabilities[found], kind="stable")]
+    return list(zip(law.ids[found].tolist(), law.probabilities[found].tolist(), strict=True))

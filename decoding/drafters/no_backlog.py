@@ -1,0 +1,17 @@
+"""Of drafters that take in each token as it is committed."""
+
+from collections.abc import Iterator, Sequence
+
+
+class NoBacklog:
+    """There is nothing to read before a proposal."""
+
+    def backlog(self, history: Sequence[int]) -> int:
+        """Always 0."""
+        del history
+        return 0
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        """Done at once."""
+        del history
+        return iter(())

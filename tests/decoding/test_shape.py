@@ -1,0 +1,95 @@
+"""What a step says of the shape of its draft, and of whose tokens it was made."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from decoding.draft import Draft, KeepOn
+from decoding.events import Step
+from decoding.generation import Limits, generate
+from decoding.sampling import SamplingSettings
+from decoding.shape import Shape, in_words
+from decoding.telemetry import Statistics
+from tests.fixtures.drafters import IdleDrafter
+
+if TYPE_CHECKING:
+    from tests.decoding.conftest import FakeContext
+
+N_VOCAB = 6
+LENGTH = 40
+GREEDY = SamplingSettings(temperature=0.0)
+SEVEN = tuple(range(7))
+HALVES = (0.5,) * 7
+
+
+class Union(IdleDrafter):
+    """Drafts every next token but one, as one drafter; two more below each of them, as others."""
+
+    name = "even,odd"
+
+    def __init__(self, left_out: int) -> None:
+        self._first = [token for token in range(N_VOCAB) if token != left_out]
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        if limit < 2:
+            return super().propose(history, limit, keep_on)
+        first = self._first
+        below = [node for node in range(len(first)) for _ in range(2)]
+        tokens = (*first, *(token for _ in first for token in (0, 1)))
+        return Draft(
+            tokens,
+            self.name,
+            (0.5,) * len(tokens),
+            parents=(*(-1 for _ in first), *below),
+            sources=(*("first" for _ in first), *(f"under {token}" for token in tokens[-10:])),
+        )
+
+
+def test_accepted_tokens_are_told_by_the_branch_that_stands(
+    table: Callable[..., np.ndarray], fake_context: Callable[..., "FakeContext"]
+) -> None:
+    """A drafter is named by the token it drafted, so that each name can be checked by its token."""
+    statistics = Statistics(0.0)
+    drafter = Union(left_out=3)
+    context = fake_context(table(5), n_ctx=200, n_chunk=32)
+    accepted = 0
+    for event in generate(context, [1, 2], GREEDY, Limits(LENGTH, frozenset()), drafter=drafter):
+        statistics.add(event)
+        if not isinstance(event, Step) or not event.drafted:
+            continue
+        accepted += event.accepted
+        assert (event.shape, event.width, event.drafted) == (Shape.TREE, 10, 15)
+        assert len(event.drafted_sources) == 15
+        expected = ("first", *(f"under {token}" for token in event.tokens[1 : event.accepted]))
+        assert event.sources == expected[: event.accepted]
+        assert event.provenance[: event.accepted] == event.sources
+    assert accepted > 20
+    assert statistics.by_drafter.keys() == {"first", "under 0", "under 1"}
+    assert sum(one.accepted for one in statistics.by_drafter.values()) == statistics.accepted
+    assert sum(one.drafted for one in statistics.by_drafter.values()) == statistics.drafted
+
+
+@pytest.mark.parametrize(
+    ("draft", "words"),
+    [
+        (Draft((), "", ()), "nothing drafted"),
+        (Draft((1, 2), "", (0.5,) * 2), "line of 2"),
+        (Draft((1, 2), "", (0.5,) * 2, paths=3), "1 of 3 paths of 2"),
+        (Draft(SEVEN, "", HALVES, parents=(-1, -1, 0, 0, 1, 2, 2)), "tree of 7 in 4 branches"),
+        (Draft(SEVEN, "", HALVES, parents=(-1, 0, 1, 2, 3, 4, 5)), "tree of 7 in 1 branch"),
+        (
+            Draft(SEVEN, "", HALVES, parents=(-1, 0, 0, -1, 3, 4, 5), passengers=4),
+            "tree of 3 in 2 branches",
+        ),
+        (Draft((4, 5), "", (0.5,) * 2, parents=(-1, 0), passengers=2), "nothing drafted"),
+    ],
+)
+def test_a_shape_in_words(draft: Draft, words: str) -> None:
+    assert in_words(draft.shape, draft.drafted, draft.width) == words
+
+
+def test_a_cut_line_keeps_whose_its_tokens_were() -> None:
+    draft = Draft((1, 2, 3), "a,b", (0.5,) * 3, sources=("a", "a", "b"))
+    assert draft.first(2).sources == ("a", "a")
