@@ -10,9 +10,9 @@ from backends.base import Context, DraftUnavailableError, Model
 from decoding.acceptance import Acceptance
 from decoding.calibration import MOST_TOKENS
 from decoding.cost import DraftCost, TreeSize
-from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.planned import PlannedDrafter
 from decoding.drafters.sampled_tree import SampledTree
 from decoding.drafters.several_paths import SeveralPaths
 from decoding.level_cost import LevelCost
@@ -51,7 +51,7 @@ class Branching:
             size = TreeSize(settings.depth, settings.nodes)
             weight = settings.ngrams / 100
             drafter = DynamicTree(name, context, size, **more, ngram_weight=weight)
-        return self._built(part, drafter, drafter.largest, cost, shape.widths)
+        return self._built(part, drafter, cost, shape.widths, planned=drafter)
 
     @property
     def _end_tokens(self) -> frozenset[int]:
@@ -74,7 +74,7 @@ class Branching:
             end_tokens=self._end_tokens,
         )
         widths = [1, *(settings.k for _ in range(1, settings.length))]
-        return self._built(part, drafter, drafter.largest, cost, widths)
+        return self._built(part, drafter, cost, widths)
 
     def _branching(self, name: str, part: Built) -> tuple[Context, DraftCost]:
         """The context of a drafter model that can run branches, and what it takes."""
@@ -97,12 +97,18 @@ class Branching:
             )
 
     def _built(
-        self, part: Built, drafter: Drafter, size: TreeSize, cost: DraftCost, widths: Sequence[int]
+        self,
+        part: Built,
+        drafter: PlannedDrafter,
+        cost: DraftCost,
+        widths: Sequence[int],
+        *,
+        planned: PlannedDrafter | None = None,
     ) -> Built:
         key = drafter.name.replace(part.member.name, part.key, 1)
         acceptance = self.memory.recall(key)
         if not acceptance.counts():  # until more is known, as if only one branch could be right
             acceptance = Acceptance(part.member.acceptance.counts())
         levels = LevelCost(cost.draw_seconds, cost.read_seconds, widths)
-        member = Member(drafter, acceptance, levels, tree=size)
+        member = Member(drafter, acceptance, levels, tree=drafter.largest, planned=planned)
         return Built(key, member, note=part.note, parts=(part,))

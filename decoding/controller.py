@@ -166,6 +166,7 @@ class Controller:
             self._probing.budget,
             self.rate,
             least=probe.length,
+            shape=probe.shape,
         )
         return self._chosen(Cause.ASKED_AGAIN, self._drawing.draw(order, history))
 

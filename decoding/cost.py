@@ -151,7 +151,25 @@ class TreeCosts:
         return 1 + self.size.depth if self.size.nodes < self.costs.largest else 1
 
     def of_draft(self, drafted: int) -> float:
-        return self.costs.of_tree(self.size.nodes) if drafted else 0.0
+        if not drafted:
+            return 0.0
+        is_line = self.size.nodes == self.size.depth
+        of_pass = self.costs.of_draft if is_line else self.costs.of_tree
+        return of_pass(self.size.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class TreePasses:
+    """Of trees of any size, each token of which takes its part of the pass."""
+
+    costs: CostModel
+
+    @property
+    def largest(self) -> int:
+        return self.costs.largest
+
+    def of_draft(self, drafted: int) -> float:
+        return self.costs.of_tree(drafted)
 
 
 def _bounded(surprise: float) -> float:

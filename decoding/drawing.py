@@ -2,12 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from decoding.cost import CostModel, DraftCost
+from decoding.cost import CostModel, DraftCost, TreePasses
 from decoding.credit import Credit
 from decoding.draft import Draft
+from decoding.drafters.planned import PlannedDrafter
 from decoding.length import best_length, best_tail, predicted_speedup
+from decoding.level_cost import LevelCost
 from decoding.member import Member
+from decoding.tree_shape import TreeShape, best_shape
 
 _START_STEPS = 32
 """Steps over which reading what a drafter missed is spread when judging whether it pays."""
@@ -31,6 +35,7 @@ class Order:
     rate: float
     gain: float = 0.0
     least: int = 1
+    shape: TreeShape | None = None
 
 
 class Drawing:
@@ -51,6 +56,8 @@ class Drawing:
         assert cost is not None, "what is free is not drawn token by token"
         plain = self._costs.seconds(1)
         start = cost.seconds(0, member.drafter.backlog(history)) / plain
+        if member.planned is not None and isinstance(cost, LevelCost):
+            return self._plan_tree(member, member.planned, cost, start, limit, rate, credit)
         draw = cost.draw_seconds / plain
         costs = member.costs(self._costs)
         expected = member.by_position(0, limit)
@@ -67,11 +74,41 @@ class Drawing:
         )
         return Order(member, cost, limit, allowed, rate, plan.gain) if plan.length else None
 
+    def _plan_tree(
+        self,
+        member: Member,
+        drafter: PlannedDrafter,
+        cost: LevelCost,
+        start: float,
+        limit: int,
+        rate: float,
+        credit: Credit,
+    ) -> Order | None:
+        """The same of one whose trees can be planned; start: what reading takes, in plain steps."""
+        plain = self._costs.seconds(1)
+        best = partial(
+            best_shape,
+            costs=TreePasses(self._costs),
+            level_cost=lambda width: cost.level(width) / plain,
+            largest_nodes=min(drafter.largest.nodes, limit),
+            largest_depth=min(drafter.largest.depth, limit),
+            start_cost=start / _START_STEPS,
+        )
+        ranks = member.by_rank()
+        surely = best(member.shifted(ranks, errors=-1.0), rate=1.0, affordable=float("inf"))
+        allowed = credit.trusting if surely.gain > 0.0 else credit.affordable
+        found = best(ranks, rate=rate, affordable=allowed - start)
+        if found.gain <= 0.0:
+            return None
+        return Order(member, cost, limit, allowed, rate, found.gain, shape=found.shape)
+
     def draw(self, order: Order, history: Sequence[int]) -> Draft:
         """A draft, ended where one more token would not pay; a member that stalls is dropped."""
         member = order.member
         started = self._clock()
         self.backlog = member.drafter.backlog(history)
+        if order.shape is not None:
+            member.plan(order.shape)
         keep_on = _Pays(order, self._costs, self._clock)
         draft = member.propose(history, order.limit, self._n_vocab, keep_on)
         seconds = self._clock() - started
