@@ -15,9 +15,10 @@ from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.planned import PlannedDrafter
 from decoding.drafters.sampled_tree import SampledTree
 from decoding.drafters.several_paths import SeveralPaths
+from decoding.drafters.tree_by_temperature import TreeByTemperature
 from decoding.level_cost import LevelCost
 from decoding.member import Member
-from decoding.tree_shape import likeliest
+from decoding.tree_shape import TreeShape, likeliest_shape
 
 BY_RANK = (0.6, 0.15, 0.06, 0.03)
 """How often the child of each rank is the one kept, until that is known."""
@@ -43,15 +44,27 @@ class Branching:
             raise DraftUnavailableError(f"{name} cannot draft", why)
         most = min(MOST_TOKENS - 1, self.context.max_branches, self.context.max_logits - 1)
         self._check(name, "nodes", settings.nodes, min(most, context.max_branches))
-        shape = likeliest(BY_RANK, settings.nodes, settings.depth)
-        more = {"n_vocab": self.target.info.n_vocab, "end_tokens": self._end_tokens}
-        if settings.children is Children.DRAWN:
-            drafter = SampledTree(name, context, shape, **more)
-        else:
-            size = TreeSize(settings.depth, settings.nodes)
-            weight = settings.ngrams / 100
-            drafter = DynamicTree(name, context, size, **more, ngram_weight=weight)
+        shape = likeliest_shape(BY_RANK, settings.nodes, settings.depth)
+        drafter = self._tree_drafter(name, context, shape, settings)
         return self._built(part, drafter, cost, shape.widths, planned=drafter)
+
+    def _tree_drafter(
+        self, name: str, context: Context, shape: TreeShape, settings: TreeSettings
+    ) -> PlannedDrafter:
+        n_vocab, end_tokens = self.target.info.n_vocab, self._end_tokens
+        size = TreeSize(shape.depth, shape.nodes)
+        weight = settings.ngrams / 100
+        likeliest = DynamicTree(
+            name, context, size, n_vocab=n_vocab, end_tokens=end_tokens, ngram_weight=weight
+        )
+        drawn = SampledTree(name, context, shape, n_vocab=n_vocab, end_tokens=end_tokens)
+        match settings.children:
+            case Children.LIKELIEST:
+                return likeliest
+            case Children.DRAWN:
+                return drawn
+            case None:
+                return TreeByTemperature(name, likeliest, drawn)
 
     @property
     def _end_tokens(self) -> frozenset[int]:
@@ -108,7 +121,8 @@ class Branching:
         key = drafter.name.replace(part.member.name, part.key, 1)
         acceptance = self.memory.recall(key)
         if not acceptance.counts():  # until more is known, as if only one branch could be right
-            acceptance = Acceptance(part.member.acceptance.counts())
+            known = part.member.acceptance
+            acceptance = Acceptance(known.counts(), is_trial=known.is_trial)
         levels = LevelCost(cost.draw_seconds, cost.read_seconds, widths)
         member = Member(drafter, acceptance, levels, tree=drafter.largest, planned=planned)
         return Built(key, member, note=part.note, parts=(part,))

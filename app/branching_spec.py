@@ -23,12 +23,13 @@ _PATHS_EXAMPLE = "Example: --draft 'paths(self):k=2,length=3'"
 class TreeSettings:
     """Tokens of a tree in all and in a row, and how they are found.
 
-    ngrams: hundredths of a likely token's score that are what n-grams of the reply say of it.
+    children: None for the likeliest at temperature 0, and drawn ones above. ngrams: hundredths of
+    a likely token's score that are what n-grams of the reply say of it.
     """
 
     nodes: int = 6
     depth: int = 3
-    children: Children = Children.LIKELIEST
+    children: Children | None = None
     ngrams: int = 0
 
     @staticmethod
@@ -41,10 +42,8 @@ class TreeSettings:
         numbers = {"nodes": (1, 64), "depth": (1, 16), "ngrams": (0, 100)}
         read = _Read("tree", text, _TREE_EXAMPLE)
         words = read.words(numbers, {"children": tuple(Children)})
-        found = TreeSettings(
-            children=Children(words.get("children", Children.LIKELIEST)),
-            **read.numbers(words, numbers),
-        )
+        children = Children(words["children"]) if "children" in words else None
+        found = TreeSettings(children=children, **read.numbers(words, numbers))
         if found.depth > found.nodes:
             raise read.refused("a tree is no deeper than it has nodes")
         if found.ngrams and found.children is Children.DRAWN:

@@ -11,7 +11,7 @@ from app.prompts import built_in_prompts
 from app.run_key import run_key
 from backends.base import Context, Model, ModelInfo
 from backends.runner import Runner
-from decoding.calibration import MOST_TOKENS, calibrate
+from decoding.calibration import MOST_TOKENS, calibrate, ends_early
 from decoding.cost import CostModel, DraftCost, Measured
 from models.json_file import read_object, write_object
 
@@ -52,7 +52,7 @@ class Calibrations:
     def _measured(self, model: Model, context: Context, name: str) -> Measured:
         path = self.file(model.info)
         known = _known(read_object(path))
-        if known is None:
+        if known is None or ends_early(known.seconds, context):
             self.notify(f"measuring what {name} costs here")
             known = calibrate(context, _text(model))
             if known.is_steady:  # else it is measured again at the next start

@@ -34,8 +34,10 @@ from models.self_draft import SelfDrafts
 from models.vocabulary import require_same_vocabulary
 
 _COMPOSED = {
-    LinkKind.CASCADE: "prompt lookup drafts for the self-drafter, which drafts for the model",
-    LinkKind.VOTE: "prompt lookup and the self-drafter vote on each token",
+    "cascade(lookup,self)": "prompt lookup drafts for the self-drafter, which drafts for the model",
+    "vote(lookup,self)": "prompt lookup and the self-drafter vote on each token",
+    "tree(self)": "the self-drafter drafts a tree",
+    "paths(self)": "the self-drafter drafts several lines, one of which is judged",
 }
 
 
@@ -49,7 +51,7 @@ def candidates(
     yield from _guesses(target)
     own = _self(target, paths)
     yield own
-    yield from _composed(own)
+    yield from _composed(own, target)
     seen = [path for path in (target.path, own.path) if path]
     for found in _models(target, paths, memory):
         if found.path is None or found.path.resolve() not in map(Path.resolve, seen):
@@ -75,12 +77,16 @@ def _guesses(target: Target) -> Iterator[Candidate]:
         yield Candidate(LOOKAHEAD, Kind.GUESSES, True, why, tree=tree)
 
 
-def _composed(own: Candidate) -> Iterator[Candidate]:
+def _composed(own: Candidate, target: Target) -> Iterator[Candidate]:
     """An example of each drafter that is made of others, with the self-drafter as own."""
-    for kind, words in _COMPOSED.items():
-        name = f"{kind}({LOOKUP},{SELF})"
-        why = words if own.is_compatible else f"{SELF}: {own.why}"
-        yield replace(own, name=name, kind=Kind.COMPOSED, why=why, read_bytes=None, tuned=None)
+    for name, words in _COMPOSED.items():
+        one = replace(own, name=name, kind=Kind.COMPOSED, why=words, read_bytes=None, tuned=None)
+        if not own.is_compatible:
+            one = replace(one, why=f"{SELF}: {own.why}")
+        elif target.tree_refusal and name.startswith(LinkKind.TREE):
+            why = f"{target.reference.name} {target.tree_refusal}"
+            one = replace(one, is_compatible=False, why=why)
+        yield one
 
 
 def _models(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:

@@ -35,7 +35,7 @@ from models.memory_bill import Fit, bill, fit
 from models.model_facts import ModelFacts, facts_of
 from models.reference import Reference
 
-_CALIBRATION_CONTEXT = 8 * MOST_TOKENS
+_CALIBRATION_CONTEXT = 2 * MOST_TOKENS
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,9 @@ _SECONDS = 90.0
 FALSE_ALARM = 1e-4
 _SETTINGS = SamplingSettings(1.0, top_k=4, top_p=0.97, min_p=0.02, repeat_penalty=1.2)
 _PASS_TOKENS = 9
+_JUDGED = LENGTH - 1
+"""Tokens of a reply up to the one a draft brings; the model's own after it would add but chance."""
+
 _OPENING = "My favourite season is the summer. Her favourite season is the"
 """It repeats itself, so that prompt lookup has something to propose."""
 
@@ -163,18 +166,18 @@ class _Drawn:
 
 
 def _draw(
-    session: Session, drafter: Drafter, settings: SamplingSettings
+    session: Session, drafter: Drafter, settings: SamplingSettings, length: int = LENGTH
 ) -> Generator[Doing, None, _Drawn]:
     context = session.context
     prompt = session.raw_prompt(_OPENING).tokens
     yield Doing("temperature 1: the model's own distribution")
-    law = exact_law(context, prompt, settings)
+    law = exact_law(context, prompt, settings, length)
     drawn: Counter[Outcome] = Counter()
     started = time.perf_counter()
     drafted_tokens = 0
     found = replies(context, prompt, settings, drafter, REPLIES)
     for number, (outcome, drafted) in enumerate(found):
-        drawn[outcome] += 1
+        drawn[outcome[:length]] += 1
         drafted_tokens += drafted
         if number % 10 == 0:
             yield Doing(f"temperature 1: reply {number} of {REPLIES}")
@@ -199,11 +202,11 @@ def _distribution(session: Session, drafter: Drafter) -> Iterator[Finding | Doin
 def _distance(
     session: Session, drafter: Drafter, rule: LossyRule
 ) -> Iterator[Finding | Doing | Distance]:
-    drawn = yield from _draw(session, drafter, replace(_SETTINGS, lossy=rule))
+    drawn = yield from _draw(session, drafter, replace(_SETTINGS, lossy=rule), _JUDGED)
     count = drawn.replies.total()
     noise = plain_distances(drawn.law, count)
     yield Finding(
-        f"Temperature 1, {rule.words}: the first {LENGTH} tokens of {count:,} replies, with "
+        f"Temperature 1, {rule.words}: the first {_JUDGED} tokens of {count:,} replies, with "
         f"{drawn.drafted:,} drafted, were compared with what the model alone gives."
     )
     yield Distance(

@@ -8,8 +8,14 @@ from operator import ge
 from backends.base import Context
 from decoding.cost import Measured
 
-MOST_TOKENS = 16
-"""The longest pass measured, and so the longest draft plus one."""
+USUAL_TOKENS = 16
+"""The longest pass measured where it takes several plain steps, as on processors."""
+
+MOST_TOKENS = 64
+"""The longest pass measured at all, and so the longest draft plus one."""
+
+_FLAT = 3.0
+"""Plain steps; where the longest pass so far takes less, one over twice as many tokens may pay."""
 
 BUDGET_SECONDS = 0.9
 """Spent on rounds where a model is fast; the least rounds may take longer."""
@@ -107,7 +113,7 @@ def calibrate(
     Raises:
         ModelError: the engine failed.
     """
-    most = min(MOST_TOKENS, context.n_chunk, context.max_logits, context.n_ctx - 1)
+    most = _most(context)
     timings = _Timings()
 
     def timed(n: int) -> float:
@@ -137,6 +143,9 @@ def calibrate(
         for n in points:
             add(n)
         done += 1
+    while longer := _longer(timings.seconds, most):
+        for _ in range(rounds):
+            add(longer)
     used = clock() - started
     latest = started + max(used, min((1.0 + _REPEATING) * used, _SECONDS))
     while (doubtful := timings.doubtful) and clock() < latest:
@@ -144,6 +153,22 @@ def calibrate(
             add(n)
     context.truncate(0)
     return Measured(timings.seconds, timings.switching, is_steady=not timings.doubtful)
+
+
+def ends_early(seconds: Mapping[int, float], context: Context) -> bool:
+    """Whether a curve, seconds by number of tokens, is too flat to end where it does."""
+    return _longer(seconds, _most(context)) is not None
+
+
+def _longer(seconds: Mapping[int, float], most: int) -> int | None:
+    """The tokens of a pass still to be measured, if the longest so far took little."""
+    longest = max(seconds)
+    is_flat = longest >= USUAL_TOKENS and seconds[longest] < _FLAT * seconds[1]
+    return 2 * longest if is_flat and 2 * longest <= most else None
+
+
+def _most(context: Context) -> int:
+    return min(MOST_TOKENS, context.n_chunk, context.max_logits, context.n_ctx - 1)
 
 
 def _quartile(seconds: Sequence[float]) -> float:

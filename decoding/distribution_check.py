@@ -24,13 +24,15 @@ _SIMULATIONS = 20_000
 _LEAST_EXPECTED = 5.0
 
 
-def exact_law(context: Context, prompt: Sequence[int], settings: SamplingSettings) -> Law:
-    """The probability of each reply of LENGTH tokens, by plain passes; few with a small top-k."""
+def exact_law(
+    context: Context, prompt: Sequence[int], settings: SamplingSettings, length: int = LENGTH
+) -> Law:
+    """The probability of each reply of length tokens, by plain passes; few with a small top-k."""
     sampler = Sampler(settings)
     law: Law = {}
 
     def extend(drawn: Outcome, probability: float) -> None:
-        if len(drawn) == LENGTH:
+        if len(drawn) == length:
             law[drawn] = probability
             return
         context.truncate(0)

@@ -41,9 +41,11 @@ def standing(member: Member, costs: CostModel) -> Standing:
         parked = predicted_speedup(member.at_position, member.costs(costs), draw_cost) <= 1.0
     if not parked:
         return Standing(member.name, State.ON)
-    return Standing(
-        member.name, State.PARKED, _reason(member, break_even(member.costs(costs), draw_cost))
-    )
+    if member.costs(costs).largest == 1:
+        reason = f"its passes are longer than the {costs.largest} tokens that were measured here"
+    else:
+        reason = _reason(member, break_even(member.costs(costs), draw_cost))
+    return Standing(member.name, State.PARKED, reason)
 
 
 def is_promising(member: Member, costs: CostModel) -> bool:

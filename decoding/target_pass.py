@@ -8,6 +8,7 @@ import numpy as np
 from backends.base import Context, Logits
 from backends.base.tree import count_leaves
 from decoding.draft import Draft
+from decoding.lossy_rule import LossyRule
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution
 from decoding.shape import Siblings
@@ -51,9 +52,9 @@ def judge(
     """
     if draft.parents is not None:
         return _judge_tree(context, history, draft, sampler, clock)
-    device, warping = context.device_sampling, sampler.warping
-    if sampler.settings.lossy_in_effect is not None:
-        device = None  # none knows these rules
+    lossy = sampler.settings.lossy_in_effect
+    device = context.device_sampling if lossy is None else None
+    warping = sampler.warping
     if device is not None and warping is not None and draft.distributions is None:
         verdict = verify_on_device(device, warping, history[-1], draft, sampler.verification)
         at = clock()
@@ -63,7 +64,7 @@ def judge(
         at = clock()
         _tell(draft, rows)
         laws = WarpedRows(rows, sampler, history, draft.tokens)
-        verdict = _verify_line(laws, draft, sampler)
+        verdict = verify_line(laws, draft, sampler.verification, lossy)
     return Judged(draft.tokens[: verdict.accepted], verdict.next_token, at)
 
 
@@ -80,7 +81,7 @@ def _judge_tree(
     at = clock()
     _tell(draft, rows, places)
     branches = Branches(rows, sampler, history, draft.tokens, places)
-    verdict = _verify_tree(branches, draft, sampler.verification)
+    verdict = _verify_branches(branches, draft, sampler.verification)
     accepted = tuple(draft.tokens[node] for node in verdict.path)
     kept = tuple(places[node] for node in verdict.path)
     return Judged(accepted, verdict.next_token, at, verdict.path, kept, verdict.longest)
@@ -103,15 +104,20 @@ def _as_passed(last: int, draft: Draft) -> tuple[list[int], list[int], Sequence[
     return tree.tokens, tree.parents, places
 
 
-def _verify_line(target: TargetRows, draft: Draft, sampler: Sampler) -> Verdict:
+def verify_line(
+    target: TargetRows,
+    draft: Draft,
+    generator: np.random.Generator,
+    lossy: LossyRule | None = None,
+) -> Verdict:
     """Tokens that were not drawn gain nothing as a block, and a seed gives the plain reply."""
-    if (lossy := sampler.settings.lossy_in_effect) is not None:
-        return verify_lossy(target, draft, lossy, sampler.verification)
+    if lossy is not None:
+        return verify_lossy(target, draft, lossy, generator)
     rule = verify if draft.distributions is None else verify_block
-    return rule(target, draft, sampler.verification)
+    return rule(target, draft, generator)
 
 
-def _verify_tree(target: TreeRows, draft: Draft, generator: np.random.Generator) -> TreeVerdict:
+def _verify_branches(target: TreeRows, draft: Draft, generator: np.random.Generator) -> TreeVerdict:
     match draft.siblings:
         case Siblings.INDEPENDENT:
             return verify_multi_round(target, draft, generator)

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from backends import llamacpp
-from backends.base import Context
+from backends.base import Context, Model
 from decoding.drafters.draft_model import DraftModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
@@ -26,6 +26,17 @@ from models.self_draft import SelfDrafts
 from scripts.prompts import tokenized
 
 _TOKENS = 96
+
+
+def demo_pair() -> tuple[Model, Model]:
+    """The bundled model and its own Q4_0 copy; close both."""
+    path = demo_path()
+    assert path is not None
+    target = llamacpp.load(path)
+    with TemporaryDirectory() as folder:
+        store = SelfDrafts(Path(folder))
+        copy = store.get(target.info, Recipe("q4_0"), lambda done, total: None)
+        return target, llamacpp.load(copy)
 
 
 def rows(
@@ -60,12 +71,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     arguments = parser.parse_args()
     temperature = arguments.temperature
-    path = demo_path()
-    assert path is not None
-    target = llamacpp.load(path)
-    with TemporaryDirectory() as folder:
-        store = SelfDrafts(Path(folder))
-        drafter = llamacpp.load(store.get(target.info, Recipe("q4_0"), lambda done, total: None))
+    target, drafter = demo_pair()
     context, draft_context = target.open(1024), drafter.open(1024)
     totals = Statistics(0.0)
     expectations: list[tuple[float, float, float]] = []

@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from textual.widgets import Static
+
 from app.attachments import without_files
-from app.tui import appearance, model_commands, settings_commands
+from app.tui import appearance, model_commands, provenance, settings_commands
 from app.tui.chats_screen import ChatsScreen
 from app.tui.clipboard import copy
 from app.tui.help_screen import HelpScreen
@@ -47,7 +49,21 @@ async def _panel(screen: "ChatScreen", argument: str) -> None:
 
 
 async def _origins(screen: "ChatScreen", argument: str) -> None:
-    await screen.show_origins()
+    """Recolour the last answer, or show it as before."""
+    answer, shown = screen.last_answer, screen.transcript.messages
+    if screen.work is not None or answer is None or not shown or not answer.pieces:
+        screen.notify("There is no finished answer to colour.")
+        return
+    message = shown[-1]
+    found = message.query("#origins")
+    text = message.query_one(".answer")
+    if found:
+        await found.remove()
+        text.display = True
+        return
+    text.display = False
+    content = provenance.painted(answer.pieces)
+    await message.mount(Static(content, id="origins"), after=text)
 
 
 async def _race(screen: "ChatScreen", argument: str) -> None:

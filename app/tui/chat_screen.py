@@ -1,6 +1,5 @@
 """The conversation: questions go to the engine, answers come back on a timer."""
 
-from dataclasses import replace
 from typing import ClassVar
 
 from textual import events, on
@@ -8,7 +7,6 @@ from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
-from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
@@ -16,18 +14,17 @@ from app import unsent
 from app.answer import Answer
 from app.downloads import Downloads
 from app.engine import Engine
-from app.engine_status import Phase
 from app.settings.answering import Answering
 from app.settings.preferences import Preferences
-from app.tui import appearance, chat_commands, provenance, wording
+from app.tui import appearance, chat_commands
 from app.tui.actions import ACTIONS, BY_SLASH, Action, parse, unknown_command
 from app.tui.clipboard import copy
 from app.tui.dialogue import Dialogue
 from app.tui.exchange import Exchange, Work
 from app.tui.figure_text import FigureText
 from app.tui.figures import Figures
-from app.tui.file_costs import FileCosts
 from app.tui.message import Message
+from app.tui.news import News
 from app.tui.panel import Panel
 from app.tui.prompt import Completion, Prompt, PromptArea
 from app.tui.transcript import Transcript
@@ -85,13 +82,8 @@ class ChatScreen(Screen[None]):
         self.exchange = Exchange(self)
         self.figures = Figures(self)
         self.downloads = Downloads()
-        self._file_costs = FileCosts(engine.count)
-        self._costs_shown = ""
-        self._status_shown = ""
+        self.news = News(self)
         self._typed = ""
-        self._told_fault = ""
-        self._told_error: SpecchatError | None = None
-        self._told_note = ""
         self._busy = False
 
     def compose(self) -> ComposeResult:
@@ -169,7 +161,7 @@ class ChatScreen(Screen[None]):
         await self.transcript.show(
             [Message(turn.role, turn.text, turn.ending) for turn in dialogue.turns]
         )
-        self.greet()
+        self.news.greet()
 
     def on_unmount(self) -> None:
         """The app ends: an answer or download at work is kept as far as it came."""
@@ -246,9 +238,7 @@ class ChatScreen(Screen[None]):
             return
         self._busy = True
         try:
-            self._show_status()
-            self._show_file_costs()
-            self._show_downloads()
+            self.news.show()
             loaded = self.engine.status.loaded
             if self.work is not None and loaded is not None:
                 self.dialogue.set_model(loaded.name)
@@ -256,88 +246,3 @@ class ChatScreen(Screen[None]):
             self.figures.show(self.exchange.answer, loaded, is_at_work=self.work is not None)
         finally:
             self._busy = False
-
-    def tell(self, note: str) -> None:
-        """Say once what a chat template could not do, and why a chat is not saved."""
-        if note and note != self._told_note:
-            self._told_note = note
-            self.notify(note, severity="warning", timeout=10)
-        fault = self.dialogue.fault
-        if fault and fault != self._told_fault:
-            self.notify(f"This chat is not saved: {fault}", severity="error", timeout=10)
-        self._told_fault = fault
-
-    def _show_status(self) -> None:
-        status = self.engine.status
-        if status.error is not None:
-            text = str(status.error).replace("\n", " ")
-        elif status.phase is Phase.LOADING:
-            text = f"{status.text}…"
-        else:
-            text = status.text or (wording.what_runs(status.loaded) if status.loaded else "")
-        if status.error is not None and status.error is not self._told_error:
-            self._told_error = status.error
-            self.notify(str(status.error), severity="error", timeout=10)
-            if status.phase is not Phase.FAILED:
-                self.engine.status = replace(status, error=None)
-        if text != self._status_shown:
-            self._status_shown = text
-            shown = self.query_one("#what", Static)
-            shown.set_class(status.error is not None, "-fault")
-            shown.update(Content(text), layout=status.error is not None)
-            if status.phase is Phase.READY:
-                self.greet()
-
-    def _show_downloads(self) -> None:
-        for ended in self.downloads.take_ended():
-            if ended.error is None:
-                ended.then()
-            elif ended.error:
-                self.notify(ended.error, severity="error", timeout=10)
-            else:
-                self.notify(f"The download of {ended.name} was stopped; what came is kept.")
-        text = "\n".join(f"{name}: {line}" for name, line in self.downloads.lines.items())
-        shown = self.query_one("#downloads", FigureText)
-        shown.display = bool(text)
-        if text:
-            shown.write(text)
-
-    def _show_file_costs(self) -> None:
-        area = self.query_one(PromptArea)
-        loaded = self.engine.status.loaded
-        costs = self._file_costs.line(area.text, loaded.context_size if loaded else None)
-        if costs != self._costs_shown:
-            self._costs_shown = costs
-            area.border_subtitle = Content(costs)
-
-    def greet(self) -> None:
-        """Say once what one can do, and that the bundled model is small."""
-        loaded = self.engine.status.loaded
-        if loaded is None or self.dialogue.turns or self.query("#hint"):
-            return
-        sends = "Enter" if self.preferences.enter_sends else "Ctrl+J"
-        lines = [f"Ask something and press {sends}. / lists commands, F1 every key."]
-        if loaded.name == "demo":
-            lines.append(
-                "This is the bundled model: small and quick, often wrong. "
-                "Ctrl+L lists better ones, and tells which fit this machine."
-            )
-        lines += loaded.notes
-        self.transcript.mount(Static(Content("\n".join(lines)), id="hint"))
-
-    async def show_origins(self) -> None:
-        """Recolour the last answer, or show it as before."""
-        answer, shown = self.last_answer, self.transcript.messages
-        if self.work is not None or answer is None or not shown or not answer.pieces:
-            self.notify("There is no finished answer to colour.")
-            return
-        message = shown[-1]
-        found = message.query("#origins")
-        text = message.query_one(".answer")
-        if found:
-            await found.remove()
-            text.display = True
-            return
-        text.display = False
-        content = provenance.painted(answer.pieces)
-        await message.mount(Static(content, id="origins"), after=text)

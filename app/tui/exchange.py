@@ -154,7 +154,7 @@ class Exchange:
             await self._end(work, text)
         else:
             await self._give_back(work)
-        self._screen.tell(answer.note)
+        self._screen.news.tell(answer.note)
         if self.work is not work:  # another chat was opened meanwhile
             return
         self.work = None  # last of all: what is sent before waits its turn

@@ -70,12 +70,16 @@ class DeviceSampling(Protocol):
         uniforms: NDArray[np.float64],
         listener: Listener | None = None,
     ) -> tuple[int, int]:
-        """Append tokens and drafted, and judge drafted by rejection sampling.
+        """Append tokens and drafted, and judge drafted so that the model's distribution is kept.
 
         rows: the q_draft of each drafted token, from a context of the same backend; None for a
         point mass on each. uniforms: one more than drafted. Returns how many tokens stand and the
-        model's own token after them. Used are, in order, a uniform for each token judged, and one
-        for the token drawn; for point masses the judging number draws too. listener: told of the
-        drafted tokens and of the last before them.
+        model's own token after them.
+
+        A line with rows is judged as a whole (block verification): it uses a uniform for each
+        drafted token, in order, whether it stands or not, and the last for the token drawn. Point
+        masses stand while the model draws them: used are the uniforms up to the first it does not.
+
+        listener: told of the drafted tokens and of the last before them.
         """
         ...

@@ -14,9 +14,6 @@ from backends.llamacpp.tree import TreePass
 MAX_LOGITS = 64
 """The most rows of logits one forward can return; the engine keeps a buffer of this many."""
 
-MAX_BRANCHES = 16
-"""The most leaves of a tree: the engine keeps a row of logits ready for each."""
-
 _NO_SLOT = 1
 _SEQUENCE = ctypes.c_int32(0)
 
@@ -47,8 +44,7 @@ class LlamaContext:
         self._n_vocab = n_vocab
         self.n_ctx = n_ctx
         self.n_chunk = n_chunk
-        self.max_logits = max_logits
-        self.max_branches = min(MAX_BRANCHES, max_logits)
+        self.max_logits = self.max_branches = max_logits
         self.kv_bytes_per_token = kv_bytes_per_token
         self.can_roll_back = can_roll_back
         self.tree_refusal = tree_refusal

@@ -20,7 +20,7 @@ from backends.base import (
 from backends.device import available_memory, physical_cores
 from backends.gguf_header import GgufHeader, Tensor, parts, read_header, read_per_token
 from backends.llamacpp import library
-from backends.llamacpp.context import MAX_BRANCHES, MAX_LOGITS, LlamaContext
+from backends.llamacpp.context import MAX_LOGITS, LlamaContext
 from backends.llamacpp.refusals import checked_header, load_error
 from backends.llamacpp.tokenizer import LlamaTokenizer
 
@@ -135,7 +135,7 @@ class LlamaModel:
         parameters.n_batch = parameters.n_ubatch = n_chunk
         parameters.n_outputs_max = min(MAX_LOGITS, n_chunk)
         if info.rollback is Rollback.ANY:  # the branches of trees, which share one cache
-            parameters.n_seq_max = min(MAX_BRANCHES, parameters.n_outputs_max)
+            parameters.n_seq_max = parameters.n_outputs_max
             parameters.kv_unified = True
         parameters.n_threads = parameters.n_threads_batch = info.threads
         parameters.no_perf = True

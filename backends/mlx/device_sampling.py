@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import DeviceRow, Drawn, Listener, ModelError, Warping
+from backends.mlx.fixed_point import PROBABILITY_BITS, fraction
 from backends.mlx.verification import judge
-from backends.mlx.warping import draw, fixed_point, warp
+from backends.mlx.warping import draw, warp
 
 if TYPE_CHECKING:
     from backends.mlx.context import MlxContext
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MlxRow:
-    """A q_draft: float32, shape (n_vocab,)."""
+    """A q_draft: probabilities of fixed_point, shape (n_vocab,)."""
 
     array: mx.array
 
@@ -41,7 +42,7 @@ class MlxSampling:
         n_vocab: int,
     ) -> Drawn:
         """Each drawn token goes into the next pass as an array: nothing waits for its number."""
-        context, numbers = self._context, fixed_point(uniforms)
+        context, numbers = self._context, fraction(uniforms)
         drawn: list[mx.array] = []
         rows: list[mx.array] = []
         sound: list[mx.array] = []
@@ -62,7 +63,7 @@ class MlxSampling:
         found = cast(list[int], together.tolist())
         context.tokens.extend([*tokens, *found[:-1]])
         _check(usable)
-        probabilities = cast(list[float], of_drawn.tolist())
+        probabilities = np.ldexp(np.array(of_drawn), -PROBABILITY_BITS).tolist()
         return Drawn(tuple(found), tuple(probabilities), tuple(MlxRow(row[0]) for row in rows))
 
     def verify(

@@ -12,12 +12,12 @@ within that of a border may fall on its other side.
 from dataclasses import dataclass
 
 import mlx.core as mx
-import numpy as np
-from numpy.typing import NDArray
 
 from backends.base import Warping
+from backends.mlx.fixed_point import CERTAIN, PROBABILITY_BITS, inverse, times
 
-_ONE = 2.0**40
+_LIKELIEST_BITS = 40
+_LIKELIEST = 1 << _LIKELIEST_BITS
 """The weight of the most likely token. 2**18 of them add up to 2**58."""
 
 _GROUP = 64
@@ -38,16 +38,19 @@ class Weights:
     sound: mx.array
 
     def probabilities(self) -> mx.array:
-        """float32, shape (rows, n)."""
-        return self.weights.astype(mx.float32) / self.weights.sum(-1, keepdims=True)
+        """Probabilities of fixed_point, shape (rows, n); a row's sum is right to 2**-30."""
+        return to_probabilities(self.weights, *self.scale())
 
-    def of(self, tokens: mx.array) -> mx.array:
-        """The probability of one token in each row, exactly 0 for one not listed; shape (rows,)."""
-        return mx.where(self.ids == tokens[:, None], self.probabilities(), 0.0).sum(-1)
+    def scale(self) -> tuple[mx.array, mx.array]:
+        """What to_probabilities needs for each row: a fraction and a shift, shape (rows, 1)."""
+        # Scores that are no numbers leave any sum at all.
+        total = mx.clip(self.weights.sum(-1, keepdims=True), _LIKELIEST, (1 << 58) - 1)
+        part, width = inverse(total)
+        return part, width - 1 - _LIKELIEST_BITS
 
     def dense(self, n_vocab: int) -> mx.array:
-        """float32, shape (rows, n_vocab): the probability of every token."""
-        nothing = mx.zeros((self.ids.shape[0], n_vocab))
+        """Probabilities of fixed_point, shape (rows, n_vocab): that of every token."""
+        nothing = mx.zeros((self.ids.shape[0], n_vocab), dtype=mx.int64)
         return mx.put_along_axis(nothing, self.ids, self.probabilities(), axis=-1)
 
 
@@ -58,43 +61,37 @@ def warp(logits: mx.array, warping: Warping) -> Weights:
     sound = mx.isfinite(best[:, 0])
     if warping.temperature == 0.0:
         ids = mx.argmax(logits, axis=-1, keepdims=True).astype(mx.int32)
-        return Weights(ids, mx.ones(ids.shape, dtype=mx.int64), sound)
+        return Weights(ids, mx.full(ids.shape, _LIKELIEST, dtype=mx.int64), sound)
     ids, scores = _chosen(logits, warping)
     scores = scores - best
-    weights = to_weights(mx.exp(scores / warping.temperature))
+    weights = _to_weights(mx.exp(scores / warping.temperature))
     if warping.min_p > 0.0:
         weights = mx.where(mx.exp(scores) >= warping.min_p, weights, 0)
     return Weights(ids, weights, sound)
 
 
+def to_probabilities(weights: mx.array, part: mx.array, shift: mx.array) -> mx.array:
+    """Weights, shape (rows, n), times the scale of their rows."""
+    return times(weights << (PROBABILITY_BITS - _LIKELIEST_BITS), part) >> shift
+
+
 def draw(ids: mx.array, weights: mx.array, uniforms: mx.array) -> mx.array:
     """The token of each row at its uniform, by the inverse of the cumulative distribution.
 
-    ids, weights: shape (rows, n); uniforms: of fixed_point, shape (rows,). A token of weight 0 is
+    ids, weights: shape (rows, n); uniforms: fractions, shape (rows,). A token of weight 0 is
     never drawn.
     """
     cumulative = mx.cumsum(weights, axis=-1)
-    bound = mx.maximum(_share(cumulative[:, -1], uniforms), 1)  # never 0: no weight is below it
+    bound = mx.maximum(times(cumulative[:, -1], uniforms), 1)  # never 0: no weight is below it
     place = (cumulative < bound[:, None]).sum(-1, keepdims=True)
     # Scores that are no numbers leave rows without weight; an index past the end is not checked.
     place = mx.minimum(place, ids.shape[-1] - 1)
     return mx.take_along_axis(ids, place, axis=-1)[:, 0]
 
 
-def fixed_point(uniforms: NDArray[np.float64]) -> mx.array:
-    """Numbers in (0, 1] as whole numbers of 2**-32, rounded up; int64."""
-    return mx.array(np.ceil(uniforms * 2.0**32).astype(np.int64))
-
-
-def to_weights(values: mx.array) -> mx.array:
+def _to_weights(values: mx.array) -> mx.array:
     """Numbers from 0 to 1 as weights."""
-    return (values * _ONE).astype(mx.int64)
-
-
-def _share(total: mx.array, part: mx.array) -> mx.array:
-    """Total times part: int64 below 2**58 times a fixed-point number, in two products that fit."""
-    high, low = total >> 30, total & ((1 << 30) - 1)
-    return ((high * part) >> 2) + ((low * part) >> 32)
+    return (values * float(_LIKELIEST)).astype(mx.int64)
 
 
 def _chosen(logits: mx.array, warping: Warping) -> tuple[mx.array, mx.array]:
@@ -142,7 +139,7 @@ def _sorted_out(logits: mx.array, count: int, *, ordered: bool) -> mx.array:
 
 def _in_nucleus(scores: mx.array, top_p: float) -> mx.array:
     """Which of descending scores are the fewest that hold top_p of the mass."""
-    weights = to_weights(mx.exp(scores - scores[:, :1]))
+    weights = _to_weights(mx.exp(scores - scores[:, :1]))
     cumulative = mx.cumsum(weights, axis=-1)
-    wanted = _share(cumulative[:, -1:], mx.array(int(top_p * 2.0**32), dtype=mx.int64))
+    wanted = times(cumulative[:, -1:], mx.array(int(top_p * CERTAIN), dtype=mx.int64))
     return cumulative - weights < wanted

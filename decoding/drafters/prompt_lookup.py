@@ -23,7 +23,7 @@ class PromptLookup(NoBacklog):
 
     is_free = True
 
-    def __init__(self, *, min_match: int = 2, max_draft: int = 15) -> None:
+    def __init__(self, *, min_match: int = 2, max_draft: int = 63) -> None:
         self.name = "lookup"
         self._min_match = min_match
         self._max_draft = max_draft

@@ -24,23 +24,29 @@ def verify_lossy(
     A deterministic draft is a point mass for every rule, and takes two uniforms a token as a drawn
     one does. Rows past a rejection are never asked for.
     """
-    judge = _JUDGES[rule.name]
     for position, token in enumerate(draft.tokens):
         p_target = target[position]
         q_draft = (
             point_mass(token) if draft.distributions is None else draft.distributions[position]
         )
-        keep, rest = judge(p_target, q_draft, token, rule.strength)
+        keep, rest = judgement(rule, p_target, q_draft, token)
         if not uniform(generator) <= keep:
             return Verdict(position, rest().draw(uniform(generator)))
     return Verdict(len(draft), target[len(draft)].draw(uniform(generator)))
 
 
-_Judgement = tuple[float, Callable[[], Distribution]]
-"""The probability that a token is kept, and what is drawn from where it is not."""
+Judgement = tuple[float, Callable[[], Distribution]]
+"""The probability that a token is kept, at least 1 for certainly, and what is drawn from if not."""
 
 
-def _ears(p_target: Distribution, q_draft: Distribution, token: int, strength: float) -> _Judgement:
+def judgement(
+    rule: LossyRule, p_target: Distribution, q_draft: Distribution, token: int
+) -> Judgement:
+    """What a rule says of one token drawn from q_draft."""
+    return _JUDGES[rule.name](p_target, q_draft, token, rule.strength)
+
+
+def _ears(p_target: Distribution, q_draft: Distribution, token: int, strength: float) -> Judgement:
     """min(1, p/q + strength * (1 - max p)): kept more where the model is less certain.
 
     EARS (arXiv 2512.13194); the residual is that of the exact rule.
@@ -53,7 +59,7 @@ def _ears(p_target: Distribution, q_draft: Distribution, token: int, strength: f
 
 def _lenient(
     p_target: Distribution, q_draft: Distribution, token: int, strength: float
-) -> _Judgement:
+) -> Judgement:
     """min(1, strength * p/q), with the residual of the exact rule.
 
     Leviathan et al. 2023 (arXiv 2211.17192), appendix A.5, where 1/strength is the lenience.
@@ -64,7 +70,7 @@ def _lenient(
 
 def _typical(
     p_target: Distribution, q_draft: Distribution, token: int, strength: float
-) -> _Judgement:
+) -> Judgement:
     """Kept where p > min(strength, sqrt(strength) * exp(-H(p))), whatever q_draft is.
 
     Medusa (arXiv 2401.10774), section 2.3.1, with its choice of delta as the root of epsilon; H in
@@ -83,6 +89,6 @@ def _above(p_target: Distribution, border: float) -> Distribution:
     return Distribution(p_target.ids[kept], p[kept] / p[kept].sum())
 
 
-_JUDGES: Mapping[str, Callable[[Distribution, Distribution, int, float], _Judgement]] = (
+_JUDGES: Mapping[str, Callable[[Distribution, Distribution, int, float], Judgement]] = (
     MappingProxyType({"typical": _typical, "ears": _ears, "lenient": _lenient})
 )

@@ -18,13 +18,13 @@ def verify_on_device(
     """The target's pass over the last token and a draft, judged by the same rule where it ran.
 
     The draft's distributions, where it has any, are on the same device. The generator gives the
-    same numbers for the same purposes as in verify, so that a seed gives the same reply.
+    same numbers for the same purposes as where the host judges, so that a seed gives the same
+    reply: all of them for a drawn line, those of the tokens emitted for point masses.
     """
     assert draft.distributions is None, "they are not on the device"
     uniforms = next_uniforms(generator, 1 + len(draft))
     accepted, next_token = device.verify(
         [last], draft.tokens, draft.rows, warping, uniforms, draft.listener
     )
-    used = accepted + 2 if draft.is_drawn else accepted + 1
-    skip_uniforms(generator, min(used, len(uniforms)))
+    skip_uniforms(generator, len(uniforms) if draft.is_drawn else accepted + 1)
     return Verdict(accepted, next_token)

@@ -51,10 +51,10 @@ class _Traversal:
                 return found
             left, total = uncovered(left, q_draft, share)
             share = passing(total, share)
-        if uniform(self.generator) > share:
-            return None
-        left = self.target[path] if left is None else left
-        return TreeVerdict(path, left.draw(uniform(self.generator)), self._longest(path))
+        if uniform(self.generator) <= share:
+            left = self.target[path] if left is None else left
+            return TreeVerdict(path, left.draw(uniform(self.generator)), self._longest(path))
+        return None
 
     def _longest(self, path: tuple[int, ...]) -> int:
         assert self.draft.parents is not None

@@ -14,7 +14,7 @@ AskJson = Callable[..., dict[str, Any]]
 GREEDY = ("--temperature", "0", "--max-tokens", "8")
 
 KEYS = {
-    "": "schema text token_ids finish_reason model draft sampling stats",
+    "": "schema text token_ids finish_reason lossless lossy model draft sampling stats",
     "model": """
         ref name path backend device architecture quantization parameters weight_bytes context
     """,
@@ -71,6 +71,7 @@ def test_figures_of_a_drafted_answer_agree(ask_json: AskJson) -> None:
     stats, draft = report["stats"], report["draft"]
     assert (draft["requested"], draft["state"], draft["drafters"]) == ("lookup", "on", ["lookup"])
     assert draft["reason"] is None
+    assert (report["lossless"], report["lossy"]) == (True, None)
     assert set(stats["by_drafter"]) == {"lookup"}
     of_lookup = stats["by_drafter"]["lookup"]
     assert set(of_lookup) == {"steps", "drafted", "accepted", "draft_seconds"}

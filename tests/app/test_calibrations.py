@@ -25,3 +25,24 @@ def test_only_what_repeated_passes_agree_on_is_kept(
         assert costs.points == found.seconds
     assert len(told) == (1 if is_steady else 2)
     assert calibrations.file(model.info).exists() is is_steady
+
+
+def test_a_flat_curve_of_before_is_measured_further_and_a_steep_one_is_not(
+    bare_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not bare_home.exists()
+    calibrations = Calibrations(Paths.of_this_user(), lambda _: None)
+    model = ScriptedModel(["a"])
+    context = model.open(128)
+    context.max_logits = 64
+    before = [{1: 0.02, 16: 0.03}, {1: 0.02, 16: 0.08}]
+    after = {1: 0.02, 16: 0.03, 32: 0.04, 64: 0.05}
+    for seconds, kept in zip(before, (after, before[1]), strict=True):
+        for found in (seconds, after):
+            monkeypatch.setattr(
+                "app.calibrations.calibrate", lambda context, tokens, found=found: Measured(found)
+            )
+            costs = calibrations.target(model, context)
+        assert costs.points == kept
+        assert calibrations.target(model, model.open(128)).points == kept
+        calibrations.file(model.info).unlink()

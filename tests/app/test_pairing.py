@@ -141,7 +141,7 @@ def test_what_guesses_or_is_made_of_others_is_listed_with_what_was_measured(mode
     assert jacobi.break_even is not None
     assert lookahead.break_even is not None
     assert jacobi.break_even < lookahead.break_even < 1.0  # its whole tree goes along
-    for name in ("cascade(lookup,self)", "vote(lookup,self)"):
+    for name in ("cascade(lookup,self)", "vote(lookup,self)", "tree(self)", "paths(self)"):
         pair = pairs[name]
         figures = (pair.draw_cost, pair.acceptance, pair.speedup, pair.break_even)
         assert figures == (None, None, None, None)
@@ -174,8 +174,10 @@ def test_a_model_without_branches_has_no_lookahead(monkeypatch: pytest.MonkeyPat
         return Measured({1: 0.02, 16: 0.022})
 
     monkeypatch.setattr("app.calibrations.calibrate", calibrate)
-    one = by_name(ranked("big"))["lookahead"].drafter
-    assert (one.is_compatible, one.why) == (False, "big runs no branches")
+    pairs = by_name(ranked("big"))
+    for name in ("lookahead", "tree(self)"):
+        one = pairs[name].drafter
+        assert (one.is_compatible, one.why) == (False, "big runs no branches")
 
 
 @pytest.mark.usefixtures("models", "costs")

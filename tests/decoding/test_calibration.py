@@ -6,10 +6,10 @@ from typing import cast
 import pytest
 
 from backends.base import Context, Logits
-from decoding.calibration import MOST_TOKENS, calibrate
-from decoding.cost import Measured
+from decoding.calibration import calibrate, ends_early
+from decoding.cost import CostModel, Measured
 
-TEXT = [1, 2, 3, 4, 5, 0] * 8
+TEXT = [1, 2, 3, 4, 5, 0] * 22
 
 
 class Slow:
@@ -82,4 +82,40 @@ def test_the_limits_of_a_context_hold(table: Callable, fake_context: Callable) -
     found = measured(context)
     assert max(found.seconds) == 4
     assert max(context.forwards) <= 4
-    assert MOST_TOKENS == 16
+
+
+@pytest.mark.parametrize(
+    ("slope", "longest"),
+    [(0.005, 64), (0.05, 64), (0.09, 32), (0.13, 32), (0.14, 16), (0.4, 16)],
+)
+@pytest.mark.parametrize(("plain", "most_seconds"), [(0.002, 1.5), (0.010, 1.5), (0.050, 7.0)])
+def test_where_the_longest_pass_takes_little_it_goes_on(
+    table: Callable,
+    fake_context: Callable,
+    slope: float,
+    longest: int,
+    plain: float,
+    most_seconds: float,
+) -> None:
+    """A pass over 16 tokens takes 3 plain steps at a slope of 0.133, one over 32 at 0.065."""
+    context = Slow(fake_context(table(0), n_ctx=128, n_chunk=64), plain, slope)
+    found = measured(context)
+    assert max(found.seconds) == longest
+    assert CostModel(found.seconds).largest == longest
+    assert not ends_early(found.seconds, cast(Context, context))
+    assert found.seconds[longest] == pytest.approx(plain * (1 + slope * (longest - 1)))
+    assert context.now <= most_seconds
+
+
+def test_a_flat_curve_of_before_ends_early_where_the_context_takes_more(
+    table: Callable, fake_context: Callable
+) -> None:
+    flat, steep = {1: 0.01, 16: 0.012}, {1: 0.01, 16: 0.057}
+
+    def early(seconds: dict[int, float], n_chunk: int) -> bool:
+        return ends_early(seconds, fake_context(table(0), n_ctx=128, n_chunk=n_chunk))
+
+    assert early(flat, 64)
+    assert not early(flat, 31)
+    assert not early(steep, 64)
+    assert not early({1: 4.0, 4: 4.1}, 64), "a slow model is timed on few points"

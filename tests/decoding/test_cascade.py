@@ -33,7 +33,7 @@ from tests.fixtures.enumeration import (
     Prefix,
     Rows,
     argmax,
-    error,
+    error_of_a_pass,
     random_rows,
     sampled,
     stopping,
@@ -159,7 +159,7 @@ enumerated = pytest.mark.usefixtures("symbolic")
 def test_a_cascade_leaves_the_law_of_the_target(cascade: Cascades, seed: int, drawn: bool) -> None:
     target = random_rows(seed, DENSE)
     make = cascade(seed + 100, guesses(seed + 200, drawn=drawn))
-    assert error(target, drafts(make, 3, settings=SPARSE if drawn else DENSE)) < 1e-9
+    assert error_of_a_pass(target, drafts(make, 3, settings=SPARSE if drawn else DENSE)) < 1e-9
 
 
 @enumerated
@@ -171,7 +171,7 @@ def test_a_cascade_that_stops_early_leaves_the_law_of_the_target(
     target = random_rows(seed, DENSE)
     make = cascade(seed + 100, guesses(seed + 200, 1))
     unsure = drafts(make, 3, lambda confidence, evidence: confidence > LOW_CONFIDENCE)
-    assert error(target, unsure) < 1e-9
+    assert error_of_a_pass(target, unsure) < 1e-9
 
 
 @enumerated
@@ -179,7 +179,7 @@ def test_a_cascade_of_three_levels_leaves_the_law_of_the_target(cascade: Cascade
     target = random_rows(0, DENSE)
     inner = cascade(100, guesses(200, 1))
     make = cascade(300, lambda: Observed(inner(), most=2))
-    assert error(target, drafts(make, 3, settings=SPARSE)) < 1e-9
+    assert error_of_a_pass(target, drafts(make, 3, settings=SPARSE)) < 1e-9
 
 
 @enumerated
@@ -194,7 +194,7 @@ def test_a_cascade_under_a_controller_of_its_own_leaves_the_law_of_the_target(
         member = Member(Guesses(random_rows(seed + 200, DENSE)))
         return Controller([member], COSTS, N_VOCAB, clock=lambda: 0.0)
 
-    assert error(target, drafts(cascade(seed + 100, below), 3)) < 1e-9
+    assert error_of_a_pass(target, drafts(cascade(seed + 100, below), 3)) < 1e-9
 
 
 @enumerated
@@ -212,7 +212,7 @@ def test_drawn_tokens_with_a_certain_tail_leave_the_law_of_the_target(
         seen.add((draft.body, draft.tail))
         return draft.first(2 + sum(prefix) % 2)  # a tail may be cut
 
-    assert error(target, draft_of) < 1e-9
+    assert error_of_a_pass(target, draft_of) < 1e-9
     assert seen == {(2, 1)}
 
 
@@ -229,7 +229,7 @@ def test_control_tokens_handed_on_with_the_law_of_the_wrong_level_are_found(
         laws = tuple(cheap(prefix + draft.tokens[:place]) for place in range(len(draft)))
         return replace(draft, distributions=laws)
 
-    assert error(target, draft_of) > 0.01
+    assert error_of_a_pass(target, draft_of) > 0.01
 
 
 @enumerated
@@ -252,7 +252,7 @@ def test_control_a_certain_tail_judged_by_a_law_is_found(
         law = laws[wrong](prefix + draft.tokens[:-1])
         return replace(draft, distributions=(*draft.distributions[:-1], law))
 
-    assert error(target, draft_of) > 0.01
+    assert error_of_a_pass(target, draft_of) > 0.01
 
 
 @enumerated
@@ -260,8 +260,8 @@ def test_control_a_certain_tail_judged_by_a_law_is_found(
 def test_control_dropping_a_drawn_token_is_found(cascade: Cascades, seed: int) -> None:
     target = random_rows(seed, DENSE)
     make = cascade(seed + 100, guesses(seed + 200))
-    assert error(target, stopping(drafts(make, 3), keep=True)) < 1e-9
-    assert error(target, stopping(drafts(make, 3), keep=False)) > 0.01
+    assert error_of_a_pass(target, stopping(drafts(make, 3), keep=True)) < 1e-9
+    assert error_of_a_pass(target, stopping(drafts(make, 3), keep=False)) > 0.01
 
 
 @enumerated
@@ -279,7 +279,7 @@ def test_control_handing_on_only_what_the_model_accepted_is_found(
         kept = guess.observed[0].accepted
         return replace(draft, tokens=draft.tokens[:kept], distributions=laws[:kept])
 
-    assert error(target, draft_of) > 0.01
+    assert error_of_a_pass(target, draft_of) > 0.01
 
 
 def test_a_cut_that_would_drop_a_drawn_token_is_refused(cascade: Cascades) -> None:

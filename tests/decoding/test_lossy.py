@@ -197,9 +197,8 @@ class Impossible:
 
 def reply(settings: SamplingSettings) -> tuple[int, ...]:
     context = FakeContext(random_table(3))
-    events = generate(
-        context, [1, 2], settings, Limits(40, frozenset()), drafter=Impossible(context)
-    )
+    drafter, limits = Impossible(context), Limits(40, frozenset())
+    events = generate(context, [1, 2], settings, limits, drafter=drafter)
     return tuple(token for event in events for token in getattr(event, "tokens", ()))
 
 

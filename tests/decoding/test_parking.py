@@ -3,7 +3,7 @@
 import pytest
 
 from decoding.acceptance import Acceptance
-from decoding.cost import CostModel, DraftCost
+from decoding.cost import CostModel, DraftCost, TreeSize
 from decoding.length import break_even
 from decoding.member import Member
 from decoding.parking import Standing, State, overall, standing
@@ -138,3 +138,12 @@ def test_the_whole_is_as_its_best_drafter(
 
 def test_states_read_as_words() -> None:
     assert [str(state) for state in State] == ["on", "parked", "off"]
+
+
+def test_what_takes_longer_passes_than_were_measured_says_so() -> None:
+    member = Member(Silent("tree", is_free=True), cost=DraftCost(0.0, 0.0), tree=TreeSize(3, 20))
+    member.begin(temperature=0.0)
+    found = standing(member, STEPPED)
+    assert found.state is State.PARKED
+    assert "longer than the 16 tokens" in found.reason
+    assert standing(member, CostModel({1: 1.0, 16: 1.2, 64: 1.4})).state is State.ON

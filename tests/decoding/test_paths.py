@@ -2,14 +2,26 @@
 
 from collections import defaultdict
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise, product
 
 import numpy as np
 import pytest
 
+from decoding.draft import Draft
 from decoding.sampling import Distribution, SamplingSettings, point_mass
+from decoding.verification.block import verify_block
 from decoding.verification.paths import choose
-from tests.fixtures.enumeration import N_VOCAB, Prefix, Rows, random_rows
+from tests.fixtures.enumeration import (
+    DENSE,
+    N_VOCAB,
+    Path,
+    Prefix,
+    Rows,
+    distance_and_accepted,
+    random_rows,
+    speculative,
+)
 
 CASES = 200
 LENGTH = 2
@@ -51,6 +63,7 @@ def lines(rows: Rows, seed: int) -> dict[Prefix, float]:
     return found
 
 
+@cache
 def chances(seed: int, k: int) -> tuple[dict[Prefix, float], dict[Prefix, float]]:
     """How often each line is chosen, and how often its distributions say it is."""
     rows, rank = rows_of(seed), ranked(seed)
@@ -79,6 +92,33 @@ def test_control_the_law_of_a_single_line_is_not_that_of_the_one_chosen() -> Non
     chosen, _ = chances(1, 2)
     single = lines(rows_of(1), 1)
     assert sum(abs(chosen[line] - single[line]) for line in chosen) / 2 > 0.05
+
+
+def emitted_error(seed: int, *, as_if_single: bool = False) -> float:
+    """Of the law that a line chosen from two and judged as a block leaves, and the target's own."""
+    rows, target = rows_of(seed), random_rows(seed + 1000, DENSE)
+    chosen, _ = chances(seed, 2)
+
+    def step(prefix: Prefix, path: Path) -> Prefix:
+        kept = list(chosen)
+        line = kept[path.choose([chosen[one] for one in kept])]
+        _, laws = choose((line, line), rows, ranked(seed))  # whichever the other was
+        if as_if_single:
+            laws = tuple(rows(line[:place]) for place in range(len(line)))
+        draft = Draft(line, "paths", (0.5,) * len(line), laws, paths=2)
+        return speculative(target, lambda *_: draft, verify_block, spreads=True)((), path)
+
+    return distance_and_accepted(step, target, LENGTH + 1)[0]
+
+
+@pytest.mark.usefixtures("symbolic")
+def test_a_line_chosen_from_several_leaves_the_law_of_the_target() -> None:
+    assert max(map(emitted_error, range(CASES))) < 1e-9
+
+
+@pytest.mark.usefixtures("symbolic")
+def test_control_a_chosen_line_judged_by_the_law_of_a_single_one_is_found() -> None:
+    assert max(emitted_error(seed, as_if_single=True) for seed in range(20)) > 0.01
 
 
 def test_a_single_line_keeps_its_law() -> None:

@@ -23,11 +23,12 @@ from decoding.draft import Draft, Drafter, KeepOn
 from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.sampled_tree import SampledTree
 from decoding.drafters.several_paths import SeveralPaths
+from decoding.drafters.tree_by_temperature import TreeByTemperature
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, warp
-from decoding.tree_shape import TreeShape, likeliest
+from decoding.tree_shape import TreeShape, likeliest_shape
 from tests.fixtures.enumeration import (
     DENSE,
     N_VOCAB,
@@ -113,7 +114,12 @@ def _sampler(path: Path, settings: SamplingSettings) -> Sampler:
     return made
 
 
+def by_temperature(context: "FakeContext") -> TreeByTemperature:
+    return TreeByTemperature("tree", dynamic(context), sampled(context))
+
+
 MAKERS: dict[str, Make] = {
+    "by temperature": by_temperature,
     "dynamic": dynamic,
     "dynamic with n-grams": partial(dynamic, ngram_weight=0.5),
     "sampled": sampled,
@@ -133,17 +139,30 @@ def test_the_loop_says_what_the_target_says(
     assert error(fake_context(table(3, N_VOCAB)), drafter, sampling) < 1e-9
 
 
-class GrownWhereItCameUpWell(SampledTree):
-    """Wrong: a second child is drawn only below a token that came up likely."""
+class WithoutWhatCameUpUnlikely(SampledTree):
+    """Wrong: whether a child is drafted depends on which token it is."""
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         draft = super().propose(history, limit, keep_on)
+        assert draft.distributions is not None
         if draft.confidence[0] > 0.5:
             return draft
-        assert draft.distributions is not None
         return Draft(
-            draft.tokens[:1], draft.drafter, draft.confidence[:1], draft.distributions[:1],
-            draft.evidence[:1], parents=(-1,), siblings=draft.siblings,
+            draft.tokens[1:2], draft.drafter, draft.confidence[1:2], draft.distributions[1:2],
+            draft.evidence[1:2], parents=(-1,), siblings=draft.siblings,
+        )  # fmt: skip
+
+
+class InTheOrderOfLikelihood(SampledTree):
+    """Wrong: children are handed on in another order than they were drawn in."""
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        draft = super().propose(history, limit, keep_on)
+        assert draft.distributions is not None
+        first, second = sorted(zip(draft.confidence[:2], draft.tokens[:2], strict=True))
+        return Draft(
+            (second[1], first[1]), draft.drafter, (second[0], first[0]), draft.distributions[:2],
+            draft.evidence[:2], parents=(-1, -1), siblings=draft.siblings,
         )  # fmt: skip
 
 
@@ -163,7 +182,8 @@ class WithTheLawOfASingleLine(SeveralPaths):
 def test_controls_are_caught(table: Table, fake_context: Open) -> None:
     drafting = fake_context(table(7, N_VOCAB))
     wrong: list[Drafter] = [
-        GrownWhereItCameUpWell("wrong", drafting, BUSHY, n_vocab=N_VOCAB),
+        WithoutWhatCameUpUnlikely("wrong", drafting, BUSHY, n_vocab=N_VOCAB),
+        InTheOrderOfLikelihood("wrong", drafting, BUSHY, n_vocab=N_VOCAB),
         WithTheLawOfASingleLine("wrong", drafting, 2, 2, n_vocab=N_VOCAB),
     ]
     for drafter in wrong:
@@ -225,7 +245,7 @@ def test_the_best_of_all_nodes_are_drafted(table: Table, fake_context: Open) -> 
 def test_a_level_is_one_pass_and_what_was_said_is_not_read_again(
     table: Table, fake_context: Open
 ) -> None:
-    shape = likeliest([0.5, 0.3], 6, 3)
+    shape = likeliest_shape([0.5, 0.3], 6, 3)
     context = fake_context(table(5))
     drafter = SampledTree("sampled", context, shape, n_vocab=6)
     draft = proposed(drafter, DENSE)
@@ -248,7 +268,8 @@ def test_nothing_is_deeper_or_longer_than_the_limit(
     for limit in (0, 1, 2):
         draft = proposed(drafter, DENSE, limit)
         depth = 1 + max(depths(draft.parents), default=-1) if draft.parents else len(draft)
-        assert depth == limit
+        assert min(limit, 1) <= depth <= limit
+        assert len(draft) <= limit or not draft.is_drawn, "whether it fits is known before"
 
 
 def test_a_plan_is_followed(table: Table, fake_context: Open) -> None:
@@ -261,6 +282,15 @@ def test_a_plan_is_followed(table: Table, fake_context: Open) -> None:
         assert len(proposed(drafter, DENSE)) == 2
         drafter.plan(one)
         assert len(proposed(drafter, DENSE)) == 1
+
+
+def test_what_is_drafted_follows_the_temperature(table: Table, fake_context: Open) -> None:
+    """One context serves both ways, and neither leaves it a tree of the other's."""
+    drafter = by_temperature(fake_context(table(5, N_VOCAB)))
+    for chosen in (GREEDY, DENSE, GREEDY, DENSE, DENSE):
+        draft = proposed(drafter, chosen)
+        assert len(draft) == 3
+        assert draft.is_drawn == (chosen is DENSE)
 
 
 def test_n_grams_of_the_reply_bring_up_what_the_model_does_not_expect(

@@ -1,4 +1,4 @@
-"""Properties of verify and residual over arbitrary distributions."""
+"""Properties of the rules for lines, and of residual, over arbitrary distributions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from decoding.draft import Draft
 from decoding.sampling import Distribution, point_mass, uniform
-from decoding.verification.token_level import residual, verify
+from decoding.target_pass import verify_line
+from decoding.verification.block import verify_block
+from decoding.verification.residual import residual
+from decoding.verification.token_level import verify
 
 N_VOCAB = 8
 SMALLEST = 2.0**-53
@@ -115,7 +118,7 @@ def test_residual_of_equal_distributions_is_the_target(p: Distribution) -> None:
 def test_the_next_token_and_every_accepted_one_are_possible(
     rows: list[Distribution], draft: Draft, generator: np.random.Generator
 ) -> None:
-    verdict = verify(Asked(rows), draft, generator)
+    verdict = verify_line(Asked(rows), draft, generator)
     said = (*draft.tokens[: verdict.accepted], verdict.next_token)
     assert 0 <= verdict.accepted <= len(draft)
     assert all(rows[i].of(token) > 0.0 for i, token in enumerate(said))
@@ -129,6 +132,19 @@ def test_no_row_after_a_rejection_is_asked_for(
     asked = Asked(rows)
     verdict = verify(asked, draft, generator)
     assert asked.positions == list(range(verdict.accepted + 1))
+
+
+@common
+@given(rows_of_target, drafts(drawn=True), generators)
+def test_a_block_uses_a_number_for_each_token_and_one_more(
+    rows: list[Distribution], draft: Draft, generator: np.random.Generator
+) -> None:
+    """What judges on a device takes off as many, so that a seed goes on alike."""
+    after = np.random.Generator(type(generator.bit_generator)())
+    after.bit_generator.state = generator.bit_generator.state
+    after.random(len(draft) + 1)
+    verify_block(Asked(rows), draft, generator)
+    assert generator.random() == after.random()
 
 
 @common
@@ -149,7 +165,7 @@ def test_greedy_accepts_the_matching_prefix_and_then_says_the_best_token(
     matching = 0
     while matching < len(draft) and draft.tokens[matching] == best[matching]:
         matching += 1
-    verdict = verify(Asked([point_mass(token) for token in best]), draft, generator)
+    verdict = verify_line(Asked([point_mass(token) for token in best]), draft, generator)
     assert verdict.accepted == matching
     assert verdict.next_token == best[matching]
 
@@ -160,24 +176,27 @@ def test_a_draft_from_the_target_itself_is_accepted_whole(
     draft: Draft, bonus: Distribution, generator: np.random.Generator
 ) -> None:
     assert draft.distributions is not None
-    verdict = verify(Asked([*draft.distributions, bonus]), draft, generator)
-    assert verdict.accepted == len(draft)
-    assert bonus.of(verdict.next_token) > 0.0
+    for rule in (verify, verify_block):
+        verdict = rule(Asked([*draft.distributions, bonus]), draft, generator)
+        assert verdict.accepted == len(draft)
+        assert bonus.of(verdict.next_token) > 0.0
 
 
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0 - SMALLEST])
 def test_a_token_the_target_never_says_is_rejected_at_any_number(value: float) -> None:
     draft = Draft((1,), "any", (1.0,), (normalised([0, 1], [1e-300, 1.0]),))
-    verdict = verify(Asked([point_mass(0), point_mass(0)]), draft, scripted(value))
-    assert (verdict.accepted, verdict.next_token) == (0, 0)
+    for rule in (verify, verify_block):
+        verdict = rule(Asked([point_mass(0), point_mass(0)]), draft, scripted(value))
+        assert (verdict.accepted, verdict.next_token) == (0, 0)
 
 
 @pytest.mark.parametrize("of_token", [0.0, 5e-324, 1e-310])
 def test_rounding_to_0_accepts_no_token_the_target_never_says(of_token: float) -> None:
     q_draft = Distribution(np.array([0, 1]), np.array([1.0, of_token]))
     draft = Draft((1,), "any", (of_token,), (q_draft,))
-    verdict = verify(Asked([point_mass(0), point_mass(0)]), draft, scripted(1.0 - SMALLEST))
-    assert (verdict.accepted, verdict.next_token) == (0, 0)
+    for rule in (verify, verify_block):
+        verdict = rule(Asked([point_mass(0), point_mass(0)]), draft, scripted(1.0 - SMALLEST))
+        assert (verdict.accepted, verdict.next_token) == (0, 0)
 
 
 @common

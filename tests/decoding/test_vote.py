@@ -15,7 +15,15 @@ from decoding.drafters.vote import Vote, elect
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings, point_mass, warp
 from tests.fixtures.drafters import IdleDrafter
-from tests.fixtures.enumeration import DENSE, N_VOCAB, Path, Prefix, draw, error, random_rows
+from tests.fixtures.enumeration import (
+    DENSE,
+    N_VOCAB,
+    Path,
+    Prefix,
+    draw,
+    error_of_a_pass,
+    random_rows,
+)
 
 START = 0
 SEEDS = range(2)
@@ -182,7 +190,7 @@ def voted(table: Table, fake_context: Open, seed: int) -> Callable[[Prefix, Path
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_vote_leaves_the_law_of_the_target(table: Table, fake_context: Open, seed: int) -> None:
     target = random_rows(seed, DENSE)
-    assert error(target, voted(table, fake_context, seed)) < 1e-9
+    assert error_of_a_pass(target, voted(table, fake_context, seed)) < 1e-9
 
 
 @pytest.mark.usefixtures("symbolic")
@@ -199,7 +207,7 @@ def test_control_a_vote_judged_by_the_law_of_a_voter_is_found(
         laws = (warp(rows[text[-2] if len(text) > 1 else -1, text[-1]], DENSE) for text in texts)
         return replace(draft, distributions=tuple(laws))
 
-    assert error(target, draft_of) > 0.01
+    assert error_of_a_pass(target, draft_of) > 0.01
 
 
 @pytest.mark.usefixtures("symbolic")
@@ -217,4 +225,4 @@ def test_control_a_vote_over_drawn_ballots_is_found(seed: int) -> None:
         token, q_draft = (drawn, law) if wins else (other, point_mass(other))
         return Draft((token,), "vote", (0.5,), (q_draft,))
 
-    assert error(target, draft_of) > 0.01
+    assert error_of_a_pass(target, draft_of) > 0.01

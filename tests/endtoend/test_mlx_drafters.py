@@ -35,8 +35,9 @@ from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.drafters.retrieval import Retrieval
 from decoding.events import Step
-from decoding.generation import Limits
+from decoding.generation import Limits, generate
 from decoding.greedy_check import greedy_reply
+from decoding.lossy_rule import LossyRule
 from decoding.member import Member
 from decoding.sampling import Distribution, SamplingSettings
 from decoding.verification import block
@@ -195,6 +196,21 @@ def pair(small_mlx: SmallMlx) -> Iterator[tuple[Context, DraftModel]]:
     ):
         model = DraftModel("self", own.open(64), n_vocab=target.info.n_vocab)
         yield target.open(64), model
+
+
+def test_a_lossy_rule_judges_what_the_device_drafted(pair: tuple[Context, DraftModel]) -> None:
+    context, drafter = pair
+    assert context.device_sampling is not None
+    shares: list[float] = []
+    for rule in (None, LossyRule("lenient", 100.0)):
+        settings = SamplingSettings(1.0, top_k=0, top_p=1.0, min_p=0.0, seed=1, lossy=rule)
+        chain = Chain([drafter])
+        events = list(generate(context, [5, 6, 7], settings, LIMITS, drafter=chain))
+        steps = [event for event in events if isinstance(event, Step) and event.drafted]
+        drafted = sum(step.drafted for step in steps)
+        assert drafted > 0
+        shares.append(sum(step.accepted for step in steps) / drafted)
+    assert shares[0] < 0.9 < shares[1]
 
 
 def chance(pair: tuple[Context, Drafter], count: int) -> float:

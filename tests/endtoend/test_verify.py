@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app import verification
 from app.cli.main import main
 from decoding import target_pass
 from decoding.draft import Draft
@@ -23,13 +24,13 @@ def verify_tiny(
     tiny_llama: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> Callable[[], tuple[int, str]]:
+) -> Callable[..., tuple[int, str]]:
     """Runs the command on a model of random weights, drafted by a disturbed copy."""
 
-    def run() -> tuple[int, str]:
-        target, drafter = tiny_llama(seed=1), tiny_llama(seed=1, noise=0.15)
+    def run(*more: str, noise: float = 0.15) -> tuple[int, str]:
+        target, drafter = tiny_llama(seed=1), tiny_llama(seed=1, noise=noise)
         options = ["--model", str(target), "--draft", f"lookup,{drafter}"]
-        monkeypatch.setattr(sys, "argv", ["specchat", "verify", *options])
+        monkeypatch.setattr(sys, "argv", ["specchat", "verify", *options, *more])
         with pytest.raises(SystemExit) as ended:
             main()
         assert isinstance(ended.value.code, int)
@@ -38,7 +39,7 @@ def verify_tiny(
     return run
 
 
-def test_a_sound_engine_is_lossless(verify_tiny: Callable[[], tuple[int, str]]):
+def test_a_sound_engine_is_lossless(verify_tiny: Callable[..., tuple[int, str]]):
     code, said = verify_tiny()
     assert code == 0
     assert "Verdict: lossless" in said
@@ -46,7 +47,7 @@ def test_a_sound_engine_is_lossless(verify_tiny: Callable[[], tuple[int, str]]):
 
 
 def test_accepting_every_draft_is_found(
-    verify_tiny: Callable[[], tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+    verify_tiny: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ):
     def accept_all(target: TargetRows, draft: Draft, generator: np.random.Generator) -> Verdict:
         return Verdict(len(draft), target[len(draft)].draw(generator.random()))
@@ -59,7 +60,7 @@ def test_accepting_every_draft_is_found(
 
 
 def test_a_wrong_residual_is_found_by_the_distribution_alone(
-    verify_tiny: Callable[[], tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+    verify_tiny: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ):
     def whole_target(
         p_target: Distribution, q_draft: Distribution, share: float
@@ -71,3 +72,30 @@ def test_a_wrong_residual_is_found_by_the_distribution_alone(
     assert code == 1
     assert "not what the model alone gives" in said
     assert "more than rounding explains" not in said
+
+
+@pytest.mark.slow
+def test_a_lossy_rule_is_measured_and_is_no_fault(
+    verify_tiny: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(verification, "built_in_prompts", lambda: ())
+    monkeypatch.setattr(verification, "_rounding", lambda session: 0.0)
+    code, said = verify_tiny("--lossy", "lenient:100", noise=1.0)
+    assert code == 0
+    assert "Verdict: lossy as asked: distance 0." in said
+    assert "chance alone" not in said, said
+
+
+def test_what_is_set_for_answers_does_not_change_what_is_verified(
+    verify_tiny: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SPECCHAT_LOSSY", "lenient:100")
+    monkeypatch.setattr(verification, "built_in_prompts", lambda: ())
+    monkeypatch.setattr(verification, "_rounding", lambda session: 0.0)
+    monkeypatch.setattr(verification, "REPLIES", 50)
+    code, said = verify_tiny()
+    assert code == 0
+    assert "Verdict: lossless" in said
+    code, said = verify_tiny("--lossy", "ears:0")
+    assert code == 0
+    assert ", which chance alone may explain" in said

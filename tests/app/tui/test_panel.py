@@ -11,6 +11,7 @@ from app.tui.panel import Panel
 from decoding.shape import Shape
 from tests.app.tui.conftest import Chat, Chatting
 from tests.app.tui.test_snapshots import LIVE
+from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel
 
 
@@ -102,3 +103,14 @@ def test_what_is_rare_is_neither_blank_nor_0() -> None:
     _, blocks, shares = histogram([1000, 0, 1])
     assert blocks == "   █       ▁"
     assert shares.split() == ["100", "0", "<1"]
+
+
+async def test_a_lossy_answer_is_told_beside_its_speed(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["a"]), (120, 40)) as chat:
+        panel = chat.screen.query_one(Panel)
+        panel.show(replace(LIVE, lossy="lossy: ears 0.1"), "drafting on", 70.0)
+        await chat.pilot.pause()
+        assert "lossy: ears 0.1" in screen_text(chat.app)
+        panel.show(LIVE, "drafting on", 70.0)
+        await chat.pilot.pause()
+        assert "lossy" not in screen_text(chat.app)

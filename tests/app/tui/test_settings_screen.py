@@ -330,3 +330,24 @@ async def test_without_colours_nothing_is_coloured(
         }
         assert colours
         assert all(max(colour) - min(colour) <= 1 for colour in colours), colours
+
+
+async def test_a_lossy_rule_is_warned_of_once_and_then_in_the_figures(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.say("/set lossy eers")
+        await chat.until(lambda: "there are typical, ears, lenient and off" in told(chat))
+        chat.prompt.clear()
+        await chat.say("/set temperature 1")
+        await chat.say("/set lossy ears:0.2")
+        await chat.until(lambda: chat.screen.settings.lossy_in_effect is not None)
+        assert chat.screen.dialogue.own["lossy"] == "ears:0.2"
+        chat.app.clear_notifications()
+        await chat.ask("hello")
+        assert "answers are lossy (ears 0.2)" in told(chat)
+        chat.app.clear_notifications()
+        await chat.ask("hello again")
+        assert "lossy" not in told(chat)
+        # Nothing was drafted, so that the answer is the model's own.
+        assert chat.screen.last_answer is not None
+        assert chat.screen.last_answer.live is not None
+        assert chat.screen.last_answer.live.lossy == ""

@@ -66,3 +66,27 @@ def test_a_race_of_few_tokens_tells_no_speed() -> None:
 def test_the_engine_that_runs_a_model_is_named(backend: str, device: str, words: str) -> None:
     info = replace(ScriptedModel([]).info, backend=backend, device=device, threads=2)
     assert where_it_runs(info) == words
+
+
+def test_a_lossy_answer_says_so_wherever_speed_is_shown() -> None:
+    lossy = replace(LIVE, lossy="lossy: ears 0.1")
+    assert "accepted · lossy: ears 0.1 · first" in wording.ending(lossy, FinishReason.STOP)
+    assert "lossy" not in wording.ending(LIVE, FinishReason.STOP)
+    answer = answered(120, 61.3)
+    answer.live = lossy
+    assert "accepted · lossy: ears 0.1 · context" in state_line(answer, "drafting on", 70.0)
+    drafted = answered(64, 30.0)
+    drafted.live = replace(lossy, rate=30.0)
+    assert verdict(answered(64, 10.0), drafted) == (
+        "3.00× plain in this race · lossy: ears 0.1, so not the model's own distribution"
+    )
+
+
+def test_what_goes_on_with_a_lossy_answer_is_lossy() -> None:
+    begun = wording.ending(replace(LIVE, lossy="lossy: ears 0.1"), FinishReason.CANCELLED)
+    same = wording.ending(replace(LIVE, lossy="lossy: ears 0.1"), FinishReason.STOP, begun=begun)
+    assert same.count("lossy") == 1
+    assert wording.lossy_part(wording.ending(LIVE, FinishReason.STOP, begun=begun)) == (
+        "lossy: ears 0.1"
+    )
+    assert wording.lossy_part(wording.ending(LIVE, FinishReason.STOP)) == ""

@@ -16,6 +16,7 @@ from backends import mlx
 from backends.base import ModelError, Warping
 from backends.mlx import verification
 from backends.mlx.context import MlxContext
+from backends.mlx.verification import Block
 from backends.mlx.warping import Weights
 from decoding.distribution_check import Law, exact_law, p_value, replies
 from decoding.draft import Draft
@@ -196,12 +197,11 @@ def test_replies_follow_the_law_of_the_target(pair: Pair, near: MlxContext) -> N
 def test_control_the_same_test_rejects_resampling_from_the_target(
     pair: Pair, near: MlxContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = verification._after
+    right = verification.weigh
 
-    def whole(
-        target: Weights, accepted: mx.array, q_draft: mx.array, uniforms: np.ndarray
-    ) -> mx.array:
-        return right(target, accepted, mx.zeros(q_draft.shape), uniforms)
+    def whole(target: Weights, drafted: mx.array, q_draft: mx.array) -> Block:
+        block = right(target, drafted, q_draft)
+        return replace(block, left=mx.zeros_like(block.left))
 
-    monkeypatch.setattr(verification, "_after", whole)
+    monkeypatch.setattr(verification, "weigh", whole)
     assert p_value(*law_and_draws(pair, near)) < FALSE_ALARM

@@ -11,7 +11,8 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 import mlx.core as mx
 
 from backends.base import Warping
-from backends.mlx.warping import draw, fixed_point, warp
+from backends.mlx.fixed_point import PROBABILITY_BITS, fraction
+from backends.mlx.warping import draw, warp
 from decoding import sampling
 from decoding.sampling import Distribution, SamplingSettings
 
@@ -66,8 +67,8 @@ def nearest_border(logits: NDArray[np.float32], one: SamplingSettings) -> float:
 def test_probabilities_are_those_of_the_reference(
     logits: NDArray[np.float32], one: SamplingSettings
 ) -> None:
-    found = warp(mx.array(logits), warping(one)).dense(logits.shape[1])
-    for row, probabilities in zip(logits, np.array(found), strict=True):
+    found = np.array(warp(mx.array(logits), warping(one)).dense(logits.shape[1]))
+    for row, probabilities in zip(logits, np.ldexp(found, -PROBABILITY_BITS), strict=True):
         if nearest_border(row, one) < ROUNDING and len(set(row)) == len(row):
             continue
         expected = dense(sampling.warp(row, one), len(row))
@@ -84,7 +85,7 @@ def test_draws_are_those_of_the_reference(
 ) -> None:
     uniforms = 1.0 - np.random.default_rng(seed).random(len(logits))
     laws = warp(mx.array(logits), warping(one))
-    tokens = np.array(draw(laws.ids, laws.weights, fixed_point(uniforms)))
+    tokens = np.array(draw(laws.ids, laws.weights, fraction(uniforms)))
     for row, token, number in zip(logits, tokens, uniforms, strict=True):
         law = sampling.warp(row, one)
         upper = law.probabilities.cumsum()
@@ -96,13 +97,13 @@ def test_draws_are_those_of_the_reference(
 def test_no_number_draws_a_token_of_probability_0(number: float) -> None:
     logits = mx.array([[-np.inf, 0.0, -np.inf, 0.0, -np.inf]])
     laws = warp(logits, Warping(1.0, 0, 1.0, 0.0))
-    token = int(draw(laws.ids, laws.weights, fixed_point(np.array([number])))[0])
+    token = int(draw(laws.ids, laws.weights, fraction(np.array([number])))[0])
     assert token == (1 if number <= 0.5 else 3)
 
 
 def test_the_smallest_number_draws_none_of_weight_0_from_a_small_rest() -> None:
     ids, weights = mx.array([[3, 5, 9]]), mx.array([[0, 7, 1]], dtype=mx.int64)
-    assert draw(ids, weights, fixed_point(np.array([2.0**-32]))).item() == 5
+    assert draw(ids, weights, fraction(np.array([2.0**-32]))).item() == 5
 
 
 @pytest.mark.parametrize("top_k", [3, 130])
@@ -125,7 +126,18 @@ def test_sums_over_a_large_vocabulary_are_exact() -> None:
     count = len(wanted)
     ids = mx.broadcast_to(laws.ids, (count, n_vocab))
     weights = mx.broadcast_to(laws.weights, (count, n_vocab))
-    assert draw(ids, weights, fixed_point(uniforms)).tolist() == wanted.tolist()
+    assert draw(ids, weights, fraction(uniforms)).tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.01, 1.5, 20.0])
+@pytest.mark.parametrize("n_vocab", [1, 2, 49_152, 1 << 18])
+def test_probabilities_are_those_of_the_weights_to_a_billionth(spread: float, n_vocab: int) -> None:
+    logits = np.random.default_rng(n_vocab).normal(scale=spread, size=(2, n_vocab))
+    laws = warp(mx.array(logits.astype(np.float32)), Warping(1.0, 0, 1.0, 0.0))
+    weights = np.array(laws.weights)
+    exact = weights / weights.sum(-1, keepdims=True)
+    found = np.ldexp(np.array(laws.probabilities()), -PROBABILITY_BITS)
+    assert (np.abs(found - exact) <= 2.0**-30 * exact + 2.0 ** (2 - PROBABILITY_BITS)).all()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
