@@ -18,7 +18,7 @@ from decoding.drafters.several_paths import SeveralPaths
 from decoding.drafters.tree_by_temperature import TreeByTemperature
 from decoding.level_cost import LevelCost
 from decoding.member import Member
-from decoding.tree_shape import TreeShape, likeliest_shape
+from decoding.tree_shape import TreeShape, likeliest
 
 BY_RANK = (0.6, 0.15, 0.06, 0.03)
 """How often the child of each rank is the one kept, until that is known."""
@@ -44,7 +44,7 @@ class Branching:
             raise DraftUnavailableError(f"{name} cannot draft", why)
         most = min(MOST_TOKENS - 1, self.context.max_branches, self.context.max_logits - 1)
         self._check(name, "nodes", settings.nodes, min(most, context.max_branches))
-        shape = likeliest_shape(BY_RANK, settings.nodes, settings.depth)
+        shape = likeliest(BY_RANK, settings.nodes, settings.depth)
         drafter = self._tree_drafter(name, context, shape, settings)
         return self._built(part, drafter, cost, shape.widths, planned=drafter)
 
@@ -54,17 +54,17 @@ class Branching:
         n_vocab, end_tokens = self.target.info.n_vocab, self._end_tokens
         size = TreeSize(shape.depth, shape.nodes)
         weight = settings.ngrams / 100
-        likeliest = DynamicTree(
+        grown = DynamicTree(
             name, context, size, n_vocab=n_vocab, end_tokens=end_tokens, ngram_weight=weight
         )
         drawn = SampledTree(name, context, shape, n_vocab=n_vocab, end_tokens=end_tokens)
         match settings.children:
             case Children.LIKELIEST:
-                return likeliest
+                return grown
             case Children.DRAWN:
                 return drawn
             case None:
-                return TreeByTemperature(name, likeliest, drawn)
+                return TreeByTemperature(name, grown, drawn)
 
     @property
     def _end_tokens(self) -> frozenset[int]:

@@ -128,7 +128,7 @@ def best_shape(
     return TreePlan(shape, float(expected[row, count]), float(gain[row, count]))
 
 
-def likeliest_shape(by_rank: Sequence[float], nodes: int, depth: int) -> TreeShape:
+def likeliest(by_rank: Sequence[float], nodes: int, depth: int) -> TreeShape:
     """The shape of so many nodes of which most tokens are expected, whatever it costs."""
     ranks = _rounded(by_rank)
     return _shape(ranks, depth, nodes, nodes) if ranks else NO_TREE.shape

@@ -26,7 +26,7 @@ from decoding.drafters.several_paths import SeveralPaths, by_likelihood
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling import Distribution, SamplingSettings
-from decoding.tree_shape import likeliest_shape
+from decoding.tree_shape import likeliest
 from decoding.trial import overlap
 from decoding.verification.paths import choose
 from models.bundled import demo_path
@@ -43,7 +43,7 @@ _LINES = (1, 2, 3, 4)
 
 def drafters(context: Context, n_vocab: int) -> dict[str, Callable[[], Drafter]]:
     """Each made anew, so that none knows the text of another."""
-    size, shape = TreeSize(_DEPTH, _NODES), likeliest_shape(BY_RANK, _NODES, _DEPTH)
+    size, shape = TreeSize(_DEPTH, _NODES), likeliest(BY_RANK, _NODES, _DEPTH)
 
     def dynamic(ngram_weight: float = 0.0) -> DynamicTree:
         return DynamicTree("tree", context, size, n_vocab=n_vocab, ngram_weight=ngram_weight)

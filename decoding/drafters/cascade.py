@@ -37,11 +37,11 @@ class Cascade:
     """Draws from its model's q_draft, several tokens in a pass where a cheaper drafter is right.
 
     A pass over the cheaper drafter's tokens is judged token after token against q_draft, with the
-    numbers of the drafting stream. A block would do only if where a pass ends did not decide
-    whether another follows: its tokens have the law q_draft over all endings, not given one. So each token that comes of it (accepted, corrected or bonus)
+    numbers of the drafting stream. So each token that comes of it (accepted, corrected or bonus)
     has the law q_draft given those before it, and is handed on with that. Whether there is a next
     token never depends on what it will be: all tokens of a pass stand, up to one that ends the
-    reply, and a pass that can give more than is wanted is not made.
+    reply, and a pass that can give more than is wanted is not made. A block would not do: its
+    tokens have that law over all places where the pass may end, not given the place.
 
     below: drafts for the model. costs: of the model's passes. tail: a free, deterministic drafter
     whose own continuation follows the drawn tokens; below begins it and commits to it.

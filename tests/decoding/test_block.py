@@ -23,14 +23,13 @@ from tests.fixtures.enumeration import (
     Path,
     Prefix,
     Rows,
-    accepted,
-    distance_and_accepted,
     draw,
     error,
     random_rows,
     sampled,
     speculative,
 )
+from tests.fixtures.one_step import accepted, distance_and_accepted
 
 pytestmark = pytest.mark.usefixtures("symbolic")
 

@@ -19,105 +19,22 @@ from decoding.verification.residual import residual, uncovered
 from decoding.verification.siblings import children, drawn_from, without
 from decoding.verification.traversal import verify_traversal
 from decoding.verification.tree import TreeRows, TreeVerdict
+from tests.fixtures.drawn_trees import RowsAfter, Rule, step_of, target_of
 from tests.fixtures.enumeration import (
     DENSE,
-    N_VOCAB,
-    SPARSE,
     Path,
     Prefix,
-    Rows,
-    Step,
-    accepted,
-    distance_and_accepted,
     draw,
     random_rows,
     sampled,
     speculative,
 )
+from tests.fixtures.one_step import accepted, distance_and_accepted
 
 pytestmark = pytest.mark.usefixtures("symbolic")
 
 CASES = 200
 DEPTH = 2
-Rule = Callable[[TreeRows, Draft, Any], TreeVerdict]
-SHAPES = [(-1, -1), (-1, -1, 0), (-1, 0, 0), (-1, -1, 1), (-1, -1, -1), (-1, 0)] * 2
-SHAPES += [(-1, -1, 0, 1)]
-"""Parents of each node: of trees that are at most two deep."""
-
-
-class RowsAfter:
-    """p_target after the tokens of a path of nodes; remembers what was asked for."""
-
-    def __init__(self, target: Rows, draft: Draft) -> None:
-        self._target, self._draft = target, draft
-        self.asked: list[Prefix] = []
-
-    def __getitem__(self, path: Sequence[int], /) -> Distribution:
-        self.asked.append(tuple(path))
-        return self._target(tuple(self._draft.tokens[node] for node in path))
-
-
-def law_after(seed: int) -> Callable[[Prefix, int], Distribution]:
-    """What a child is drawn from: it may be certain, or have the target's own law."""
-    target, other = target_of(seed), random_rows(seed + 1000, (DENSE, SPARSE)[seed % 2])
-
-    def q_draft(prefix: Prefix, drafter: int) -> Distribution:
-        kind = (5 * seed + sum(prefix) + drafter) % 9
-        if kind == 0:
-            return point_mass(seed % N_VOCAB)
-        return target(prefix) if kind == 1 else other((*prefix, drafter))
-
-    return q_draft
-
-
-def target_of(seed: int) -> Rows:
-    return random_rows(seed, (DENSE, DENSE, SPARSE)[seed % 3])
-
-
-def random_tree(seed: int, siblings: Siblings, path: Path) -> Draft:
-    """A tree of a fixed shape, in which a node has no child where nothing is left to draw."""
-    q_draft = law_after(seed)
-    is_alone = siblings is Siblings.INDEPENDENT
-    tokens: list[int] = []
-    parents: list[int] = []
-    laws: list[Distribution] = []
-    below: dict[int, list[int]] = {}
-    places: list[int | None] = []
-    for parent in SHAPES[seed % len(SHAPES)]:
-        above = -1 if parent < 0 else places[parent]
-        before = below.setdefault(-1 if above is None else above, [])
-        prefix = () if above is None or above < 0 else (tokens[above],)
-        whole = q_draft(prefix, len(before) if is_alone else 0)
-        rest: Distribution | None = whole
-        for node in before if not is_alone else ():
-            rest = rest and without(rest, tokens[node])
-        if above is None or rest is None:
-            places.append(None)
-            continue
-        places.append(len(tokens))
-        before.append(len(tokens))
-        parents.append(above)
-        laws.append(whole)
-        tokens.append(draw(rest, path))
-    count = len(tokens)
-    return Draft(
-        tuple(tokens),
-        "tree",
-        (0.5,) * count,
-        tuple(laws),
-        parents=tuple(parents),
-        siblings=siblings,
-    )
-
-
-def step_of(seed: int, siblings: Siblings, rule: Rule) -> Step:
-    def step(prefix: Prefix, path: Path) -> Prefix:
-        draft = random_tree(seed, siblings, path)
-        path.is_ending = True
-        verdict = rule(RowsAfter(target_of(seed), draft), draft, path)
-        return (*(draft.tokens[node] for node in verdict.path), verdict.next_token)
-
-    return step
 
 
 @cache

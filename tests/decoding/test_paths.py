@@ -18,10 +18,10 @@ from tests.fixtures.enumeration import (
     Path,
     Prefix,
     Rows,
-    distance_and_accepted,
     random_rows,
     speculative,
 )
+from tests.fixtures.one_step import distance_and_accepted
 
 CASES = 200
 LENGTH = 2

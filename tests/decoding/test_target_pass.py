@@ -20,10 +20,10 @@ from tests.fixtures.enumeration import (
     Path,
     Prefix,
     Rows,
-    distance_and_accepted,
     draw,
     random_rows,
 )
+from tests.fixtures.one_step import distance_and_accepted
 
 pytestmark = pytest.mark.usefixtures("symbolic")
 
