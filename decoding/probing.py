@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decoding.cost import CostModel, DraftCost
 from decoding.member import Member
 from decoding.parking import hopeful_speedup
-from decoding.tree_shape import TreeShape, likeliest_shape
+from decoding.tree_shape import TreeShape, likeliest
 
 _SHARE = 0.01
 """Of decoding, what probes may cost."""
@@ -32,7 +32,7 @@ class Probe:
         drafter = self.member.planned
         if drafter is None:
             return None
-        return likeliest_shape(self.member.by_rank(), self.length, drafter.largest.depth)
+        return likeliest(self.member.by_rank(), self.length, drafter.largest.depth)
 
 
 class Probing:
