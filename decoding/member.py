@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Listener
-from backends.base.tree import depths, is_tree
 from decoding import rank_acceptance
 from decoding.acceptance import LEAST, Acceptance, Count
 from decoding.cost import CostModel, DraftCost, DraftCosts, TreeCosts, TreePasses, TreeSize
@@ -20,6 +19,7 @@ from decoding.events import Step
 from decoding.level_cost import LevelCost
 from decoding.lossy_rule import LossyRule
 from decoding.sampling import SamplingSettings
+from decoding.soundness import is_sound
 from decoding.tree_shape import TreeShape
 
 POSITION_PRIOR = 0.65
@@ -124,7 +124,7 @@ class Member:
     ) -> Draft:
         """A draft that is fit to be verified; nonsense drops the drafter."""
         draft = self.guarded(lambda: self.drafter.propose(history, limit, keep_on), NO_DRAFT)
-        if draft.tokens and not _is_sound(draft, limit, n_vocab):
+        if draft.tokens and not is_sound(draft, limit, n_vocab):
             self.drop("it proposed nonsense")
             draft = NO_DRAFT
         if draft.listener is not None:
@@ -259,28 +259,6 @@ class Member:
 def _log_odds(share: float) -> float:
     share = min(max(share, LEAST), 1.0 - LEAST)
     return math.log(share / (1.0 - share))
-
-
-def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:
-    count = len(draft)
-    if draft.parents is not None:
-        is_lawful = draft.is_drawn == (draft.siblings is not None)
-        if len(draft.parents) != count or not is_lawful or not is_tree(draft.parents):
-            return False
-        deepest = max(depths(draft.parents[: draft.drafted]), default=-1) + 1
-    else:
-        deepest = count
-    lengths = {len(draft.confidence), len(draft.evidence), count}
-    if draft.distributions is not None:
-        lengths.add(len(draft.distributions))
-    if draft.rows is not None:
-        lengths.add(len(draft.rows))
-    return (
-        lengths == {count}
-        and deepest <= limit
-        and 0 <= draft.tail <= count
-        and all(0 <= token < n_vocab for token in draft.tokens)
-    )
 
 
 def band(temperature: float) -> str:
