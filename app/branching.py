@@ -10,7 +10,6 @@ from backends.base import Context, DraftUnavailableError, Model
 from decoding.acceptance import Acceptance
 from decoding.calibration import MOST_TOKENS
 from decoding.cost import DraftCost, TreeSize
-from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.planned import PlannedDrafter
@@ -47,7 +46,7 @@ class Branching:
         self._check(name, "nodes", settings.nodes, min(most, context.max_branches))
         shape = likeliest(BY_RANK, settings.nodes, settings.depth)
         drafter = self._tree_drafter(name, context, shape, settings)
-        return self._built(part, drafter, drafter.largest, cost, shape.widths)
+        return self._built(part, drafter, cost, shape.widths, planned=drafter)
 
     def _tree_drafter(
         self, name: str, context: Context, shape: TreeShape, settings: TreeSettings
@@ -88,7 +87,7 @@ class Branching:
             end_tokens=self._end_tokens,
         )
         widths = [1, *(settings.k for _ in range(1, settings.length))]
-        return self._built(part, drafter, drafter.largest, cost, widths)
+        return self._built(part, drafter, cost, widths)
 
     def _branching(self, name: str, part: Built) -> tuple[Context, DraftCost]:
         """The context of a drafter model that can run branches, and what it takes."""
@@ -111,7 +110,13 @@ class Branching:
             )
 
     def _built(
-        self, part: Built, drafter: Drafter, size: TreeSize, cost: DraftCost, widths: Sequence[int]
+        self,
+        part: Built,
+        drafter: PlannedDrafter,
+        cost: DraftCost,
+        widths: Sequence[int],
+        *,
+        planned: PlannedDrafter | None = None,
     ) -> Built:
         key = drafter.name.replace(part.member.name, part.key, 1)
         acceptance = self.memory.recall(key)
@@ -119,5 +124,5 @@ class Branching:
             known = part.member.acceptance
             acceptance = Acceptance(known.counts(), is_trial=known.is_trial)
         levels = LevelCost(cost.draw_seconds, cost.read_seconds, widths)
-        member = Member(drafter, acceptance, levels, tree=size)
+        member = Member(drafter, acceptance, levels, tree=drafter.largest, planned=planned)
         return Built(key, member, note=part.note, parts=(part,))

@@ -146,7 +146,14 @@ def build(spec: DraftSpec, place: Place) -> Drafting:
         if drafting.built:
             members = [built.member for built in drafting.built]
             reader = ContextReader(place.target.tokenizer.piece)
-            drafting.controller = Controller(members, costs, info.n_vocab, reader=reader)
+            context = place.context
+            drafting.controller = Controller(
+                members,
+                costs,
+                info.n_vocab,
+                reader=reader,
+                max_branches=context.max_branches if context.can_verify_tree else 1,
+            )
     return drafting
 
 

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from decoding.choice import Cause, Choice
 from decoding.context_class import ContextReader
-from decoding.cost import CostModel, DraftCost
+from decoding.cost import CostModel
 from decoding.credit import Credit
 from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.drawing import Drawing, Order
 from decoding.events import Step
-from decoding.length import NOTHING, Plan, best_length, best_tail, predicted_speedup
+from decoding.free_drafting import FreeDrafting
 from decoding.member import Member
 from decoding.parking import Standing, is_promising, standing
 from decoding.probing import Probing
@@ -25,18 +26,13 @@ BASELINE_EVERY = 64
 _RATE_MEMORY = 60.0
 """Plain steps after which half of the present rate is forgotten."""
 
-_START_STEPS = 32
-"""Steps over which reading what a drafter missed is spread when judging whether it pays."""
-
-_STALL_SECONDS = 1.0
-_STALL_FACTOR = 20.0
-
 
 class Controller:
     """A drafter made of drafters. It learns from every step it is told of by observe.
 
     costs: of the target's passes. n_vocab: of the target. reader: tells the kind of text that is
-    being said, so that each drafter is judged by what it did in text of that kind.
+    being said, so that each drafter is judged by what it did in text of that kind. max_branches: of
+    a tree that the target can verify, 1 if it cannot.
     """
 
     is_free = False
@@ -48,12 +44,11 @@ class Controller:
         n_vocab: int,
         clock: Callable[[], float] = time.perf_counter,
         reader: ContextReader | None = None,
+        max_branches: int = 1,
     ) -> None:
         self.members = tuple(members)
         self.costs = costs
         self.name = ",".join(member.name for member in members)
-        self._n_vocab = n_vocab
-        self._clock = clock
         self._reader = reader
         self._read_until = 0
         self._context = ""
@@ -64,9 +59,10 @@ class Controller:
         self._since_plain = 0
         self._probing = Probing()
         self._is_probe = False
-        self._allowed = 0.0
-        self._refused: Member | None = None
-        self._backlog = 0
+        self._free = FreeDrafting(costs, n_vocab, max_branches)
+        self._drawing = Drawing(costs, n_vocab, clock)
+        self._sent: frozenset[str] = frozenset()
+        self._refused: int | None = None
 
     @property
     def standings(self) -> list[Standing]:
@@ -80,6 +76,7 @@ class Controller:
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         self._credit.begin()
+        self._free.begin(sampler.settings)
         if self._reader is not None:
             self._reader.begin()
             self._read_until = len(history)
@@ -106,25 +103,37 @@ class Controller:
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on  # it decides itself
-        self._refused = None
         self._is_probe = False
         limit = min(limit, self.costs.largest - 1)
-        plans = [(self._plan(member, history, limit), member) for member in self._active()]
-        if not plans or limit < 1 or self._must_be_plain:
-            return self._plain(Cause.MEASURED if plans and limit >= 1 else Cause.PAYS_NOT)
-        plan, member = max(plans, key=lambda pair: pair[0].gain)
-        if plan.length == 0:
-            return self._probe(history, limit)
-        if member.cost is None:
-            draft = member.proposal.first(plan.length)
+        members = self._active()
+        free = [member for member in members if member.cost is None]
+        offer = self._free.plan(free, history, limit, self.rate, self._credit.affordable)
+        self._refused = offer.refused
+        if not members or limit < 1 or self._must_be_plain:
+            return self._plain(Cause.MEASURED if members and limit >= 1 else Cause.PAYS_NOT)
+        orders = [
+            self._drawing.plan(member, history, limit, self.rate, self._credit)
+            for member in members
+            if member.cost is not None
+        ]
+        best = max((one for one in orders if one), key=lambda one: one.gain, default=None)
+        if best is not None and best.gain > offer.gain:
+            draft, gain = self._drawing.draw(best, history), best.gain
+        elif offer.gain > 0.0:
+            draft, gain = offer.draft, offer.gain
         else:
-            draft = self._drawn(member, member.cost, history, limit)
-        self._credit.risk(self.costs.of_draft(len(draft)))
-        return self._chosen(Cause.PAYS, draft, plan.gain)
+            return self._probe(history, limit)
+        self._credit.risk(self._extra(len(draft), is_tree=draft.parents is not None))
+        return self._chosen(Cause.PAYS, draft, gain)
 
     def _chosen(self, cause: Cause, draft: Draft, gain: float = 0.0) -> Draft:
+        self._sent = frozenset(draft.sources or (draft.drafter,))
         self.choice = Choice(cause, draft.drafter, draft.drafted, gain, self._context)
         return draft
+
+    def _extra(self, drafted: int, *, is_tree: bool) -> float:
+        """What a step costs beyond a plain one, in plain steps."""
+        return self.costs.of_tree(drafted) if is_tree else self.costs.of_draft(drafted)
 
     def _plain(self, cause: Cause) -> Draft:
         return self._chosen(cause, NO_DRAFT)
@@ -144,103 +153,22 @@ class Controller:
     def _active(self) -> list[Member]:
         return [member for member in self.members if not member.dropped]
 
-    def _plan(self, member: Member, history: Sequence[int], limit: int) -> Plan:
-        """The best draft of a member that can be afforded."""
-        if member.cost is not None:
-            return self._plan_to_draw(member, member.cost, history, limit)
-        draft = member.propose(history, limit, self._n_vocab)
-        if not draft.tokens:
-            return NOTHING
-        plan = self._best(member.estimates(draft), self._credit.affordable)
-        if plan.length == 0 and self._best(member.estimates(draft)).length > 0:
-            self._refused = member
-        return plan
-
-    def _best(self, acceptance: Sequence[float], affordable: float = float("inf")) -> Plan:
-        return best_length(acceptance, self.costs, rate=self.rate, affordable=affordable)
-
-    def _plan_to_draw(
-        self, member: Member, cost: DraftCost, history: Sequence[int], limit: int
-    ) -> Plan:
-        plain = self.costs.seconds(1)
-        start = cost.seconds(0, member.drafter.backlog(history)) / plain
-        draw = cost.draw_seconds / plain
-        costs = member.costs(self.costs)
-        expected = member.by_position(0, limit)
-        surely = member.shifted(expected, errors=-1.0)
-        pays = predicted_speedup(lambda place: surely[place], costs, draw, limit) > 1.0
-        self._allowed = self._credit.trusting if pays else self._credit.affordable
-        return best_length(
-            expected,
-            costs,
-            rate=self.rate,
-            affordable=self._allowed - start,
-            draft_cost=draw,
-            start_cost=start / _START_STEPS,
-        )
-
-    def _drawn(
-        self, member: Member, cost: DraftCost, history: Sequence[int], limit: int, least: int = 1
-    ) -> Draft:
-        """A draft of a member that costs time, ended where one more token would not pay."""
-        started = self._clock()
-        self._backlog = member.drafter.backlog(history)
-        draw_cost = cost.draw_seconds / self.costs.seconds(1)
-        together = 1.0
-        drawn = 0
-
-        def keep_on(confidence: float, evidence: int) -> bool:
-            nonlocal together, drawn
-            together *= member.estimate(confidence, evidence)
-            drawn += 1
-            if drawn < least:
-                return True
-            if self._clock() - started > _STALL_SECONDS:
-                return False
-            further = member.by_position(drawn, limit - drawn)
-            if not further:
-                return False
-            lost = self.costs.of_draft(drawn) + drawn * draw_cost
-            plan = best_length(
-                [together * further[0], *further[1:]],
-                self.costs,
-                rate=self.rate,
-                affordable=self._allowed - lost,
-                draft_cost=draw_cost,
-                drafted=drawn,
-            )
-            return plan.length > 0
-
-        draft = member.propose(history, limit, self._n_vocab, keep_on)
-        seconds = self._clock() - started
-        expected = cost.seconds(max(draft.body, 1), self._backlog)
-        if seconds > max(_STALL_SECONDS, _STALL_FACTOR * expected):
-            proposal = member.proposal
-            member.drop(f"it stalled: {seconds:.1f} s for {len(draft)} tokens")
-            member.proposal = proposal  # what was drawn stands
-        return self._cut(draft, member, draw_cost) if draft.tail else draft
-
-    def _cut(self, draft: Draft, member: Member, draw_cost: float) -> Draft:
-        """A drawn draft with as much of its tail as is expected to pay."""
-        lost = self.costs.of_draft(draft.body) + draft.body * draw_cost
-        kept = best_tail(
-            member.estimates(draft),
-            draft.body,
-            self.costs,
-            rate=self.rate,
-            affordable=self._allowed - lost,
-        )
-        return draft.first(draft.body + kept)
-
     def _probe(self, history: Sequence[int], limit: int) -> Draft:
         """A draft of a parked drafter within the budget, to see whether it would pay now."""
         probe = self._probing.next(self._active(), history, self.costs, limit)
         if probe is None:
-            return self._plain(Cause.TOO_RISKY if self._refused else Cause.PAYS_NOT)
+            return self._plain(Cause.PAYS_NOT if self._refused is None else Cause.TOO_RISKY)
         self._is_probe = True
-        self._allowed = self._probing.budget
-        draft = self._drawn(probe.member, probe.cost, history, probe.length, least=probe.length)
-        return self._chosen(Cause.ASKED_AGAIN, draft)
+        order = Order(
+            probe.member,
+            probe.cost,
+            probe.length,
+            self._probing.budget,
+            self.rate,
+            least=probe.length,
+            shape=probe.shape,
+        )
+        return self._chosen(Cause.ASKED_AGAIN, self._drawing.draw(order, history))
 
     def observe(self, step: Step) -> None:
         """Learn from a step: what it cost, what came of each proposal, what may be risked next."""
@@ -250,19 +178,20 @@ class Controller:
             step.passed,
             step.seconds - step.draft_seconds,
             after_draft=self._since_plain > 0,
+            is_tree=step.branch is not None,
         )
         plain = self.costs.seconds(1)
-        cost = 1.0 + self.costs.of_draft(step.passed - 1)
-        refused = self._refused
-        if refused is not None and refused.proposal.tokens:
-            self._credit.refused(step.tokens[0] == refused.proposal.tokens[0])
+        cost = 1.0 + self._extra(step.passed - 1, is_tree=step.branch is not None)
+        if self._refused is not None:
+            self._credit.refused(step.tokens[0] == self._refused)
+        self._free.learn(step.tokens)
         for member in self.members:
             if member.name == step.drafter and member.cost is not None:
                 drawn = min(step.drafted, member.proposal.body)
-                member.cost.observe(drawn, self._backlog, step.draft_seconds)
+                member.cost.observe(drawn, self._drawing.backlog, step.draft_seconds)
                 cost += step.draft_seconds / plain
             if member.proposal.tokens:
-                member.unsent = 0 if member.name == step.drafter else member.unsent + 1
+                member.unsent = 0 if member.name in self._sent else member.unsent + 1
             member.learn(step)
         count = len(step.tokens)
         saved = count - cost

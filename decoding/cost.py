@@ -53,9 +53,9 @@ class Measured:
 class CostModel:
     """Seconds of a pass over n tokens, interpolated between measured points.
 
-    Two corrections follow what passes take: a drift that all n share (a deeper context, other load
-    on the machine) and, slower, the shape of the curve at each n. points and switching are as
-    Measured has them.
+    Corrections follow what passes take: a drift that all n share (a deeper context, other load on
+    the machine), slower, the shape of the curve at each n, and what trees take longer than lines.
+    points and switching are as Measured has them.
     """
 
     def __init__(self, points: Mapping[int, float], switching: float = 0.0) -> None:
@@ -66,6 +66,7 @@ class CostModel:
         self._drift = 0.0
         self._unconfirmed = 0.0
         self._gap = 0.0
+        self._surcharge = 0.0
 
     @property
     def largest(self) -> int:
@@ -89,14 +90,29 @@ class CostModel:
         """What a step with drafted tokens costs beyond a plain one, in plain steps."""
         return self.relative(1 + drafted) - 1.0 + self.switching if drafted else 0.0
 
-    def observe(self, n: int, seconds: float, *, after_draft: bool = False) -> None:
-        """Correct the curve by a pass over n tokens."""
+    def of_tree(self, drafted: int) -> float:
+        """The same of a step over a tree, which may take longer than as many tokens in a row."""
+        if not drafted:
+            return 0.0
+        return self.relative(1 + drafted) * math.exp(self._surcharge) - 1.0 + self.switching
+
+    def observe(
+        self, n: int, seconds: float, *, after_draft: bool = False, is_tree: bool = False
+    ) -> None:
+        """Correct the curve by a pass over n tokens.
+
+        What trees take longer is theirs alone, so that lines are not thought dearer for it.
+        """
         if n == 1 and after_draft:
             seconds /= 1.0 + self.switching
         if not 1 <= n <= self.largest or seconds <= 0.0:
             return
         surprise = math.log(seconds / self.seconds(n))
-        surprise = max(-_LARGEST_SURPRISE, min(_LARGEST_SURPRISE, surprise))
+        if is_tree:
+            surprise = _bounded(surprise - self._surcharge)
+            self._surcharge += _DRIFT_RATE * surprise
+            return
+        surprise = _bounded(surprise)
         if n > 1:
             self._shape[n] += _SHAPE_RATE * surprise
             self._drift += _DRIFT_RATE * surprise
@@ -135,7 +151,29 @@ class TreeCosts:
         return 1 + self.size.depth if self.size.nodes < self.costs.largest else 1
 
     def of_draft(self, drafted: int) -> float:
-        return self.costs.of_draft(self.size.nodes) if drafted else 0.0
+        if not drafted:
+            return 0.0
+        is_line = self.size.nodes == self.size.depth
+        of_pass = self.costs.of_draft if is_line else self.costs.of_tree
+        return of_pass(self.size.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class TreePasses:
+    """Of trees of any size, each token of which takes its part of the pass."""
+
+    costs: CostModel
+
+    @property
+    def largest(self) -> int:
+        return self.costs.largest
+
+    def of_draft(self, drafted: int) -> float:
+        return self.costs.of_tree(drafted)
+
+
+def _bounded(surprise: float) -> float:
+    return max(-_LARGEST_SURPRISE, min(_LARGEST_SURPRISE, surprise))
 
 
 def _interpolated(points: Mapping[int, float], n: int) -> float:
@@ -164,7 +202,6 @@ class DraftCost:
         expected = self.seconds(drafted, backlog)
         if expected <= 0.0 or seconds <= 0.0:
             return
-        surprise = math.log(seconds / expected)
-        surprise = max(-_LARGEST_SURPRISE, min(_LARGEST_SURPRISE, surprise))
+        surprise = _bounded(math.log(seconds / expected))
         self.draw_seconds *= math.exp(_DRIFT_RATE * surprise)
         self.read_seconds *= math.exp(_DRIFT_RATE * surprise)

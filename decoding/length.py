@@ -22,6 +22,9 @@ class Plan:
 
 NOTHING = Plan(0, 0.0)
 
+Option = tuple[int, float, float]
+"""Drafted tokens, how many of them are expected to be accepted, and what they cost."""
+
 
 def best_length(
     acceptance: Sequence[float],
@@ -43,7 +46,7 @@ def best_length(
     The curve is stepped, so that a longer draft may pay where a shorter one does not. A rate that
     better times left behind and no length reaches now is taken down to the best one that does.
     """
-    options: list[tuple[int, float, float]] = []
+    options: list[Option] = []
     expected, together = 0.0, 1.0
     spent = costs.of_draft(drafted)
     longest = costs.largest - 1 - drafted
@@ -53,9 +56,18 @@ def best_length(
         cost = costs.of_draft(drafted + count) - spent + count * draft_cost + start_cost
         if cost <= affordable:
             options.append((count, expected, cost))
-    if drafted == 0:
-        reached = max((1.0 + more) / (1.0 + cost) for _, more, cost in options) if options else 1.0
-        rate = min(rate, max(1.0, reached))
+    return best_of(options, reachable(options, rate) if drafted == 0 else rate)
+
+
+def reachable(options: Sequence[Option], rate: float) -> float:
+    """A rate, taken down to the best that an option reaches; never below plain decoding's."""
+    if not options:
+        return 1.0
+    return min(rate, max(1.0, *((1.0 + more) / (1.0 + cost) for _, more, cost in options)))
+
+
+def best_of(options: Sequence[Option], rate: float) -> Plan:
+    """The option that gains most, the first of equals; NOTHING where none gains."""
     best = NOTHING
     for count, more, cost in options:
         gain = more - rate * cost

@@ -14,10 +14,17 @@ class LevelCost(DraftCost):
 
     def __init__(self, draw_seconds: float, read_seconds: float, widths: Sequence[int]) -> None:
         """In seconds of a pass over one node, and of each further one."""
-        self._depth = len(widths)
         self._further = read_seconds / draw_seconds
+        self._mean = 1.0
+        super().__init__(draw_seconds, read_seconds)
+        self.plan(widths)
+
+    def plan(self, widths: Sequence[int]) -> None:
+        """The levels of the drafts to come."""
+        alone = self.level(1)
+        self._depth = len(widths)
         self._mean = fmean(self._relative(width) for width in widths)
-        super().__init__(draw_seconds * self._mean, read_seconds)
+        self.draw_seconds = alone * self._mean
 
     def _relative(self, width: int) -> float:
         """A pass over so many nodes, in passes over one."""

@@ -10,13 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Listener
-from backends.base.tree import depths, is_tree
+from decoding import rank_acceptance
 from decoding.acceptance import LEAST, Acceptance, Count
-from decoding.cost import CostModel, DraftCost, DraftCosts, TreeCosts, TreeSize
+from decoding.cost import CostModel, DraftCost, DraftCosts, TreeCosts, TreePasses, TreeSize
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
+from decoding.drafters.planned import PlannedDrafter
 from decoding.events import Step
+from decoding.level_cost import LevelCost
 from decoding.lossy_rule import LossyRule
 from decoding.sampling import SamplingSettings
+from decoding.soundness import is_sound
+from decoding.tree_shape import TreeShape
 
 POSITION_PRIOR = 0.65
 """Acceptance expected of a drafter model that nobody has measured."""
@@ -37,7 +41,8 @@ class Member:
     """Guards a drafter, estimates what its tokens are worth, and learns from what became of them.
 
     cost: None for a free drafter. acceptance: what an earlier start learned. tree: the size of what
-    it proposes, None for lines. prior: acceptance expected until it is known.
+    it proposes, None for lines. prior: acceptance expected until it is known. planned: the drafter,
+    where its trees can be planned.
     """
 
     def __init__(
@@ -47,8 +52,10 @@ class Member:
         cost: DraftCost | None = None,
         tree: TreeSize | None = None,
         prior: float = POSITION_PRIOR,
+        planned: PlannedDrafter | None = None,
     ) -> None:
         self.drafter = drafter
+        self.planned = planned
         self.prior = prior
         self._tree = tree
         self.acceptance = acceptance or Acceptance()
@@ -72,7 +79,20 @@ class Member:
 
     def costs(self, passes: CostModel) -> DraftCosts:
         """What its drafts cost the target, by how many tokens of them may stand."""
+        if self.planned is not None:  # at the least, as one branch can be all
+            return TreePasses(passes)
         return TreeCosts(passes, self._tree) if self._tree else passes
+
+    def plan(self, shape: TreeShape) -> None:
+        """Let the drafter draft in this form from now on."""
+        if self.planned is not None and isinstance(self.cost, LevelCost):
+            self.planned.plan(shape)
+            self.cost.plan(shape.widths)
+
+    def by_rank(self) -> list[float]:
+        """How often the child of each rank is the one kept, given that its parent is."""
+        first = self._mean(f"{self._band}:{DRAWN}", self.prior)
+        return rank_acceptance.by_rank(self.acceptance, self._band, first)
 
     def begin(self, temperature: float, rule: LossyRule | None = None) -> None:
         """A new reply at a temperature; a lossy rule has acceptances of its own."""
@@ -104,7 +124,7 @@ class Member:
     ) -> Draft:
         """A draft that is fit to be verified; nonsense drops the drafter."""
         draft = self.guarded(lambda: self.drafter.propose(history, limit, keep_on), NO_DRAFT)
-        if draft.tokens and not _is_sound(draft, limit, n_vocab):
+        if draft.tokens and not is_sound(draft, limit, n_vocab):
             self.drop("it proposed nonsense")
             draft = NO_DRAFT
         if draft.listener is not None:
@@ -184,7 +204,7 @@ class Member:
         sent = step.passed > 1 and step.drafter == draft.drafter
         if draft.parents is not None:
             if sent:
-                self._learn_of_tree(step)
+                self._learn_of_tree(draft, step)
             return
         for place, token in enumerate(draft.tokens):
             is_drawn = draft.is_drawn and place < draft.body
@@ -204,10 +224,12 @@ class Member:
             if not accepted:
                 return
 
-    def _learn_of_tree(self, step: Step) -> None:
+    def _learn_of_tree(self, draft: Draft, step: Step) -> None:
         if not step.drafted:  # a pass with passengers alone
             self._had_nothing_to_say()
             return
+        if self.planned is not None:
+            rank_acceptance.learn(self.acceptance, self._band, draft, step)
         for place in range(min(len(step.tokens), step.accepted + 1, max(step.longest, 1))):
             accepted = place < step.accepted
             self._add_drawn(place, accepted=accepted)
@@ -237,28 +259,6 @@ class Member:
 def _log_odds(share: float) -> float:
     share = min(max(share, LEAST), 1.0 - LEAST)
     return math.log(share / (1.0 - share))
-
-
-def _is_sound(draft: Draft, limit: int, n_vocab: int) -> bool:
-    count = len(draft)
-    if draft.parents is not None:
-        is_lawful = draft.is_drawn == (draft.siblings is not None)
-        if len(draft.parents) != count or not is_lawful or not is_tree(draft.parents):
-            return False
-        deepest = max(depths(draft.parents[: draft.drafted]), default=-1) + 1
-    else:
-        deepest = count
-    lengths = {len(draft.confidence), len(draft.evidence), count}
-    if draft.distributions is not None:
-        lengths.add(len(draft.distributions))
-    if draft.rows is not None:
-        lengths.add(len(draft.rows))
-    return (
-        lengths == {count}
-        and deepest <= limit
-        and 0 <= draft.tail <= count
-        and all(0 <= token < n_vocab for token in draft.tokens)
-    )
 
 
 def band(temperature: float) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decoding.cost import CostModel, DraftCost
 from decoding.member import Member
 from decoding.parking import hopeful_speedup
+from decoding.tree_shape import TreeShape, likeliest
 
 _SHARE = 0.01
 """Of decoding, what probes may cost."""
@@ -24,6 +25,14 @@ class Probe:
     member: Member
     cost: DraftCost
     length: int
+
+    @property
+    def shape(self) -> TreeShape | None:
+        """Of one that is planned, with as many nodes."""
+        drafter = self.member.planned
+        if drafter is None:
+            return None
+        return likeliest(self.member.by_rank(), self.length, drafter.largest.depth)
 
 
 class Probing:

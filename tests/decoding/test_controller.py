@@ -17,19 +17,15 @@ from decoding.parking import State, overall
 from decoding.probing import Probing
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings
+from tests.fixtures.simulated_text import N_VOCAB, Text, bursts, collapse, constant
 from tests.fixtures.simulator import (
     CURVES,
-    N_VOCAB,
     Clock,
     CostlyDrafter,
     Curve,
     FreeDrafter,
     Log,
     Machine,
-    Text,
-    bursts,
-    collapse,
-    constant,
     curve,
 )
 

@@ -1,0 +1,168 @@
+"""Drafts that cost time: whether one should begin, and after each token whether it should go on."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from decoding.cost import CostModel, DraftCost, TreePasses
+from decoding.credit import Credit
+from decoding.draft import Draft
+from decoding.drafters.planned import PlannedDrafter
+from decoding.length import best_length, best_tail, predicted_speedup
+from decoding.level_cost import LevelCost
+from decoding.member import Member
+from decoding.tree_shape import TreeShape, best_shape
+
+_START_STEPS = 32
+"""Steps over which reading what a drafter missed is spread when judging whether it pays."""
+
+_STALL_SECONDS = 1.0
+_STALL_FACTOR = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A draft that is to be drawn, with what it is expected to gain.
+
+    limit: the most tokens. least: as many are drawn whatever they are. allowed: the most that it
+    may lose, in plain steps. rate: tokens lately in the time of a plain step.
+    """
+
+    member: Member
+    cost: DraftCost
+    limit: int
+    allowed: float
+    rate: float
+    gain: float = 0.0
+    least: int = 1
+    shape: TreeShape | None = None
+
+
+class Drawing:
+    """Plans and draws the drafts of members that cost time, in the costs of the target's passes."""
+
+    def __init__(self, costs: CostModel, n_vocab: int, clock: Callable[[], float]) -> None:
+        self._costs = costs
+        self._n_vocab = n_vocab
+        self._clock = clock
+        self.backlog = 0
+        """Tokens that the drafter of the last draft had to read first."""
+
+    def plan(
+        self, member: Member, history: Sequence[int], limit: int, rate: float, credit: Credit
+    ) -> Order | None:
+        """The draft of a member that is expected to gain most, None if none can be afforded."""
+        cost = member.cost
+        assert cost is not None, "what is free is not drawn token by token"
+        plain = self._costs.seconds(1)
+        start = cost.seconds(0, member.drafter.backlog(history)) / plain
+        if member.planned is not None and isinstance(cost, LevelCost):
+            return self._plan_tree(member, member.planned, cost, start, limit, rate, credit)
+        draw = cost.draw_seconds / plain
+        costs = member.costs(self._costs)
+        expected = member.by_position(0, limit)
+        surely = member.shifted(expected, errors=-1.0)
+        pays = predicted_speedup(lambda place: surely[place], costs, draw, limit) > 1.0
+        allowed = credit.trusting if pays else credit.affordable
+        plan = best_length(
+            expected,
+            costs,
+            rate=rate,
+            affordable=allowed - start,
+            draft_cost=draw,
+            start_cost=start / _START_STEPS,
+        )
+        return Order(member, cost, limit, allowed, rate, plan.gain) if plan.length else None
+
+    def _plan_tree(
+        self,
+        member: Member,
+        drafter: PlannedDrafter,
+        cost: LevelCost,
+        start: float,
+        limit: int,
+        rate: float,
+        credit: Credit,
+    ) -> Order | None:
+        """The same of one whose trees can be planned; start: what reading takes, in plain steps."""
+        plain = self._costs.seconds(1)
+        best = partial(
+            best_shape,
+            costs=TreePasses(self._costs),
+            level_cost=lambda width: cost.level(width) / plain,
+            largest_nodes=min(drafter.largest.nodes, limit),
+            largest_depth=min(drafter.largest.depth, limit),
+            start_cost=start / _START_STEPS,
+        )
+        ranks = member.by_rank()
+        surely = best(member.shifted(ranks, errors=-1.0), rate=1.0, affordable=float("inf"))
+        allowed = credit.trusting if surely.gain > 0.0 else credit.affordable
+        found = best(ranks, rate=rate, affordable=allowed - start)
+        if found.gain <= 0.0:
+            return None
+        return Order(member, cost, limit, allowed, rate, found.gain, shape=found.shape)
+
+    def draw(self, order: Order, history: Sequence[int]) -> Draft:
+        """A draft, ended where one more token would not pay; a member that stalls is dropped."""
+        member = order.member
+        started = self._clock()
+        self.backlog = member.drafter.backlog(history)
+        if order.shape is not None:
+            member.plan(order.shape)
+        keep_on = _Pays(order, self._costs, self._clock)
+        draft = member.propose(history, order.limit, self._n_vocab, keep_on)
+        seconds = self._clock() - started
+        expected = order.cost.seconds(max(draft.body, 1), self.backlog)
+        if seconds > max(_STALL_SECONDS, _STALL_FACTOR * expected):
+            proposal = member.proposal
+            member.drop(f"it stalled: {seconds:.1f} s for {len(draft)} tokens")
+            member.proposal = proposal  # what was drawn stands
+        return self._cut(draft, order, keep_on.draw) if draft.tail else draft
+
+    def _cut(self, draft: Draft, order: Order, draw: float) -> Draft:
+        """A drawn draft with as much of its tail as is expected to pay."""
+        lost = self._costs.of_draft(draft.body) + draft.body * draw
+        kept = best_tail(
+            order.member.estimates(draft),
+            draft.body,
+            self._costs,
+            rate=order.rate,
+            affordable=order.allowed - lost,
+        )
+        return draft.first(draft.body + kept)
+
+
+class _Pays:
+    """Whether one token more is worth its time, asked after each token drawn."""
+
+    def __init__(self, order: Order, costs: CostModel, clock: Callable[[], float]) -> None:
+        self.draw = order.cost.draw_seconds / costs.seconds(1)
+        """What a token takes to draw, in plain steps."""
+        self._order = order
+        self._costs = costs
+        self._clock = clock
+        self._started = clock()
+        self._together = 1.0
+        self._drawn = 0
+
+    def __call__(self, confidence: float, evidence: int) -> bool:
+        order, drawn = self._order, self._drawn + 1
+        self._drawn = drawn
+        self._together *= order.member.estimate(confidence, evidence)
+        if drawn < order.least:
+            return True
+        if self._clock() - self._started > _STALL_SECONDS:
+            return False
+        further = order.member.by_position(drawn, order.limit - drawn)
+        if not further:
+            return False
+        lost = self._costs.of_draft(drawn) + drawn * self.draw
+        plan = best_length(
+            [self._together * further[0], *further[1:]],
+            self._costs,
+            rate=order.rate,
+            affordable=order.allowed - lost,
+            draft_cost=self.draw,
+            drafted=drawn,
+        )
+        return plan.length > 0

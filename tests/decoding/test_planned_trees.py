@@ -1,0 +1,74 @@
+"""Trees of a drafter model are planned by what is kept of each rank: in the simulated machine."""
+
+import numpy as np
+import pytest
+
+from decoding.acceptance import Acceptance
+from decoding.draft import Draft
+from decoding.events import Step
+from decoding.level_cost import LevelCost
+from decoding.parking import State, overall
+from decoding.rank_acceptance import by_rank, learn
+from decoding.shape import Shape
+from tests.fixtures.simulated_text import constant
+from tests.fixtures.simulator import Machine, curve
+from tests.fixtures.tree_drafter import ranked_machine
+
+FLAT = curve({1: 1.0, 64: 1.3})
+CPU = curve({1: 1.0, 2: 1.9, 4: 2.6, 8: 4.2, 16: 5.7})
+RANKS = (0.6, 0.15, 0.06)
+STEPS, WARM, SEEDS = 500, 150, 2
+
+
+@pytest.mark.parametrize("draw_cost", [0.02, 0.1])
+def test_where_tokens_cost_little_trees_gain_a_tenth_over_the_best_line(draw_cost: float):
+    gained: list[float] = []
+    for seed in range(SEEDS):
+        trees = ranked_machine(RANKS, FLAT, draw_cost, seed=seed).run(steps=STEPS)
+        machine = Machine(
+            constant(RANKS[0], seed), FLAT, draw_cost=draw_cost, read_share=0.1, seed=seed
+        )
+        log = machine.run(steps=STEPS)
+        lines = max(log.speedup(WARM), machine.best_fixed(log, WARM, draw_cost))
+        assert trees.shapes[WARM:].count(Shape.TREE) > 0.9 * (STEPS - WARM)
+        gained.append(trees.speedup(WARM) / lines)
+    assert np.mean(gained) >= 1.1
+
+
+def test_where_every_token_costs_the_drafter_is_parked_and_little_is_lost():
+    machine = ranked_machine(RANKS, CPU, 0.05)
+    log = machine.run(tokens=1500)
+    assert log.speedup() >= 0.985
+    state, reason = overall(machine.controller.standings)
+    assert state is State.PARKED
+    assert reason.startswith("tree: slower than plain: needs acceptance")
+
+
+def test_a_tree_that_pays_only_when_small_is_found():
+    """All of its nodes would lose; three in a row gain."""
+    log = ranked_machine((0.88, 0.02, 0.01), CPU, 0.02).run(steps=STEPS)
+    assert log.speedup(WARM) > 1.1
+    assert np.median(log.drafted[WARM:]) <= 4
+
+
+def test_ranks_are_counted_along_what_was_kept():
+    """Of two children the second was kept, and of its only child nothing."""
+    draft = Draft((5, 6, 7), "tree", (0.5,) * 3, evidence=(0,) * 3, parents=(-1, -1, 1))
+    acceptance = Acceptance()
+    for _ in range(100):
+        learn(acceptance, "warm", draft, Step((6, 9), "tree", 3, 1, 0.0, 0.1, 0.1, 0.0, branch=2))
+    assert by_rank(acceptance, "warm", 0.9)[0] == pytest.approx(0.0, abs=0.02)
+    assert by_rank(acceptance, "warm", 0.9)[1] == pytest.approx(1.0, abs=0.05)
+
+
+def test_ranks_that_nobody_measured_share_what_the_others_leave():
+    found = by_rank(Acceptance(), "warm", 0.6)
+    assert found == pytest.approx([0.6, 0.15, 0.06, 0.0304])
+
+
+def test_a_level_costs_the_same_whatever_is_planned():
+    cost = LevelCost(0.1, 0.01, [1, 4])
+    before = cost.level(3)
+    cost.plan([1, 2, 3, 3])
+    assert cost.level(3) == pytest.approx(before)
+    assert cost.seconds(9, 0) == pytest.approx(0.1 + 0.11 + 0.12 + 0.12)
