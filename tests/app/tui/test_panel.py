@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from textual.app import App, ComposeResult
 from textual.content import Content
 
 from app.live import DrafterFigures, Live
@@ -11,7 +12,6 @@ from app.tui.panel import Panel
 from decoding.shape import Shape
 from tests.app.tui.conftest import Chat, Chatting
 from tests.app.tui.test_snapshots import LIVE
-from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel
 
 
@@ -50,38 +50,45 @@ async def test_a_narrow_terminal_has_it_under_the_conversation(chatting: Chattin
         assert panel.region.height == transcript.region.height
 
 
-async def shown(chat: Chat, live: Live, now_rate: float | None = 70.0) -> list[str]:
-    """The lines of figures."""
-    panel = chat.screen.query_one(Panel)
-    panel.show(live, "drafting on", now_rate)
-    await chat.pilot.pause()
-    figures = panel.query_one(".figures", FigureText)
-    assert isinstance(figures.content, Content)
-    return figures.content.plain.split("\n")
+class Alone(App[None]):
+    """A panel that nothing but a test writes into."""
+
+    def compose(self) -> ComposeResult:
+        yield Panel()
 
 
-async def test_the_shape_is_told_while_an_answer_is_at_work(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(["a"]), (120, 24)) as chat:
-        assert "shape: tree of 8 in 4 branches" in await shown(chat, LIVE)
-        assert "shape: line of 3" in await shown(chat, replace(LIVE, shape="line of 3"))
-        ended = await shown(chat, LIVE, None)
-        assert not any(line.startswith("shape") for line in ended)
-        assert "steps: line 50 %, tree 30 %, none 20 %" in ended
+async def shown(live: Live, now_rate: float | None = 70.0) -> list[str]:
+    """The lines of figures, those of the speed first."""
+    app = Alone()
+    async with app.run_test(size=(40, 80)):
+        panel = app.query_one(Panel)
+        panel.show(live, "drafting on", now_rate)
+        lines: list[str] = []
+        for text in panel.query(FigureText):
+            assert isinstance(text.content, Content)
+            lines += text.content.plain.split("\n")
+    return lines
 
 
-async def test_without_a_draft_there_is_no_histogram(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(["a"]), (120, 24)) as chat:
-        assert "accepted length of 48 drafts, %" in await shown(chat, LIVE)
-        plain = replace(LIVE, accepted_lengths=(), steps_by_shape={Shape.NONE: 9})
-        assert not any("accepted length" in line for line in await shown(chat, plain))
+async def test_the_shape_is_told_while_an_answer_is_at_work() -> None:
+    assert "shape: tree of 8 in 4 branches" in await shown(LIVE)
+    assert "shape: line of 3" in await shown(replace(LIVE, shape="line of 3"))
+    ended = await shown(LIVE, None)
+    assert not any(line.startswith("shape") for line in ended)
+    assert "steps: line 50 %, tree 30 %, none 20 %" in ended
 
 
-async def test_a_long_name_of_a_drafter_is_there_to_its_end(chatting: Chatting) -> None:
+async def test_without_a_draft_there_is_no_histogram() -> None:
+    assert "accepted length of 48 drafts, %" in await shown(LIVE)
+    plain = replace(LIVE, accepted_lengths=(), steps_by_shape={Shape.NONE: 9})
+    assert not any("accepted length" in line for line in await shown(plain))
+
+
+async def test_a_long_name_of_a_drafter_is_there_to_its_end() -> None:
     name = "cascade(lookup,smollm2-135m-instruct-q4_0-requantized)"
     live = replace(LIVE, by_drafter=(DrafterFigures(name, 9, 7, 0.1),))
-    async with chatting(ScriptedModel(["a"]), (120, 24)) as chat:
-        lines = await shown(chat, live)
-        assert lines[lines.index(name) + 1].split() == ["7", "of", "9"]
+    lines = await shown(live)
+    assert lines[lines.index(name) + 1].split() == ["7", "of", "9"]
 
 
 def test_a_histogram_has_a_column_for_each_count() -> None:
@@ -105,12 +112,6 @@ def test_what_is_rare_is_neither_blank_nor_0() -> None:
     assert shares.split() == ["100", "0", "<1"]
 
 
-async def test_a_lossy_answer_is_told_beside_its_speed(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(["a"]), (120, 40)) as chat:
-        panel = chat.screen.query_one(Panel)
-        panel.show(replace(LIVE, lossy="lossy: ears 0.1"), "drafting on", 70.0)
-        await chat.pilot.pause()
-        assert "lossy: ears 0.1" in screen_text(chat.app)
-        panel.show(LIVE, "drafting on", 70.0)
-        await chat.pilot.pause()
-        assert "lossy" not in screen_text(chat.app)
+async def test_a_lossy_answer_is_told_beside_its_speed() -> None:
+    assert "lossy: ears 0.1" in await shown(replace(LIVE, lossy="lossy: ears 0.1"))
+    assert not any("lossy" in line for line in await shown(LIVE))
