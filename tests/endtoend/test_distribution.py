@@ -136,6 +136,7 @@ def test_drafters_made_of_others_are_exact_on_a_small_model(
     assert _p_value(_exact_law(context, prompt), drawn) > FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_the_test_sees_a_wrong_rule(
     tiny_pair: tuple[Context, Context, int], monkeypatch: pytest.MonkeyPatch
 ):

@@ -123,7 +123,7 @@ def test_same_token_ids_as_plain_decoding(
 @pytest.mark.parametrize(
     "kind",
     [
-        "auto",
+        pytest.param("auto", marks=pytest.mark.slow),
         pytest.param("lookup,self", marks=pytest.mark.slow),
         pytest.param("cascade(lookup,self)", marks=pytest.mark.slow),
     ],

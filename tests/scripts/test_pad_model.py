@@ -14,7 +14,9 @@ from scripts.pad_model import agreement, pad, parameters_of, shape_of
 from scripts.padded_shape import target_shape
 
 
-@pytest.mark.parametrize("parameters", [150_000, 400_000, 2_000_000])
+@pytest.mark.parametrize(
+    "parameters", [150_000, 400_000, pytest.param(2_000_000, marks=pytest.mark.slow)]
+)
 def test_a_padded_random_model_gives_the_logits_of_the_small_one(
     tiny_llama: Callable[..., Path], tmp_path: Path, parameters: int
 ):

@@ -56,6 +56,7 @@ def test_the_bundled_model_by_every_method(specchat: Specchat, tmp_path: Path) -
         assert name in html_file.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp", "small")
 def test_prompts_that_do_not_fit_are_left_out_and_named(specchat: Specchat) -> None:
     ended = specchat("bench", "--ctx", "100", "--draft", "lookup")
@@ -100,6 +101,7 @@ def test_a_method_that_fails_is_left_out_and_the_rest_goes_on(
     assert "failing was left out: it broke" in ended.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp", "small")
 def test_time_that_is_up_ends_it_after_whole_rounds(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
