@@ -69,8 +69,8 @@ class LossyRule:
     def warning(self) -> str:
         """What a user who asked for it should know."""
         return (
-            f"answers are lossy ({self.name} {self.strength:g}): drafted tokens are kept that the "
-            "model alone would say less often, so what is said is not distributed as its own"
+            f"answers may be lossy ({self.name} {self.strength:g}): drafted tokens are kept that "
+            "the model alone would say less often, so what is said is not distributed as its own"
         )
 
     @property

@@ -78,14 +78,16 @@ def overall(standings: Sequence[Standing]) -> tuple[State, str]:
 def _reason(member: Member, needed: float) -> str:
     if needed > 1.0:
         return "slower than plain here even if every drafted token were accepted"
-    return f"slower than plain: needs acceptance {needed:.2f}, {_known(member)}"
+    return f"slower than plain: needs acceptance {needed:.2f}, {_known(member, needed)}"
 
 
-def _known(member: Member) -> str:
+def _known(member: Member, needed: float) -> str:
     """What is known of a drafter's acceptance, and how."""
     found, recalled = member.judged, member.recalled
     if found.judged > 0.0:
         share = f"{found.accepted / found.judged:.2f}"
+        if found.accepted >= needed * found.judged:
+            return f"has {share} so far and is expected to have less"
         # What was not sent is judged as well, by what the model said then.
         return f"has {share}" if member.cost else f"{share} of its guesses came true"
     if recalled is None:

@@ -112,7 +112,9 @@ class CompactOrderedList(MarkdownOrderedList):
 
 
 class CompactMarkdown(Markdown):
-    """Markdown as Textual shows it, with compact lists."""
+    """Markdown as Textual shows it, with compact lists, and headings that wrap."""
+
+    DEFAULT_CSS: ClassVar[str] = "CompactMarkdown MarkdownHeader { width: 1fr; }"
 
     BLOCKS: ClassVar[dict[str, type[MarkdownBlock]]] = {  # pyright: ignore[reportIncompatibleVariableOverride]
         **Markdown.BLOCKS,

@@ -59,8 +59,9 @@ class Figures:
             return
         self._shown_at = now
         self._shown = "" if is_at_work else rest
-        # Drafters that were changed since the answer: its state is not theirs.
         state = wording.state(live if loaded is self._loaded else None, loaded)
+        if live is not None and loaded is not self._loaded:  # its figures are of other drafters
+            state = f"next answer: {state}"
         self._is_panels_turn = not self._is_panels_turn
         if self._is_panels_turn or not is_at_work:
             panel.show(live, state, now_rate)

@@ -122,6 +122,7 @@ class RaceScreen(Screen[None]):
         for lane in self.query(Lane):
             if lane.answer is not None:
                 lane.answer.stop()
+        self._engine.set_draft(self._engine.draft)  # not what the half that was stopped had
         self.dismiss()
 
 

@@ -62,6 +62,13 @@ def test_a_parked_drafter_names_what_it_needs_and_what_it_has() -> None:
     assert 0.70 < needed < 0.80
 
 
+def test_a_few_tokens_that_were_accepted_do_not_contradict_that_it_is_parked() -> None:
+    member = found(drafter_model(0.1), accepted=3, judged=3)
+    state = standing(member, STEPPED)
+    assert state.state is State.PARKED
+    assert state.reason.endswith("has 1.00 so far and is expected to have less")
+
+
 def test_a_parked_drafter_nobody_tried_says_so() -> None:
     reason = standing(drafter_model(0.1), STEPPED).reason
     assert reason.endswith("untried, 0.65 assumed")

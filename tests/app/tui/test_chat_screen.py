@@ -265,6 +265,26 @@ async def test_a_race_answers_twice_with_the_same_tokens(chatting: Chatting) -> 
         await chat.until(lambda: chat.app.screen is chat.screen)
 
 
+async def test_a_race_that_is_left_early_leaves_the_drafter_as_it_was(chatting: Chatting) -> None:
+    gate = Event()
+    gate.set()
+    async with chatting(ScriptedModel(WORDS, gate=gate), (120, 40)) as chat:
+
+        def drafters() -> tuple[str, ...] | None:
+            loaded = chat.app.engine.status.loaded
+            return loaded.drafters if loaded else None
+
+        chat.app.engine.set_draft("lookup")
+        await chat.ask("hello")
+        await chat.until(lambda: drafters() == ("lookup",))
+        gate.clear()
+        await chat.pilot.press("f5")
+        await chat.until(lambda: drafters() == ())
+        await chat.pilot.press("escape")
+        gate.set()
+        await chat.until(lambda: drafters() == ("lookup",))
+
+
 async def test_lists_in_a_race_take_the_lines_they_need(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(["1. one\n", "2. two\n", "3. three\n"]), (120, 40)) as chat:
         await chat.ask("count")

@@ -59,6 +59,12 @@ async def test_compact_lists_look_as_the_ones_of_textual() -> None:
     assert await shown(lambda: CompactMarkdown(LISTS)) == await shown(lambda: Markdown(LISTS))
 
 
+@pytest.mark.parametrize("level", range(1, 7))
+async def test_a_long_heading_is_there_to_its_end(level: int) -> None:
+    lines = await shown(lambda: CompactMarkdown(f"{'#' * level} {'many words ' * 9}at its end\n"))
+    assert "at its end" in " ".join(" ".join(lines).split())
+
+
 async def test_a_link_in_a_list_can_be_clicked() -> None:
     app = Shown(lambda: CompactMarkdown("- [four](https://example.org)"))
     async with app.run_test() as pilot:
