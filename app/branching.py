@@ -1,17 +1,15 @@
 """Drafters that look along several branches of a drafter model: trees, and several lines."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from app.acceptance_memory import AcceptanceMemory
 from app.branching_spec import Children, PathsSettings, TreeSettings
 from app.built_drafter import Built
-from app.draft_spec import LinkKind
 from backends.base import Context, DraftUnavailableError, Model
 from decoding.acceptance import Acceptance
-from decoding.branching_gain import paths_may_gain, trees_may_gain
 from decoding.calibration import MOST_TOKENS
-from decoding.cost import CostModel, DraftCost, TreeSize
+from decoding.cost import DraftCost, TreeSize
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.planned import PlannedDrafter
@@ -21,9 +19,6 @@ from decoding.drafters.tree_by_temperature import TreeByTemperature
 from decoding.level_cost import LevelCost
 from decoding.member import Member
 from decoding.tree_shape import TreeShape, likeliest
-
-_MOST_NODES, _DEEPEST = 32, 8
-"""Of trees that are planned without being asked for."""
 
 BY_RANK = (0.6, 0.15, 0.06, 0.03)
 """How often the child of each rank is the one kept, until that is known."""
@@ -52,26 +47,6 @@ class Branching:
         shape = likeliest(BY_RANK, settings.nodes, settings.depth)
         drafter = self._tree_drafter(name, context, shape, settings)
         return self._built(part, drafter, cost, shape.widths, planned=drafter)
-
-    def shapes(self, part: Built, costs: CostModel) -> Iterator[Built]:
-        """Those that may gain here beside the lines of the same drafter, which goes on holding it.
-
-        costs: of the target's passes.
-        """
-        name, cost = part.member.name, part.member.cost
-        if cost is None or part.context is None:
-            return
-        nodes = min(_MOST_NODES, costs.largest - 1, part.context.max_branches)
-        lines = PathsSettings()
-        try:
-            is_run = self.context.can_verify_tree
-            if is_run and trees_may_gain(part.member, cost, costs, nodes, _DEEPEST):
-                settings = TreeSettings(nodes, min(_DEEPEST, nodes))
-                yield replace(self.tree(f"{LinkKind.TREE}({name})", part, settings), parts=())
-            if paths_may_gain(part.member, cost, costs, lines.k):
-                yield replace(self.paths(f"{LinkKind.PATHS}({name})", part, lines), parts=())
-        except DraftUnavailableError:  # then there are its lines
-            return
 
     def _tree_drafter(
         self, name: str, context: Context, shape: TreeShape, settings: TreeSettings
