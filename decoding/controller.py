@@ -1,7 +1,8 @@
 """Decides at every step who drafts and how much: what is expected to pay, and can be afforded.
 
-Free drafters propose at every step, sent or not, and are judged by what the model then says. A
-drafter that costs time is asked only where it is expected to pay, and draws token by token.
+Free drafters propose as often as asking them pays, sent or not, and are judged by what the model
+then says. A drafter that costs time is asked only where it is expected to pay, and draws token by
+token.
 """
 
 import time
@@ -59,8 +60,10 @@ class Controller:
         self._since_plain = 0
         self._probing = Probing()
         self._is_probe = False
-        self._free = FreeDrafting(costs, n_vocab, max_branches)
+        self._free = FreeDrafting(costs, n_vocab, max_branches, clock)
         self._drawing = Drawing(costs, n_vocab, clock)
+        self._listening: list[Member] = []
+        """Those that this step may teach something."""
         self._sent: frozenset[str] = frozenset()
         self._refused: int | None = None
 
@@ -96,9 +99,7 @@ class Controller:
         return 0
 
     def commit(self, history: Sequence[int]) -> None:
-        self._read_context(history)
         for member in self._active():
-            member.context = self._context
             member.guarded(lambda one=member: one.drafter.commit(history), None)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
@@ -106,11 +107,16 @@ class Controller:
         self._is_probe = False
         limit = min(limit, self.costs.largest - 1)
         members = self._active()
-        free = [member for member in members if member.cost is None]
-        offer = self._free.plan(free, history, limit, self.rate, self._credit.affordable)
+        due = self._free.due([member for member in members if member.cost is None])
+        self._listening = [*due, *(member for member in members if member.cost is not None)]
+        if not self._listening:
+            self._refused = None
+            return self._plain(Cause.PAYS_NOT)
+        self._read_context(history)
+        offer = self._free.plan(due, history, limit, self.rate, self._credit.affordable)
         self._refused = offer.refused
-        if not members or limit < 1 or self._must_be_plain:
-            return self._plain(Cause.MEASURED if members and limit >= 1 else Cause.PAYS_NOT)
+        if limit < 1 or self._must_be_plain:
+            return self._plain(Cause.PAYS_NOT if limit < 1 else Cause.MEASURED)
         orders = [
             self._drawing.plan(member, history, limit, self.rate, self._credit)
             for member in members
@@ -139,11 +145,13 @@ class Controller:
         return self._chosen(cause, NO_DRAFT)
 
     def _read_context(self, history: Sequence[int]) -> None:
-        """See what kind of text the next token belongs to."""
+        """See what kind of text the next token belongs to, where that makes a difference."""
         if self._reader is not None:
             self._reader.feed(history[self._read_until :])
             self._read_until = len(history)
             self._context = self._reader.current
+            for member in self._listening:
+                member.context = self._context
 
     @property
     def _must_be_plain(self) -> bool:
@@ -184,8 +192,7 @@ class Controller:
         cost = 1.0 + self._extra(step.passed - 1, is_tree=step.branch is not None)
         if self._refused is not None:
             self._credit.refused(step.tokens[0] == self._refused)
-        self._free.learn(step.tokens)
-        for member in self.members:
+        for member in self._listening:
             if member.name == step.drafter and member.cost is not None:
                 drawn = min(step.drafted, member.proposal.body)
                 member.cost.observe(drawn, self._drawing.backlog, step.draft_seconds)
@@ -195,6 +202,7 @@ class Controller:
             member.learn(step)
         count = len(step.tokens)
         saved = count - cost
+        self._free.learn(step.tokens, self._sent, saved)
         lost = -saved if self._is_probe and saved < 0.0 else 0.0
         if lost == 0.0:
             self._credit.settle(count, cost)

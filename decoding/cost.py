@@ -63,6 +63,7 @@ class CostModel:
         self.points = dict(sorted(points.items()))
         self._measured = [0.0, *(_interpolated(self.points, n) for n in range(1, max(points) + 1))]
         self._shape = [0.0] * len(self._measured)
+        self._relative = [seconds / self._measured[1] for seconds in self._measured]
         self._drift = 0.0
         self._unconfirmed = 0.0
         self._gap = 0.0
@@ -84,7 +85,7 @@ class CostModel:
 
     def relative(self, n: int) -> float:
         """The same in units of a plain step, that is of one token."""
-        return self._measured[n] / self._measured[1] * math.exp(self._shape[n])
+        return self._relative[n]
 
     def of_draft(self, drafted: int) -> float:
         """What a step with drafted tokens costs beyond a plain one, in plain steps."""
@@ -114,19 +115,24 @@ class CostModel:
             return
         surprise = _bounded(surprise)
         if n > 1:
-            self._shape[n] += _SHAPE_RATE * surprise
+            self._reshape(n, _SHAPE_RATE * surprise)
             self._drift += _DRIFT_RATE * surprise
             self._unconfirmed += _DRIFT_RATE * surprise
         else:
             self._confirm(surprise)
+
+    def _reshape(self, n: int, change: float) -> None:
+        self._shape[n] += change
+        self._relative[n] = self._measured[n] / self._measured[1] * math.exp(self._shape[n])
 
     def _confirm(self, surprise: float) -> None:
         """A plain step: drift that it does not share was the shape of the longer passes."""
         change = _DRIFT_RATE * surprise
         low, high = min(self._unconfirmed, 0.0), max(self._unconfirmed, 0.0)
         shape = min(max(-change, low), high)
-        for n in range(2, len(self._shape)):
-            self._shape[n] += shape
+        if shape != 0.0:
+            for n in range(2, len(self._shape)):
+                self._reshape(n, shape)
         self._drift += change
         self._unconfirmed -= shape
         self._gap = surprise - change

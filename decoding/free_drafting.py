@@ -1,17 +1,23 @@
-"""What the drafters that take no time propose, as the one draft that gains most."""
+"""What the drafters that take next to no time propose, as the one draft that gains most."""
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from decoding.asking import Asking
 from decoding.consensus import Consensus, Proposal
 from decoding.cost import CostModel
 from decoding.draft import NO_DRAFT, Draft
-from decoding.length import NOTHING, Option, best_length, best_of, reachable
+from decoding.length import NOTHING, Option, best_affordable, options
 from decoding.member import Member
 from decoding.sampling import SamplingSettings
 from decoding.union_tree import UnionTree, is_forked, union
 
 _UNBOUNDED = float("inf")
+_DRIFT_RATE = 0.1
+_LARGEST_SURPRISE = 0.5
+"""In log seconds; what met a busy machine must not count for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,76 +32,128 @@ class Offer:
     refused: int | None = None
 
 
+NO_OFFER = Offer()
+
+
 class FreeDrafting:
-    """Compares the proposals and the union of them.
+    """Finds who is due, and compares what they propose and the union of it.
 
     branches: the most leaves of a tree; 1 where the target verifies lines alone.
     """
 
-    def __init__(self, costs: CostModel, n_vocab: int, branches: int) -> None:
+    def __init__(
+        self,
+        costs: CostModel,
+        n_vocab: int,
+        branches: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._costs = costs
         self._n_vocab = n_vocab
         self._most_branches = self._branches = branches
+        self._clock = clock
         self._consensus = Consensus()
+        self._asking: dict[str, Asking] = {}
+        self._seconds = 0.0
+        """What it takes to ask one and to learn from what it said; 0 until measured."""
+        self._asked = 0
+        self._spent = 0.0
+        self._refused: list[str] = []
 
     def begin(self, settings: SamplingSettings) -> None:
         """A new reply; rules that may leave the target's distribution judge lines alone."""
         self._branches = 1 if settings.lossy_in_effect else self._most_branches
+        for asking in self._asking.values():
+            asking.begin()
+
+    def due(self, members: Sequence[Member]) -> list[Member]:
+        """Those that are worth asking at this step."""
+        self._refused = []
+        self._asked = 0
+        for member in members:
+            if member.name not in self._asking:
+                self._asking[member.name] = Asking()
+        price = self._seconds / self._costs.seconds(1)
+        return [member for member in members if self._asking[member.name].is_due(price)]
 
     def plan(
         self,
-        members: Sequence[Member],
+        due: Sequence[Member],
         history: Sequence[int],
         limit: int,
         rate: float,
         affordable: float,
     ) -> Offer:
-        """The best draft that can be afforded; every member proposes, sent or not.
+        """The best draft of those that are due that can be afforded; all propose, sent or not.
 
         Nodes of a tree are limited as tokens of a line are.
         """
-        asked = [(member, member.propose(history, limit, self._n_vocab)) for member in members]
+        started = self._clock()
+        asked = [(member, member.propose(history, limit, self._n_vocab)) for member in due]
         drafts = [(member, draft) for member, draft in asked if draft.tokens]
+        offer = self._best(drafts, limit, rate, affordable)
+        self._asked = len(due)
+        self._spent = self._clock() - started
+        return offer
+
+    def _best(
+        self, drafts: Sequence[tuple[Member, Draft]], limit: int, rate: float, affordable: float
+    ) -> Offer:
         weighed = self._consensus.weighed(
             [
                 Proposal(member.name, draft.tokens, member.estimates(draft))
                 for member, draft in drafts
             ]
         )
-        offer = Offer()
+        offer = NO_OFFER
         refused: int | None = None
-        for (_, draft), line in zip(drafts, weighed, strict=True):
-            plan = best_length(line.acceptance, self._costs, rate=rate, affordable=affordable)
+        for (member, draft), line in zip(drafts, weighed, strict=True):
+            found = options(line.acceptance, self._costs)
+            plan = best_affordable(found, rate, affordable)
             if plan.gain > offer.gain:
                 offer = Offer(draft.first(plan.length), plan.gain)
-            if plan is NOTHING and self._would_pay(line.acceptance, rate):
+            if plan is NOTHING and best_affordable(found, rate, _UNBOUNDED).length > 0:
                 refused = line.tokens[0]
+                self._refused.append(member.name)
         if is_forked(weighed):
             tree = union(weighed, limit, self._branches)
-            offer = self._of_union(tree, rate, affordable, offer)
+            plan = best_affordable(self._options(tree), rate, affordable)
+            if plan.gain > offer.gain:
+                offer = Offer(tree.draft(plan.length), plan.gain)
         return Offer(offer.draft, offer.gain, refused)
 
-    def learn(self, said: Sequence[int]) -> None:
-        """Judge the proposals of the last plan by what the model said."""
-        self._consensus.learn(said)
+    def learn(self, said: Sequence[int], sent: Collection[str], saved: float) -> None:
+        """Judge the proposals of the last plan by what the model said.
 
-    def _would_pay(self, acceptance: Sequence[float], rate: float) -> bool:
-        return best_length(acceptance, self._costs, rate=rate, affordable=_UNBOUNDED).length > 0
+        sent: whose tokens were verified. saved: plain steps that the step saved, its drafts' time
+        included.
+        """
+        started = self._clock()
+        if self._asked:
+            self._consensus.learn(said)
+        for name, asking in self._asking.items():
+            is_sent = name in sent
+            asking.settle(
+                saved / len(sent) if is_sent else 0.0,
+                is_running=is_sent or name in self._refused,
+            )
+        if self._asked:
+            self._measure((self._spent + self._clock() - started) / self._asked)
 
-    def _of_union(self, tree: UnionTree, rate: float, affordable: float, best: Offer) -> Offer:
-        """The best part of the union, if it gains more than the best line."""
-        options = [one for one in self._options(tree) if one[2] <= affordable]
-        plan = best_of(options, reachable(options, rate))
-        if plan.gain <= best.gain:
-            return best
-        return Offer(tree.draft(plan.length), plan.gain)
+    def _measure(self, seconds: float) -> None:
+        if self._seconds > 0.0 < seconds:
+            surprise = math.log(seconds / self._seconds)
+            surprise = min(max(surprise, -_LARGEST_SURPRISE), _LARGEST_SURPRISE)
+            self._seconds *= math.exp(_DRIFT_RATE * surprise)
+        else:
+            self._seconds = seconds
 
     def _options(self, tree: UnionTree) -> list[Option]:
         chain = tree.chain
         expected = 0.0
-        options: list[Option] = []
+        found: list[Option] = []
         for count, together in enumerate(tree.together, start=1):
             expected += together
             cost = self._costs.of_draft(count) if count <= chain else self._costs.of_tree(count)
-            options.append((count, expected, cost))
-        return options
+            found.append((count, expected, cost))
+        return found

@@ -46,7 +46,21 @@ def best_length(
     The curve is stepped, so that a longer draft may pay where a shorter one does not. A rate that
     better times left behind and no length reaches now is taken down to the best one that does.
     """
-    options: list[Option] = []
+    found = options(acceptance, costs, draft_cost, start_cost, drafted)
+    if drafted == 0:
+        return best_affordable(found, rate, affordable)
+    return best_of([option for option in found if option[2] <= affordable], rate)
+
+
+def options(
+    acceptance: Sequence[float],
+    costs: DraftCosts,
+    draft_cost: float = 0.0,
+    start_cost: float = 0.0,
+    drafted: int = 0,
+) -> list[Option]:
+    """All lengths that best_length compares, ascending."""
+    found: list[Option] = []
     expected, together = 0.0, 1.0
     spent = costs.of_draft(drafted)
     longest = costs.largest - 1 - drafted
@@ -54,22 +68,27 @@ def best_length(
         together *= accepted
         expected += together
         cost = costs.of_draft(drafted + count) - spent + count * draft_cost + start_cost
-        if cost <= affordable:
-            options.append((count, expected, cost))
-    return best_of(options, reachable(options, rate) if drafted == 0 else rate)
+        found.append((count, expected, cost))
+    return found
 
 
-def reachable(options: Sequence[Option], rate: float) -> float:
+def best_affordable(found: Sequence[Option], rate: float, affordable: float) -> Plan:
+    """Of the options that cost no more than can be afforded the best, at the rate they reach."""
+    allowed = [option for option in found if option[2] <= affordable]
+    return best_of(allowed, reachable(allowed, rate))
+
+
+def reachable(found: Sequence[Option], rate: float) -> float:
     """A rate, taken down to the best that an option reaches; never below plain decoding's."""
-    if not options:
+    if not found:
         return 1.0
-    return min(rate, max(1.0, *((1.0 + more) / (1.0 + cost) for _, more, cost in options)))
+    return min(rate, max(1.0, *((1.0 + more) / (1.0 + cost) for _, more, cost in found)))
 
 
-def best_of(options: Sequence[Option], rate: float) -> Plan:
+def best_of(found: Sequence[Option], rate: float) -> Plan:
     """The option that gains most, the first of equals; NOTHING where none gains."""
     best = NOTHING
-    for count, more, cost in options:
+    for count, more, cost in found:
         gain = more - rate * cost
         if gain > best.gain:
             best = Plan(count, gain)

@@ -12,6 +12,9 @@ from decoding.drafters.no_backlog import NoBacklog
 from decoding.ngram_statistics import LONGEST, NgramStatistics, Passage
 from decoding.sampler import Sampler
 
+_PASSAGE = 16
+"""Tokens said after which they are learned: all at once is less work than one by one."""
+
 _LEAST = 0.05
 """Joint confidence below which a token pays on no machine."""
 
@@ -29,24 +32,35 @@ class Ngram(NoBacklog):
         self._statistics = self._lasting
         self._max_draft = max_draft
         self._heard: list[Passage] = []
+        self._history: Sequence[int] = ()
         self._length = 0
+        """Tokens of the history that are learned, or not this model's."""
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         del sampler  # it says what it knows, whatever the settings
+        self._learn()
         self._length = len(history)  # the prompt is not what this model says
         self._statistics = NgramStatistics() if self.is_forgetful else self._lasting
 
     def commit(self, history: Sequence[int]) -> None:
+        self._history = history
+        if len(history) >= self._length + _PASSAGE:
+            self._learn()
+
+    def _learn(self) -> None:
+        history, self._history = self._history, ()
+        if len(history) <= self._length:
+            return
         start = min(self._length, LONGEST)
         passage = Passage(history[self._length - start :], start)
-        if len(passage.tokens) > start:
-            self._statistics.learn(passage)
-            if self._statistics is self._lasting:
-                self._heard.append(passage)
+        self._statistics.learn(passage)
+        if self._statistics is self._lasting:
+            self._heard.append(passage)
         self._length = len(history)
 
     def heard(self) -> list[Passage]:
-        """What was learned since this was asked last."""
+        """What was said since this was asked last, and is learned by now."""
+        self._learn()
         heard, self._heard = self._heard, []
         return heard
 

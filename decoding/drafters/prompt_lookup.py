@@ -32,20 +32,26 @@ class PromptLookup(NoBacklog):
     def _restart(self) -> None:
         self._index = SuffixIndex()
         self._indexed: list[int] = []
+        self._settled = 0
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         del sampler  # it says what it found, whatever the settings
         if list(history[: len(self._indexed)]) != self._indexed:
             self._restart()
         self.commit(history)
+        self._catch_up(history)
 
     def commit(self, history: Sequence[int]) -> None:
-        for token in history[len(self._indexed) :]:
+        self._settled = len(history)
+
+    def _catch_up(self, history: Sequence[int]) -> None:
+        for token in history[len(self._indexed) : self._settled]:
             self._index.append(token)
             self._indexed.append(token)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on  # its evidence is known at once
+        self._catch_up(history)
         length, end = self._index.match_after(history[len(self._indexed) :])
         count = min(limit, self._max_draft)
         if count <= 0 or length < self._min_match:

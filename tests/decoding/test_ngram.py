@@ -92,7 +92,7 @@ def test_a_forgetful_one_begins_each_reply_with_nothing() -> None:
     drafter.is_forgetful = True
     for _ in range(2):
         assert proposal(drafter, [1, 2]) == []
-        drafter.commit([1, 2, 9, 1, 2, 9])
+        drafter.commit([1, 2, *[9, 1, 2] * 6])
         assert drafter.propose([1, 2], 1).tokens == (9,)
     assert drafter.heard() == []
     drafter.is_forgetful = False

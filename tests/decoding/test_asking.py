@@ -1,0 +1,66 @@
+"""How often a free drafter is asked: always if that costs nothing, seldom if it gains nothing."""
+
+import pytest
+
+from decoding.asking import Asking
+
+
+def asked(asking: Asking, price: float, steps: int, gained: float = 0.0) -> int:
+    """How often it was due, of so many steps, if each question gains something or nothing."""
+    count = 0
+    for _ in range(steps):
+        is_due = asking.is_due(price)
+        count += is_due
+        asking.settle(gained if is_due else 0.0, is_running=is_due and gained > 0.0)
+    return count
+
+
+def test_what_costs_nothing_is_asked_at_every_step() -> None:
+    assert asked(Asking(), 0.0, 500) == 500
+
+
+def test_what_gains_is_asked_at_every_step() -> None:
+    assert asked(Asking(), 0.02, 500, gained=0.5) == 500
+
+
+def test_what_gains_nothing_costs_less_and_less() -> None:
+    asking, price = Asking(), 0.02
+    first, last = asked(asking, price, 200), asked(asking, price, 200)
+    assert last < first < 100
+    assert 0 < price * last / 200 < 0.005
+
+
+def test_the_dearer_the_question_the_seldomer() -> None:
+    intervals = [Asking().interval(price) for price in (0.001, 0.01, 0.03, 0.1)]
+    assert intervals == sorted(intervals)
+    assert intervals[0] == 1 < intervals[-1]
+
+
+def test_what_was_sent_is_asked_again_at_once() -> None:
+    asking = Asking()
+    asked(asking, 0.05, 500)
+    while not asking.is_due(0.05):
+        asking.settle(0.0, is_running=False)
+    asking.settle(-1.0, is_running=True)
+    assert asking.is_due(0.05)
+
+
+def test_a_new_reply_is_looked_at_more_closely() -> None:
+    asking, price = Asking(), 0.02
+    asked(asking, price, 500)
+    before = asking.interval(price)
+    asking.begin()
+    assert asking.interval(price) < before
+    assert asking.is_due(price)
+
+
+@pytest.mark.parametrize("price", [0.005, 0.02, 0.08])
+def test_the_interval_is_where_asking_and_late_notice_cost_least(price: float) -> None:
+    asking = Asking()
+    chosen = asking.interval(price)
+
+    def lost(interval: int) -> float:
+        """A step, where 0.02 tokens a step are gained in runs of 4 steps."""
+        return price / interval + 0.02 / 4.0 * (interval - 1) / 2.0
+
+    assert lost(chosen) <= 1.05 * min(map(lost, range(1, 9)))
