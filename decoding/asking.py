@@ -22,32 +22,29 @@ _MEMORY = math.exp(-1.0 / 64.0)
 
 
 class Asking:
-    """When one drafter is due, by what its drafts gained lately, in tokens a step."""
+    """When one drafter is due, by what its drafts gained lately, in tokens a step.
+
+    due: the first step at which it is asked again. Steps are counted by whoever asks.
+    """
 
     def __init__(self) -> None:
+        self.due = 0
         self._gain = _HOPED
-        self._waited = 0
-        self._is_running = True
+        self._settled = 0
 
     def begin(self) -> None:
         """A new reply: it may suit the drafter better than the last."""
         self._gain = max(self._gain, _HOPED)
-        self._is_running = True
-
-    def is_due(self, price: float) -> bool:
-        """Whether it is asked at this step; price: what that takes, in plain steps."""
-        self._waited += 1
-        if not self._is_running and self._waited < self.interval(price):
-            return False
-        self._waited = 0
-        return True
+        self.due = 0
 
     def interval(self, price: float) -> int:
-        """Steps from one question to the next, at least 1."""
+        """Steps from one question to the next, at least 1; price: of one, in plain steps."""
         best = math.sqrt(2.0 * _RUN * price / max(self._gain, _LEAST))
         return min(max(round(best), 1), _LONGEST)
 
-    def settle(self, gained: float, *, is_running: bool) -> None:
-        """Take a step into account; is_running: whether what it said was worth a closer look."""
-        self._gain = max(_MEMORY * self._gain + (1.0 - _MEMORY) * gained, 0.0)
-        self._is_running = is_running
+    def settle(self, step: int, gained: float, price: float, *, is_running: bool) -> None:
+        """It was asked at a step; is_running: whether what it said was worth a closer look."""
+        kept = _MEMORY ** (step - self._settled)
+        self._gain = max(kept * self._gain + (1.0 - _MEMORY) * gained, 0.0)
+        self._settled = step
+        self.due = step + (1 if is_running else self.interval(price))

@@ -60,7 +60,9 @@ class Controller:
         self._since_plain = 0
         self._probing = Probing()
         self._is_probe = False
-        self._free = FreeDrafting(costs, n_vocab, max_branches, clock)
+        free = [member for member in members if member.cost is None]
+        self._dear = [member for member in members if member.cost is not None]
+        self._free = FreeDrafting(free, costs, n_vocab, max_branches, clock)
         self._drawing = Drawing(costs, n_vocab, clock)
         self._listening: list[Member] = []
         """Those that this step may teach something."""
@@ -99,16 +101,17 @@ class Controller:
         return 0
 
     def commit(self, history: Sequence[int]) -> None:
-        for member in self._active():
-            member.guarded(lambda one=member: one.drafter.commit(history), None)
+        for member in self.members:
+            if not member.dropped:
+                member.commit(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on  # it decides itself
         self._is_probe = False
         limit = min(limit, self.costs.largest - 1)
-        members = self._active()
-        due = self._free.due([member for member in members if member.cost is None])
-        self._listening = [*due, *(member for member in members if member.cost is not None)]
+        due = self._free.due()
+        dear = [member for member in self._dear if not member.dropped]
+        self._listening = [*due, *dear]
         if not self._listening:
             self._refused = None
             return self._plain(Cause.PAYS_NOT)
@@ -118,9 +121,7 @@ class Controller:
         if limit < 1 or self._must_be_plain:
             return self._plain(Cause.PAYS_NOT if limit < 1 else Cause.MEASURED)
         orders = [
-            self._drawing.plan(member, history, limit, self.rate, self._credit)
-            for member in members
-            if member.cost is not None
+            self._drawing.plan(member, history, limit, self.rate, self._credit) for member in dear
         ]
         best = max((one for one in orders if one), key=lambda one: one.gain, default=None)
         if best is not None and best.gain > offer.gain:

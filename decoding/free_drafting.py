@@ -38,43 +38,51 @@ NO_OFFER = Offer()
 class FreeDrafting:
     """Finds who is due, and compares what they propose and the union of it.
 
-    branches: the most leaves of a tree; 1 where the target verifies lines alone.
+    members: those that draft for free. branches: the most leaves of a tree; 1 where the target
+    verifies lines alone.
     """
 
     def __init__(
         self,
+        members: Sequence[Member],
         costs: CostModel,
         n_vocab: int,
         branches: int,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        self._asking = [(member, Asking()) for member in members]
         self._costs = costs
         self._n_vocab = n_vocab
         self._most_branches = self._branches = branches
         self._clock = clock
         self._consensus = Consensus()
-        self._asking: dict[str, Asking] = {}
+        self._step = 0
+        self._next = 0
+        """The first step at which one is due."""
+        self._asked: Sequence[Member] = ()
+        self._refused: list[Member] = []
+        self._spent = 0.0
         self._seconds = 0.0
         """What it takes to ask one and to learn from what it said; 0 until measured."""
-        self._asked = 0
-        self._spent = 0.0
-        self._refused: list[str] = []
 
     def begin(self, settings: SamplingSettings) -> None:
         """A new reply; rules that may leave the target's distribution judge lines alone."""
         self._branches = 1 if settings.lossy_in_effect else self._most_branches
-        for asking in self._asking.values():
+        for _, asking in self._asking:
             asking.begin()
+        self._next = 0
 
-    def due(self, members: Sequence[Member]) -> list[Member]:
-        """Those that are worth asking at this step."""
-        self._refused = []
-        self._asked = 0
-        for member in members:
-            if member.name not in self._asking:
-                self._asking[member.name] = Asking()
-        price = self._seconds / self._costs.seconds(1)
-        return [member for member in members if self._asking[member.name].is_due(price)]
+    def due(self) -> Sequence[Member]:
+        """Those that are worth asking at this step, the next one."""
+        self._step += 1
+        if self._step < self._next:
+            self._asked = ()
+            return ()
+        return [
+            member
+            for member, asking in self._asking
+            if asking.due <= self._step and not member.dropped
+        ]
 
     def plan(
         self,
@@ -92,7 +100,7 @@ class FreeDrafting:
         asked = [(member, member.propose(history, limit, self._n_vocab)) for member in due]
         drafts = [(member, draft) for member, draft in asked if draft.tokens]
         offer = self._best(drafts, limit, rate, affordable)
-        self._asked = len(due)
+        self._asked = due
         self._spent = self._clock() - started
         return offer
 
@@ -106,6 +114,7 @@ class FreeDrafting:
             ]
         )
         offer = NO_OFFER
+        self._refused = []
         refused: int | None = None
         for (member, draft), line in zip(drafts, weighed, strict=True):
             found = options(line.acceptance, self._costs)
@@ -114,7 +123,7 @@ class FreeDrafting:
                 offer = Offer(draft.first(plan.length), plan.gain)
             if plan is NOTHING and best_affordable(found, rate, _UNBOUNDED).length > 0:
                 refused = line.tokens[0]
-                self._refused.append(member.name)
+                self._refused.append(member)
         if is_forked(weighed):
             tree = union(weighed, limit, self._branches)
             plan = best_affordable(self._options(tree), rate, affordable)
@@ -128,17 +137,19 @@ class FreeDrafting:
         sent: whose tokens were verified. saved: plain steps that the step saved, its drafts' time
         included.
         """
+        if not self._asked:
+            return
         started = self._clock()
-        if self._asked:
-            self._consensus.learn(said)
-        for name, asking in self._asking.items():
-            is_sent = name in sent
-            asking.settle(
-                saved / len(sent) if is_sent else 0.0,
-                is_running=is_sent or name in self._refused,
-            )
-        if self._asked:
-            self._measure((self._spent + self._clock() - started) / self._asked)
+        self._consensus.learn(said)
+        price = self._seconds / self._costs.seconds(1)
+        for member, asking in self._asking:
+            if member in self._asked:
+                is_sent = member.name in sent
+                gained = saved / len(sent) if is_sent else 0.0
+                is_running = is_sent or member in self._refused
+                asking.settle(self._step, gained, price, is_running=is_running)
+        self._next = min(asking.due for _, asking in self._asking)
+        self._measure((self._spent + self._clock() - started) / len(self._asked))
 
     def _measure(self, seconds: float) -> None:
         if self._seconds > 0.0 < seconds:

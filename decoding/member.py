@@ -116,6 +116,13 @@ class Member:
         except Exception as error:
             self._failed(error)
 
+    def commit(self, history: Sequence[int]) -> None:
+        """The drafter's, guarded in the same way."""
+        try:
+            self.drafter.commit(history)
+        except Exception as error:
+            self._failed(error)
+
     def _failed(self, error: Exception) -> None:
         self.drop(f"it failed: {str(error) or type(error).__name__}".splitlines()[0])
 

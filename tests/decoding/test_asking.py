@@ -5,27 +5,27 @@ import pytest
 from decoding.asking import Asking
 
 
-def asked(asking: Asking, price: float, steps: int, gained: float = 0.0) -> int:
-    """How often it was due, of so many steps, if each question gains something or nothing."""
+def asked(asking: Asking, price: float, steps: range, gained: float = 0.0) -> int:
+    """How often it was due in some steps, if each question gains something or nothing."""
     count = 0
-    for _ in range(steps):
-        is_due = asking.is_due(price)
-        count += is_due
-        asking.settle(gained if is_due else 0.0, is_running=is_due and gained > 0.0)
+    for step in steps:
+        if asking.due <= step:
+            count += 1
+            asking.settle(step, gained, price, is_running=gained > 0.0)
     return count
 
 
 def test_what_costs_nothing_is_asked_at_every_step() -> None:
-    assert asked(Asking(), 0.0, 500) == 500
+    assert asked(Asking(), 0.0, range(500)) == 500
 
 
 def test_what_gains_is_asked_at_every_step() -> None:
-    assert asked(Asking(), 0.02, 500, gained=0.5) == 500
+    assert asked(Asking(), 0.02, range(500), gained=0.5) == 500
 
 
 def test_what_gains_nothing_costs_less_and_less() -> None:
     asking, price = Asking(), 0.02
-    first, last = asked(asking, price, 200), asked(asking, price, 200)
+    first, last = asked(asking, price, range(200)), asked(asking, price, range(200, 400))
     assert last < first < 100
     assert 0 < price * last / 200 < 0.005
 
@@ -38,20 +38,20 @@ def test_the_dearer_the_question_the_seldomer() -> None:
 
 def test_what_was_sent_is_asked_again_at_once() -> None:
     asking = Asking()
-    asked(asking, 0.05, 500)
-    while not asking.is_due(0.05):
-        asking.settle(0.0, is_running=False)
-    asking.settle(-1.0, is_running=True)
-    assert asking.is_due(0.05)
+    asked(asking, 0.05, range(500))
+    asking.settle(500, -1.0, 0.05, is_running=False)
+    assert asking.due > 501
+    asking.settle(500, -1.0, 0.05, is_running=True)
+    assert asking.due == 501
 
 
 def test_a_new_reply_is_looked_at_more_closely() -> None:
     asking, price = Asking(), 0.02
-    asked(asking, price, 500)
+    asked(asking, price, range(500))
     before = asking.interval(price)
     asking.begin()
     assert asking.interval(price) < before
-    assert asking.is_due(price)
+    assert asking.due == 0
 
 
 @pytest.mark.parametrize("price", [0.005, 0.02, 0.08])

@@ -154,8 +154,8 @@ curves = st.lists(st.floats(0.0, 1.5), min_size=8, max_size=8).map(
 def test_no_more_is_sent_than_can_be_afforded(
     proposals: list[Proposal], costs: CostModel, affordable: float, rate: float, limit: int
 ) -> None:
-    free = FreeDrafting(costs, 10, branches=3)
     members = [Member(Fixed(one)) for one in proposals]
+    free = FreeDrafting(members, costs, 10, branches=3)
     offer = free.plan(members, [1], limit, rate, affordable)
     draft = offer.draft
     assert len(draft) <= limit
@@ -171,7 +171,7 @@ def test_one_drafter_is_sent_as_the_line_of_the_best_length(
     proposals: list[Proposal], costs: CostModel, affordable: float, rate: float
 ) -> None:
     member = Member(Fixed(proposals[0]))
-    offer = FreeDrafting(costs, 10, branches=3).plan([member], [1], 8, rate, affordable)
+    offer = FreeDrafting([member], costs, 10, branches=3).plan([member], [1], 8, rate, affordable)
     acceptance = member.estimates(member.proposal)
     plan = best_length(acceptance, costs, rate=rate, affordable=affordable)
     assert (len(offer.draft), offer.gain) == (plan.length, plan.gain)
@@ -185,7 +185,7 @@ def test_a_tree_that_takes_longer_than_a_line_gives_way_to_it():
         Member(Fixed(Proposal("a", (1, 2), (0.6, 0.6)))),
         Member(Fixed(Proposal("b", (3, 4), (0.5, 0.6)))),
     ]
-    free = FreeDrafting(costs, 10, branches=4)
+    free = FreeDrafting(members, costs, 10, branches=4)
     assert free.plan(members, [1], 7, 1.0, PLENTY).draft.shape is Shape.TREE
     for _ in range(60):
         costs.observe(5, 2.5 * costs.seconds(5), is_tree=True)
@@ -199,7 +199,7 @@ def test_rules_that_are_lossy_are_given_lines():
         Member(Fixed(Proposal("a", (1, 2), (0.6, 0.6)))),
         Member(Fixed(Proposal("b", (3, 4), (0.5, 0.6)))),
     ]
-    free = FreeDrafting(CostModel({1: 1.0, 8: 1.2}), 10, branches=4)
+    free = FreeDrafting(members, CostModel({1: 1.0, 8: 1.2}), 10, branches=4)
     for lossy, shape in [(LossyRule("typical", 0.3), Shape.LINE), (None, Shape.TREE)]:
         free.begin(SamplingSettings(lossy=lossy))
         assert free.plan(members, [1], 7, 1.0, PLENTY).draft.shape is shape
