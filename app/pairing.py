@@ -13,7 +13,7 @@ from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.candidate import Candidate, Kind, Target
 from app.candidates import candidates, undraftable
-from app.draft_spec import SELF
+from app.draft_link import SELF
 from app.drafter_engine import drafter_runner
 from app.memory_plan import MemoryPlan, drafter_context, plan
 from app.model_choice import choose_model, expected_backend

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from app import draft_spec
-from app.draft_spec import LinkKind
+from app.draft_link import LinkKind
 from app.drafter_building import Place
 from app.drafting import Drafting, build
 from app.paths import Paths
