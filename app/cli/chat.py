@@ -48,12 +48,12 @@ def chat(
     max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
 ) -> None:
     """Talk line by line; nothing on the screen is ever rewritten."""
+    session_options = options.session_options(context)
     rule = options.lossy_rule(context)
     settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed, rule)
     options.check_max_tokens(max_tokens)
     system = text_input.check(system, "the system message") if system else ""
-    code = converse(options.session_options(context), system, settings, max_tokens)
-    raise typer.Exit(code)
+    raise typer.Exit(converse(session_options, system, settings, max_tokens))
 
 
 def converse(
