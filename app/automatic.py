@@ -2,7 +2,7 @@
 
 from app import self_drafter
 from app.acceptance_memory import AcceptanceMemory
-from app.draft_spec import SELF, Link, LinkKind
+from app.draft_link import SELF, Link, LinkKind
 from app.tuned_recipe import Tuned
 from backends.base import ModelInfo
 from backends.derivation import derives

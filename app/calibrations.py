@@ -31,7 +31,7 @@ class Calibrations:
         Raises:
             ModelError: the engine failed.
         """
-        measured = self._measured(model, context, model.info.name)
+        measured = self.measured(model, context, model.info.name)
         return CostModel(measured.seconds, measured.switching)
 
     def drafter(self, model: Model, context: Context, name: str) -> DraftCost:
@@ -42,14 +42,21 @@ class Calibrations:
         Raises:
             ModelError: the engine failed.
         """
-        return _draft_cost(self._measured(model, context, name))
+        return _draft_cost(self.measured(model, context, name))
 
     def known_drafter(self, path: Path, runner: Runner, variant: str = "") -> DraftCost | None:
         """What was measured of a model as it is run by a runner; None if nothing was."""
         known = _known(read_object(self._file(path, variant, runner)))
         return _draft_cost(known) if known else None
 
-    def _measured(self, model: Model, context: Context, name: str) -> Measured:
+    def measured(self, model: Model, context: Context, name: str) -> Measured:
+        """What was found of a model's passes, now if it never was. The context is left empty.
+
+        name: what the user knows it by.
+
+        Raises:
+            ModelError: the engine failed.
+        """
         path = self.file(model.info)
         known = _known(read_object(path))
         if known is None or ends_early(known.seconds, context):

@@ -7,7 +7,7 @@ from pathlib import Path
 from app import guessing, self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.candidate import Candidate, Kind, Target
-from app.draft_spec import JACOBI, LOOKAHEAD, LOOKUP, NGRAM, RETRIEVAL, SELF, LinkKind
+from app.draft_link import JACOBI, LOOKAHEAD, LOOKUP, NGRAM, RETRIEVAL, SELF, LinkKind
 from app.drafter_engine import drafter_backend
 from app.obtaining import facts_before
 from app.paths import Paths

@@ -1,13 +1,22 @@
 """Reads what `--draft` asks for: auto, off, one drafter or a chain, by name, recipe or model."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
 
 from app.branching_spec import PathsSettings, TreeSettings
-from app.draft_parts import split
+from app.draft_link import (
+    JACOBI,
+    LOOKAHEAD,
+    LOOKUP,
+    MODELS,
+    NGRAM,
+    RETRIEVAL,
+    SELF,
+    Link,
+    LinkKind,
+)
+from app.draft_parts import EXAMPLE, split, unreadable
 from app.paths import Paths
 from backends.base import ModelError, UsageError
 from backends.choice import Form
@@ -18,29 +27,8 @@ from models.catalogue import DrafterKind, Entry
 from models.recipe import Recipe
 from models.reference import HubReference, Reference, entry_of, resolve
 
-
-class LinkKind(StrEnum):
-    """What a link of a chain is; a word of --draft, but for a model, which goes by its own name."""
-
-    LOOKUP = "lookup"
-    RETRIEVAL = "retrieval"
-    NGRAM = "ngram"
-    JACOBI = "jacobi"
-    LOOKAHEAD = "lookahead"
-    SELF = "self"
-    MODEL = "model"
-    CASCADE = "cascade"
-    VOTE = "vote"
-    TREE = "tree"
-    PATHS = "paths"
-
-
-LOOKUP, SELF = LinkKind.LOOKUP.value, LinkKind.SELF.value
-RETRIEVAL, NGRAM = LinkKind.RETRIEVAL.value, LinkKind.NGRAM.value
-JACOBI, LOOKAHEAD = LinkKind.JACOBI.value, LinkKind.LOOKAHEAD.value
 OFF, AUTO = "off", "auto"
 WORDS = (LOOKUP, RETRIEVAL, NGRAM, JACOBI, LOOKAHEAD, SELF, OFF, AUTO)
-_EXAMPLE = "Example: --draft lookup,self"
 
 _BRANCHING = frozenset({LinkKind.TREE, LinkKind.PATHS})
 """Those made of one drafter model, which they run along several branches."""
@@ -51,52 +39,11 @@ _WITH_PARTS = frozenset({LinkKind.CASCADE, LinkKind.VOTE}) | _BRANCHING
 _WITH_SETTINGS = frozenset({LinkKind.LOOKAHEAD}) | _BRANCHING
 """Those that read what follows their colon."""
 
-_MODELS = frozenset({LinkKind.SELF, LinkKind.MODEL})
-
 _LISTENING: frozenset[LinkKind] = frozenset({LinkKind.JACOBI, LinkKind.LOOKAHEAD})
 """Those that need the target's own passes, and so cannot be a part of another."""
 
 _FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP, LinkKind.RETRIEVAL, LinkKind.NGRAM)
 """Those that auto always has: they take no time of their own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One drafter of a chain. name: as --draft spells it.
-
-    recipe: of a self-drafter, None for the default one. reference: of a model. parts: the drafters
-    that it is made of. settings: what follows its colon, unread.
-    """
-
-    kind: LinkKind
-    name: str
-    recipe: Recipe | None = None
-    reference: Reference | HubReference | None = None
-    parts: "tuple[Link, ...]" = ()
-    settings: str = ""
-
-    @property
-    def known_as(self) -> str:
-        """What the user knows a drafter model by."""
-        if self.reference is None:
-            return "the self-drafter"
-        return Path(self.reference.name).name.removesuffix(".gguf")
-
-    @property
-    def models(self) -> "Iterator[str]":
-        """The names of the drafter models that it takes, its parts' too."""
-        if self.kind in (LinkKind.SELF, LinkKind.MODEL):
-            yield self.name
-        for part in self.parts:
-            yield from part.models
-
-    @property
-    def references(self) -> "Iterator[Reference | HubReference]":
-        """The models that it takes, its parts' too."""
-        if self.reference is not None:
-            yield self.reference
-        for part in self.parts:
-            yield from part.references
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +95,6 @@ class _Reader:
         self, text: str, paths: Paths, target: Entry | None, forms: Sequence[Form]
     ) -> None:
         self._text = text
-        self._unreadable = f"--draft {text} cannot be read"
         self._paths = paths
         self._target = target
         self._forms = forms
@@ -171,7 +117,7 @@ class _Reader:
             raise UsageError(
                 f"--draft {self._text!r} {'contradicts itself' if part else 'has a gap'}",
                 f"{part.lower() or 'an empty name'} cannot be part of a chain",
-                _EXAMPLE,
+                EXAMPLE,
             )
         made = re.fullmatch(r"([a-z]+)\((.*)\)(:.*)?", part, re.IGNORECASE | re.DOTALL)
         if made and made[1].lower() in _WITH_PARTS:
@@ -182,14 +128,14 @@ class _Reader:
         if word.lower() == SELF:
             recipe = Recipe.parse(settings) if colon else None
             return Link(LinkKind.SELF, f"{SELF}{colon}{settings.lower()}", recipe)
-        named = set(LinkKind) - {LinkKind.SELF, LinkKind.MODEL} - _WITH_PARTS
+        named = set(LinkKind) - MODELS - _WITH_PARTS
         if word.lower() in (_WITH_SETTINGS if colon else named):
             kind = LinkKind(word.lower())
             if kind is LinkKind.LOOKAHEAD:
                 LookaheadShape.parse(settings.lower()).check(MOST_TOKENS)
             return Link(kind, part.lower(), settings=settings.lower())
         if word.lower() in named:
-            raise UsageError(self._unreadable, f"{word.lower()} takes no settings")
+            raise unreadable(self._text, f"{word.lower()} takes no settings")
         if word.lower() in _WITH_PARTS:
             self._check(LinkKind(word.lower()), ())
         return self._model(part)
@@ -207,19 +153,15 @@ class _Reader:
         return Link(kind, name, parts=parts, settings=settings[1:])
 
     def _check_branching(self, kind: LinkKind, parts: Sequence[Link]) -> None:
-        if len(parts) == 1 and parts[0].kind in _MODELS:
-            return
-        raise UsageError(
-            f"--draft {self._text} cannot be read",
-            f"{kind} takes one drafter, which is a model",
-            f"Example: --draft '{kind}(self)'",
-        )
+        if len(parts) != 1 or parts[0].kind not in MODELS:
+            why = f"{kind} takes one drafter, which is a model"
+            raise unreadable(self._text, why, f"Example: --draft '{kind}(self)'")
 
     def _check(self, kind: LinkKind, parts: Sequence[Link]) -> None:
         """Refuse what cannot be made of drafters of these kinds."""
         example = f"Example: --draft '{kind}(lookup,self)'"
         if len(parts) < 2:
-            raise UsageError(self._unreadable, f"a {kind} takes two drafters or more", example)
+            raise unreadable(self._text, f"a {kind} takes two drafters or more", example)
         if any(part.kind in _LISTENING for part in parts):
             raise UsageError(
                 f"--draft {self._text} cannot be",
@@ -233,13 +175,10 @@ class _Reader:
                 f"{branching[0]} drafts for the model itself, and for no other drafter",
                 f"Name it beside the {kind}, or leave its branches out.",
             )
-        wrong = [part.name for part in parts[1:] if part.kind not in _MODELS]
+        wrong = [part.name for part in parts[1:] if part.kind not in MODELS]
         if kind is LinkKind.CASCADE and wrong:
-            raise UsageError(
-                self._unreadable,
-                f"{wrong[0]} is no model, which all but the first drafter of a cascade are",
-                example,
-            )
+            why = f"{wrong[0]} is no model, which all but the first drafter of a cascade are"
+            raise unreadable(self._text, why, example)
 
     def _model(self, part: str) -> Link:
         target = self._target

@@ -12,7 +12,7 @@ from app.branching_spec import PathsSettings, TreeSettings
 from app.built_drafter import Built
 from app.calibrations import Calibrations
 from app.composed_drafter import Composer
-from app.draft_spec import Link, LinkKind
+from app.draft_link import Link, LinkKind
 from app.drafter_engine import drafter_backend, load_drafter
 from app.drafter_model import open_drafter, tried
 from app.memory_plan import drafter_context

@@ -172,20 +172,8 @@ class Engine:
         self.status = replace(self.status, text=text)
 
     def _publish(self) -> None:
-        session = self._session
-        assert session is not None
-        drafting = session.drafting
-        loaded = Loaded(
-            session.reference,
-            session.model.info,
-            session.context.n_ctx,
-            tuple(drafting.names),
-            drafting.missing,
-            (*session.notes, *drafting.notes),
-            session.load_seconds,
-            session.bandwidth.bytes_per_second if session.bandwidth else None,
-        )
-        self.status = Status(Phase.READY, "", loaded)
+        assert self._session is not None
+        self.status = Status(Phase.READY, "", Loaded.of(self._session))
 
     def _switch_draft(self, wanted: str | None = None) -> None:
         """Build the drafters that are wanted, unless they are at hand."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from app.session import Session
 from backends.base import ModelInfo, SpecchatError
 from models.reference import Reference
 
@@ -41,6 +42,21 @@ class Loaded:
     load_seconds: float
     bandwidth: float | None
     """Bytes per second of the device's memory, None where it was not measured."""
+
+    @classmethod
+    def of(cls, session: Session) -> "Loaded":
+        """What a session holds."""
+        drafting = session.drafting
+        return cls(
+            session.reference,
+            session.model.info,
+            session.context.n_ctx,
+            tuple(drafting.names),
+            drafting.missing,
+            (*session.notes, *drafting.notes),
+            session.load_seconds,
+            session.bandwidth.bytes_per_second if session.bandwidth else None,
+        )
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """Drafters that let the target itself guess, beside the tokens of its own passes."""
 
 from app.acceptance_memory import AcceptanceMemory
-from app.draft_spec import Link, LinkKind
+from app.draft_link import Link, LinkKind
 from backends.base import Context, DraftUnavailableError, ModelInfo
 from decoding.cost import CostModel, DraftCost, TreeCosts, TreeSize
 from decoding.drafters.jacobi import Jacobi

@@ -8,6 +8,9 @@ from app.ranking import Pair
 from models.memory_bill import Fit
 from models.size_text import size_text
 
+BUSY = "measured on a busy machine"
+"""Of figures that another measurement may contradict."""
+
 
 def facts_in_words(one: Pair) -> Iterator[str]:
     """What a user should know of a drafter, the most telling first."""
@@ -20,8 +23,8 @@ def facts_in_words(one: Pair) -> Iterator[str]:
     gain = _gain(one)
     if gain:
         yield gain
-    elif drafter.kind is Kind.COMPOSED:
-        yield "measured once it drafts"
+    if drafter.kind is Kind.COMPOSED:
+        yield "whether it pays is measured while it drafts"
     if one.memory_bytes:
         yield size_text(one.memory_bytes) + (f", {_FITS[one.fit]}" if one.fit else "")
     if not one.is_installed and drafter.kind not in (Kind.SELF, Kind.COMPOSED):

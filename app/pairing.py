@@ -13,7 +13,7 @@ from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.candidate import Candidate, Kind, Target
 from app.candidates import candidates, undraftable
-from app.draft_spec import SELF
+from app.draft_link import SELF
 from app.drafter_engine import drafter_runner
 from app.memory_plan import MemoryPlan, drafter_context, plan
 from app.model_choice import choose_model, expected_backend
@@ -47,6 +47,7 @@ class _Measured:
     calibrations: Calibrations
     costs: CostModel
     memory: AcceptanceMemory
+    is_steady: bool
 
 
 def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -> Ranking:
@@ -105,7 +106,7 @@ def _ranking(
         found = undraftable(f"{name} {target.model.info.rollback_refusal}", found)
     pairs = sorted((_pair(one, planned, measured) for one in found), key=_order)
     plain = measured.costs.seconds(1) if measured else None
-    return Ranking(name, is_here, plain, tuple(pairs))
+    return Ranking(name, is_here, plain, tuple(pairs), measured is None or measured.is_steady)
 
 
 def _measured(
@@ -116,9 +117,11 @@ def _measured(
         return None
     calibrations = Calibrations(paths, notify)
     with closing(model.open(min(_CALIBRATION_CONTEXT, model.info.context_limit))) as context:
-        costs = calibrations.target(model, context)
+        found = calibrations.measured(model, context, model.info.name)
         target = replace(target, tree_refusal=context.tree_refusal)
-    return _Measured(target, options, calibrations, costs, AcceptanceMemory(model.info.path, paths))
+    costs = CostModel(found.seconds, found.switching)
+    memory = AcceptanceMemory(model.info.path, paths)
+    return _Measured(target, options, calibrations, costs, memory, found.is_steady)
 
 
 def _pair(one: Candidate, planned: MemoryPlan | None, measured: _Measured | None) -> Pair:

@@ -53,9 +53,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Drafters for a target, the best first. plain_seconds: of a plain step, None if unmeasured."""
+    """Drafters for a target, the best first.
+
+    plain_seconds: of a plain step, None if unmeasured. is_steady: whether repeated passes agreed
+    when it was measured; where not, the machine was busy, and figures may be far off.
+    """
 
     target: str
     is_installed: bool
     plain_seconds: float | None
     pairs: tuple[Pair, ...]
+    is_steady: bool = True

@@ -17,8 +17,8 @@ from app.performance import memory_bandwidth
 from app.reply import Reply
 from app.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
 from backends.bandwidth import Bandwidth
-from backends.base import Context, Model, UsageError
-from backends.chat_template import ChatTemplate, Prompt, with_bos
+from backends.base import Context, Model
+from backends.chat_template import ChatTemplate, Prompt
 from backends.choice import MLX, Form, check_backend, forms, free_memory, load
 from backends.energy import Energy, EnergyMeter, energy_meter
 from backends.template_process import TemplateProcess
@@ -153,11 +153,7 @@ class Session:
 
     def raw_prompt(self, text: str) -> Prompt:
         """Text as it stands, without the chat template."""
-        tokenizer = self.model.tokenizer
-        tokens = with_bos(tokenizer.encode(text, special=True), tokenizer)
-        if not tokens:
-            raise UsageError("there is nothing to continue", "the prompt is empty")
-        return Prompt(tokens)
+        return self.template.raw(text)
 
     def stream(
         self,

@@ -1,6 +1,5 @@
 """What a session is to run, and how, as the user asked for it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app import draft_spec
@@ -9,6 +8,9 @@ from backends.base import UsageError
 DEFAULT_CONTEXT = 8192
 _MOST_THREADS = 512
 """llama.cpp's own limit; it crashes far above."""
+
+RANGES = {"ctx": (1, 1 << 30), "threads": (1, _MOST_THREADS), "gpu_layers": (0, 1 << 30)}
+"""The least and the most of the options that are numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +32,18 @@ def check_ranges(options: SessionOptions) -> None:
     Raises:
         UsageError: one is out of range.
     """
-    ranges: Sequence[tuple[str, int | None, int, int]] = (
-        ("--ctx", options.ctx, 1, 1 << 30),
-        ("--threads", options.threads, 1, _MOST_THREADS),
-        ("--gpu-layers", options.gpu_layers, 0, 1 << 30),
-    )
-    for name, value, least, most in ranges:
-        if value is not None and not least <= value <= most:
-            bounds = f"it is at least {least}, at most {most:,}"
-            raise UsageError(f"{name} {value} is out of range", bounds)
+    for name in RANGES:
+        if (value := getattr(options, name)) is not None:
+            check_range(name, value)
+
+
+def check_range(name: str, value: float) -> None:
+    """Refuse a number that the option of this name cannot be.
+
+    Raises:
+        UsageError: it is out of range.
+    """
+    least, most = RANGES[name]
+    if not least <= value <= most:
+        bounds = f"it is at least {least}, at most {most:,}"
+        raise UsageError(f"--{name.replace('_', '-')} {value} is out of range", bounds)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backends.base import Tokenizer
+from backends.base import Tokenizer, UsageError
 from backends.template_process import TemplateProcess
 
 _MARK = "\ue000"
@@ -47,6 +47,18 @@ class ChatTemplate:
         stops = PLAIN_STOPS if text is None else ()
         text = plain_form(guarded) if text is None else text
         return Prompt(self._encode(text, marks), stops, note)
+
+    def raw(self, text: str) -> Prompt:
+        """Text as it stands, without the template.
+
+        Raises:
+            UsageError: it is empty.
+        """
+        tokenizer = self._tokenizer
+        tokens = with_bos(tokenizer.encode(text, special=True), tokenizer)
+        if not tokens:
+            raise UsageError("there is nothing to continue", "the prompt is empty")
+        return Prompt(tokens)
 
     def _render(self, messages: Sequence[Message]) -> tuple[str | None, str]:
         if self._source is None:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from app import draft_spec
 from app.bench.results import PLAIN
+from app.draft_link import LOOKUP, SELF
 from app.drafter_building import Built, Place
 from app.drafting import Drafting, build
 from app.session import Session
@@ -124,7 +125,7 @@ def methods(
     anything learned before. A method that cannot be had is left out, with a note.
     """
     place = replace(place, paths=replace(place.paths, data=scratch))
-    specs = [draft_spec.LOOKUP, draft_spec.SELF, draft_spec.AUTO]
+    specs = [LOOKUP, SELF, draft_spec.AUTO]
     if given.lower() not in (*specs, draft_spec.OFF):
         specs.insert(2, given)
     with ExitStack() as stack:
@@ -151,7 +152,7 @@ def methods(
 
 def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
     """The same drafters at lengths that do not change: what the controller has to beat."""
-    if text == draft_spec.LOOKUP:
+    if text == LOOKUP:
         lookups = [
             Chain([PromptLookup(min_match=_FIXED_MATCH)], max_draft=length)
             for length in FIXED_LENGTHS

@@ -63,6 +63,7 @@ def ask(
     ] = False,
 ) -> None:
     """Answer one question on standard output; text piped in is added to it."""
+    session_options = options.session_options(context)
     rule = options.lossy_rule(context)
     settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed, rule)
     if raw and system:
@@ -71,7 +72,7 @@ def ask(
     text = text_input.gather(prompt, file or [])
     system = text_input.check(system, "the system message") if system else ""
     asked = Conversation(system, [Message("user", text)])
-    session = open_session(options.session_options(context))
+    session = open_session(session_options)
     try:
         reply = new_reply()
         question = _Question(

@@ -14,16 +14,25 @@ from app.engine_status import where_it_runs
 from app.reply import new_reply
 from app.session import Session
 from app.session_options import SessionOptions
-from app.settings.catalogue import DEFAULT_MAX_TOKENS
-from backends.base import SpecchatError
+from app.settings.answering import Answering
+from app.settings.catalogue import (
+    BY_NAME,
+    CHAT_KEYS,
+    DEFAULT_MAX_TOKENS,
+    Value,
+    known,
+    parsed,
+)
+from backends.base import SpecchatError, UsageError
 from decoding.events import FinishReason
-from decoding.lossy_rule import OFF
+from decoding.lossy_rule import OFF, LossyRule
 from decoding.sampling import SamplingSettings
 
 _DEFAULTS = SamplingSettings()
 _HELP = """\
 /new    start over          /stats  figures of the last answer
 /help   this list           /quit   leave (also Ctrl-D)
+/set NAME VALUE             such as /set temperature 0.2; without a value, as it was
 A message of several lines stands between two lines of three double quotes.
 Ctrl-C stops an answer; what was said is kept."""
 
@@ -48,25 +57,22 @@ def chat(
     max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
 ) -> None:
     """Talk line by line; nothing on the screen is ever rewritten."""
+    session_options = options.session_options(context)
     rule = options.lossy_rule(context)
     settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed, rule)
     options.check_max_tokens(max_tokens)
     system = text_input.check(system, "the system message") if system else ""
-    code = converse(options.session_options(context), system, settings, max_tokens)
-    raise typer.Exit(code)
+    raise typer.Exit(converse(session_options, system, Answering(settings, max_tokens)))
 
 
-def converse(
-    session_options: SessionOptions, system: str, settings: SamplingSettings, max_tokens: int
-) -> int:
+def converse(session_options: SessionOptions, system: str, answering: Answering) -> int:
     """Open a session and talk until the input ends; returns the exit code."""
     session = open_session(session_options)
     try:
-        talk = _Talk(session, Conversation(system), settings, max_tokens)
+        talk = _Talk(session, system, answering)
         if sys.stdin.isatty():
             terminal.note(talk.greeting())
-        if (rule := settings.lossy_in_effect) is not None:
-            terminal.note(f"note: {rule.warning}")
+        talk.warn()
         return talk.run()
     finally:
         session.close()
@@ -75,17 +81,14 @@ def converse(
 class _Talk:
     """One conversation at a prompt."""
 
-    def __init__(
-        self,
-        session: Session,
-        conversation: Conversation,
-        settings: SamplingSettings,
-        max_tokens: int,
-    ) -> None:
+    def __init__(self, session: Session, system: str, answering: Answering) -> None:
         self._session = session
-        self._conversation = conversation
-        self._settings = settings
-        self._max_tokens = max_tokens
+        self._system = system
+        self._usual = self._answering = answering
+        self._own: dict[str, Value] = {}
+        """What was set since the start."""
+        self._conversation = Conversation(system)
+        self._warned_of: LossyRule | None = None
         self._last_stats = "no answer yet"
 
     def greeting(self) -> str:
@@ -103,6 +106,13 @@ class _Talk:
         if self._session.reference.name == "demo":
             lines.insert(1, "This bundled model is tiny; --model FILE.gguf takes a better one.")
         return "\n".join(lines)
+
+    def warn(self) -> None:
+        """Say once what a lossy rule means, and again for another one."""
+        rule = self._answering.sampling.lossy_in_effect
+        if rule is not None and rule != self._warned_of:
+            self._warned_of = rule
+            terminal.note(f"note: {rule.warning}")
 
     def run(self) -> int:
         """Read and answer until the input ends; the exit code of the last failed message."""
@@ -135,15 +145,39 @@ class _Talk:
                 messages = read_messages(lines)
 
     def _command(self, command: str) -> None:
+        first, *arguments = command.split(maxsplit=2)
         if command == "/new":
             self._conversation.clear()
             self._last_stats = "no answer yet"
             terminal.note("A new conversation.")
         elif command == "/stats":
             terminal.note(self._last_stats)
+        elif first == "/set":
+            self._set(*arguments)
         else:
             known = command == "/help"
             terminal.note(_HELP if known else f"There is no command {command}.\n{_HELP}")
+
+    def _set(self, name: str = "", text: str = "") -> None:
+        """Set a key from the next answer on; without a text it is as at the start.
+
+        Raises:
+            UsageError: there is no such key, or its value cannot be used.
+        """
+        names = [key.name for key in CHAT_KEYS]
+        if not name:
+            raise UsageError(
+                "what is to be set?", ", ".join(names), "Example: /set temperature 0.2"
+            )
+        key = BY_NAME[known(name, names, f"{name!r} cannot be set here")]
+        if text:
+            self._own[name] = parsed(key, text)
+        else:
+            self._own.pop(name, None)
+        self._answering = self._usual.changed(self._own)
+        self._conversation.system = str(self._own.get("system", self._system))
+        terminal.note(f"{key.label}: {text or 'as usual'}")
+        self.warn()
 
     def _exchange(self, message: str) -> None:
         """Answer one message; a message that fails leaves the conversation as it was."""
@@ -160,7 +194,8 @@ class _Talk:
         if prompt.note:
             terminal.note(f"note: {prompt.note}")
         try:
-            stream_answer(session, prompt, self._settings, self._max_tokens, reply)
+            now = self._answering
+            stream_answer(session, prompt, now.sampling, now.max_tokens, reply)
         finally:
             # Whatever was said stays part of the conversation; a question without answer does not.
             terminal.clear_status()

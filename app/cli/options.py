@@ -8,17 +8,17 @@ import typer
 from typer import Context
 
 from app.session_options import SessionOptions
-from app.settings.catalogue import LOSSY
+from app.settings.catalogue import BY_NAME, LOSSY, checked, unusable, variable_of
 from backends.base import SpecchatError, UsageError
 from decoding.lossy_rule import LossyRule, parse_lossy
 from decoding.sampling import SamplingSettings
 
-_FROM_COMMAND_LINE = "COMMANDLINE"
+_FROM_COMMAND_LINE, _FROM_VARIABLE = "COMMANDLINE", "ENVIRONMENT"
 _SESSION_OPTIONS = [field.name for field in fields(SessionOptions)]
 
 
 def _option(name: str, help_text: str, metavar: str | None = None) -> Any:
-    variable = f"SPECCHAT_{name.lstrip('-').upper().replace('-', '_')}"
+    variable = variable_of(name.lstrip("-").replace("-", "_"))
     return typer.Option(name, envvar=variable, help=help_text, metavar=metavar)
 
 
@@ -62,10 +62,11 @@ def session_options(context: Context) -> SessionOptions:
     """Those options that a command has; what was typed before the command's name counts too.
 
     Raises:
-        UsageError: the settings file cannot be used.
+        UsageError: the settings file, or the value of a variable, cannot be used.
     """
     if isinstance(context.obj, SpecchatError):
         raise context.obj
+    _check_variables(context)
     values = {name: context.params[name] for name in _SESSION_OPTIONS if name in context.params}
     outer = context.find_root()
     for name in values:
@@ -101,10 +102,26 @@ def is_offline(context: Context, offline: bool) -> bool:
     return offline or bool(context.find_root().params.get("offline"))
 
 
+def _check_variables(context: Context) -> None:
+    """Refuse what a variable says and nothing that was typed overrules, by the variable's name."""
+    outer = context.find_root()
+    for name in BY_NAME.keys() & context.params.keys():
+        if _source(context, name) != _FROM_VARIABLE or _typed(outer, name):
+            continue
+        try:
+            checked(BY_NAME[name], context.params[name])
+        except UsageError as error:
+            raise unusable(name, context.params[name], error) from error
+
+
 def _typed(context: Any, name: str) -> bool:
     """Whether a value comes from the command line, not from a default, setting or variable."""
+    return _source(context, name) == _FROM_COMMAND_LINE
+
+
+def _source(context: Any, name: str) -> str:
     source = context.get_parameter_source(name)
-    return source is not None and source.name == _FROM_COMMAND_LINE
+    return "" if source is None else source.name
 
 
 def check_max_tokens(max_tokens: int) -> None:

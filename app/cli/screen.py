@@ -19,10 +19,11 @@ def open_app(context: Context) -> None:
     """Run the app; context: of `specchat chat`, whose options and settings are the app's too.
 
     Raises:
-        UsageError: a setting is out of range.
+        UsageError: a setting or a variable cannot be used.
     """
     from app.tui.app import run
 
+    session_options = options.session_options(context)
     given = context.params
     settings = options.sampling(
         given["temperature"],
@@ -35,7 +36,6 @@ def open_app(context: Context) -> None:
     )
     options.check_max_tokens(given["max_tokens"])
     system = text_input.check(given["system"], "the system message") if given["system"] else ""
-    session_options = options.session_options(context)
     run(session_options, Paths.of_this_user(), system, settings, given["max_tokens"])
     # Native code may still load a model, which would keep the interpreter from ending; and MLX
     # calls the interpreter when its thread is over already, which aborts one that is ending.

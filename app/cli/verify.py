@@ -32,8 +32,8 @@ def verify(
     """Check that drafting changes nothing: exit code 0 if lossless, 1 if not."""
     del lossy
     # What is set for answers does not count: whoever asks for a verdict means the exact rule.
-    rule = options.lossy_rule(context, only_typed=True)
     session_options = options.session_options(context)
+    rule = options.lossy_rule(context, only_typed=True)
     if session_options.draft == draft_spec.OFF:
         raise UsageError("there is nothing to verify", "drafting is off")
     session = open_session(session_options)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from app.history.chat import Chat, Saved
 from app.history.errors import HistoryError
-from app.history.store import Chat, History, Saved
+from app.history.store import History
 from backends.base import UsageError
 from models.whole_file import write_whole
 

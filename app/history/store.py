@@ -5,10 +5,10 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.history.chat import Chat, Saved, title_of
 from app.history.errors import HistoryError
 from app.history.schema import NewerSchemaError, prepare
 from app.history.search import condition, title_holds
@@ -18,35 +18,10 @@ _WAIT_SECONDS = 3.0
 _KEPT_SECONDS = 86_400.0
 """How long a removed chat can be restored."""
 
-_TITLE_LENGTH = 60
 _COLUMNS = """
     chats.number, title, model, system, created, updated,
     (SELECT count(*) FROM messages WHERE chat = chats.number)
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Chat:
-    """A conversation. created and updated are in seconds since 1970."""
-
-    number: int
-    title: str
-    model: str
-    system: str
-    created: float
-    updated: float
-    messages: int
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """One message as it was last saved; an answer cut short has no ending."""
-
-    number: int
-    role: str
-    text: str
-    ending: str
-    created: float
 
 
 class History:
@@ -141,7 +116,7 @@ class History:
         def write() -> int:
             sql = "INSERT INTO messages (chat, role, text, ending, created) VALUES (?, ?, ?, ?, ?)"
             number = self._run(sql, (chat, role, text, ending, now)).lastrowid
-            title = _title(text) if role == "user" else ""
+            title = title_of(text) if role == "user" else ""
             self._run(
                 """UPDATE chats SET removed = NULL, updated = ?, title = iif(title = '', ?, title)
                 WHERE number = ?""",
@@ -245,11 +220,6 @@ class History:
 
     def _error(self, why: str) -> HistoryError:
         return HistoryError(f"cannot use the chats in {self._path}", why)
-
-
-def _title(text: str) -> str:
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= _TITLE_LENGTH else f"{line[: _TITLE_LENGTH - 1]}…"
 
 
 def _storable(value: str | float) -> str | float:

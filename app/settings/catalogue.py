@@ -7,7 +7,9 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from app.session_options import RANGES, check_range
 from backends.base import UsageError
+from backends.choice import check_backend
 from decoding.lossy_rule import OFF, parse_lossy
 from decoding.sampling import SamplingSettings
 
@@ -194,14 +196,23 @@ def from_variable(name: str) -> Value | None:
     Raises:
         UsageError: it is of the wrong kind or out of range.
     """
-    variable = f"SPECCHAT_{name.upper()}"
-    text = os.environ.get(variable)
+    text = os.environ.get(variable_of(name))
     if not text:
         return None
     try:
         return parsed(BY_NAME[name], text)
     except UsageError as error:
-        raise UsageError(f"{variable} cannot be {text!r}", error.why) from error
+        raise unusable(name, text, error) from error
+
+
+def variable_of(name: str) -> str:
+    """The variable that sets a key."""
+    return f"SPECCHAT_{name.upper()}"
+
+
+def unusable(name: str, value: Value, error: UsageError) -> UsageError:
+    """What is wrong with the value of a key's variable, by what is wrong with such a value."""
+    return UsageError(f"{variable_of(name)} cannot be {value!r}", error.why, error.remedy)
 
 
 def checked(key: Key, value: object) -> Value:
@@ -229,11 +240,15 @@ def checked(key: Key, value: object) -> Value:
 
 
 def _check_range(name: str, value: Value) -> None:
-    if name in SAMPLING:
-        try:
+    try:
+        if name in SAMPLING:
             replace(_USUAL, **as_sampling({name: value}))
-        except UsageError as error:
-            raise UsageError(f"{name} cannot be {value!r}", error.why) from error
+        elif name in RANGES and not isinstance(value, str):
+            check_range(name, value)
+        elif name == "backend":
+            check_backend(str(value))
+    except UsageError as error:
+        raise UsageError(f"{name} cannot be {value!r}", error.why, error.remedy) from error
     if name == "max_tokens" and isinstance(value, int) and value < 1:
         raise UsageError(f"{name} cannot be {value!r}", "it is at least 1")
 

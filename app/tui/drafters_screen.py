@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.pair_words import facts_in_words
+from app.pair_words import BUSY, facts_in_words
 from app.ranking import Pair, Ranking
 from backends.base import SpecchatError
 
@@ -56,13 +56,13 @@ class DraftersScreen(ModalScreen[str | None]):
         self._is_shown = True
         hint = self.query_one(Static)
         try:
-            pairs = self._ranking.result().pairs
+            ranking = self._ranking.result()
         except SpecchatError as error:
             hint.update(Content(str(error)))
             return
-        hint.update(Content(_HINT))
+        hint.update(Content(_HINT if ranking.is_steady else f"{_HINT} These were {BUSY}."))
         listed = self.query_one(OptionList)
-        listed.add_options([_option(pair) for pair in pairs])
+        listed.add_options([_option(pair) for pair in ranking.pairs])
         listed.highlighted = 0
 
     @on(OptionList.OptionSelected)

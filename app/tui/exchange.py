@@ -41,6 +41,12 @@ class Work:
     dropped: int = 0
     """Messages that had to leave the context for it, as far as the screen tells."""
 
+    def ending(self, reason: FinishReason | None) -> str:
+        """The line below the answer, as far as it came."""
+        error = "" if self.answer.error is None else str(self.answer.error)
+        begun = self.begun if self.answer.request.partial else None
+        return wording.ending(self.answer.live, reason, error, begun)
+
 
 class Exchange:
     """At most one answer is at work; what is asked meanwhile waits its turn."""
@@ -113,8 +119,7 @@ class Exchange:
         if work is not None:
             work.answer.stop()
             work.turn.text += work.answer.take()
-            live = work.answer.live
-            work.turn.ending = wording.ending(live, FinishReason.CANCELLED, begun=work.begun)
+            work.turn.ending = work.ending(FinishReason.CANCELLED)
             self._screen.dialogue.save(work.turn)
         return unasked
 
@@ -138,8 +143,7 @@ class Exchange:
         if now - work.saved_at >= _SAVE_SECONDS:
             work.saved_at = now
             # Should nothing more be saved, that the answer is lossy still is.
-            ending = wording.ending(answer.live, None, begun=work.begun)
-            work.turn.ending = wording.lossy_part(ending)
+            work.turn.ending = wording.lossy_part(work.ending(None))
             self._screen.dialogue.save(work.turn)
 
     async def _forget(self, dropped: int) -> None:
@@ -170,8 +174,7 @@ class Exchange:
         answer = work.answer
         await work.message.grow(text, is_last=True)
         await work.message.settle()
-        error = str(answer.error) if answer.error is not None else ""
-        ending = wording.ending(answer.live, answer.finish_reason, error, work.begun)
+        ending = work.ending(answer.finish_reason)
         if work.dropped:
             ending += f" · {work.dropped} of the oldest messages left the context"
         work.turn.ending = ending

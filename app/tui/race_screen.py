@@ -56,9 +56,7 @@ class Lane(Vertical):
             self.query_one(".rate", Static).update(Content(wording.rate(live.rate)))
         if is_done:
             self._is_shown = True
-            error = str(answer.error) if answer.error else ""
-            ending = wording.ending(live, answer.finish_reason, error)
-            self.query_one(GrowingMessage).show_ending(ending)
+            self.query_one(GrowingMessage).show_ending(ending_of(answer))
 
 
 class RaceScreen(Screen[None]):
@@ -124,6 +122,12 @@ class RaceScreen(Screen[None]):
                 lane.answer.stop()
         self._engine.set_draft(self._engine.draft)  # not what the half that was stopped had
         self.dismiss()
+
+
+def ending_of(answer: Answer) -> str:
+    """The line below one of the two; its speedup is the verdict's, over the other's own rate."""
+    live = replace(answer.live, speedup=None) if answer.live else None
+    return wording.ending(live, answer.finish_reason, str(answer.error) if answer.error else "")
 
 
 def verdict(plain: Answer, drafted: Answer) -> str:

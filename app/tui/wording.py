@@ -74,14 +74,17 @@ def lossy_part(ending: str) -> str:
     return _BETWEEN.join(part for part in ending.split(_BETWEEN) if part.startswith(LOSSY))
 
 
-def ending(live: Live | None, reason: FinishReason | None, error: str = "", begun: str = "") -> str:
+def ending(
+    live: Live | None, reason: FinishReason | None, error: str = "", begun: str | None = None
+) -> str:
     """The line below an answer: its figures and how it ended.
 
-    begun: the same line of the answer that it goes on with, which may have been lossy.
+    begun: the same line of the answer that it goes on with, which may have been lossy; None where
+    it begins anew. Figures are then of what was added.
     """
-    parts: list[str] = [lossy_part(begun)]
+    parts: list[str] = [lossy_part(begun or "")]
     if live is not None and live.tokens:
-        parts.append(f"{live.tokens} tokens")
+        parts.append(f"{'' if begun is None else 'the last '}{live.tokens} tokens")
         if live.rate is not None:
             parts.append(rate(live.rate))
         if live.drafted:

@@ -22,9 +22,9 @@ from backends.base.model import (
     Model,
     ModelInfo,
     Rollback,
-    Tokenizer,
     Vocabulary,
 )
+from backends.base.tokenizer import Tokenizer
 
 __all__ = [
     "CacheState",

@@ -1,4 +1,4 @@
-"""The contract of a backend: a loaded model, its tokenizer, and contexts that run it."""
+"""The contract of a backend: a loaded model, and contexts that run it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from backends.base.device_sampling import DeviceSampling
 from backends.base.errors import UsageError
+from backends.base.tokenizer import Tokenizer
 
 Logits = NDArray[np.float32]
 """Rows of raw scores, shape (positions, n_vocab)."""
@@ -67,57 +68,6 @@ class ModelInfo:
                 f"{self.name} was trained for at most {self.context_limit:,}",
                 f"Use --ctx with 1 to {self.context_limit}.",
             )
-
-
-class Tokenizer(Protocol):
-    """Text to token ids and back, exactly as the model was trained."""
-
-    @property
-    def n_vocab(self) -> int: ...
-    @property
-    def bos(self) -> int | None:
-        """The token put before every prompt, None where the model wants none."""
-        ...
-
-    @property
-    def eos(self) -> int | None:
-        """The token that ends a text, None where the model has none."""
-        ...
-
-    @property
-    def end_tokens(self) -> frozenset[int]:
-        """Tokens that end a reply."""
-        ...
-
-    @property
-    def special_texts(self) -> tuple[str, ...]:
-        """Texts of control tokens, which a user's own words must not turn into."""
-        ...
-
-    @property
-    def chat_template(self) -> str | None:
-        """The Jinja source the model ships, None when it ships none."""
-        ...
-
-    def encode(self, text: str, *, special: bool) -> list[int]:
-        """Token ids of text; with special, texts of control tokens become those tokens."""
-        ...
-
-    def piece(self, token: int) -> bytes:
-        """UTF-8 bytes a token adds to a reply, perhaps part of a character; b"" for control."""
-        ...
-
-    def entry(self, token: int) -> bytes:
-        """What tells a token from others: equal vocabularies share it, whatever engine has them.
-
-        The bytes it stands for in a text; b"<0x0A>" of one that SentencePiece keeps for a lone
-        byte; the name of a control token, and of one that only fills up the vocabulary.
-        """
-        ...
-
-    def is_padding(self, token: int) -> bool:
-        """Whether the entry only fills up the vocabulary and is never meant."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,13 @@
 """A drafter model: a cheaper model of the same vocabulary, sampled from its own distribution."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from backends.base import Context, DeviceRow, DeviceSampling, Warping
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.growing_draft import GrowingDraft
 from decoding.drafters.reader import Reader
-from decoding.sampler import Sampler
-from decoding.sampling import (
-    SamplingSettings,
-    next_uniforms,
-    skip_uniforms,
-    uniform,
-)
+from decoding.drafters.reads_backlog import ReadsBacklog
+from decoding.sampling import next_uniforms, skip_uniforms, uniform
 
 _CLASSES = 10
 """Classes of evidence: the drafter's own probability of the token it drew, in tenths."""
@@ -21,11 +16,10 @@ _AT_ONCE = 2
 """Tokens a device draws before it is asked whether one more would pay."""
 
 
-class DraftModel:
+class DraftModel(ReadsBacklog[Reader]):
     """Draws tokens one after another, each from the warped q_draft it hands on.
 
-    Its context may hold rejected tokens of the last draft, or lack accepted ones; the next
-    proposal brings it to the history first. n_vocab is the target's: entries past it are padding.
+    n_vocab is the target's: entries past it are padding.
     """
 
     is_free = False
@@ -39,27 +33,12 @@ class DraftModel:
         end_tokens: frozenset[int] = frozenset(),
         max_draft: int = 15,
     ) -> None:
+        super().__init__(Reader(context))
         self.name = name
         self._context = context
         self._n_vocab = n_vocab
         self._end_tokens = end_tokens
         self._max_draft = max_draft
-        self._reader = Reader(context)
-        self._sampler = Sampler(SamplingSettings())
-
-    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        self._sampler = sampler
-        self._reader.begin(history)
-
-    def commit(self, history: Sequence[int]) -> None:
-        """The next proposal catches up."""
-        self._reader.commit(history)
-
-    def backlog(self, history: Sequence[int]) -> int:
-        return self._reader.backlog(history)
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        return self._reader.read(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft, self._context.n_ctx - len(history))

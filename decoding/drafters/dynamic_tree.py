@@ -5,7 +5,7 @@ probabilities on the way down to it, which says about how often it is accepted. 
 the nodes with the highest scores in one pass, and of all nodes the best are drafted.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import islice
@@ -17,10 +17,11 @@ from backends.base import Context
 from decoding.cost import TreeSize
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.draft_model import evidence_class
+from decoding.drafters.reads_backlog import ReadsBacklog
 from decoding.drafters.tree_reader import TreeReader
 from decoding.ngram_statistics import LONGEST, NgramStatistics, Passage
 from decoding.sampler import Sampler
-from decoding.sampling import Distribution, SamplingSettings
+from decoding.sampling import Distribution
 from decoding.tree_shape import TreeShape
 
 
@@ -39,12 +40,11 @@ class _Node:
     above: int
 
 
-class DynamicTree:
+class DynamicTree(ReadsBacklog[TreeReader]):
     """Drafts the likeliest tokens of a model as point masses, at every temperature.
 
-    Its context may hold what it did not draft, or lack accepted tokens; the next proposal brings it
-    to the history first. n_vocab is the target's: entries past it are padding. ngram_weight: how
-    much of a node's score is what n-grams of this text say of it, from 0, for nothing, to 1.
+    n_vocab is the target's: entries past it are padding. ngram_weight: how much of a node's score
+    is what n-grams of this text say of it, from 0, for nothing, to 1.
     """
 
     is_free = False
@@ -59,6 +59,7 @@ class DynamicTree:
         end_tokens: frozenset[int] = frozenset(),
         ngram_weight: float = 0.0,
     ) -> None:
+        super().__init__(TreeReader(context, n_vocab))
         self.name = name
         self.largest = size
         self._context = context
@@ -67,8 +68,6 @@ class DynamicTree:
         self._statistics = NgramStatistics()
         self._learned = 0
         self._size, self._width = size, size.nodes
-        self._reader = TreeReader(context, n_vocab)
-        self._scoring = Sampler(SamplingSettings())
 
     def plan(self, shape: TreeShape) -> None:
         """Draft as many nodes, as deep and expanded as widely, but where the model is surest."""
@@ -81,23 +80,15 @@ class DynamicTree:
         settings = sampler.settings
         if settings.temperature == 0.0:  # its law has one token then, and there would be one branch
             settings = replace(settings, temperature=1.0)
-        self._scoring = Sampler(settings)
-        self._reader.begin(history)
+        super().begin(history, Sampler(settings))
         self._statistics, self._learned = NgramStatistics(), 0
 
     def commit(self, history: Sequence[int]) -> None:
-        """What was said of the last tree need not be read again."""
-        self._reader.commit(history)
+        super().commit(history)
         if self._ngram_weight > 0.0:
             start = max(self._learned - LONGEST, 0)
             self._statistics.learn(Passage(history[start:], self._learned - start))
             self._learned = len(history)
-
-    def backlog(self, history: Sequence[int]) -> int:
-        return self._reader.backlog(history)
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        return self._reader.read(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on
@@ -138,7 +129,7 @@ class DynamicTree:
         self, row: NDArray[np.float32], node: _Node, parent: int, place: int, history: Sequence[int]
     ) -> list[_Node]:
         """The likeliest tokens after a node, the likeliest first; row: the logits there."""
-        law = self._scoring.distribution(row, history, node.path)
+        law = self._sampler.distribution(row, history, node.path)
         shares = _likeliest(law, self._size.nodes)
         if self._ngram_weight > 0.0:
             shares = self._rescored(shares, [*history[-LONGEST:], *node.path])

@@ -15,14 +15,14 @@ from backends.base.tree import path_to
 from decoding.cost import TreeSize
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.draft_model import evidence_class
+from decoding.drafters.reads_backlog import ReadsBacklog
 from decoding.drafters.tree_reader import TreeReader
-from decoding.sampler import Sampler
-from decoding.sampling import Distribution, SamplingSettings, uniform
+from decoding.sampling import Distribution, uniform
 from decoding.shape import Siblings
 from decoding.tree_shape import TreeShape
 
 
-class SampledTree:
+class SampledTree(ReadsBacklog[TreeReader]):
     """Draws each level of a shape in one pass, each token from the warped q_draft it hands on.
 
     A node has fewer children than planned only where its q_draft has no more tokens, and none where
@@ -42,31 +42,16 @@ class SampledTree:
         n_vocab: int,
         end_tokens: frozenset[int] = frozenset(),
     ) -> None:
+        super().__init__(TreeReader(context, n_vocab))
         self.name = name
         self.largest = TreeSize(shape.depth, shape.nodes)
         self._context = context
         self._shape = shape
         self._end_tokens = end_tokens
-        self._reader = TreeReader(context, n_vocab)
-        self._sampler = Sampler(SamplingSettings())
 
     def plan(self, shape: TreeShape) -> None:
         """Draw this shape from the next proposal on, cut to what is the most."""
         self._shape = shape.within(self.largest.nodes, self.largest.depth)
-
-    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        self._sampler = sampler
-        self._reader.begin(history)
-
-    def commit(self, history: Sequence[int]) -> None:
-        """What was said of the last tree need not be read again."""
-        self._reader.commit(history)
-
-    def backlog(self, history: Sequence[int]) -> int:
-        return self._reader.backlog(history)
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        return self._reader.read(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on

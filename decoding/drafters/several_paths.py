@@ -4,7 +4,7 @@ After SpecTr-GBV (arXiv 2604.25925), with the choice that `decoding.verification
 target sees one line, so that the others cost the drafter alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +13,16 @@ from backends.base import Context
 from decoding.cost import TreeSize
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.draft_model import evidence_class
+from decoding.drafters.reads_backlog import ReadsBacklog
 from decoding.drafters.tree_reader import TreeReader
-from decoding.sampler import Sampler
-from decoding.sampling import Distribution, SamplingSettings, uniform
+from decoding.sampling import Distribution, uniform
 from decoding.tree_shape import TreeShape
 from decoding.verification.paths import choose
 
 Prefix = tuple[int, ...]
 
 
-class SeveralPaths:
+class SeveralPaths(ReadsBacklog[TreeReader]):
     """Draws lines of one length and hands on the one that its model finds likeliest at each token.
 
     A line is shorter only where a token ends the reply. What lines begin with together is run once.
@@ -42,32 +42,17 @@ class SeveralPaths:
         n_vocab: int,
         end_tokens: frozenset[int] = frozenset(),
     ) -> None:
+        super().__init__(TreeReader(context, n_vocab))
         self.name = name
         self.largest = TreeSize(length, length)
         self.paths = paths
         self._context = context
         self._length = length
         self._end_tokens = end_tokens
-        self._reader = TreeReader(context, n_vocab)
-        self._sampler = Sampler(SamplingSettings())
 
     def plan(self, shape: TreeShape) -> None:
         """Draw lines as long as the shape is deep from the next proposal on."""
         self._length = min(shape.depth, self.largest.depth)
-
-    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        self._sampler = sampler
-        self._reader.begin(history)
-
-    def commit(self, history: Sequence[int]) -> None:
-        """What was said of the last lines need not be read again."""
-        self._reader.commit(history)
-
-    def backlog(self, history: Sequence[int]) -> int:
-        return self._reader.backlog(history)
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        return self._reader.read(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on

@@ -123,3 +123,28 @@ def test_typing_mistakes(specchat: Specchat, arguments: tuple[str, ...], told: s
     ended = specchat(*arguments)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert told in ended.stderr
+
+
+IN_A_VARIABLE = [
+    ("LOSSY", "eers"),
+    ("LOSSY", "ears:7"),
+    ("TEMPERATURE", "101"),
+    ("TOP_P", "0"),
+    ("SEED", "-1"),
+    ("MAX_TOKENS", "0"),
+    ("CTX", "0"),
+    ("THREADS", "513"),
+    ("GPU_LAYERS", "-1"),
+    ("BACKEND", "vulkan"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), IN_A_VARIABLE)
+def test_a_variable_that_cannot_be_used_is_named(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"SPECCHAT_{name}", value)
+    ended = specchat("chat", stdin=b"")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"specchat: SPECCHAT_{name} cannot be ")
+    assert "--" not in ended.stderr

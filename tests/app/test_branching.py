@@ -10,23 +10,23 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from app import draft_spec
 from app.branching_spec import Children, PathsSettings, TreeSettings
-from app.draft_spec import LinkKind
+from app.draft_link import LinkKind
 from app.drafter_building import Place
 from app.drafting import Drafting, build
 from app.paths import Paths
 from backends import llamacpp
 from backends.base import Context, Model, UsageError
-from decoding.controller import Controller
 from decoding.draft import Drafter
 from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.sampled_tree import SampledTree
 from decoding.drafters.several_paths import SeveralPaths
 from decoding.drafters.tree_by_temperature import TreeByTemperature
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits
 from decoding.greedy_check import branch_difference, first_divergence
 from decoding.sampling import SamplingSettings
 from decoding.shape import Shape
+from tests.fixtures.replied import replied, said
 
 PROMPT = [300, 301, 302, 303, 300, 301]
 GREEDY = SamplingSettings(temperature=0.0)
@@ -61,18 +61,7 @@ def built(spec: str, target: Model, context: Context, paths: Paths) -> Drafting:
 
 
 def reply(context: Context, drafter: Drafter | None, sampling: SamplingSettings) -> list[Step]:
-    context.truncate(0)
-    found: list[Step] = []
-    for event in generate(context, PROMPT, sampling, LIMITS, drafter=drafter):
-        if isinstance(event, Step):
-            found.append(event)
-            if isinstance(drafter, Controller):
-                drafter.observe(event)
-    return found
-
-
-def said(steps: list[Step]) -> list[int]:
-    return [token for step in steps for token in step.tokens]
+    return replied(context, PROMPT, sampling, LIMITS, drafter)
 
 
 @pytest.mark.parametrize(

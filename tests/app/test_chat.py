@@ -65,6 +65,41 @@ def test_commands_answer_on_standard_error(specchat: Specchat, said: list[list[M
     assert ended.stderr.count("/quit") >= 2
 
 
+def test_what_is_set_holds_from_the_next_answer_on(
+    specchat: Specchat, said: list[list[Message]]
+) -> None:
+    changed, back = b"/set max_tokens 3\n/set system Be kind.\n", b"/set max_tokens\n/set system\n"
+    lines = changed + b"one\n/stats\n" + back + b"two\n/stats\n"
+    ended = specchat(*CHAT, "--system", "Be brief.", stdin=lines)
+    assert ended.returncode == 0
+    assert re.findall(r"\[(\d+) tokens", ended.stderr) == ["3", "6"]
+    assert [turns[0].content for turns in said] == ["Be kind.", "Be brief."]
+
+
+def test_a_lossy_rule_that_is_set_is_warned_of_once(specchat: Specchat) -> None:
+    lines = b"/set temperature 1\n/set lossy ears\n/set top_k 3\n/set lossy\n"
+    ended = specchat(*CHAT, stdin=lines)
+    assert (ended.returncode, ended.stderr.count("answers may be lossy")) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("/set", "what is to be set?"),
+        ("/set model demo", "'model' cannot be set here"),
+        ("/set temperature hot", "temperature cannot be 'hot'"),
+        ("/set top_p 2", "top_p cannot be 2.0"),
+        ("/settings", "There is no command /settings."),
+    ],
+)
+def test_what_cannot_be_set_is_told_and_changes_nothing(
+    specchat: Specchat, typed: str, told: str
+) -> None:
+    ended = specchat(*CHAT, stdin=f"{typed}\none\n/stats\n".encode())
+    assert told in ended.stderr
+    assert "[6 tokens · " in ended.stderr
+
+
 def test_stats_are_of_the_last_answer(specchat: Specchat) -> None:
     ended = specchat(*CHAT, stdin=b"one\n/stats\n")
     assert re.search(r"\[6 tokens · [\d.]+ tok/s .* cut at --max-tokens\]", ended.stderr)

@@ -10,22 +10,23 @@ import pytest
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from app import draft_spec
-from app.draft_spec import LinkKind
+from app.draft_link import LinkKind
 from app.drafter_building import Place
-from app.drafting import Drafting, build
+from app.drafting import build
 from app.paths import Paths
 from backends import llamacpp
 from backends.base import Context, Model, UsageError
-from decoding.controller import Controller
 from decoding.cost import CostModel
+from decoding.draft import Drafter
 from decoding.drafters.cascade import Cascade
 from decoding.drafters.vote import Vote
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits
 from decoding.parking import standing
 from decoding.sampling import SamplingSettings
 from models.memory_bill import bill
 from models.model_facts import facts_of
+from tests.fixtures.replied import replied, said
 
 PROMPT = [300, 301, 302, 303, 300, 301]
 GREEDY = SamplingSettings(temperature=0.0)
@@ -66,20 +67,8 @@ def built(spec: str, target: Model, context: Context, paths: Paths, room: int | 
     return build(draft_spec.parse(spec, paths), place)
 
 
-def reply(context: Context, drafting: Drafting | None, drafter: object = None) -> list[Step]:
-    context.truncate(0)
-    one = drafter or (drafting.controller if drafting else None)
-    steps: list[Step] = []
-    for event in generate(context, PROMPT, GREEDY, LIMITS, drafter=one):  # type: ignore[arg-type]
-        if isinstance(event, Step):
-            steps.append(event)
-            if isinstance(one, Controller):
-                one.observe(event)
-    return steps
-
-
-def ids(steps: list[Step]) -> list[int]:
-    return [token for step in steps for token in step.tokens]
+def reply(context: Context, drafter: Drafter | None) -> list[Step]:
+    return replied(context, PROMPT, GREEDY, LIMITS, drafter)
 
 
 @pytest.mark.parametrize(
@@ -143,14 +132,14 @@ def test_what_makes_no_drafter_is_refused_with_the_reason(
 def test_it_drafts_what_the_target_says(
     spec: str, kind: type, spelled: Spelled, target: Model, context: Context, paths: Paths
 ) -> None:
-    plain = ids(reply(context, None))
+    plain = said(reply(context, None))
     with closing(built(spelled(spec), target, context, paths)) as drafting:
         assert drafting.missing == ""
         (one,) = drafting.built
         assert isinstance(one.member.drafter, kind)
-        assert ids(reply(context, drafting, drafting.chain)) == plain
-        steps = reply(context, drafting)
-        assert ids(steps) == plain
+        assert said(reply(context, drafting.chain)) == plain
+        steps = reply(context, drafting.controller)
+        assert said(steps) == plain
         assert sum(step.accepted for step in steps) > 0
         assert {step.drafter for step in steps} - {""} == {one.member.name}
         assert one.member.dropped == ""
@@ -192,7 +181,7 @@ def test_what_was_learned_at_every_level_is_kept(
 ) -> None:
     spec = spelled("cascade(lookup,near)")
     with closing(built(spec, target, context, paths)) as drafting:
-        reply(context, drafting)
+        reply(context, drafting.controller)
         drafting.remember()
         assert drafting.memory is not None
         assert drafting.memory.known_drafters() == [], "a cascade is no model that could be loaded"
@@ -230,7 +219,7 @@ def test_what_only_a_trial_expects_of_a_cascade_is_called_that(
         reason = standing(drafting.built[0].member, dear).reason
         assert "needs acceptance" in reason
         assert "a trial expects" in reason
-        reply(context, drafting, drafting.controller)
+        reply(context, drafting.controller)
         assert drafting.built[0].member.judged.judged > 0.0
         drafting.remember()
     with closing(built(spec, target, context, paths)) as again:

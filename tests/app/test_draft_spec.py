@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.draft_spec import LinkKind, parse
+from app.draft_link import LinkKind
+from app.draft_spec import parse
 from app.paths import Paths
 from backends.base import UsageError
 from models.reference import HubReference, Reference

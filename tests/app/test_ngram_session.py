@@ -22,6 +22,7 @@ from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
+from tests.fixtures.replied import said
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -46,15 +47,11 @@ def opened(model: str, draft: str = "ngram") -> Session:
     return Session.open(options, Paths.of_this_user(), lambda _: None)
 
 
-def said(session: Session, drafter: Drafter | None, settings: SamplingSettings) -> list[Step]:
+def reply_of(session: Session, drafter: Drafter | None, settings: SamplingSettings) -> list[Step]:
     """A reply of 32 tokens, with every draft sent that there is."""
     prompt = session.raw_prompt("Say hello.").tokens
     events = generate(session.context, prompt, settings, Limits(32, frozenset()), drafter=drafter)
     return [event for event in events if isinstance(event, Step)]
-
-
-def tokens(steps: list[Step]) -> list[int]:
-    return [token for step in steps for token in step.tokens]
 
 
 SETTINGS = [GREEDY, SamplingSettings(1.0, seed=4)]
@@ -70,9 +67,9 @@ def test_what_one_session_says_the_next_drafts(model: str, settings: SamplingSet
                 pass
     assert len(files()) == 1
     with closing(opened(model)) as session:
-        plain = said(session, None, settings)
-        drafted = said(session, session.drafting.chain, settings)
-        assert tokens(drafted) == tokens(plain)
+        plain = reply_of(session, None, settings)
+        drafted = reply_of(session, session.drafting.chain, settings)
+        assert said(drafted) == said(plain)
         assert sum(step.accepted for step in drafted) > 16
         assert {step.drafter for step in drafted} == {"", "ngram"}
 
@@ -125,7 +122,7 @@ def test_where_replies_are_compared_none_teaches_the_next(model: str) -> None:
         for compared in (False, True):
             with closing(build(session.spec("ngram"), session.place(lambda _: None))) as drafting:
                 drafting.compare(compared)
-                replies = [said(session, drafting.chain, GREEDY) for _ in range(3)]
+                replies = [reply_of(session, drafting.chain, GREEDY) for _ in range(3)]
             accepted[compared] = [sum(step.accepted for step in steps) for steps in replies]
     assert accepted[False][2] > accepted[False][0]
     assert accepted[True] == [accepted[False][0]] * 3

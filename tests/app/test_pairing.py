@@ -145,7 +145,7 @@ def test_what_guesses_or_is_made_of_others_is_listed_with_what_was_measured(mode
         pair = pairs[name]
         figures = (pair.draw_cost, pair.acceptance, pair.speedup, pair.break_even)
         assert figures == (None, None, None, None)
-        assert "measured once it drafts" in "; ".join(facts_in_words(pair))
+        assert "whether it pays is measured while it drafts" in facts_in_words(pair)
 
     memory = AcceptanceMemory(models / "big.gguf", Paths.of_this_user())
     memory.remember("lookahead", Acceptance({"warm:drawn": (6.0, 15.0), "warm:at0": (1, 1)}), {})
@@ -255,6 +255,18 @@ def test_a_target_is_measured_once_and_no_drafter_ever(costs: list[bool]) -> Non
     assert ranked("big", told).plain_seconds == ranked("big").plain_seconds == 0.02
     assert costs == [True]
     assert "measuring what big costs here" in told
+
+
+@pytest.mark.usefixtures("models", "costs")
+def test_what_a_busy_machine_measured_is_told_as_such(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    title = "drafters for big, 50.0 tokens per second undrafted"
+    for is_steady, words in ((False, " (measured on a busy machine)"), (True, "")):
+        found = Measured({1: 0.02, 64: 0.0284}, is_steady=is_steady)
+        monkeypatch.setattr("app.calibrations.calibrate", lambda *_, found=found: found)
+        assert specchat("models", "pair", "big").stdout.splitlines()[0] == title + words
+        assert json.loads(specchat("models", "pair", "big", "--json").stdout)["steady"] is is_steady
 
 
 @pytest.mark.usefixtures("models")

@@ -10,7 +10,7 @@ import pytest
 from app import draft_spec, indexing
 from app.answer import Request
 from app.conversation import Conversation
-from app.draft_spec import LinkKind
+from app.draft_link import LinkKind
 from app.drafter_building import Place
 from app.drafting import Drafting, build
 from app.engine import Engine

@@ -12,7 +12,7 @@ from app import automatic, draft_spec, self_drafter
 from app.acceptance_memory import AcceptanceMemory
 from app.candidate import Kind, Target
 from app.candidates import candidates
-from app.draft_spec import SELF, Link, LinkKind
+from app.draft_link import SELF, Link, LinkKind
 from app.drafter_building import Place
 from app.drafting import Drafting, build
 from app.paths import Paths

@@ -27,6 +27,7 @@ from decoding.member import Member
 from decoding.parking import State
 from decoding.sampling import SamplingSettings, warp
 from decoding.telemetry import Statistics
+from tests.fixtures.replied import replied, said
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
@@ -42,26 +43,6 @@ MAKERS: dict[str, Callable[[], Drafter]] = {
     "lookahead": lambda: Lookahead(SHAPE),
 }
 Open = Callable[..., "FakeContext"]
-
-
-def steps(
-    context: "FakeContext",
-    prompt: Sequence[int],
-    sampling: SamplingSettings,
-    limits: Limits,
-    drafter: Drafter | None,
-) -> list[Step]:
-    found: list[Step] = []
-    for event in generate(context, prompt, sampling, limits, drafter=drafter):
-        if isinstance(event, Step):
-            found.append(event)
-            if isinstance(drafter, Controller):
-                drafter.observe(event)
-    return found
-
-
-def said(found: Sequence[Step]) -> list[int]:
-    return [token for step in found for token in step.tokens]
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -84,9 +65,9 @@ def test_greedy_replies_are_those_of_plain_decoding(
     """To the end of the context too; and the context then holds what was said."""
     scores = table(seed)
     limits = Limits(60, frozenset({seed % N_VOCAB}) if ends else NO_END)
-    plain = steps(fake_context(scores, n_ctx=n_ctx), prompt, GREEDY, limits, None)
+    plain = replied(fake_context(scores, n_ctx=n_ctx), prompt, GREEDY, limits, None)
     context = fake_context(scores, n_ctx=n_ctx)
-    drafted = steps(context, prompt, GREEDY, limits, MAKERS[name]())
+    drafted = replied(context, prompt, GREEDY, limits, MAKERS[name]())
     assert said(drafted) == said(plain)
     text = [*prompt, *said(drafted)]
     assert list(context.tokens) == text[: context.length]
@@ -101,7 +82,7 @@ def test_drafts_are_accepted_and_counted(
     found: list[Step] = []
     for seed in range(20):
         context = fake_context(table(seed), n_ctx=200, n_chunk=32)
-        found += steps(context, [1, 2], GREEDY, Limits(100, NO_END), MAKERS[name]())[1:]
+        found += replied(context, [1, 2], GREEDY, Limits(100, NO_END), MAKERS[name]())[1:]
         assert context.forwards[1:] == [step.passed for step in found[-len(context.forwards) + 1 :]]
     for step in found:
         statistics.add(step)
@@ -159,7 +140,7 @@ def test_sampled_replies_follow_the_law_of_the_target(
     accepted = 0
     for seed in range(REPLIES):
         seeded = replace(sampling, seed=seed)
-        found = steps(context, prompt, seeded, Limits(LENGTH + 1, NO_END), drafter)
+        found = replied(context, prompt, seeded, Limits(LENGTH + 1, NO_END), drafter)
         counts[tuple(said(found)[:LENGTH])] += 1
         accepted += sum(step.accepted for step in found)
     assert accepted > 100
@@ -176,9 +157,9 @@ def test_a_reply_goes_on_when_a_drafter_breaks_on_what_it_hears(
     context = fake_context(table(3))
     member = Member(Jacobi(), cost=DraftCost(1e-6, 0.0))
     controller = Controller([member], CostModel({1: 0.1, 16: 0.1}), N_VOCAB)
-    found = steps(context, [1, 2], GREEDY, Limits(20, NO_END), controller)
+    found = replied(context, [1, 2], GREEDY, Limits(20, NO_END), controller)
     assert said(found) == said(
-        steps(fake_context(table(3)), [1, 2], GREEDY, Limits(20, NO_END), None)
+        replied(fake_context(table(3)), [1, 2], GREEDY, Limits(20, NO_END), None)
     )
     assert "it fell over" in member.dropped
 

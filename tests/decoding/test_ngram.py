@@ -19,6 +19,7 @@ from decoding.ngram_statistics import LONGEST, NgramStatistics, Passage
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings
 from decoding.verification.token_level import TargetRows, Verdict, verify
+from tests.fixtures.replied import said
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
@@ -119,7 +120,7 @@ def test_a_reply_is_learned_to_its_last_token(table: MakeTable, fake_context: Op
         drafting = SamplingSettings(temperature=1.0, seed=seed)
         events = generate(context, PROMPT, drafting, Limits(9, frozenset()), drafter=drafter)
         steps = [event for event in events if isinstance(event, Step)]
-        assert own(drafter.heard()) == [token for step in steps for token in step.tokens]
+        assert own(drafter.heard()) == said(steps)
 
 
 def test_a_passage_begins_with_what_stood_before_it() -> None:
@@ -135,11 +136,9 @@ def test_greedy_tokens_are_those_of_plain_decoding(table: MakeTable, fake_contex
     for seed in range(20):
         context = fake_context(table(seed, scale=1.0), n_ctx=80)
         limits = Limits(60, frozenset())
-        plain = [
-            token for step in greedy_reply(context, PROMPT, limits, None) for token in step.tokens
-        ]
+        plain = said(greedy_reply(context, PROMPT, limits, None))
         steps = list(greedy_reply(context, PROMPT, limits, drafter))
-        assert [token for step in steps for token in step.tokens] == plain
+        assert said(steps) == plain
         drafted += sum(step.drafted for step in steps)
         accepted += sum(step.accepted for step in steps)
     assert 0 < accepted < drafted
@@ -150,7 +149,7 @@ def sampled(context: "FakeContext", seed: int, drafter: Ngram | None) -> tuple[l
     settings = SamplingSettings(1.0, top_k=0, top_p=0.95, min_p=0.0, repeat_penalty=1.2, seed=seed)
     events = generate(context, PROMPT, settings, Limits(40, frozenset()), drafter=drafter)
     steps = [event for event in events if isinstance(event, Step)]
-    return [token for step in steps for token in step.tokens], sum(step.drafted for step in steps)
+    return said(steps), sum(step.drafted for step in steps)
 
 
 def same_replies(context: "FakeContext") -> list[bool]:

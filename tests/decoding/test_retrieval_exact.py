@@ -23,6 +23,7 @@ from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings, uniform
 from decoding.verification.token_level import TargetRows, Verdict
 from tests.fixtures.corpora import corpus_of, document
+from tests.fixtures.replied import said
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
@@ -41,8 +42,8 @@ PROMPT = [1, 2, 3, 4, 5]
 def drafter(folder: Path, seed: int) -> Retrieval:
     """Retrieval of random text, in which every few tokens occur."""
     generator = np.random.default_rng(seed)
-    said = [document(n, generator.integers(0, N_VOCAB, 200).tolist()) for n in range(20)]
-    return Retrieval(corpus_of(folder, said[:10], said[10:]), min_match=1)
+    texts = [document(n, generator.integers(0, N_VOCAB, 200).tolist()) for n in range(20)]
+    return Retrieval(corpus_of(folder, texts[:10], texts[10:]), min_match=1)
 
 
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
@@ -54,7 +55,7 @@ def test_replies_are_those_of_plain_decoding(
         target, seeded = table(seed, N_VOCAB), replace(settings, seed=seed)
         plain = steps(fake_context(target), seeded, None)
         found = steps(fake_context(target), seeded, drafter(tmp_path / str(seed), seed))
-        assert tokens_of(found) == tokens_of(plain)
+        assert said(found) == said(plain)
         drafted += sum(step.drafted for step in found)
         accepted += sum(step.accepted for step in found)
     assert drafted > accepted > 0
@@ -66,10 +67,6 @@ def steps(
     limits = Limits(50, frozenset())
     events = generate(context, PROMPT, settings, limits, drafter=drafter)
     return [event for event in events if isinstance(event, Step)]
-
-
-def tokens_of(steps: list[Step]) -> list[int]:
-    return [token for step in steps for token in step.tokens]
 
 
 def chance(table: MakeTable, fake_context: Open, folder: Path) -> float:

@@ -1,8 +1,8 @@
 """Replies drafted by the union of several drafters have the law of plain ones: enumerated."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from collections.abc import Callable, Sequence
+from itertools import count, product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,14 +13,14 @@ from decoding import generation
 from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.draft import Draft, KeepOn
-from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits
 from decoding.member import Member
-from decoding.sampling import SamplingSettings, warp
+from decoding.sampling import warp
 from decoding.shape import Shape
 from decoding.verification import sample_match, token_level
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.enumeration import DENSE, N_VOCAB, Path, Prefix, SymbolicUniform
+from tests.fixtures.replied import replied, said
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
@@ -47,21 +47,6 @@ class Table(IdleDrafter):
         return Draft(tuple(text[len(history) :]), self.name, (0.6,) * count, None, (0,) * count)
 
 
-def replied(
-    context: "FakeContext", prompt: list[int], sampling: SamplingSettings, drafter: Controller
-) -> list[Step]:
-    found: list[Step] = []
-    ticks: Iterator[float] = (float(tick) for tick in range(1 << 30))
-    limits = Limits(LENGTH, frozenset())
-    for event in generate(
-        context, prompt, sampling, limits, drafter=drafter, clock=lambda: next(ticks)
-    ):
-        if isinstance(event, Step):
-            found.append(event)
-            drafter.observe(event)
-    return found
-
-
 @pytest.mark.usefixtures("symbolic")
 @pytest.mark.parametrize("seed", range(3))
 def test_replies_have_the_law_of_the_target(
@@ -79,8 +64,9 @@ def test_replies_have_the_law_of_the_target(
         path = Path(waiting.pop())
         members = [Member(Table("near", rows + near)), Member(Table("far", rows + far))]
         controller = Controller(members, CostModel(FLAT), N_VOCAB, max_branches=4)
-        found = replied(fake_context(rows), START, DENSE, controller)
-        emitted[tuple(token for step in found for token in step.tokens)] += path.probability
+        limits, clock = Limits(LENGTH, frozenset()), count(0.0).__next__
+        found = replied(fake_context(rows), START, DENSE, limits, controller, clock)
+        emitted[tuple(said(found))] += path.probability
         shapes |= {step.shape for step in found}
         accepted += sum(step.accepted for step in found)
         waiting += path.untaken

@@ -37,6 +37,7 @@ from decoding.verification import block
 from decoding.verification.residual import uncovered
 from scripts.change_vocabulary import Change, change_vocabulary
 from scripts.prompts import tokenized
+from tests.fixtures.replied import said
 
 FALSE_ALARM = 1e-4
 SAMPLED = SamplingSettings(1.0, top_k=6, top_p=0.97, min_p=0.02, repeat_penalty=1.3)
@@ -95,7 +96,7 @@ def drafter_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeDrafter]:
 def greedy(context: Context, prompt: list[int], limits: Limits, drafter: Drafter | None):
     steps = list(greedy_reply(context, prompt, limits, drafter))
     accepted = sum(step.accepted for step in steps)
-    return [token for step in steps for token in step.tokens], accepted
+    return said(steps), accepted
 
 
 def compare(demo: Model, drafter: Drafter, prompts: list[list[int]], tokens: int) -> int:

@@ -4,10 +4,8 @@ Pearson's chi-square over replies of three tokens. False alarms: a right program
 choice of seeds in 10,000; the seeds are fixed, so that it fails always or never.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,17 +15,15 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from backends import llamacpp
 from backends.base import Context
 from decoding.cost import TreeSize
-from decoding.distribution_check import LENGTH, Outcome, exact_law, p_value
 from decoding.draft import Drafter
 from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.sampled_tree import SampledTree
 from decoding.drafters.several_paths import SeveralPaths
-from decoding.events import Step
-from decoding.generation import Limits, generate
 from decoding.sampling import Distribution, SamplingSettings
 from decoding.tree_shape import TreeShape
 from decoding.verification import block, traversal
 from decoding.verification.residual import uncovered
+from tests.fixtures.chance import chance
 
 FALSE_ALARM = 1e-4
 REPLIES = 2000
@@ -55,26 +51,16 @@ def pair(tiny_llama: Callable[..., Path]) -> Iterator[tuple[Context, Context, in
         yield target.open(64), drafter.open(64), target.info.n_vocab
 
 
-def chance(pair: tuple[Context, Context, int], make: Make) -> float:
-    """How likely a right program is to give replies as far from the law as these."""
+def likelihood(pair: tuple[Context, Context, int], make: Make) -> float:
     context, draft_context, n_vocab = pair
     drafter = make(draft_context, n_vocab)
-    drawn: Counter[Outcome] = Counter()
-    accepted = 0
-    limits = Limits(LENGTH + 3, frozenset())
-    for seed in range(REPLIES):
-        events = generate(context, PROMPT, replace(SETTINGS, seed=seed), limits, drafter=drafter)
-        steps = [event for event in events if isinstance(event, Step)]
-        drawn[tuple(token for step in steps for token in step.tokens)[:LENGTH]] += 1
-        accepted += sum(step.accepted for step in steps)
-    assert accepted > REPLIES / 2
-    return p_value(exact_law(context, PROMPT, SETTINGS), drawn)
+    return chance(context, PROMPT, SETTINGS, drafter, REPLIES, more=3, accepted=0.5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MAKERS)
 def test_replies_follow_the_law_of_the_model(name: str, pair: tuple[Context, Context, int]) -> None:
-    assert chance(pair, MAKERS[name]) > FALSE_ALARM
+    assert likelihood(pair, MAKERS[name]) > FALSE_ALARM
 
 
 @pytest.mark.slow
@@ -91,4 +77,4 @@ def test_a_wrong_residual_is_seen(
 
     monkeypatch.setattr(block, "uncovered", whole_target)
     monkeypatch.setattr(traversal, "uncovered", whole_target)
-    assert chance(pair, DRAWN[name]) < FALSE_ALARM
+    assert likelihood(pair, DRAWN[name]) < FALSE_ALARM

@@ -11,18 +11,18 @@ from app.drafter_building import Place
 from app.drafting import build
 from app.paths import Paths
 from backends.base import Context, Model
-from decoding.controller import Controller
 from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.retrieval import Retrieval
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits
 from decoding.greedy_check import branch_difference, first_divergence
 from decoding.sampling import SamplingSettings
 from models.recipe import Recipe
 from models.self_draft import SelfDrafts
 from scripts.prompts import tokenized
 from tests.fixtures.corpora import corpus_of, document
+from tests.fixtures.replied import replied, said
 
 TOKENS = 128
 GREEDY = SamplingSettings(temperature=0.0)
@@ -48,25 +48,14 @@ def prompts(demo: Model) -> list[tuple[str, list[int]]]:
 
 @pytest.fixture(scope="module")
 def plain(demo: Model, context: Context, prompts: list[tuple[str, list[int]]]) -> list[list[int]]:
-    return [_reply(demo, context, prompt, None) for _, prompt in prompts]
-
-
-def _reply(model: Model, context: Context, prompt: list[int], drafter: Drafter | None) -> list[int]:
-    return [token for step in _steps(model, context, prompt, drafter) for token in step.tokens]
+    return [said(_steps(demo, context, prompt, None)) for _, prompt in prompts]
 
 
 def _steps(
     model: Model, context: Context, prompt: list[int], drafter: Drafter | None
 ) -> list[Step]:
-    context.truncate(0)
-    steps: list[Step] = []
     limits = Limits(TOKENS, model.tokenizer.end_tokens)
-    for event in generate(context, prompt, GREEDY, limits, drafter=drafter):
-        if isinstance(event, Step):
-            steps.append(event)
-            if isinstance(drafter, Controller):
-                drafter.observe(event)
-    return steps
+    return replied(context, prompt, GREEDY, limits, drafter)
 
 
 def _place(demo: Model, context: Context, paths: Paths) -> Place:
@@ -114,7 +103,7 @@ def test_same_token_ids_as_plain_decoding(
         assert drafting.missing == ""
         for (_, prompt), expected in zip(prompts, plain, strict=True):
             steps = _steps(demo, context, prompt, drafting.chain)
-            assert [token for step in steps for token in step.tokens] == expected
+            assert said(steps) == expected
             accepted += sum(step.accepted for step in steps)
     assert accepted > 0, "nothing was accepted: the test proved nothing"
 
@@ -142,7 +131,7 @@ def test_the_controller_gives_the_same_token_ids(
     with closing(build(spec, _place(demo, context, paths))) as drafting:
         for (_, prompt), expected in zip(prompts, plain, strict=True):
             steps = _steps(demo, context, prompt, drafting.controller)
-            found = [token for step in steps for token in step.tokens]
+            found = said(steps)
             if any(step.branch is not None for step in steps):  # they leave the cache in disorder
                 turned = first_divergence(context, prompt, expected, found)
                 allowed = 2 * branch_difference(context, prompt)
@@ -161,12 +150,12 @@ def test_retrieval_of_the_same_answers_gives_the_same_token_ids_in_few_steps(
     tmp_path: Path,
 ):
     answered = [(prompt, answer) for (_, prompt), answer in zip(prompts, plain, strict=True)][:4]
-    said = [document(n, [*prompt, *answer]) for n, (prompt, answer) in enumerate(answered)]
-    corpus = corpus_of(tmp_path, said)
+    texts = [document(n, [*prompt, *answer]) for n, (prompt, answer) in enumerate(answered)]
+    corpus = corpus_of(tmp_path, texts)
     steps_taken = 0
     for prompt, expected in answered:
         steps = _steps(demo, context, prompt, Retrieval(corpus))
-        assert [token for step in steps for token in step.tokens] == expected
+        assert said(steps) == expected
         steps_taken += len(steps)
     assert steps_taken < sum(len(answer) for _, answer in answered) / 4
     corpus.close()
@@ -178,10 +167,7 @@ def test_a_drafter_equal_to_the_target_is_always_accepted(
     """The target drafts for itself: everything is accepted, and the caches never drift apart."""
     own = demo.open(1024)
     drafter = DraftModel("itself", own, n_vocab=demo.info.n_vocab, max_draft=5)
-    context.truncate(0)
-    limits = Limits(TOKENS, demo.tokenizer.end_tokens)
-    events = generate(context, prompts[0][1], GREEDY, limits, drafter=drafter)
-    steps = [event for event in events if isinstance(event, Step)]
+    steps = _steps(demo, context, prompts[0][1], drafter)
     own.close()
-    assert [token for step in steps for token in step.tokens] == plain[0]
+    assert said(steps) == plain[0]
     assert all(step.accepted == step.drafted for step in steps[:-1])

@@ -12,14 +12,14 @@ from app.drafter_building import Place
 from app.drafting import Drafting, build
 from app.paths import Paths
 from backends.base import Context, Model
-from decoding.controller import Controller
 from decoding.draft import Drafter
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits
 from decoding.greedy_check import branch_difference, first_divergence
 from decoding.parking import State
 from decoding.sampling import SamplingSettings
 from scripts.prompts import tokenized
+from tests.fixtures.replied import replied, said
 
 GREEDY = SamplingSettings(temperature=0.0)
 PROMPTS, TOKENS = (1, 6), 32
@@ -38,19 +38,7 @@ def drafting_by(spec: str, model: Model, context: Context, paths: Paths) -> Iter
 
 
 def steps(context: Context, prompt: list[int], tokens: int, drafter: Drafter | None) -> list[Step]:
-    context.truncate(0)
-    events = generate(context, prompt, GREEDY, Limits(tokens, frozenset()), drafter=drafter)
-    found: list[Step] = []
-    for event in events:
-        if isinstance(event, Step):
-            found.append(event)
-            if isinstance(drafter, Controller):
-                drafter.observe(event)
-    return found
-
-
-def said(found: list[Step]) -> list[int]:
-    return [token for step in found for token in step.tokens]
+    return replied(context, prompt, GREEDY, Limits(tokens, frozenset()), drafter)
 
 
 @pytest.mark.usefixtures("drafting_never_pays")

@@ -5,10 +5,8 @@ choice of seeds in 10,000; the seeds are fixed, so that it fails always or never
 makes the small model repeat its text, so that guesses come true.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +17,13 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from backends import llamacpp
 from backends.base import Context
 from decoding import target_pass
-from decoding.distribution_check import LENGTH, Outcome, exact_law, p_value
 from decoding.draft import Draft, Drafter
 from decoding.drafters.jacobi import Jacobi
 from decoding.drafters.lookahead import Lookahead, LookaheadShape
-from decoding.events import Step
-from decoding.generation import Limits, generate
 from decoding.sampling import Distribution, SamplingSettings, uniform
 from decoding.verification.token_level import TargetRows, Verdict
 from decoding.verification.tree import TreeRows, TreeVerdict
+from tests.fixtures.chance import chance
 
 FALSE_ALARM = 1e-4
 REPLIES = 1200
@@ -45,23 +41,13 @@ def context(tiny_llama: Callable[..., Path]) -> Iterator[Context]:
         yield model.open(64)
 
 
-def chance(context: Context, drafter: Drafter) -> float:
-    """How likely a right program is to give replies as far from the law as these."""
-    drawn: Counter[Outcome] = Counter()
-    accepted = 0
-    limits = Limits(LENGTH + 2, frozenset())  # so that drafts of several tokens are sent
-    for seed in range(REPLIES):
-        events = generate(context, PROMPT, replace(SETTINGS, seed=seed), limits, drafter=drafter)
-        steps = [event for event in events if isinstance(event, Step)]
-        drawn[tuple(token for step in steps for token in step.tokens)[:LENGTH]] += 1
-        accepted += sum(step.accepted for step in steps)
-    assert accepted > REPLIES / 10
-    return p_value(exact_law(context, PROMPT, SETTINGS), drawn)
+def likelihood(context: Context, drafter: Drafter) -> float:
+    return chance(context, PROMPT, SETTINGS, drafter, REPLIES, more=2, accepted=0.1)
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_replies_follow_the_law_of_the_model(name: str, context: Context) -> None:
-    assert chance(context, DRAFTERS[name]()) > FALSE_ALARM
+    assert likelihood(context, DRAFTERS[name]()) > FALSE_ALARM
 
 
 @pytest.mark.slow
@@ -89,7 +75,7 @@ def test_a_rule_for_temperature_0_is_seen(
 
     monkeypatch.setattr(target_pass, "verify", line)
     monkeypatch.setattr(target_pass, "verify_tree", tree)
-    assert chance(context, DRAFTERS[name]()) < FALSE_ALARM
+    assert likelihood(context, DRAFTERS[name]()) < FALSE_ALARM
 
 
 def _likeliest(p_target: Distribution) -> int:

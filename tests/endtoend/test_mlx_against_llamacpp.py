@@ -17,6 +17,7 @@ from decoding.generation import Limits
 from decoding.greedy_check import first_divergence, greedy_reply
 from decoding.prefill import prefill
 from scripts.prompts import tokenized
+from tests.fixtures.replied import said
 
 TOKENS = 64
 PROMPTS = 6
@@ -63,7 +64,7 @@ def in_mlx(float32_file: Path) -> Iterator[Model]:
 
 def _reply(model: Model, context: Context, prompt: list[int]) -> list[int]:
     limits = Limits(TOKENS, model.tokenizer.end_tokens)
-    return [token for step in greedy_reply(context, prompt, limits, None) for token in step.tokens]
+    return said(greedy_reply(context, prompt, limits, None))
 
 
 @pytest.mark.slow

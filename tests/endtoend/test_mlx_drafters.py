@@ -6,7 +6,7 @@ The chi-square test fails for a correct engine for one choice of seeds in 10,000
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from decoding.sampling import Distribution, SamplingSettings
 from decoding.verification import block
 from decoding.verification.residual import uncovered
 from tests.fixtures.corpora import corpus_of, document
+from tests.fixtures.replied import said
 
 SmallMlx = Callable[..., Path]
 FALSE_ALARM = 1e-4
@@ -71,10 +72,6 @@ TARGETS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.fixture
 def paths(home: Path) -> Paths:
     return Paths.of_this_user()
-
-
-def ids(steps: Iterable[Step]) -> list[int]:
-    return [token for step in steps for token in step.tokens]
 
 
 def other_vocabulary(folder: Path, place: Path) -> Path:
@@ -107,8 +104,8 @@ def drafted_by(
         yield PromptLookup(min_match=1)
         return
     if way == "retrieval":
-        said = [*target.tokenizer.encode(" ".join(TEXTS), special=False), *range(60)] * 2
-        yield Retrieval(corpus_of(paths.retrieval, [document(1, said)]), min_match=1)
+        read = [*target.tokenizer.encode(" ".join(TEXTS), special=False), *range(60)] * 2
+        yield Retrieval(corpus_of(paths.retrieval, [document(1, read)]), min_match=1)
         return
     with ExitStack() as stack:
         if "self" in way:
@@ -164,7 +161,7 @@ def test_same_token_ids_as_plain_decoding(kind: str, way: str, paths: Paths, sma
         for text in TEXTS:
             prompt = target.tokenizer.encode(text, special=False)
             steps = list(greedy_reply(context, prompt, LIMITS, drafter))
-            assert ids(steps) == ids(greedy_reply(context, prompt, LIMITS, None))
+            assert said(steps) == said(greedy_reply(context, prompt, LIMITS, None))
             drafted += sum(step.drafted for step in steps)
             accepted += sum(step.accepted for step in steps)
     assert drafted > 0
@@ -178,13 +175,13 @@ def test_same_token_ids_on_the_bundled_model(demo_mlx_folder: Path, paths: Paths
     prompts = built_in_prompts()[:2]
     with closing(mlx.load(demo_mlx_folder)) as target, closing(target.open(512)) as context:
         tokens = [target.tokenizer.encode(one.text, special=False) for one in prompts]
-        plain = [ids(greedy_reply(context, prompt, LIMITS, None)) for prompt in tokens]
+        plain = [said(greedy_reply(context, prompt, LIMITS, None)) for prompt in tokens]
         place = Place(target, context, paths, None, None, lambda text: None)
         for way in ("lookup", "self:skip=13", "lookup,self:skip=12-13"):
             with closing(build(draft_spec.parse(way, paths), place)) as drafting:
                 assert drafting.chain is not None
                 for prompt, expected in zip(tokens, plain, strict=True):
-                    assert ids(greedy_reply(context, prompt, LIMITS, drafting.chain)) == expected
+                    assert said(greedy_reply(context, prompt, LIMITS, drafting.chain)) == expected
 
 
 @pytest.fixture

@@ -13,12 +13,13 @@ from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.draft import Draft, Drafter, KeepOn
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits
 from decoding.greedy_check import branch_difference, first_divergence
 from decoding.member import Member
 from decoding.sampling import SamplingSettings
 from decoding.shape import Shape
 from tests.fixtures.drafters import IdleDrafter
+from tests.fixtures.replied import replied, said
 
 GREEDY = SamplingSettings(temperature=0.0)
 FLAT = {1: 1.0, 16: 1.01}
@@ -42,19 +43,7 @@ class Rehearsed(IdleDrafter):
 
 
 def steps(context: Context, drafter: Drafter | None) -> list[Step]:
-    context.truncate(0)
-    found: list[Step] = []
-    limits = Limits(TOKENS, frozenset())
-    for event in generate(context, PROMPT, GREEDY, limits, drafter=drafter):
-        if isinstance(event, Step):
-            found.append(event)
-            if isinstance(drafter, Controller):
-                drafter.observe(event)
-    return found
-
-
-def said(found: Sequence[Step]) -> list[int]:
-    return [token for step in found for token in step.tokens]
+    return replied(context, PROMPT, GREEDY, Limits(TOKENS, frozenset()), drafter)
 
 
 def test_greedy_replies_are_plain_ones(tiny_llama: Callable[..., Path]) -> None:

@@ -195,6 +195,7 @@ async def test_regenerate_edit_and_go_on(chatting: Chatting) -> None:
         await chat.pilot.press("ctrl+t")
         await chat.until(lambda: chat.screen.work is None and len(chat.texts) == 2)
         assert chat.texts[1] == ("assistant", ALL + ALL)
+        assert chat.screen.dialogue.turns[1].ending.startswith("the last ")
         await chat.pilot.press("f9")
         await chat.until(lambda: chat.prompt.text == "hello")
         assert chat.texts == []

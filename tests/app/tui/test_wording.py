@@ -9,7 +9,7 @@ from app.conversation import Conversation
 from app.engine_status import where_it_runs
 from app.tui import wording
 from app.tui.figures import state_line
-from app.tui.race_screen import verdict
+from app.tui.race_screen import ending_of, verdict
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
 from decoding.shape import Shape
@@ -54,6 +54,18 @@ def test_a_race_of_few_tokens_tells_no_speed() -> None:
     assert "×" not in verdict(answered(64, 10.0), answered(5, 30.0))
 
 
+def test_a_race_has_one_speedup() -> None:
+    """Of an answer beside the plain one, and not also by what a plain step was expected to take."""
+    plain, drafted = answered(64, 10.0), answered(64, 30.0)
+    assert drafted.live is not None
+    assert drafted.live.speedup == 1.8
+    assert verdict(plain, drafted).startswith("3.00× plain")
+    assert ending_of(drafted) == (
+        "120 tokens · 30.0 tok/s · 72 % of drafted accepted · first after 0.2 s"
+        " · steps: line 50 %, tree 30 %, none 20 %"
+    )
+
+
 @pytest.mark.parametrize(
     ("backend", "device", "words"),
     [
@@ -80,6 +92,13 @@ def test_a_lossy_answer_says_so_wherever_speed_is_shown() -> None:
     assert verdict(answered(64, 10.0), drafted) == (
         "3.00× plain in this race · lossy: ears 0.1, so not the model's own distribution"
     )
+
+
+def test_figures_of_a_continued_answer_say_that_they_are_of_its_end() -> None:
+    for begun in ("120 tokens · 61.3 tok/s", ""):
+        ending = wording.ending(LIVE, FinishReason.STOP, begun=begun)
+        assert ending.startswith("the last 120 tokens · 61.3 tok/s · ")
+    assert wording.ending(LIVE, FinishReason.STOP).startswith("120 tokens")
 
 
 def test_what_goes_on_with_a_lossy_answer_is_lossy() -> None:

@@ -16,6 +16,7 @@ from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.generation import Limits
 from decoding.greedy_check import greedy_reply
 from tests.fixtures.mlx_models import KINDS, N_VOCAB
+from tests.fixtures.replied import said
 
 LIMITS = Limits(64, frozenset())
 PROMPTS = (
@@ -38,7 +39,7 @@ def reply(
 ) -> tuple[list[int], int, int]:
     """Token ids, tokens drafted, tokens accepted."""
     steps = list(greedy_reply(context, prompt, LIMITS, drafter))
-    ids = [token for step in steps for token in step.tokens]
+    ids = said(steps)
     return ids, sum(step.drafted for step in steps), sum(step.accepted for step in steps)
 
 
