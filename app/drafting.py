@@ -178,6 +178,6 @@ def _build_links(
         if spec.is_automatic and not automatic.pays(built.member, costs):
             builder.drop(built)
             continue
-        drafting.built.append(built)
+        drafting.built += [built, *builder.beside(built, costs)]
     drafting.given_up = builder.given_up
     drafting.missing = "; ".join(missing)

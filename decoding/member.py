@@ -16,6 +16,8 @@ from decoding.cost import CostModel, DraftCost, DraftCosts, TreeCosts, TreePasse
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.drafters.planned import PlannedDrafter
 from decoding.events import Step
+from decoding.first_branch import as_line, kept_of
+from decoding.kinds import DRAWN, GREEDY, NOTHING, band
 from decoding.level_cost import LevelCost
 from decoding.lossy_rule import LossyRule
 from decoding.sampling import SamplingSettings
@@ -25,15 +27,6 @@ from decoding.tree_shape import TreeShape
 POSITION_PRIOR = 0.65
 """Acceptance expected of a drafter model that nobody has measured."""
 
-DRAWN = "drawn"
-"""The kind of every token of a drafter model, whatever its place."""
-
-_LOSSY = " lossy "
-"""What parts temperature and rule in the kinds of tokens that a lossy rule judged."""
-
-_NOTHING = "nothing"
-"""The kind of a draft that was asked for and had no token."""
-
 Result = TypeVar("Result")
 
 
@@ -42,7 +35,8 @@ class Member:
 
     cost: None for a free drafter. acceptance: what an earlier start learned. tree: the size of what
     it proposes, None for lines. prior: acceptance expected until it is known. planned: the drafter,
-    where its trees can be planned.
+    where its trees can be planned. lines: the member that drafts single lines of the same drafter
+    model, which learns from what this one drafts as if it had drafted it.
     """
 
     def __init__(
@@ -53,9 +47,11 @@ class Member:
         tree: TreeSize | None = None,
         prior: float = POSITION_PRIOR,
         planned: PlannedDrafter | None = None,
+        lines: "Member | None" = None,
     ) -> None:
         self.drafter = drafter
         self.planned = planned
+        self.lines = lines
         self.prior = prior
         self._tree = tree
         self.acceptance = acceptance or Acceptance()
@@ -91,12 +87,20 @@ class Member:
 
     def by_rank(self) -> list[float]:
         """How often the child of each rank is the one kept, given that its parent is."""
-        first = self._mean(f"{self._band}:{DRAWN}", self.prior)
+        if self.lines is not None and self._is_lossless:  # its first children are their tokens
+            first = self.lines.acceptance.in_this_reply(self.lines.mean_drawn)
+        else:
+            first = rank_acceptance.of_first(self.acceptance, self._band, self.mean_drawn)
         return rank_acceptance.by_rank(self.acceptance, self._band, first)
+
+    @property
+    def mean_drawn(self) -> float:
+        """How often a token of a drafter model is accepted, over all replies and places."""
+        return self._mean(f"{self._band}:{DRAWN}", self.prior)
 
     def begin(self, temperature: float, rule: LossyRule | None = None) -> None:
         """A new reply at a temperature; a lossy rule has acceptances of its own."""
-        self._band = band(temperature) + (f"{_LOSSY}{rule}" if rule else "")
+        self._band = band(temperature, rule)
         self._is_lossless = rule is None
         self.proposal = NO_DRAFT
         self.acceptance.begin()
@@ -185,7 +189,7 @@ class Member:
     def recalled(self) -> float | None:
         """The share accepted as it was known before any token of now was judged, if it was."""
         drawn = f"{self._band}:{DRAWN}"
-        silent = self.acceptance.judged(f"{self._band}:{_NOTHING}")
+        silent = self.acceptance.judged(f"{self._band}:{NOTHING}")
         return None if self.acceptance.judged(drawn) <= silent else self.acceptance.share(drawn)
 
     @property
@@ -202,10 +206,23 @@ class Member:
             if draft.drafter:
                 self._had_nothing_to_say()
         sent = step.passed > 1 and step.drafter == draft.drafter
-        if draft.parents is not None:
-            if sent:
-                self._learn_of_tree(draft, step)
+        if sent:
+            self._teach_lines(draft, step)
+        if draft.parents is None:
+            self._learn_of_line(draft, step, sent=sent)
+        elif sent:
+            self._learn_of_tree(draft, step)
+
+    def _teach_lines(self, draft: Draft, step: Step) -> None:
+        """What would have become of the line in place of a draft that was sent."""
+        if self.lines is None or self.lines.dropped or not self._is_lossless:
             return
+        line = as_line(draft, is_greedy=self._band == GREEDY)
+        if line is not None:
+            step = replace(step, accepted=kept_of(line, step))
+            self.lines._learn_of_line(line, step, sent=True)
+
+    def _learn_of_line(self, draft: Draft, step: Step, *, sent: bool) -> None:
         for place, token in enumerate(draft.tokens):
             is_drawn = draft.is_drawn and place < draft.body
             if not is_drawn:
@@ -239,7 +256,7 @@ class Member:
     def _had_nothing_to_say(self) -> None:
         """It took its time for no token: counted against it, though no token of it was judged."""
         self._add_drawn(0, accepted=False)
-        self.acceptance.add(f"{self._band}:{_NOTHING}", False)
+        self.acceptance.add(f"{self._band}:{NOTHING}", False)
 
     def _learn_kind(self, evidence: int, confidence: float, accepted: bool) -> None:
         self.acceptance.feel(self.estimate(confidence, evidence), accepted)
@@ -259,15 +276,3 @@ class Member:
 def _log_odds(share: float) -> float:
     share = min(max(share, LEAST), 1.0 - LEAST)
     return math.log(share / (1.0 - share))
-
-
-def band(temperature: float) -> str:
-    """Temperatures at which tokens are accepted about equally often."""
-    if temperature == 0.0:
-        return "greedy"
-    return "cool" if temperature <= 0.5 else "warm" if temperature <= 0.9 else "hot"
-
-
-def is_lossless(kind: str) -> bool:
-    """Whether tokens of a kind were judged by the exact rule."""
-    return _LOSSY not in kind
