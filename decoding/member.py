@@ -1,36 +1,28 @@
 """A drafter under the controller, with what is known of it."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from backends.base import Listener
 from decoding import rank_acceptance
 from decoding.acceptance import LEAST, Acceptance, Count
 from decoding.cost import CostModel, DraftCost, DraftCosts, TreeCosts, TreePasses, TreeSize
-from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
+from decoding.draft import NO_DRAFT, Draft, Drafter
 from decoding.drafters.planned import PlannedDrafter
 from decoding.events import Step
 from decoding.first_branch import as_line, kept_of
+from decoding.guarded import Guarded
 from decoding.kinds import DRAWN, GREEDY, NOTHING, band
 from decoding.level_cost import LevelCost
 from decoding.lossy_rule import LossyRule
 from decoding.sampling import SamplingSettings
-from decoding.soundness import is_sound
 from decoding.tree_shape import TreeShape
 
 POSITION_PRIOR = 0.65
 """Acceptance expected of a drafter model that nobody has measured."""
 
-Result = TypeVar("Result")
 
-
-class Member:
+class Member(Guarded):
     """Guards a drafter, estimates what its tokens are worth, and learns from what became of them.
 
     cost: None for a free drafter. acceptance: what an earlier start learned. tree: the size of what
@@ -49,29 +41,21 @@ class Member:
         planned: PlannedDrafter | None = None,
         lines: "Member | None" = None,
     ) -> None:
-        self.drafter = drafter
+        super().__init__(drafter)
         self.planned = planned
         self.lines = lines
         self.prior = prior
         self._tree = tree
         self.acceptance = acceptance or Acceptance()
         self.cost = cost
-        self.dropped = ""
-        """Why it is not asked any more; empty while it is."""
         self.judged = Count()
         """Its tokens that the model judged by the exact rule, sent or not."""
         self.unsent = 0
         """Proposals in a row that were not worth sending."""
-        self.proposal = NO_DRAFT
         self.context = ""
         """The kind of text that the next token belongs to, "" where that is not known."""
         self._band = band(SamplingSettings().temperature)
         self._is_lossless = True
-
-    @property
-    def name(self) -> str:
-        """The drafter's."""
-        return self.drafter.name
 
     def costs(self, passes: CostModel) -> DraftCosts:
         """What its drafts cost the target, by how many tokens of them may stand."""
@@ -104,45 +88,6 @@ class Member:
         self._is_lossless = rule is None
         self.proposal = NO_DRAFT
         self.acceptance.begin()
-
-    def guarded(self, call: Callable[[], Result], otherwise: Result) -> Result:
-        """What a call on the drafter gives; one that raises is dropped with the reason."""
-        try:
-            return call()
-        except Exception as error:  # whatever a drafter does, the reply goes on
-            self._failed(error)
-            return otherwise
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        """The drafter's, guarded in the same way."""
-        try:
-            yield from self.drafter.read(history)
-        except Exception as error:
-            self._failed(error)
-
-    def _failed(self, error: Exception) -> None:
-        self.drop(f"it failed: {str(error) or type(error).__name__}".splitlines()[0])
-
-    def propose(
-        self, history: Sequence[int], limit: int, n_vocab: int, keep_on: KeepOn | None = None
-    ) -> Draft:
-        """A draft that is fit to be verified; nonsense drops the drafter."""
-        draft = self.guarded(lambda: self.drafter.propose(history, limit, keep_on), NO_DRAFT)
-        if draft.tokens and not is_sound(draft, limit, n_vocab):
-            self.drop("it proposed nonsense")
-            draft = NO_DRAFT
-        if draft.listener is not None:
-            draft = replace(draft, listener=partial(self._hear, draft.listener))
-        self.proposal = draft
-        return draft
-
-    def _hear(self, listener: Listener, likeliest: NDArray[np.int64]) -> None:
-        self.guarded(lambda: listener(likeliest), None)
-
-    def drop(self, reason: str) -> None:
-        """Ask it no more."""
-        self.dropped = reason
-        self.proposal = NO_DRAFT
 
     def estimate(self, confidence: float, evidence: int) -> float:
         """The probability that a token is accepted, if all before it are."""
