@@ -118,11 +118,14 @@ def test_what_trees_learn_is_known_of_the_drafter_itself(
     context, drafting = drafted(FLAT)
     with closing(drafting):
         lines, trees, *_ = drafting.built
+        assert drafting.memory is not None
+        drafting.remember()
+        assert not drafting.memory.recall(trees.key).counts(), "no tree was judged yet"
         reply(context, drafting.controller, temperature)
         assert trees.member.judged.judged > 0.0
         assert lines.member.judged.judged > 0.0
         drafting.remember()
-        assert drafting.memory is not None
+        assert drafting.memory.recall(trees.key).counts()
         known = drafting.memory.measured(lines.key)
         assert known is not None
         assert known[0] == lines.member.judged.accepted / lines.member.judged.judged
