@@ -8,8 +8,9 @@ from backends.base import ModelInfo
 from backends.derivation import derives
 from backends.device import available_memory
 from decoding.cost import CostModel
+from decoding.kinds import DRAWN, band
 from decoding.length import predicted_speedup
-from decoding.member import DRAWN, Member, band
+from decoding.member import Member
 from models.model_files import stored_bytes
 from models.recipe import Recipe
 from models.reference import Reference

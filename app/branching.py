@@ -1,15 +1,18 @@
 """Drafters that look along several branches of a drafter model: trees, and several lines."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from app.acceptance_memory import AcceptanceMemory
 from app.branching_spec import Children, PathsSettings, TreeSettings
 from app.built_drafter import Built
+from app.draft_spec import LinkKind
 from backends.base import Context, DraftUnavailableError, Model
 from decoding.acceptance import Acceptance
+from decoding.branching_gain import paths_may_gain, trees_may_gain
 from decoding.calibration import MOST_TOKENS
-from decoding.cost import DraftCost, TreeSize
+from decoding.cost import CostModel, DraftCost, TreeSize
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.planned import PlannedDrafter
@@ -19,6 +22,9 @@ from decoding.drafters.tree_by_temperature import TreeByTemperature
 from decoding.level_cost import LevelCost
 from decoding.member import Member
 from decoding.tree_shape import TreeShape, likeliest
+
+_MOST_NODES, _DEEPEST = 32, 8
+"""Of trees that are planned without being asked for."""
 
 BY_RANK = (0.6, 0.15, 0.06, 0.03)
 """How often the child of each rank is the one kept, until that is known."""
@@ -42,11 +48,48 @@ class Branching:
         if not self.context.can_verify_tree:
             why = f"{self.target.info.name} {self.context.tree_refusal}"
             raise DraftUnavailableError(f"{name} cannot draft", why)
-        most = min(MOST_TOKENS - 1, self.context.max_branches, self.context.max_logits - 1)
-        self._check(name, "nodes", settings.nodes, min(most, context.max_branches))
+        self._check(name, "nodes", settings.nodes, self._most_nodes(context))
         shape = likeliest(BY_RANK, settings.nodes, settings.depth)
         drafter = self._tree_drafter(name, context, shape, settings)
         return self._built(part, drafter, cost, shape.widths, planned=drafter)
+
+    def _most_nodes(self, drafting: Context) -> int:
+        """Of a tree that the target verifies and the drafter's context grows."""
+        target = self.context
+        return min(
+            MOST_TOKENS - 1, target.max_branches, target.max_logits - 1, drafting.max_branches
+        )
+
+    def beside(self, part: Built, costs: CostModel) -> Iterator[Built]:
+        """Those that may gain here beside the lines of the same drafter, which goes on holding it.
+
+        costs: of the target's passes.
+        """
+        if part.member.cost is None or part.context is None:
+            return
+        with suppress(DraftUnavailableError):
+            yield from self._tree_beside(part, part.context, part.member.cost, costs)
+        with suppress(DraftUnavailableError):
+            yield from self._paths_beside(part, part.member.cost, costs)
+
+    def _tree_beside(
+        self, part: Built, context: Context, cost: DraftCost, costs: CostModel
+    ) -> Iterator[Built]:
+        nodes = min(_MOST_NODES, costs.largest - 1, self._most_nodes(context))
+        depth = min(_DEEPEST, nodes - 1)
+        if depth < 1:  # no room for a second branch
+            return
+        settings = TreeSettings(nodes, depth)
+        tree = self.tree(f"{LinkKind.TREE}({part.member.name})", part, settings)
+        size = TreeSize(depth, nodes)
+        if trees_may_gain(part.member, tree.member.by_rank(), cost, costs, size):
+            yield _beside(part, tree)
+
+    def _paths_beside(self, part: Built, cost: DraftCost, costs: CostModel) -> Iterator[Built]:
+        settings = PathsSettings()
+        if paths_may_gain(part.member, cost, costs, settings.k):
+            paths = self.paths(f"{LinkKind.PATHS}({part.member.name})", part, settings)
+            yield _beside(part, paths)
 
     def _tree_drafter(
         self, name: str, context: Context, shape: TreeShape, settings: TreeSettings
@@ -126,3 +169,9 @@ class Branching:
         levels = LevelCost(cost.draw_seconds, cost.read_seconds, widths)
         member = Member(drafter, acceptance, levels, tree=drafter.largest, planned=planned)
         return Built(key, member, note=part.note, parts=(part,))
+
+
+def _beside(part: Built, form: Built) -> Built:
+    """A form that is planned beside the lines of its drafter, and shares what is known of them."""
+    form.member.lines = part.member
+    return replace(form, parts=())

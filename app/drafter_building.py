@@ -1,6 +1,6 @@
 """One drafter of a session: made of a link of the spec, measured, and known by a key."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from app.tuned_recipe import own_recipe, set_aside_unusable
 from backends.base import Context, DraftUnavailableError, Model
 from backends.choice import AUTO
 from backends.derivation import derives
+from decoding.cost import CostModel
 from decoding.draft import Drafter
 from decoding.drafters.ngram import Ngram
 from decoding.drafters.prompt_lookup import PromptLookup
@@ -90,6 +91,11 @@ class Builder:
         if self._room is not None:
             self._room -= built.held_bytes
         return built
+
+    def beside(self, built: Built, costs: CostModel) -> Iterator[Built]:
+        """Further forms of what a drafter model drafts, where they may gain: it runs them all."""
+        branching = Branching(self._place.target, self._place.context, self._memory)
+        yield from branching.beside(built, costs)
 
     def drop(self, built: Built) -> None:
         """Free one that is not wanted after all."""

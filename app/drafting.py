@@ -92,6 +92,8 @@ class Drafting:
                 self.costs_file.unlink(missing_ok=True)
         for built in self.built:
             member = built.member
+            if member.lines is not None and member.judged.judged == 0.0:
+                continue  # it has but what it took over from them
             facts: dict[str, object] = {"name": member.name}
             if built.model and member.cost and member.judged.judged > 0.0:
                 share = member.judged.accepted / member.judged.judged
@@ -178,6 +180,6 @@ def _build_links(
         if spec.is_automatic and not automatic.pays(built.member, costs):
             builder.drop(built)
             continue
-        drafting.built.append(built)
+        drafting.built += [built, *builder.beside(built, costs)]
     drafting.given_up = builder.given_up
     drafting.missing = "; ".join(missing)

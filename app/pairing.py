@@ -27,8 +27,8 @@ from backends.choice import check_backend, forms, free_memory, load
 from backends.runner import Runner
 from decoding.calibration import MOST_TOKENS
 from decoding.cost import CostModel, DraftCost, TreeCosts
+from decoding.kinds import DRAWN, is_lossless
 from decoding.length import break_even, predicted_speedup
-from decoding.member import DRAWN, is_lossless
 from decoding.ngram_table import N_BYTES
 from models.fingerprint import fingerprint
 from models.memory_bill import Fit, bill, fit

@@ -16,6 +16,9 @@ from decoding.tree_shape import TreeShape, best_shape
 _START_STEPS = 32
 """Steps over which reading what a drafter missed is spread when judging whether it pays."""
 
+_ABOUT_THE_SAME = 0.03
+"""By which the ranks of a tree may change before it is planned anew, which takes time."""
+
 _STALL_SECONDS = 1.0
 _STALL_FACTOR = 20.0
 
@@ -47,6 +50,7 @@ class Drawing:
         self._clock = clock
         self.backlog = 0
         """Tokens that the drafter of the last draft had to read first."""
+        self._ranks: dict[str, Sequence[float]] = {}
 
     def plan(
         self, member: Member, history: Sequence[int], limit: int, rate: float, credit: Credit
@@ -88,19 +92,36 @@ class Drawing:
         plain = self._costs.seconds(1)
         best = partial(
             best_shape,
-            costs=TreePasses(self._costs),
+            self._settled(member),
+            TreePasses(self._costs),
+            rate=rate,
             level_cost=lambda width: cost.level(width) / plain,
             largest_nodes=min(drafter.largest.nodes, limit),
             largest_depth=min(drafter.largest.depth, limit),
             start_cost=start / _START_STEPS,
         )
-        ranks = member.by_rank()
-        surely = best(member.shifted(ranks, errors=-1.0), rate=1.0, affordable=float("inf"))
-        allowed = credit.trusting if surely.gain > 0.0 else credit.affordable
-        found = best(ranks, rate=rate, affordable=allowed - start)
-        if found.gain <= 0.0:
+        allowed = credit.trusting
+        found = best(affordable=allowed - start)
+        if not self._surely_pays(member, cost, found.shape):
+            allowed = credit.affordable
+            found = best(affordable=allowed - start)
+        is_line = found.shape.nodes == found.shape.depth
+        if found.gain <= 0.0 or (is_line and member.lines is not None):  # that is theirs to draft
             return None
         return Order(member, cost, limit, allowed, rate, found.gain, shape=found.shape)
+
+    def _surely_pays(self, member: Member, cost: LevelCost, shape: TreeShape) -> bool:
+        """Whether a tree would, at one standard error less than what is known of its ranks."""
+        surely = shape.expected(member.shifted(member.by_rank(), errors=-1.0))
+        drafting = sum(map(cost.level, shape.widths)) / self._costs.seconds(1)
+        return surely > self._costs.of_tree(shape.nodes) + drafting
+
+    def _settled(self, member: Member) -> Sequence[float]:
+        """The ranks of a tree: those it was planned by last, whose tables are kept, if about so."""
+        ranks, last = member.by_rank(), self._ranks.get(member.name, ())
+        if not last or max(abs(a - b) for a, b in zip(ranks, last, strict=True)) > _ABOUT_THE_SAME:
+            last = self._ranks[member.name] = ranks
+        return last
 
     def draw(self, order: Order, history: Sequence[int]) -> Draft:
         """A draft, ended where one more token would not pay; a member that stalls is dropped."""

@@ -1,48 +1,34 @@
 """A drafter under the controller, with what is known of it."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from backends.base import Listener
 from decoding import rank_acceptance
 from decoding.acceptance import LEAST, Acceptance, Count
 from decoding.cost import CostModel, DraftCost, DraftCosts, TreeCosts, TreePasses, TreeSize
-from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
+from decoding.draft import NO_DRAFT, Draft, Drafter
 from decoding.drafters.planned import PlannedDrafter
 from decoding.events import Step
+from decoding.first_branch import as_line, kept_of
+from decoding.guarded import Guarded
+from decoding.kinds import DRAWN, GREEDY, NOTHING, band
 from decoding.level_cost import LevelCost
 from decoding.lossy_rule import LossyRule
 from decoding.sampling import SamplingSettings
-from decoding.soundness import is_sound
 from decoding.tree_shape import TreeShape
 
 POSITION_PRIOR = 0.65
 """Acceptance expected of a drafter model that nobody has measured."""
 
-DRAWN = "drawn"
-"""The kind of every token of a drafter model, whatever its place."""
 
-_LOSSY = " lossy "
-"""What parts temperature and rule in the kinds of tokens that a lossy rule judged."""
-
-_NOTHING = "nothing"
-"""The kind of a draft that was asked for and had no token."""
-
-Result = TypeVar("Result")
-
-
-class Member:
+class Member(Guarded):
     """Guards a drafter, estimates what its tokens are worth, and learns from what became of them.
 
     cost: None for a free drafter. acceptance: what an earlier start learned. tree: the size of what
     it proposes, None for lines. prior: acceptance expected until it is known. planned: the drafter,
-    where its trees can be planned.
+    where its trees can be planned. lines: the member that drafts single lines of the same drafter
+    model, which learns from what this one drafts as if it had drafted it.
     """
 
     def __init__(
@@ -53,29 +39,23 @@ class Member:
         tree: TreeSize | None = None,
         prior: float = POSITION_PRIOR,
         planned: PlannedDrafter | None = None,
+        lines: "Member | None" = None,
     ) -> None:
-        self.drafter = drafter
+        super().__init__(drafter)
         self.planned = planned
+        self.lines = lines
         self.prior = prior
         self._tree = tree
         self.acceptance = acceptance or Acceptance()
         self.cost = cost
-        self.dropped = ""
-        """Why it is not asked any more; empty while it is."""
         self.judged = Count()
         """Its tokens that the model judged by the exact rule, sent or not."""
         self.unsent = 0
         """Proposals in a row that were not worth sending."""
-        self.proposal = NO_DRAFT
         self.context = ""
         """The kind of text that the next token belongs to, "" where that is not known."""
         self._band = band(SamplingSettings().temperature)
         self._is_lossless = True
-
-    @property
-    def name(self) -> str:
-        """The drafter's."""
-        return self.drafter.name
 
     def costs(self, passes: CostModel) -> DraftCosts:
         """What its drafts cost the target, by how many tokens of them may stand."""
@@ -91,61 +71,23 @@ class Member:
 
     def by_rank(self) -> list[float]:
         """How often the child of each rank is the one kept, given that its parent is."""
-        first = self._mean(f"{self._band}:{DRAWN}", self.prior)
+        if self.lines is not None and self._is_lossless:  # its first children are their tokens
+            first = self.lines.acceptance.in_this_reply(self.lines.mean_drawn)
+        else:
+            first = rank_acceptance.of_first(self.acceptance, self._band, self.mean_drawn)
         return rank_acceptance.by_rank(self.acceptance, self._band, first)
+
+    @property
+    def mean_drawn(self) -> float:
+        """How often a token of a drafter model is accepted, over all replies and places."""
+        return self._mean(f"{self._band}:{DRAWN}", self.prior)
 
     def begin(self, temperature: float, rule: LossyRule | None = None) -> None:
         """A new reply at a temperature; a lossy rule has acceptances of its own."""
-        self._band = band(temperature) + (f"{_LOSSY}{rule}" if rule else "")
+        self._band = band(temperature, rule)
         self._is_lossless = rule is None
         self.proposal = NO_DRAFT
         self.acceptance.begin()
-
-    def guarded(self, call: Callable[[], Result], otherwise: Result) -> Result:
-        """What a call on the drafter gives; one that raises is dropped with the reason."""
-        try:
-            return call()
-        except Exception as error:  # whatever a drafter does, the reply goes on
-            self._failed(error)
-            return otherwise
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        """The drafter's, guarded in the same way."""
-        try:
-            yield from self.drafter.read(history)
-        except Exception as error:
-            self._failed(error)
-
-    def commit(self, history: Sequence[int]) -> None:
-        """The drafter's, guarded in the same way."""
-        try:
-            self.drafter.commit(history)
-        except Exception as error:
-            self._failed(error)
-
-    def _failed(self, error: Exception) -> None:
-        self.drop(f"it failed: {str(error) or type(error).__name__}".splitlines()[0])
-
-    def propose(
-        self, history: Sequence[int], limit: int, n_vocab: int, keep_on: KeepOn | None = None
-    ) -> Draft:
-        """A draft that is fit to be verified; nonsense drops the drafter."""
-        draft = self.guarded(lambda: self.drafter.propose(history, limit, keep_on), NO_DRAFT)
-        if draft.tokens and not is_sound(draft, limit, n_vocab):
-            self.drop("it proposed nonsense")
-            draft = NO_DRAFT
-        if draft.listener is not None:
-            draft = replace(draft, listener=partial(self._hear, draft.listener))
-        self.proposal = draft
-        return draft
-
-    def _hear(self, listener: Listener, likeliest: NDArray[np.int64]) -> None:
-        self.guarded(lambda: listener(likeliest), None)
-
-    def drop(self, reason: str) -> None:
-        """Ask it no more."""
-        self.dropped = reason
-        self.proposal = NO_DRAFT
 
     def estimate(self, confidence: float, evidence: int) -> float:
         """The probability that a token is accepted, if all before it are."""
@@ -192,7 +134,7 @@ class Member:
     def recalled(self) -> float | None:
         """The share accepted as it was known before any token of now was judged, if it was."""
         drawn = f"{self._band}:{DRAWN}"
-        silent = self.acceptance.judged(f"{self._band}:{_NOTHING}")
+        silent = self.acceptance.judged(f"{self._band}:{NOTHING}")
         return None if self.acceptance.judged(drawn) <= silent else self.acceptance.share(drawn)
 
     @property
@@ -209,10 +151,23 @@ class Member:
             if draft.drafter:
                 self._had_nothing_to_say()
         sent = step.passed > 1 and step.drafter == draft.drafter
-        if draft.parents is not None:
-            if sent:
-                self._learn_of_tree(draft, step)
+        if sent:
+            self._teach_lines(draft, step)
+        if draft.parents is None:
+            self._learn_of_line(draft, step, sent=sent)
+        elif sent:
+            self._learn_of_tree(draft, step)
+
+    def _teach_lines(self, draft: Draft, step: Step) -> None:
+        """What would have become of the line in place of a draft that was sent."""
+        if self.lines is None or self.lines.dropped or not self._is_lossless:
             return
+        line = as_line(draft, is_greedy=self._band == GREEDY)
+        if line is not None:
+            step = replace(step, accepted=kept_of(line, step))
+            self.lines._learn_of_line(line, step, sent=True)
+
+    def _learn_of_line(self, draft: Draft, step: Step, *, sent: bool) -> None:
         for place, token in enumerate(draft.tokens):
             is_drawn = draft.is_drawn and place < draft.body
             if not is_drawn:
@@ -246,7 +201,7 @@ class Member:
     def _had_nothing_to_say(self) -> None:
         """It took its time for no token: counted against it, though no token of it was judged."""
         self._add_drawn(0, accepted=False)
-        self.acceptance.add(f"{self._band}:{_NOTHING}", False)
+        self.acceptance.add(f"{self._band}:{NOTHING}", False)
 
     def _learn_kind(self, evidence: int, confidence: float, accepted: bool) -> None:
         self.acceptance.feel(self.estimate(confidence, evidence), accepted)
@@ -266,15 +221,3 @@ class Member:
 def _log_odds(share: float) -> float:
     share = min(max(share, LEAST), 1.0 - LEAST)
     return math.log(share / (1.0 - share))
-
-
-def band(temperature: float) -> str:
-    """Temperatures at which tokens are accepted about equally often."""
-    if temperature == 0.0:
-        return "greedy"
-    return "cool" if temperature <= 0.5 else "warm" if temperature <= 0.9 else "hot"
-
-
-def is_lossless(kind: str) -> bool:
-    """Whether tokens of a kind were judged by the exact rule."""
-    return _LOSSY not in kind

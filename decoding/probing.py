@@ -55,7 +55,8 @@ class Probing:
         """
         found: list[Probe] = []
         for member in members:
-            if member.cost is None:
+            is_known_by_lines = member.planned is not None and member.lines is not None
+            if member.cost is None or is_known_by_lines:
                 continue
             length = self._cheapest(member, member.cost, history, costs, limit)
             if length > 0:

@@ -12,12 +12,17 @@ _FURTHER = (0.375, 0.24, 0.16)
 _RANKS = 1 + len(_FURTHER)
 
 
+def of_first(acceptance: Acceptance, band: str, prior: float) -> float:
+    """The probability that the first child is kept, given that its parent is."""
+    return acceptance.mean(f"{band}:rank0", prior)
+
+
 def by_rank(acceptance: Acceptance, band: str, first: float) -> list[float]:
     """The probability that the child of each rank is kept, given that its parent is.
 
-    first: that the first one is, until it is known by rank. They sum to 1 at most.
+    first: that the first one is. They sum to 1 at most.
     """
-    found = [acceptance.mean(f"{band}:rank0", first)]
+    found = [first]
     for rank, share in enumerate(_FURTHER, start=1):
         left = max(1.0 - sum(found), 0.0)
         found.append(min(acceptance.mean(f"{band}:rank{rank}", left * share), left))

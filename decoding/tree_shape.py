@@ -70,6 +70,13 @@ class TreeShape:
         above = [range(-1, 0), *self.levels]
         return tuple(len(self.inner.intersection(level)) for level in above[: self.depth])
 
+    def expected(self, by_rank: Sequence[float]) -> float:
+        """Tokens that are kept in the mean, by the probability that the child of each rank is."""
+        kept: list[float] = []
+        for parent, rank in zip(self.parents, self.ranks, strict=True):
+            kept.append(by_rank[rank] * (kept[parent] if parent >= 0 else 1.0))
+        return sum(kept)
+
     def within(self, nodes: int, depth: int) -> "TreeShape":
         """Its first nodes and levels."""
         kept = max(min(nodes, sum(map(len, self.levels[: max(depth, 0)]))), 0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from backends.base import Context, Logits
 from decoding.acceptance import Acceptance
-from decoding.member import DRAWN, band
+from decoding.kinds import DRAWN, band
 from decoding.prefill import prefill, reuse
 from decoding.sampling import Distribution, SamplingSettings, warp
 

@@ -13,8 +13,8 @@ from app.paths import Paths
 from app.settings import file
 from app.settings.answering import Answering, restored, stored
 from backends.base import UsageError
+from decoding.kinds import is_lossless
 from decoding.lossy_rule import LossyRule
-from decoding.member import is_lossless
 from decoding.sampling import SamplingSettings
 
 Specchat = Callable[..., CompletedProcess[str]]

@@ -115,7 +115,7 @@ def test_a_session_gives_up_the_drafter_and_keeps_its_context(
         assert session.drafting.names == ["lookup"]
         assert "is given up: memory is short" in session.drafting.missing
     with closing(opened(10 * free, options)) as session:
-        assert session.drafting.names == ["lookup", str(drafter)]
+        assert session.drafting.names[:2] == ["lookup", str(drafter)]
         assert session.notes == ()
 
 

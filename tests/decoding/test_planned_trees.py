@@ -8,11 +8,11 @@ from decoding.draft import Draft
 from decoding.events import Step
 from decoding.level_cost import LevelCost
 from decoding.parking import State, overall
-from decoding.rank_acceptance import by_rank, learn
+from decoding.rank_acceptance import by_rank, learn, of_first
 from decoding.shape import Shape
 from tests.fixtures.simulated_text import constant
 from tests.fixtures.simulator import Machine, curve
-from tests.fixtures.tree_drafter import ranked_machine
+from tests.fixtures.tree_drafter import both_forms, ranked_machine
 
 FLAT = curve({1: 1.0, 64: 1.3})
 CPU = curve({1: 1.0, 2: 1.9, 4: 2.6, 8: 4.2, 16: 5.7})
@@ -51,14 +51,33 @@ def test_a_tree_that_pays_only_when_small_is_found():
     assert np.median(log.drafted[WARM:]) <= 4
 
 
+@pytest.mark.parametrize(("ranks", "shape"), [(RANKS, Shape.TREE), ((0.9, 0.05, 0.02), Shape.LINE)])
+def test_beside_each_other_lines_and_trees_do_as_well_as_the_better_form(
+    ranks: tuple[float, ...], shape: Shape
+) -> None:
+    machine = both_forms(ranks, FLAT, 0.02)
+    log = machine.run(steps=STEPS)
+    alone = [both_forms(ranks, FLAT, 0.02, forms=[form]).run(steps=STEPS) for form in (0, 1)]
+    assert log.speedup(WARM) >= 0.95 * max(one.speedup(WARM) for one in alone)
+    assert log.shapes[WARM:].count(shape) > 0.8 * (STEPS - WARM)
+    lines = machine.controller.members[0]
+    assert lines.judged.judged > 30.0, "whichever form drafts, it is known how often it is right"
+
+
+def test_where_every_token_costs_neither_form_makes_it_slower() -> None:
+    log = both_forms(RANKS, CPU, 0.05).run(tokens=1500)
+    assert log.speedup() >= 0.985
+
+
 def test_ranks_are_counted_along_what_was_kept():
     """Of two children the second was kept, and of its only child nothing."""
     draft = Draft((5, 6, 7), "tree", (0.5,) * 3, evidence=(0,) * 3, parents=(-1, -1, 1))
     acceptance = Acceptance()
     for _ in range(100):
         learn(acceptance, "warm", draft, Step((6, 9), "tree", 3, 1, 0.0, 0.1, 0.1, 0.0, branch=2))
-    assert by_rank(acceptance, "warm", 0.9)[0] == pytest.approx(0.0, abs=0.02)
-    assert by_rank(acceptance, "warm", 0.9)[1] == pytest.approx(1.0, abs=0.05)
+    first = of_first(acceptance, "warm", 0.9)
+    assert first == pytest.approx(0.0, abs=0.02)
+    assert by_rank(acceptance, "warm", first)[1] == pytest.approx(1.0, abs=0.05)
 
 
 def test_ranks_that_nobody_measured_share_what_the_others_leave():

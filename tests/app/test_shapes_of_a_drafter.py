@@ -1,0 +1,169 @@
+"""A drafter model alone in --draft: its trees and several lines are planned where they may gain."""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
+from app import draft_spec
+from app.drafter_building import Place
+from app.drafting import Drafting, build
+from app.paths import Paths
+from backends import llamacpp
+from backends.base import Context, Model
+from decoding.acceptance import Acceptance
+from decoding.branching_gain import paths_may_gain, trees_may_gain
+from decoding.controller import Controller
+from decoding.cost import CostModel, DraftCost, Measured, TreeSize
+from decoding.draft import Drafter
+from decoding.drafters.draft_model import DraftModel
+from decoding.events import Step
+from decoding.generation import Limits, generate
+from decoding.greedy_check import branch_difference, first_divergence
+from decoding.kinds import DRAWN, band
+from decoding.member import Member
+from decoding.sampling import SamplingSettings
+from decoding.shape import Shape
+
+PROMPT = [300, 301, 302, 303, 300, 301]
+FLAT = {1: 1.0, 64: 1.2}
+STEPPED = {1: 1.0, 2: 1.9, 4: 2.6, 8: 4.2, 16: 5.7}
+SELF = "self:q4_0"
+
+
+@pytest.fixture
+def target(tiny_llama: Callable[..., Path]) -> Iterator[Model]:
+    with closing(llamacpp.load(tiny_llama(seed=1))) as model:
+        yield model
+
+
+@pytest.fixture
+def drafted(
+    target: Model, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[dict[int, float]], tuple[Context, Drafting]]]:
+    """The drafting of a target whose passes take so long, and the drafter's a tenth of that."""
+
+    kept = home / "cache" / "calibration"
+    shutil.rmtree(kept, ignore_errors=True)
+
+    def of(points: dict[int, float]) -> tuple[Context, Drafting]:
+        curves = iter([points, {n: seconds / 10 for n, seconds in points.items()}])
+
+        def calibrate(context: Context, tokens: Sequence[int]) -> Measured:
+            del context, tokens
+            return Measured(next(curves))
+
+        monkeypatch.setattr("app.calibrations.calibrate", calibrate)
+        context, paths = target.open(256), Paths.of_this_user()
+        place = Place(target, context, paths, None, None, lambda text: None)
+        return context, build(draft_spec.parse(SELF, paths), place)
+
+    yield of
+    shutil.rmtree(kept, ignore_errors=True)
+
+
+def reply(context: Context, drafter: Drafter | None, temperature: float) -> list[Step]:
+    context.truncate(0)
+    found: list[Step] = []
+    sampling = SamplingSettings(temperature)
+    for event in generate(context, PROMPT, sampling, Limits(64, frozenset()), drafter=drafter):
+        if isinstance(event, Step):
+            found.append(event)
+            if isinstance(drafter, Controller):
+                drafter.observe(_as_measured(event, drafter.costs))
+    return found
+
+
+def _as_measured(step: Step, costs: CostModel) -> Step:
+    """With the time that its pass is known to take, so that what is drafted depends on no clock."""
+    seconds = costs.seconds(step.passed) if step.seconds else 0.0
+    return replace(step, seconds=seconds, draft_seconds=0.0)
+
+
+def said(steps: Sequence[Step]) -> list[int]:
+    return [token for step in steps for token in step.tokens]
+
+
+def test_where_tokens_cost_little_trees_are_planned_beside_lines(
+    drafted: Callable[[dict[int, float]], tuple[Context, Drafting]],
+) -> None:
+    context, drafting = drafted(FLAT)
+    with closing(drafting):
+        assert drafting.names[:2] == [SELF, f"tree({SELF})"]
+        assert sum(built.model is not None for built in drafting.all_built) == 1
+        plain = said(reply(context, None, 0.0))
+        for _ in range(2):  # what is one's own cache is the other's too
+            found = reply(context, drafting.controller, 0.0)
+            turned = first_divergence(context, PROMPT, plain, said(found))
+            if turned is not None:
+                assert abs(turned.margin) <= 2 * branch_difference(context, PROMPT)
+        for temperature in (0.0, 1.0):
+            steps = reply(context, drafting.controller, temperature)
+            widths = [step.width for step in steps if step.shape is Shape.TREE]
+            assert widths
+            assert min(widths) > 1, "a line is for the drafter of lines"
+            assert sum(step.accepted for step in steps) > 0
+        assert [built.member.dropped for built in drafting.built] == [""] * len(drafting.built)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_what_trees_learn_is_known_of_the_drafter_itself(
+    temperature: float, drafted: Callable[[dict[int, float]], tuple[Context, Drafting]]
+) -> None:
+    context, drafting = drafted(FLAT)
+    with closing(drafting):
+        lines, trees, *_ = drafting.built
+        assert drafting.memory is not None
+        drafting.remember()
+        assert not drafting.memory.recall(trees.key).counts(), "no tree was judged yet"
+        reply(context, drafting.controller, temperature)
+        assert trees.member.judged.judged > 0.0
+        assert lines.member.judged.judged > 0.0
+        drafting.remember()
+        assert drafting.memory.recall(trees.key).counts()
+        known = drafting.memory.measured(lines.key)
+        assert known is not None
+        assert known[0] == lines.member.judged.accepted / lines.member.judged.judged
+        assert not drafting.memory.recall(lines.key).is_trial
+
+
+def test_where_they_do_not_lines_are_all_there_is(
+    drafted: Callable[[dict[int, float]], tuple[Context, Drafting]],
+) -> None:
+    _, drafting = drafted(STEPPED)
+    with closing(drafting):
+        assert drafting.names == [SELF]
+
+
+@pytest.mark.parametrize(("share", "gains"), [(0.9, False), (0.6, True), (0.3, True)])
+def test_a_drafter_that_is_nearly_always_right_needs_no_branches(share: float, gains: bool) -> None:
+    cost, costs = DraftCost(0.15, 0.15), CostModel({1: 1.0, 64: 2.5})
+    lines = member(share, cost)
+    assert trees_may_gain(lines, lines.by_rank(), cost, costs, TreeSize(8, 32)) is gains
+
+
+def test_a_tree_without_a_second_branch_is_no_gain_over_a_line() -> None:
+    cost, costs = DraftCost(0.02, 0.002), CostModel(FLAT)
+    lines = member(0.6, cost)
+    assert not trees_may_gain(lines, [0.6], cost, costs, TreeSize(8, 32))
+
+
+@pytest.mark.parametrize(
+    ("share", "points", "gains"), [(0.74, FLAT, False), (0.46, FLAT, True), (0.3, STEPPED, False)]
+)
+def test_several_lines_are_for_a_drafter_that_is_seldom_right_where_a_line_pays(
+    share: float, points: dict[int, float], gains: bool
+) -> None:
+    cost = DraftCost(0.02, 0.002)
+    assert paths_may_gain(member(share, cost), cost, CostModel(points), 2) is gains
+
+
+def member(share: float, cost: DraftCost) -> Member:
+    kinds = {f"{band(SamplingSettings().temperature)}:{DRAWN}": (1000.0 * share, 1000.0)}
+    drafter = DraftModel.__new__(DraftModel)
+    return Member(drafter, Acceptance(kinds), cost)
