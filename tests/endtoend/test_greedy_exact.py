@@ -17,7 +17,7 @@ from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.retrieval import Retrieval
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.greedy_check import branch_difference, first_divergence
+from decoding.greedy_check import branch_difference, divergences
 from decoding.sampling import SamplingSettings
 from models.recipe import Recipe
 from models.self_draft import SelfDrafts
@@ -144,9 +144,9 @@ def test_the_controller_gives_the_same_token_ids(
             steps = _steps(demo, context, prompt, drafting.controller)
             found = [token for step in steps for token in step.tokens]
             if any(step.branch is not None for step in steps):  # they leave the cache in disorder
-                turned = first_divergence(context, prompt, expected, found)
                 allowed = 2 * branch_difference(context, prompt)
-                assert turned is None or abs(turned.margin) <= allowed
+                turned = divergences(context, prompt, found)
+                assert all(one.margin <= allowed for one in turned)
             else:
                 assert found == expected
             drafted += sum(step.drafted for step in steps)
