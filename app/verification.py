@@ -153,7 +153,7 @@ def _blame(session: Session, found: Divergence, rounding: float, where: str) -> 
     ours, theirs = (piece(token).decode(errors="replace") for token in (found.plain, found.drafted))
     text = (
         f"Temperature 0, {where}: token {found.position + 1} is {theirs!r} drafted and {ours!r} "
-        f"plain, {found.margin:.2g} logits apart where rounding moved some by {rounding:.2g}"
+        f"plain, {found.margin:.2g} logits apart (rounding moved logits by up to {rounding:.2g})"
     )
     # Both logits may have moved, each by as much as was measured.
     if found.margin <= 2 * rounding:
