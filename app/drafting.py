@@ -33,6 +33,8 @@ class Drafting:
     controller: Controller | None = None
     memory: AcceptanceMemory | None = None
     costs_file: Path | None = None
+    max_branches: int = 1
+    """Of a tree that the target can verify, 1 if it cannot."""
 
     @property
     def state(self) -> State:
@@ -59,7 +61,7 @@ class Drafting:
     def chain(self) -> Drafter | None:
         """The same drafters, asked at every step whether it pays or not: for checks."""
         drafters = [built.member.drafter for built in self.built]
-        return Chain(drafters) if drafters else None
+        return Chain(drafters, branches=self.max_branches) if drafters else None
 
     @property
     def all_built(self) -> Iterator[Built]:
@@ -145,16 +147,17 @@ def build(spec: DraftSpec, place: Place) -> Drafting:
         drafting.costs_file = calibrations.file(info)
         drafting.memory = AcceptanceMemory(info.path, place.paths)
         _build_links(drafting, spec, place, Builder(place, calibrations, drafting.memory), costs)
+        if place.context.can_verify_tree:
+            drafting.max_branches = place.context.max_branches
         if drafting.built:
             members = [built.member for built in drafting.built]
             reader = ContextReader(place.target.tokenizer.piece)
-            context = place.context
             drafting.controller = Controller(
                 members,
                 costs,
                 info.n_vocab,
                 reader=reader,
-                max_branches=context.max_branches if context.can_verify_tree else 1,
+                max_branches=drafting.max_branches,
             )
     return drafting
 

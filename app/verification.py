@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from app.prompts import built_in_prompts
@@ -24,12 +24,13 @@ from decoding.generation import Limits
 from decoding.greedy_check import (
     Divergence,
     branch_difference,
-    first_divergence,
+    divergences,
     greedy_reply,
     kernel_difference,
 )
 from decoding.lossy_rule import LossyRule
 from decoding.sampling import SamplingSettings
+from decoding.shape import Shape
 
 TOKENS = 64
 REPLIES = 1500
@@ -113,33 +114,37 @@ def _greedy(session: Session, drafter: Drafter, rounding: float) -> Iterator[Fin
     context = session.context
     limits = Limits(TOKENS, session.model.tokenizer.end_tokens)
     prompts = built_in_prompts()
-    drafted_tokens = accepted_tokens = same = 0
+    every: list[Step] = []
+    replies = turned = 0
     for number, prompt in enumerate(prompts, start=1):
         yield Doing(f"temperature 0: prompt {number} of {len(prompts)}")
         tokens = session.template.prompt([Message("user", prompt.text)]).tokens
         if len(tokens) + TOKENS >= context.n_ctx:
             yield Finding(f"Prompt {number} ({prompt.kind}) does not fit the context: left out.")
             continue
-        plain = _tokens(greedy_reply(context, tokens, limits, None))
+        replies += 1
         steps = list(greedy_reply(context, tokens, limits, drafter))
-        drafted = _tokens(steps)
-        drafted_tokens += sum(step.drafted for step in steps)
-        accepted_tokens += sum(step.accepted for step in steps)
-        found = first_divergence(context, tokens, plain, drafted)
-        if found is None:
-            same += 1
-        else:
-            if any(step.branch is not None for step in steps):
-                rounding = max(rounding, branch_difference(context, tokens))
-            yield _blame(session, found, rounding, f"prompt {number} ({prompt.kind})")
-    yield Finding(
-        f"Temperature 0: {same} of {len(prompts)} replies of {TOKENS} tokens are the same drafted "
-        f"and plain ({accepted_tokens:,} of {drafted_tokens:,} drafted tokens accepted)."
+        every += steps
+        said = [token for step in steps for token in step.tokens]
+        found = list(divergences(context, tokens, said))
+        turned += len(found)
+        if found and any(step.branch is not None for step in steps):
+            rounding = max(rounding, branch_difference(context, tokens))
+        for one in found:
+            yield _blame(session, one, rounding, f"prompt {number} ({prompt.kind})")
+    yield Finding(_agreement(every, replies, turned))
+
+
+def _agreement(steps: Sequence[Step], replies: int, turned: int) -> str:
+    """How many tokens of greedy replies are plain decoding's, and what was drafted for them."""
+    said = sum(len(step.tokens) for step in steps)
+    drafted, accepted = sum(step.drafted for step in steps), sum(step.accepted for step in steps)
+    trees = sum(step.shape is Shape.TREE for step in steps)
+    return (
+        f"Temperature 0: {said - turned:,} of {said:,} tokens in {replies} replies are what plain "
+        f"decoding says after the same text ({drafted:,} drafted in {trees:,} trees and "
+        f"{len(steps) - replies - trees:,} other steps, {accepted:,} accepted)."
     )
-
-
-def _tokens(steps: Iterable[Step]) -> list[int]:
-    return [token for step in steps for token in step.tokens]
 
 
 def _blame(session: Session, found: Divergence, rounding: float, where: str) -> Finding:
@@ -148,10 +153,10 @@ def _blame(session: Session, found: Divergence, rounding: float, where: str) -> 
     ours, theirs = (piece(token).decode(errors="replace") for token in (found.plain, found.drafted))
     text = (
         f"Temperature 0, {where}: token {found.position + 1} is {theirs!r} drafted and {ours!r} "
-        f"plain, {found.margin:.2g} logits apart"
+        f"plain, {found.margin:.2g} logits apart (rounding moved logits by up to {rounding:.2g})"
     )
     # Both logits may have moved, each by as much as was measured.
-    if abs(found.margin) <= 2 * rounding:
+    if found.margin <= 2 * rounding:
         return Finding(f"{text}: a near-tie that rounding turned.")
     return Finding(f"{text}: more than rounding explains.", lossless=False)
 

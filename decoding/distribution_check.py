@@ -20,6 +20,9 @@ LENGTH = 3
 Outcome = tuple[int, ...]
 Law = dict[Outcome, float]
 
+_ROOM = 3
+"""Tokens that a reply may go on for, so that drafts are no shorter than in a long one."""
+
 _SIMULATIONS = 20_000
 _LEAST_EXPECTED = 5.0
 
@@ -53,12 +56,19 @@ def replies(
     count: int,
 ) -> Iterator[tuple[Outcome, int]]:
     """The first tokens of count replies, and how many were drafted, each with its own seed."""
-    limits = Limits(LENGTH, frozenset())
+    limits = Limits(LENGTH + _ROOM, frozenset())
     for seed in range(count):
-        events = generate(context, prompt, replace(settings, seed=seed), limits, drafter=drafter)
-        steps = [event for event in events if isinstance(event, Step)]
-        outcome = tuple(token for step in steps for token in step.tokens)
-        yield outcome, sum(step.drafted for step in steps)
+        said: list[int] = []
+        drafted = 0
+        for event in generate(
+            context, prompt, replace(settings, seed=seed), limits, drafter=drafter
+        ):
+            if isinstance(event, Step):
+                said += event.tokens
+                drafted += event.drafted
+            if len(said) >= LENGTH:
+                break
+        yield tuple(said[:LENGTH]), drafted
 
 
 def distance(law: Law, drawn: Counter[Outcome]) -> float:

@@ -17,7 +17,10 @@ _GREEDY = SamplingSettings(temperature=0.0)
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first place where two replies differ; margin is in logits of a plain pass."""
+    """A token that plain decoding would not have said after the same text.
+
+    margin: by how much its logit is less than that of plain's, in a plain pass.
+    """
 
     position: int
     plain: int
@@ -35,16 +38,23 @@ def greedy_reply(
             yield event
 
 
-def first_divergence(
-    context: Context, prompt: Sequence[int], plain: Sequence[int], drafted: Sequence[int]
-) -> Divergence | None:
-    """Where drafted leaves plain, None where they agree as far as both go."""
-    for position, (ours, theirs) in enumerate(zip(plain, drafted, strict=False)):
-        if ours != theirs:
-            context.truncate(0)
-            *_, (_, rows) = prefill(context, [*prompt, *plain[:position]])
-            return Divergence(position, ours, theirs, float(rows[0, ours] - rows[0, theirs]))
-    return None
+def divergences(
+    context: Context, prompt: Sequence[int], reply: Sequence[int]
+) -> Iterator[Divergence]:
+    """Where a greedy reply leaves plain decoding, which says the same reply if there is none.
+
+    Each token is judged by a pass over the one before it alone, as in plain decoding, and after the
+    text as it is: what follows a near-tie is judged too.
+    """
+    context.truncate(0)
+    *_, (_, rows) = prefill(context, prompt)
+    for position, said in enumerate(reply):
+        row = rows[-1]
+        likeliest = int(row.argmax())
+        if likeliest != said:
+            yield Divergence(position, likeliest, said, float(row[likeliest] - row[said]))
+        if position + 1 < len(reply):
+            rows = context.forward([said], 1)
 
 
 def kernel_difference(context: Context, tokens: Sequence[int], most: int) -> float:

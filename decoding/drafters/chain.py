@@ -2,24 +2,31 @@
 
 from collections.abc import Iterator, Sequence
 
+from decoding.consensus import Consensus, Proposal
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.sampler import Sampler
+from decoding.union_tree import is_forked, union
 
 
 class Chain:
     """Proposes what the first of its drafters with something to say proposes.
 
-    It asks what nothing costs: how `specchat verify` and the tests draft as much as they can.
+    Where that is a free one, what the free ones after it say is put beside it as a tree. It asks
+    what nothing costs: how `specchat verify` and the tests draft as much as they can. branches: the
+    most of such a tree, 1 for none.
     """
 
     is_free = False
 
-    def __init__(self, drafters: Sequence[Drafter], max_draft: int = 4) -> None:
+    def __init__(self, drafters: Sequence[Drafter], max_draft: int = 4, branches: int = 1) -> None:
         self.name = ",".join(drafter.name for drafter in drafters)
         self._drafters = tuple(drafters)
         self._max_draft = max_draft
+        self._most_branches = self._branches = branches
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
+        # Rules that may leave the target's distribution judge lines alone.
+        self._branches = 1 if sampler.settings.lossy_in_effect else self._most_branches
         for drafter in self._drafters:
             drafter.begin(history, sampler)
 
@@ -35,8 +42,24 @@ class Chain:
             drafter.commit(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        for drafter in self._drafters:
-            draft = drafter.propose(history, min(limit, self._max_draft), keep_on)
+        longest = min(limit, self._max_draft)
+        for place, drafter in enumerate(self._drafters):
+            draft = drafter.propose(history, longest, keep_on)
             if draft.tokens:
-                return draft
+                if not drafter.is_free or self._branches == 1:
+                    return draft
+                others = [one for one in self._drafters[place + 1 :] if one.is_free]
+                further = [one.propose(history, longest) for one in others]
+                return self._beside(draft, further, limit)
         return NO_DRAFT
+
+    def _beside(self, draft: Draft, others: Sequence[Draft], limit: int) -> Draft:
+        """The draft and others as a tree of at most so many tokens, where they differ."""
+        drafts = [draft, *(one for one in others if one.tokens)]
+        lines = Consensus().weighed(
+            [Proposal(one.drafter, one.tokens, one.confidence) for one in drafts]
+        )
+        if not is_forked(lines):
+            return draft
+        tree = union(lines, limit, self._branches)
+        return tree.draft(len(tree.tokens))

@@ -23,7 +23,7 @@ from decoding.drafters.several_paths import SeveralPaths
 from decoding.drafters.tree_by_temperature import TreeByTemperature
 from decoding.events import Step
 from decoding.generation import Limits
-from decoding.greedy_check import branch_difference, first_divergence
+from decoding.greedy_check import branch_difference, divergences
 from decoding.sampling import SamplingSettings
 from decoding.shape import Shape
 from tests.fixtures.replied import replied, said
@@ -117,7 +117,6 @@ def test_it_drafts_what_the_target_says(
     spec: str, target: Model, context: Context, paths: Paths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """But for near-ties: a branch leaves the cache in another order than plain decoding does."""
-    plain = said(reply(context, None, GREEDY))
     with closing(built(spec, target, context, paths)) as drafting:
         assert drafting.missing == ""
         (one,) = drafting.built
@@ -127,9 +126,9 @@ def test_it_drafts_what_the_target_says(
         assert sum(step.accepted for step in found) > 0
         shape = Shape.PATHS if spec.startswith("paths") else Shape.TREE
         assert {step.shape for step in found[1:-1]} == {shape}
-        turned = first_divergence(context, PROMPT, plain, said(found))
-        if turned is not None:
-            assert abs(turned.margin) <= 2 * branch_difference(context, PROMPT)
+        allowed = 2 * branch_difference(context, PROMPT)
+        for turned in divergences(context, PROMPT, said(found)):
+            assert turned.margin <= allowed
             with capsys.disabled():
                 print(f" near-tie at token {turned.position + 1}: {turned.margin:.2g} logits ")
         found = reply(context, drafting.controller, SamplingSettings(1.0))

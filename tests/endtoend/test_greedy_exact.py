@@ -16,7 +16,7 @@ from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.retrieval import Retrieval
 from decoding.events import Step
 from decoding.generation import Limits
-from decoding.greedy_check import branch_difference, first_divergence
+from decoding.greedy_check import branch_difference, divergences
 from decoding.sampling import SamplingSettings
 from models.recipe import Recipe
 from models.self_draft import SelfDrafts
@@ -56,6 +56,18 @@ def _steps(
 ) -> list[Step]:
     limits = Limits(TOKENS, model.tokenizer.end_tokens)
     return replied(context, prompt, GREEDY, limits, drafter)
+
+
+def _assert_plain(
+    context: Context, prompt: list[int], steps: list[Step], expected: list[int]
+) -> None:
+    """The reply is the expected one; but for near-ties after branches, which disorder a cache."""
+    found = [token for step in steps for token in step.tokens]
+    if any(step.branch is not None for step in steps):
+        allowed = 2 * branch_difference(context, prompt)
+        assert all(one.margin <= allowed for one in divergences(context, prompt, found))
+    else:
+        assert found == expected
 
 
 def _place(demo: Model, context: Context, paths: Paths) -> Place:
@@ -103,7 +115,7 @@ def test_same_token_ids_as_plain_decoding(
         assert drafting.missing == ""
         for (_, prompt), expected in zip(prompts, plain, strict=True):
             steps = _steps(demo, context, prompt, drafting.chain)
-            assert said(steps) == expected
+            _assert_plain(context, prompt, steps, expected)
             accepted += sum(step.accepted for step in steps)
     assert accepted > 0, "nothing was accepted: the test proved nothing"
 
@@ -131,13 +143,7 @@ def test_the_controller_gives_the_same_token_ids(
     with closing(build(spec, _place(demo, context, paths))) as drafting:
         for (_, prompt), expected in zip(prompts, plain, strict=True):
             steps = _steps(demo, context, prompt, drafting.controller)
-            found = said(steps)
-            if any(step.branch is not None for step in steps):  # they leave the cache in disorder
-                turned = first_divergence(context, prompt, expected, found)
-                allowed = 2 * branch_difference(context, prompt)
-                assert turned is None or abs(turned.margin) <= allowed
-            else:
-                assert found == expected
+            _assert_plain(context, prompt, steps, expected)
             drafted += sum(step.drafted for step in steps)
     assert drafted > 0
 

@@ -1,5 +1,6 @@
 """`specchat verify` finds nothing wrong with the engine, and finds every fault put into it."""
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -39,10 +40,14 @@ def verify_tiny(
     return run
 
 
-def test_a_sound_engine_is_lossless(verify_tiny: Callable[..., tuple[int, str]]):
+def test_a_sound_engine_is_lossless(
+    verify_tiny: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(verification, "REPLIES", 400)
     code, said = verify_tiny()
     assert code == 0
     assert "Verdict: lossless" in said
+    assert re.search(r"([\d,]+) of \1 tokens in \d+ replies are what plain decoding says", said)
     assert "NOT" not in said
 
 
@@ -53,6 +58,7 @@ def test_accepting_every_draft_is_found(
         return Verdict(len(draft), target[len(draft)].draw(generator.random()))
 
     monkeypatch.setattr(target_pass, "verify_block", accept_all)
+    monkeypatch.setattr(verification, "REPLIES", 50)
     code, said = verify_tiny()
     assert code == 1
     assert "more than rounding explains" in said
