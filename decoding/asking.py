@@ -7,16 +7,18 @@ the square root law of Harris 1913, "How many parts to make at once".
 
 import math
 
-_RUN = 4.0
+_RUN = 8.0
 """Steps in a row that gain, where one does."""
 
-_HOPED = 0.02
+_HOPED = 0.005
 """Tokens a step that a drafter may gain in a new reply, whatever it did in the last."""
 
 _LEAST = 0.002
 """The same where it has gained nothing for long: what it could, if the text changes."""
 
-_LONGEST = 8
+_MOST_DOUBLED = 3
+"""The longest interval is 8 steps."""
+
 _MEMORY = math.exp(-1.0 / 64.0)
 """Of a gain, what counts a step later."""
 
@@ -38,13 +40,18 @@ class Asking:
         self.due = 0
 
     def interval(self, price: float) -> int:
-        """Steps from one question to the next, at least 1; price: of one, in plain steps."""
-        best = math.sqrt(2.0 * _RUN * price / max(self._gain, _LEAST))
-        return min(max(round(best), 1), _LONGEST)
+        """Steps from one question to the next; price: of one, in plain steps.
+
+        A power of two, so that drafters are asked at the same steps and others pass undisturbed.
+        """
+        squared = 2.0 * _RUN * price / max(self._gain, _LEAST)
+        doubled = round(math.log2(squared) / 2.0) if squared > 1.0 else 0
+        return 1 << min(doubled, _MOST_DOUBLED)
 
     def settle(self, step: int, gained: float, price: float, *, is_running: bool) -> None:
         """It was asked at a step; is_running: whether what it said was worth a closer look."""
         kept = _MEMORY ** (step - self._settled)
         self._gain = max(kept * self._gain + (1.0 - _MEMORY) * gained, 0.0)
         self._settled = step
-        self.due = step + (1 if is_running else self.interval(price))
+        interval = 1 if is_running else self.interval(price)
+        self.due = (step // interval + 1) * interval

@@ -1,8 +1,7 @@
 """What the drafters that take next to no time propose, as the one draft that gains most."""
 
 import math
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from decoding.asking import Asking
@@ -48,22 +47,19 @@ class FreeDrafting:
         costs: CostModel,
         n_vocab: int,
         branches: int,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._asking = [(member, Asking()) for member in members]
         self._costs = costs
         self._n_vocab = n_vocab
         self._most_branches = self._branches = branches
-        self._clock = clock
         self._consensus = Consensus()
         self._step = 0
         self._next = 0
         """The first step at which one is due."""
         self._asked: Sequence[Member] = ()
         self._refused: list[Member] = []
-        self._spent = 0.0
         self._seconds = 0.0
-        """What it takes to ask one and to learn from what it said; 0 until measured."""
+        """What it takes to ask one; 0 until measured."""
 
     def begin(self, settings: SamplingSettings) -> None:
         """A new reply; rules that may leave the target's distribution judge lines alone."""
@@ -96,12 +92,10 @@ class FreeDrafting:
 
         Nodes of a tree are limited as tokens of a line are.
         """
-        started = self._clock()
         asked = [(member, member.propose(history, limit, self._n_vocab)) for member in due]
         drafts = [(member, draft) for member, draft in asked if draft.tokens]
         offer = self._best(drafts, limit, rate, affordable)
         self._asked = due
-        self._spent = self._clock() - started
         return offer
 
     def _best(
@@ -131,16 +125,18 @@ class FreeDrafting:
                 offer = Offer(tree.draft(plan.length), plan.gain)
         return Offer(offer.draft, offer.gain, refused)
 
-    def learn(self, said: Sequence[int], sent: Collection[str], saved: float) -> None:
+    def learn(
+        self, said: Sequence[int], sent: Collection[str], saved: float, seconds: float
+    ) -> None:
         """Judge the proposals of the last plan by what the model said.
 
-        sent: whose tokens were verified. saved: plain steps that the step saved, its drafts' time
-        included.
+        sent: whose tokens were verified. saved: plain steps that the step saved. seconds: what all
+        of the asking took, 0 where others took their time too.
         """
         if not self._asked:
             return
-        started = self._clock()
         self._consensus.learn(said)
+        self._measure(seconds / len(self._asked))
         price = self._seconds / self._costs.seconds(1)
         for member, asking in self._asking:
             if member in self._asked:
@@ -149,15 +145,13 @@ class FreeDrafting:
                 is_running = is_sent or member in self._refused
                 asking.settle(self._step, gained, price, is_running=is_running)
         self._next = min(asking.due for _, asking in self._asking)
-        self._measure((self._spent + self._clock() - started) / len(self._asked))
 
     def _measure(self, seconds: float) -> None:
-        if self._seconds > 0.0 < seconds:
-            surprise = math.log(seconds / self._seconds)
-            surprise = min(max(surprise, -_LARGEST_SURPRISE), _LARGEST_SURPRISE)
-            self._seconds *= math.exp(_DRIFT_RATE * surprise)
-        else:
-            self._seconds = seconds
+        if seconds <= 0.0:
+            return
+        surprise = math.log(seconds / (self._seconds or seconds))
+        surprise = min(max(surprise, -_LARGEST_SURPRISE), _LARGEST_SURPRISE)
+        self._seconds = (self._seconds or seconds) * math.exp(_DRIFT_RATE * surprise)
 
     def _options(self, tree: UnionTree) -> list[Option]:
         chain = tree.chain

@@ -24,14 +24,14 @@ def test_what_gains_is_asked_at_every_step() -> None:
 
 
 def test_what_gains_nothing_costs_less_and_less() -> None:
-    asking, price = Asking(), 0.02
+    asking, price = Asking(), 0.004
     first, last = asked(asking, price, range(200)), asked(asking, price, range(200, 400))
     assert last < first < 100
     assert 0 < price * last / 200 < 0.005
 
 
 def test_the_dearer_the_question_the_seldomer() -> None:
-    intervals = [Asking().interval(price) for price in (0.001, 0.01, 0.03, 0.1)]
+    intervals = [Asking().interval(price) for price in (0.0001, 0.001, 0.005, 0.1)]
     assert intervals == sorted(intervals)
     assert intervals[0] == 1 < intervals[-1]
 
@@ -39,14 +39,21 @@ def test_the_dearer_the_question_the_seldomer() -> None:
 def test_what_was_sent_is_asked_again_at_once() -> None:
     asking = Asking()
     asked(asking, 0.05, range(500))
-    asking.settle(500, -1.0, 0.05, is_running=False)
-    assert asking.due > 501
-    asking.settle(500, -1.0, 0.05, is_running=True)
-    assert asking.due == 501
+    asking.settle(504, -1.0, 0.05, is_running=False)
+    assert asking.due > 505
+    asking.settle(504, -1.0, 0.05, is_running=True)
+    assert asking.due == 505
+
+
+def test_what_is_asked_seldom_is_asked_together() -> None:
+    first, second = Asking(), Asking()
+    asked(first, 0.05, range(500))
+    asked(second, 0.05, range(3, 500))
+    assert first.due == second.due
 
 
 def test_a_new_reply_is_looked_at_more_closely() -> None:
-    asking, price = Asking(), 0.02
+    asking, price = Asking(), 0.004
     asked(asking, price, range(500))
     before = asking.interval(price)
     asking.begin()
@@ -54,13 +61,13 @@ def test_a_new_reply_is_looked_at_more_closely() -> None:
     assert asking.due == 0
 
 
-@pytest.mark.parametrize("price", [0.005, 0.02, 0.08])
+@pytest.mark.parametrize("price", [0.001, 0.005, 0.015])
 def test_the_interval_is_where_asking_and_late_notice_cost_least(price: float) -> None:
     asking = Asking()
     chosen = asking.interval(price)
 
     def lost(interval: int) -> float:
-        """A step, where 0.02 tokens a step are gained in runs of 4 steps."""
-        return price / interval + 0.02 / 4.0 * (interval - 1) / 2.0
+        """A step, where 0.005 tokens a step are gained in runs of 8 steps."""
+        return price / interval + 0.005 / 8.0 * (interval - 1) / 2.0
 
-    assert lost(chosen) <= 1.05 * min(map(lost, range(1, 9)))
+    assert lost(chosen) <= 1.001 * min(map(lost, (1, 2, 4, 8)))
