@@ -24,7 +24,7 @@ def test_what_gains_is_asked_at_every_step() -> None:
 
 
 def test_what_gains_nothing_costs_less_and_less() -> None:
-    asking, price = Asking(), 0.004
+    asking, price = Asking(), 0.002
     first, last = asked(asking, price, range(200)), asked(asking, price, range(200, 400))
     assert last < first < 100
     assert 0 < price * last / 200 < 0.005
@@ -53,7 +53,7 @@ def test_what_is_asked_seldom_is_asked_together() -> None:
 
 
 def test_a_new_reply_is_looked_at_more_closely() -> None:
-    asking, price = Asking(), 0.004
+    asking, price = Asking(), 0.002
     asked(asking, price, range(500))
     before = asking.interval(price)
     asking.begin()
