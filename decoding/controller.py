@@ -120,6 +120,7 @@ class Controller:
         self._refused = offer.refused
         if limit < 1 or self._must_be_plain:
             return self._plain(Cause.PAYS_NOT if limit < 1 else Cause.MEASURED)
+        self._drawing.refused = False
         orders = [
             self._drawing.plan(member, history, limit, self.rate, self._credit) for member in dear
         ]
@@ -166,7 +167,8 @@ class Controller:
         """A draft of a parked drafter within the budget, to see whether it would pay now."""
         probe = self._probing.next(self._active(), history, self.costs, limit)
         if probe is None:
-            return self._plain(Cause.PAYS_NOT if self._refused is None else Cause.TOO_RISKY)
+            is_risky = self._refused is not None or self._drawing.refused
+            return self._plain(Cause.TOO_RISKY if is_risky else Cause.PAYS_NOT)
         self._is_probe = True
         order = Order(
             probe.member,

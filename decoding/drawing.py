@@ -8,7 +8,7 @@ from decoding.cost import CostModel, DraftCost, TreePasses
 from decoding.credit import Credit
 from decoding.draft import Draft
 from decoding.drafters.planned import PlannedDrafter
-from decoding.length import best_length, best_tail, predicted_speedup
+from decoding.length import best_affordable, best_length, best_tail, options, predicted_speedup
 from decoding.level_cost import LevelCost
 from decoding.member import Member
 from decoding.tree_shape import TreeShape, best_shape
@@ -19,6 +19,7 @@ _START_STEPS = 32
 _ABOUT_THE_SAME = 0.03
 """By which the ranks of a tree may change before it is planned anew, which takes time."""
 
+_UNBOUNDED = float("inf")
 _STALL_SECONDS = 1.0
 _STALL_FACTOR = 20.0
 
@@ -50,6 +51,8 @@ class Drawing:
         self._clock = clock
         self.backlog = 0
         """Tokens that the drafter of the last draft had to read first."""
+        self.refused = False
+        """Whether a draft was expected to pay, and could not be afforded, since this was unset."""
         self._ranks: dict[str, Sequence[float]] = {}
 
     def plan(
@@ -68,15 +71,12 @@ class Drawing:
         surely = member.shifted(expected, errors=-1.0)
         pays = predicted_speedup(lambda place: surely[place], costs, draw, limit) > 1.0
         allowed = credit.trusting if pays else credit.affordable
-        plan = best_length(
-            expected,
-            costs,
-            rate=rate,
-            affordable=allowed - start,
-            draft_cost=draw,
-            start_cost=start / _START_STEPS,
-        )
-        return Order(member, cost, limit, allowed, rate, plan.gain) if plan.length else None
+        found = options(expected, costs, draw, start / _START_STEPS)
+        plan = best_affordable(found, rate, allowed - start)
+        if plan.length:
+            return Order(member, cost, limit, allowed, rate, plan.gain)
+        self.refused |= best_affordable(found, rate, _UNBOUNDED).length > 0
+        return None
 
     def _plan_tree(
         self,
@@ -105,8 +105,11 @@ class Drawing:
         if not self._surely_pays(member, cost, found.shape):
             allowed = credit.affordable
             found = best(affordable=allowed - start)
+        if found.gain <= 0.0:
+            self.refused |= best(affordable=_UNBOUNDED).gain > 0.0
+            return None
         is_line = found.shape.nodes == found.shape.depth
-        if found.gain <= 0.0 or (is_line and member.lines is not None):  # that is theirs to draft
+        if is_line and member.lines is not None:  # that is theirs to draft
             return None
         return Order(member, cost, limit, allowed, rate, found.gain, shape=found.shape)
 

@@ -334,3 +334,22 @@ def test_a_probe_is_called_one() -> None:
     asked = [cause in (Cause.ASKED_AGAIN, Cause.PAYS) for cause in causes]
     assert Cause.ASKED_AGAIN in causes
     assert asked == [drafted > 0 for drafted in log.drafted[-len(asked) :]]
+
+
+@pytest.mark.parametrize(
+    ("prior", "cause"), [(0.8, Cause.TOO_RISKY), (0.3, Cause.PAYS_NOT)], ids=["risky", "pays not"]
+)
+def test_what_would_pay_and_cannot_be_afforded_is_told_from_what_would_not(
+    prior: float, cause: Cause
+) -> None:
+    """The steep curve asks for more than a drafter that nobody knows may lose, and for probes."""
+    costs = CostModel({1: 1.0, 2: 3.0, 16: 3.2})
+    text = Text(constant(prior, 1), 1)
+    cost = DraftCost(0.05, 0.05)
+    controller = Controller(
+        [Member(CostlyDrafter(text, Clock(), cost), None, cost, prior=prior)], costs, N_VOCAB
+    )
+    history = [1, 2, 3]
+    controller.begin(history, Sampler(SamplingSettings()))
+    assert len(controller.propose(history, 15)) == 0
+    assert controller.choice.cause is cause
