@@ -6,10 +6,10 @@ Everything is in units of a plain step. A step that emits n tokens at cost c sav
 _OPENING = 1.0
 """What may be lost before anything is known."""
 
-_SHARE = 0.01
+_SHARE = 0.005
 """Of all decoding, what may be lost beyond that."""
 
-_CARRIED = 1.5
+_CARRIED = 1.0
 """The most one reply leaves to the next, so that a good one does not pay for a bad one."""
 
 _SHOWN = 3.0
