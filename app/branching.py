@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from app.acceptance_memory import AcceptanceMemory
 from app.branching_spec import Children, PathsSettings, TreeSettings
 from app.built_drafter import Built
-from app.draft_spec import LinkKind
+from app.draft_link import LinkKind
 from backends.base import Context, DraftUnavailableError, Model
 from decoding.acceptance import Acceptance
 from decoding.branching_gain import paths_may_gain, trees_may_gain
@@ -81,8 +81,10 @@ class Branching:
             return
         settings = TreeSettings(nodes, depth)
         tree = self.tree(f"{LinkKind.TREE}({part.member.name})", part, settings)
-        size = TreeSize(depth, nodes)
-        if trees_may_gain(part.member, tree.member.by_rank(), cost, costs, size):
+        if tree.member.planned is None:
+            return
+        largest = tree.member.planned.largest
+        if trees_may_gain(part.member, tree.member.by_rank(), cost, costs, largest):
             yield _beside(part, tree)
 
     def _paths_beside(self, part: Built, cost: DraftCost, costs: CostModel) -> Iterator[Built]:

@@ -16,8 +16,8 @@ from decoding.ngram_statistics import NgramStatistics, Passage
 SAVE_SECONDS = 60.0
 """Between two saves of one process: each replaces a file of up to 13 MB."""
 
-MOST_UNSAVED = 1 << 14
-"""Steps whose tokens wait for a save, where the disk takes none."""
+MOST_UNSAVED = 1 << 10
+"""Passages that wait for a save, where the disk takes none."""
 
 _LOCK_SECONDS = 2.0
 

@@ -39,9 +39,8 @@ _SECONDS = 90.0
 
 FALSE_ALARM = 1e-4
 _SETTINGS = SamplingSettings(1.0, top_k=4, top_p=0.97, min_p=0.02, repeat_penalty=1.2)
-_PASS_TOKENS = 9
-_JUDGED = LENGTH - 1
-"""Tokens of a reply up to the one a draft brings; the model's own after it would add but chance."""
+_PASS_TOKENS = 16
+"""The longest pass tried for rounding: over the tree of a few free drafters."""
 
 _OPENING = "My favourite season is the summer. Her favourite season is the"
 """It repeats itself, so that prompt lookup has something to propose."""
@@ -207,11 +206,11 @@ def _distribution(session: Session, drafter: Drafter) -> Iterator[Finding | Doin
 def _distance(
     session: Session, drafter: Drafter, rule: LossyRule
 ) -> Iterator[Finding | Doing | Distance]:
-    drawn = yield from _draw(session, drafter, replace(_SETTINGS, lossy=rule), _JUDGED)
+    drawn = yield from _draw(session, drafter, replace(_SETTINGS, lossy=rule), LENGTH)
     count = drawn.replies.total()
     noise = plain_distances(drawn.law, count)
     yield Finding(
-        f"Temperature 1, {rule.words}: the first {_JUDGED} tokens of {count:,} replies, with "
+        f"Temperature 1, {rule.words}: the first {LENGTH} tokens of {count:,} replies, with "
         f"{drawn.drafted:,} drafted, were compared with what the model alone gives."
     )
     yield Distance(

@@ -62,7 +62,7 @@ class Controller:
         self._is_probe = False
         free = [member for member in members if member.cost is None]
         self._dear = [member for member in members if member.cost is not None]
-        self._free = FreeDrafting(free, costs, n_vocab, max_branches)
+        self._free = FreeDrafting(free, costs, n_vocab, max_branches, clock)
         self._drawing = Drawing(costs, n_vocab, clock)
         self._listening: list[Member] = []
         """Those that this step may teach something."""
@@ -195,19 +195,17 @@ class Controller:
         cost = 1.0 + self._extra(step.passed - 1, is_tree=step.branch is not None)
         if self._refused is not None:
             self._credit.refused(step.tokens[0] == self._refused)
-        asking = step.draft_seconds
         for member in self._listening:
             if member.name == step.drafter and member.cost is not None:
                 drawn = min(step.drafted, member.proposal.body)
                 member.cost.observe(drawn, self._drawing.backlog, step.draft_seconds)
                 cost += step.draft_seconds / plain
-                asking = 0.0
             if member.proposal.tokens:
                 member.unsent = 0 if member.name in self._sent else member.unsent + 1
             member.learn(step)
         count = len(step.tokens)
         saved = count - cost
-        self._free.learn(step.tokens, self._sent, saved, asking)
+        self._free.learn(step.tokens, self._sent, saved)
         lost = -saved if self._is_probe and saved < 0.0 else 0.0
         if lost == 0.0:
             self._credit.settle(count, cost)

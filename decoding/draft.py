@@ -121,7 +121,7 @@ class Drafter(Protocol):
 
     @property
     def is_free(self) -> bool:
-        """Whether a proposal costs next to nothing and may be cut, so that every step has one."""
+        """Whether a proposal costs next to nothing and may be cut: some are made to learn from."""
         ...
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:

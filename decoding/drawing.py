@@ -102,14 +102,14 @@ class Drawing:
         )
         allowed = credit.trusting
         found = best(affordable=allowed - start)
-        if not self._surely_pays(member, cost, found.shape):
+        if found.gain > 0.0 and not self._surely_pays(member, cost, found.shape):
             allowed = credit.affordable
             found = best(affordable=allowed - start)
         if found.gain <= 0.0:
             self.refused |= best(affordable=_UNBOUNDED).gain > 0.0
             return None
         is_line = found.shape.nodes == found.shape.depth
-        if is_line and member.lines is not None:  # that is theirs to draft
+        if is_line and member.shares_lines:  # that is theirs to draft
             return None
         return Order(member, cost, limit, allowed, rate, found.gain, shape=found.shape)
 

@@ -16,7 +16,7 @@ from decoding.shape import Siblings
 
 
 def as_line(draft: Draft, *, is_greedy: bool) -> Draft | None:
-    """The line that a drafter model would have drafted in place of a draft, as far as that shows.
+    """The line that a drafter model would have drafted in place of a draft, None for another law.
 
     is_greedy: at temperature 0, where it is the first of the likeliest children, and where several
     lines are all the same. Above, it is the first of those drawn without replacement: likeliest

@@ -1,7 +1,8 @@
 """What the drafters that take next to no time propose, as the one draft that gains most."""
 
 import math
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from decoding.asking import Asking
@@ -47,19 +48,22 @@ class FreeDrafting:
         costs: CostModel,
         n_vocab: int,
         branches: int,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._asking = [(member, Asking()) for member in members]
         self._costs = costs
         self._n_vocab = n_vocab
         self._most_branches = self._branches = branches
+        self._clock = clock
         self._consensus = Consensus()
         self._step = 0
         self._next = 0
         """The first step at which one is due."""
         self._asked: Sequence[Member] = ()
-        self._refused: list[Member] = []
+        self._promising: list[Member] = []
         self._seconds = 0.0
         """What it takes to ask one; 0 until measured."""
+        self._spent = 0.0
 
     def begin(self, settings: SamplingSettings) -> None:
         """A new reply; rules that may leave the target's distribution judge lines alone."""
@@ -92,10 +96,12 @@ class FreeDrafting:
 
         Nodes of a tree are limited as tokens of a line are.
         """
+        started = self._clock()
         asked = [(member, member.propose(history, limit, self._n_vocab)) for member in due]
         drafts = [(member, draft) for member, draft in asked if draft.tokens]
         offer = self._best(drafts, limit, rate, affordable)
         self._asked = due
+        self._spent = self._clock() - started
         return offer
 
     def _best(
@@ -108,16 +114,18 @@ class FreeDrafting:
             ]
         )
         offer = NO_OFFER
-        self._refused = []
+        self._promising = []
         refused: int | None = None
         for (member, draft), line in zip(drafts, weighed, strict=True):
             found = options(line.acceptance, self._costs)
             plan = best_affordable(found, rate, affordable)
             if plan.gain > offer.gain:
                 offer = Offer(draft.first(plan.length), plan.gain)
-            if plan is NOTHING and best_affordable(found, rate, _UNBOUNDED).length > 0:
+            if plan is NOTHING:
+                if best_affordable(found, rate, _UNBOUNDED).length == 0:
+                    continue
                 refused = line.tokens[0]
-                self._refused.append(member)
+            self._promising.append(member)
         if is_forked(weighed):
             tree = union(weighed, limit, self._branches)
             plan = best_affordable(self._options(tree), rate, affordable)
@@ -125,32 +133,31 @@ class FreeDrafting:
                 offer = Offer(tree.draft(plan.length), plan.gain)
         return Offer(offer.draft, offer.gain, refused)
 
-    def learn(
-        self, said: Sequence[int], sent: Collection[str], saved: float, seconds: float
-    ) -> None:
+    def learn(self, said: Sequence[int], sent: Collection[str], saved: float) -> None:
         """Judge the proposals of the last plan by what the model said.
 
-        sent: whose tokens were verified. saved: plain steps that the step saved. seconds: what all
-        of the asking took, 0 where others took their time too.
+        sent: whose tokens were verified. saved: plain steps that the step saved.
         """
         if not self._asked:
             return
         self._consensus.learn(said)
-        self._measure(seconds / len(self._asked))
+        self._measure(self._spent / len(self._asked))
         price = self._seconds / self._costs.seconds(1)
         for member, asking in self._asking:
             if member in self._asked:
                 is_sent = member.name in sent
                 gained = saved / len(sent) if is_sent else 0.0
-                is_running = is_sent or member in self._refused
+                is_running = is_sent or member in self._promising
                 asking.settle(self._step, gained, price, is_running=is_running)
-        self._next = min(asking.due for _, asking in self._asking)
+        self._next = min(
+            (asking.due for member, asking in self._asking if not member.dropped), default=0
+        )
 
     def _measure(self, seconds: float) -> None:
         if seconds <= 0.0:
             return
         surprise = math.log(seconds / (self._seconds or seconds))
-        surprise = min(max(surprise, -_LARGEST_SURPRISE), _LARGEST_SURPRISE)
+        surprise = min(surprise, _LARGEST_SURPRISE)
         self._seconds = (self._seconds or seconds) * math.exp(_DRIFT_RATE * surprise)
 
     def _options(self, tree: UnionTree) -> list[Option]:

@@ -69,9 +69,14 @@ class Member(Guarded):
             self.planned.plan(shape)
             self.cost.plan(shape.widths)
 
+    @property
+    def shares_lines(self) -> bool:
+        """Whether what becomes of its drafts and of its lines' teaches both."""
+        return self.lines is not None and not self.lines.dropped and self._is_lossless
+
     def by_rank(self) -> list[float]:
         """How often the child of each rank is the one kept, given that its parent is."""
-        if self.lines is not None and self._is_lossless:  # its first children are their tokens
+        if self.lines is not None and self.shares_lines:  # its first children are their tokens
             first = self.lines.acceptance.in_this_reply(self.lines.mean_drawn)
         else:
             first = rank_acceptance.of_first(self.acceptance, self._band, self.mean_drawn)
@@ -126,7 +131,7 @@ class Member(Guarded):
         """Estimates by position, so many standard errors higher or lower."""
         judged = self.acceptance.judged(f"{self._band}:{DRAWN}")
         return [
-            min(mean + errors * math.sqrt(mean * (1.0 - mean) / (judged + 1.0)), 1.0)
+            min(max(mean + errors * math.sqrt(mean * (1.0 - mean) / (judged + 1.0)), 0.0), 1.0)
             for mean in estimates
         ]
 
@@ -160,7 +165,7 @@ class Member(Guarded):
 
     def _teach_lines(self, draft: Draft, step: Step) -> None:
         """What would have become of the line in place of a draft that was sent."""
-        if self.lines is None or self.lines.dropped or not self._is_lossless:
+        if self.lines is None or not self.shares_lines:
             return
         line = as_line(draft, is_greedy=self._band == GREEDY)
         if line is not None:

@@ -11,9 +11,10 @@ from decoding.union_tree import is_forked, union
 class Chain:
     """Proposes what the first of its drafters with something to say proposes.
 
-    Where that is a free one, what the free ones after it say is put beside it as a tree. It asks
-    what nothing costs: how `specchat verify` and the tests draft as much as they can. branches: the
-    most of such a tree, 1 for none.
+    Where that is a free one, what the free ones after it say is put beside it as a tree. Those that
+    are not take turns, as each has always something to say. It asks what nothing costs: how
+    `specchat verify` and the tests draft as much as they can. branches: the most of such a tree, 1
+    for none.
     """
 
     is_free = False
@@ -23,6 +24,7 @@ class Chain:
         self._drafters = tuple(drafters)
         self._max_draft = max_draft
         self._most_branches = self._branches = branches
+        self._steps = 0
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         # Rules that may leave the target's distribution judge lines alone.
@@ -43,15 +45,24 @@ class Chain:
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         longest = min(limit, self._max_draft)
-        for place, drafter in enumerate(self._drafters):
+        drafters = self._in_turn()
+        for place, drafter in enumerate(drafters):
             draft = drafter.propose(history, longest, keep_on)
             if draft.tokens:
                 if not drafter.is_free or self._branches == 1:
                     return draft
-                others = [one for one in self._drafters[place + 1 :] if one.is_free]
+                others = [one for one in drafters[place + 1 :] if one.is_free]
                 further = [one.propose(history, longest) for one in others]
                 return self._beside(draft, further, limit)
         return NO_DRAFT
+
+    def _in_turn(self) -> list[Drafter]:
+        """In their order, but another one that is not free at the head of those at each step."""
+        dear = [drafter for drafter in self._drafters if not drafter.is_free]
+        first = self._steps % max(len(dear), 1)
+        self._steps += 1
+        turned = iter([*dear[first:], *dear[:first]])
+        return [drafter if drafter.is_free else next(turned) for drafter in self._drafters]
 
     def _beside(self, draft: Draft, others: Sequence[Draft], limit: int) -> Draft:
         """The draft and others as a tree of at most so many tokens, where they differ."""

@@ -29,6 +29,7 @@ from decoding.kinds import DRAWN, band
 from decoding.member import Member
 from decoding.sampling import SamplingSettings
 from decoding.shape import Shape
+from tests.fixtures.replied import said
 
 PROMPT = [300, 301, 302, 303, 300, 301]
 FLAT = {1: 1.0, 64: 1.2}
@@ -83,10 +84,6 @@ def _as_measured(step: Step, costs: CostModel) -> Step:
     """With the time that its pass is known to take, so that what is drafted depends on no clock."""
     seconds = costs.seconds(step.passed) if step.seconds else 0.0
     return replace(step, seconds=seconds, draft_seconds=0.0)
-
-
-def said(steps: Sequence[Step]) -> list[int]:
-    return [token for step in steps for token in step.tokens]
 
 
 def test_where_tokens_cost_little_trees_are_planned_beside_lines(
@@ -160,6 +157,15 @@ def test_several_lines_are_for_a_drafter_that_is_seldom_right_where_a_line_pays(
 ) -> None:
     cost = DraftCost(0.02, 0.002)
     assert paths_may_gain(member(share, cost), cost, CostModel(points), 2) is gains
+
+
+def test_trees_go_by_what_is_known_of_themselves_once_lines_are_dropped() -> None:
+    cost = DraftCost(0.02, 0.002)
+    lines, trees = member(0.9, cost), member(0.3, cost)
+    trees.lines = lines
+    assert trees.by_rank()[0] == pytest.approx(0.85, abs=0.05)
+    lines.drop("it stalled")
+    assert trees.by_rank()[0] == pytest.approx(0.3, abs=0.05)
 
 
 def member(share: float, cost: DraftCost) -> Member:

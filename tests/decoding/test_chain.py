@@ -41,6 +41,16 @@ def test_a_drafter_that_is_not_free_drafts_alone() -> None:
     assert Chain([ODD, dear], branches=4).propose([0], 9).drafter == "odd"
 
 
+def test_those_that_are_not_free_take_turns() -> None:
+    """Lines and trees of one model always have something to say, and all are to be checked."""
+    lines, trees = Dear("lines", TEXT, 3), Dear("trees", TEXT, 4)
+    chain = Chain([lines, trees])
+    assert [chain.propose([0], 9).drafter for _ in range(3)] == ["lines", "trees", "lines"]
+    silent = Rehearsed("silent", [], 2)
+    chain = Chain([silent, lines, trees])
+    assert [chain.propose([0], 9).drafter for _ in range(3)] == ["lines", "trees", "lines"]
+
+
 def test_lines_alone_where_no_tree_can_be_verified() -> None:
     assert Chain([ODD, EVEN]).propose([0], 9).shape is Shape.LINE
 
