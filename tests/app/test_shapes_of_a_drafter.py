@@ -163,9 +163,9 @@ def test_trees_go_by_what_is_known_of_themselves_once_lines_are_dropped() -> Non
     cost = DraftCost(0.02, 0.002)
     lines, trees = member(0.9, cost), member(0.3, cost)
     trees.lines = lines
-    assert trees.by_rank()[0] == pytest.approx(0.85, abs=0.05)
+    assert trees.by_rank()[0] > 0.8
     lines.drop("it stalled")
-    assert trees.by_rank()[0] == pytest.approx(0.3, abs=0.05)
+    assert trees.by_rank()[0] < 0.5
 
 
 def member(share: float, cost: DraftCost) -> Member:
