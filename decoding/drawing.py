@@ -109,7 +109,7 @@ class Drawing:
             self.refused |= best(affordable=_UNBOUNDED).gain > 0.0
             return None
         is_line = found.shape.nodes == found.shape.depth
-        if is_line and member.shares_lines:  # that is theirs to draft
+        if is_line and member.shared_lines is not None:  # that is theirs to draft
             return None
         return Order(member, cost, limit, allowed, rate, found.gain, shape=found.shape)
 

@@ -156,9 +156,9 @@ class FreeDrafting:
     def _measure(self, seconds: float) -> None:
         if seconds <= 0.0:
             return
-        surprise = math.log(seconds / (self._seconds or seconds))
-        surprise = min(surprise, _LARGEST_SURPRISE)
-        self._seconds = (self._seconds or seconds) * math.exp(_DRIFT_RATE * surprise)
+        known = self._seconds or seconds
+        surprise = min(math.log(seconds / known), _LARGEST_SURPRISE)
+        self._seconds = known * math.exp(_DRIFT_RATE * surprise)
 
     def _options(self, tree: UnionTree) -> list[Option]:
         chain = tree.chain

@@ -70,14 +70,17 @@ class Member(Guarded):
             self.cost.plan(shape.widths)
 
     @property
-    def shares_lines(self) -> bool:
-        """Whether what becomes of its drafts and of its lines' teaches both."""
-        return self.lines is not None and not self.lines.dropped and self._is_lossless
+    def shared_lines(self) -> "Member | None":
+        """Its lines while what becomes of its drafts and of theirs teaches both, None else."""
+        if self.lines is None or self.lines.dropped or not self._is_lossless:
+            return None
+        return self.lines
 
     def by_rank(self) -> list[float]:
         """How often the child of each rank is the one kept, given that its parent is."""
-        if self.lines is not None and self.shares_lines:  # its first children are their tokens
-            first = self.lines.acceptance.in_this_reply(self.lines.mean_drawn)
+        lines = self.shared_lines
+        if lines is not None:  # its first children are their tokens
+            first = lines.acceptance.in_this_reply(lines.mean_drawn)
         else:
             first = rank_acceptance.of_first(self.acceptance, self._band, self.mean_drawn)
         return rank_acceptance.by_rank(self.acceptance, self._band, first)
@@ -165,12 +168,13 @@ class Member(Guarded):
 
     def _teach_lines(self, draft: Draft, step: Step) -> None:
         """What would have become of the line in place of a draft that was sent."""
-        if self.lines is None or not self.shares_lines:
+        lines = self.shared_lines
+        if lines is None:
             return
         line = as_line(draft, is_greedy=self._band == GREEDY)
         if line is not None:
             step = replace(step, accepted=kept_of(line, step))
-            self.lines._learn_of_line(line, step, sent=True)
+            lines._learn_of_line(line, step, sent=True)
 
     def _learn_of_line(self, draft: Draft, step: Step, *, sent: bool) -> None:
         for place, token in enumerate(draft.tokens):

@@ -55,7 +55,7 @@ class Probing:
         """
         found: list[Probe] = []
         for member in members:
-            is_known_by_lines = member.planned is not None and member.shares_lines
+            is_known_by_lines = member.planned is not None and member.shared_lines is not None
             if member.cost is None or is_known_by_lines:
                 continue
             length = self._cheapest(member, member.cost, history, costs, limit)

@@ -1,6 +1,5 @@
 """At temperature 0 every drafter gives the token ids of plain decoding, on a real model."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -35,13 +34,6 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> Paths:
 
 
 @pytest.fixture(scope="module")
-def context(demo: Model) -> Iterator[Context]:
-    context = demo.open(1024)
-    yield context
-    context.close()
-
-
-@pytest.fixture(scope="module")
 def prompts(demo: Model) -> list[tuple[str, list[int]]]:
     return tokenized(demo)
 
@@ -62,7 +54,7 @@ def _assert_plain(
     context: Context, prompt: list[int], steps: list[Step], expected: list[int]
 ) -> None:
     """The reply is the expected one; but for near-ties after branches, which disorder a cache."""
-    found = [token for step in steps for token in step.tokens]
+    found = said(steps)
     if any(step.branch is not None for step in steps):
         allowed = 2 * branch_difference(context, prompt)
         assert all(one.margin <= allowed for one in divergences(context, prompt, found))

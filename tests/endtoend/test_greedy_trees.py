@@ -5,7 +5,7 @@ round otherwise. How far that moves logits is measured for each prompt; two logi
 apart cannot have been turned by it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,8 +21,9 @@ from decoding.events import Step
 from decoding.greedy_check import branch_difference, divergences
 from decoding.shape import Shape
 from scripts.prompts import tokenized
-from tests.endtoend.test_guessing import drafting_by, said, steps
+from tests.endtoend.test_guessing import drafting_by, steps
 from tests.fixtures.drafters import Rehearsed
+from tests.fixtures.replied import said
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("llamacpp", "drafting_never_pays")]
 
@@ -46,13 +47,6 @@ class Watched(Chain):
 @pytest.fixture
 def paths(home: Path) -> Paths:
     return Paths.of_this_user()
-
-
-@pytest.fixture(scope="module")
-def context(demo: Model) -> Iterator[Context]:
-    context = demo.open(1024)
-    yield context
-    context.close()
 
 
 @pytest.fixture(scope="module")
