@@ -8,7 +8,7 @@ from app.acceptance_memory import AcceptanceMemory
 from app.branching_spec import Children, PathsSettings, TreeSettings
 from app.built_drafter import Built
 from app.draft_link import LinkKind
-from backends.base import Context, DraftUnavailableError, Model
+from backends.base import Context, ContextFacts, DraftUnavailableError, Model
 from decoding.acceptance import Acceptance
 from decoding.branching_gain import paths_may_gain, trees_may_gain
 from decoding.calibration import MOST_TOKENS
@@ -35,7 +35,7 @@ class Branching:
     """Makes such a drafter of one on a model, for one target and its context."""
 
     target: Model
-    context: Context
+    context: ContextFacts
     memory: AcceptanceMemory
 
     def tree(self, name: str, part: Built, settings: TreeSettings) -> Built:

@@ -49,4 +49,4 @@ class Built:
             if one.corpus:
                 one.corpus.close()
             if one.learned:
-                one.learned.close()
+                one.learned.save()

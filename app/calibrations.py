@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,17 @@ from typing import Any
 from app.paths import Paths
 from app.prompts import built_in_prompts
 from app.run_key import run_key
-from backends.base import Context, Model, ModelInfo
+from app.target_context import TargetContext
+from backends.base import Context, ContextFacts, Model, ModelInfo
 from backends.runner import Runner
 from decoding.calibration import MOST_TOKENS, calibrate, ends_early
 from decoding.cost import CostModel, DraftCost, Measured
 from models.json_file import read_object, write_object
 
 SCHEMA = 2
+
+CONTEXT = 2 * MOST_TOKENS
+"""Tokens of a context in which passes are measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,43 +30,55 @@ class Calibrations:
     paths: Paths
     notify: Callable[[str], None]
 
-    def target(self, model: Model, context: Context) -> CostModel:
-        """Costs of a target's passes. The context is left empty.
+    def target(self, model: Model, context: TargetContext) -> CostModel:
+        """Costs of a target's passes.
 
         Raises:
+            ContextInUseError: they are to be measured, a reply runs the context, and there is no
+                memory for another.
             ModelError: the engine failed.
         """
-        measured = self.measured(model, context, model.info.name)
+        measured = self.measured_target(model, context)
         return CostModel(measured.seconds, measured.switching)
+
+    def measured_target(self, model: Model, context: TargetContext) -> Measured:
+        """The same as it was measured.
+
+        Raises:
+            ContextInUseError, ModelError: as of target.
+        """
+        name = model.info.name
+        return self._measured(model, context, lambda: context.for_measuring(CONTEXT), name)
 
     def drafter(self, model: Model, context: Context, name: str) -> DraftCost:
         """What a drafter takes to draw a token, and to read one among many.
 
-        name: what the user knows it by.
+        name: what the user knows it by. Its context is left empty.
 
         Raises:
             ModelError: the engine failed.
         """
-        return _draft_cost(self.measured(model, context, name))
+        return _draft_cost(self._measured(model, context, lambda: nullcontext(context), name))
 
     def known_drafter(self, path: Path, runner: Runner, variant: str = "") -> DraftCost | None:
         """What was measured of a model as it is run by a runner; None if nothing was."""
         known = _known(read_object(self._file(path, variant, runner)))
         return _draft_cost(known) if known else None
 
-    def measured(self, model: Model, context: Context, name: str) -> Measured:
-        """What was found of a model's passes, now if it never was. The context is left empty.
-
-        name: what the user knows it by.
-
-        Raises:
-            ModelError: the engine failed.
-        """
+    def _measured(
+        self,
+        model: Model,
+        facts: ContextFacts,
+        for_measuring: Callable[[], AbstractContextManager[Context]],
+        name: str,
+    ) -> Measured:
+        """What was found of a model's passes, now if it never was."""
         path = self.file(model.info)
         known = _known(read_object(path))
-        if known is None or ends_early(known.seconds, context):
-            self.notify(f"measuring what {name} costs here")
-            known = calibrate(context, _text(model))
+        if known is None or ends_early(known.seconds, facts):
+            with for_measuring() as context:
+                self.notify(f"measuring what {name} costs here")
+                known = calibrate(context, _text(model))
             if known.is_steady:  # else it is measured again at the next start
                 write_object(path, _record(model.info, known))
         return known

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from app.acceptance_memory import AcceptanceMemory
 from app.built_drafter import Built
 from app.calibrations import Calibrations
+from app.target_context import TargetContext
 from backends.base import DraftUnavailableError, Model
 from decoding.acceptance import Acceptance
 from decoding.controller import Controller
@@ -49,7 +50,7 @@ class Composer:
             )
         key = f"cascade({below.key},{model.key})"
         below = self._judged_by(model, below)
-        costs = self.calibrations.target(model.model, context)
+        costs = self.calibrations.target(model.model, TargetContext(model.model, context))
         n_vocab = min(self.target.info.n_vocab, model.model.info.n_vocab)
         one = Cascade(
             name,

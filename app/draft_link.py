@@ -64,6 +64,14 @@ class Link:
             yield from part.models
 
     @property
+    def recipes(self) -> "Iterator[Recipe]":
+        """How self-drafters that are spelled out are made, its parts' too."""
+        if self.recipe is not None:
+            yield self.recipe
+        for part in self.parts:
+            yield from part.recipes
+
+    @property
     def references(self) -> "Iterator[Reference | HubReference]":
         """The models that it takes, its parts' too."""
         if self.reference is not None:

@@ -58,15 +58,19 @@ class DraftSpec:
         """Whether specchat may add drafters that it expects to pay."""
         return self.requested.strip().lower() == AUTO
 
-    def check(self, name: str, n_layers: int) -> None:
-        """Refuse to skip layers that the target does not have; n_layers: 0 where not known.
+    def check(self, name: str, n_layers: int, active_experts: int | None = None) -> None:
+        """Refuse self-drafters that cannot be made of the target.
+
+        n_layers: 0 where not known. active_experts: how many a token is sent to, 0 in a model
+        without experts, None where not known.
 
         Raises:
-            UsageError: a self-drafter is to skip one that is not there, or all of them.
+            UsageError: a self-drafter is to skip layers that are not there, or all of them, or to
+                run as many experts as the target or more.
         """
-        for link in self.links:
-            if link.recipe is not None and n_layers:
-                link.recipe.check(name, n_layers)
+        for recipe in (recipe for link in self.links for recipe in link.recipes):
+            if n_layers:
+                recipe.check(name, n_layers, active_experts)
 
 
 def parse(

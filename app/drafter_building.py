@@ -21,8 +21,9 @@ from app.ngram_memory import NgramMemory
 from app.obtaining import facts_before
 from app.paths import Paths
 from app.settings.learning import may_index, may_learn
+from app.target_context import TargetContext
 from app.tuned_recipe import own_recipe, set_aside_unusable
-from backends.base import Context, DraftUnavailableError, Model
+from backends.base import DraftUnavailableError, Model
 from backends.choice import AUTO
 from backends.derivation import derives
 from decoding.cost import CostModel
@@ -47,7 +48,7 @@ class Place:
     """Where drafters are built: the target with its context, and how engines are run."""
 
     target: Model
-    context: Context
+    context: TargetContext
     paths: Paths
     threads: int | None
     gpu_layers: int | None

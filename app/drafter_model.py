@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from app.prompts import built_in_prompts
+from app.target_context import TargetContext
 from app.translation import Translation
 from backends.base import Context, DraftUnavailableError, Model, Rollback
 from decoding.acceptance import Acceptance
@@ -59,18 +60,20 @@ def open_drafter(
     return DrafterModel(drafter, context)
 
 
-def tried(opened: DrafterModel, target: Model, context: Context) -> Acceptance:
+def tried(opened: DrafterModel, target: Model, context: TargetContext) -> Acceptance:
     """What to expect of a drafter that nothing is remembered of; context: the target's.
 
     Raises:
+        ContextInUseError: a reply runs the target's context, and there is no memory for another.
         ModelError: an engine failed.
     """
     text = target.tokenizer.encode(built_in_prompts()[0].text, special=False)
     if not text or len(text) + MOST_SAID > min(context.n_ctx, opened.context.n_ctx):
         return Acceptance()
-    if opened.guess is not None:
-        return trial_across(context, opened.guess, text, target.info.n_vocab)
-    return trial(context, opened.context, text, target.info.n_vocab)
+    with context.for_measuring(len(text) + MOST_SAID) as own:
+        if opened.guess is not None:
+            return trial_across(own, opened.guess, text, target.info.n_vocab)
+        return trial(own, opened.context, text, target.info.n_vocab)
 
 
 def _across(

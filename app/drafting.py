@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -110,6 +111,12 @@ class Drafting:
             if built.learned:
                 built.learned.keep()
 
+    def save(self) -> None:
+        """Write what waits for a later save, so that drafters built from now on find it."""
+        for built in self.all_built:
+            if built.learned:
+                built.learned.save()
+
     def leave_out(self, chat: int | None) -> None:
         """Look at no earlier state of the chat that is being answered: its text is at hand."""
         for built in self.all_built:
@@ -133,9 +140,19 @@ def build(spec: DraftSpec, place: Place) -> Drafting:
     """Make the drafters of a spec; one that cannot be had is left out, with the reason.
 
     Raises:
+        ContextInUseError: it takes passes of the target, which a reply runs, and there is no memory
+            for them beside it.
         ModelError: the target cannot be run.
     """
     drafting = Drafting(spec.requested)
+    with ExitStack() as stack:
+        stack.callback(drafting.close)
+        _fill(drafting, spec, place)
+        stack.pop_all()
+    return drafting
+
+
+def _fill(drafting: Drafting, spec: DraftSpec, place: Place) -> None:
     info = place.target.info
     if not spec.links:
         drafting.missing = "switched off"
@@ -159,7 +176,6 @@ def build(spec: DraftSpec, place: Place) -> Drafting:
                 reader=reader,
                 max_branches=drafting.max_branches,
             )
-    return drafting
 
 
 def _build_links(

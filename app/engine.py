@@ -19,6 +19,7 @@ from app.reply import Reply, new_reply
 from app.session import Session
 from app.session_options import SessionOptions
 from app.state_keeper import StateKeeper
+from app.target_context import ContextInUseError
 from app.token_counts import TokenCounts
 from app.unexpected import unexpected
 from backends.base import ModelError, SpecchatError
@@ -47,6 +48,8 @@ class Engine:
         self._keeper: StateKeeper | None = None
         self._indexing: Indexing | None = None
         self._wanted_draft = options.draft
+        self._waiting_draft = ""
+        """The spec that can be built only once the reply at work has ended."""
         self._current: Answer | None = None
         self._counts = TokenCounts()
         self._thread = Thread(target=self._run, name="engine", daemon=True)
@@ -94,9 +97,9 @@ class Engine:
         return self._wanted_draft
 
     def set_draft(self, spec: str) -> None:
-        """Change the drafters, from the next step on."""
+        """Change the drafters, from the next step on; a spec that cannot be had changes nothing."""
         self._wanted_draft = spec
-        self._jobs.put(self._switch_draft)
+        self._jobs.put(self._take_up_draft)
 
     def close(self, seconds: float) -> bool:
         """Stop what is at work, free everything and end; False if that took longer."""
@@ -175,11 +178,25 @@ class Engine:
         assert self._session is not None
         self.status = Status(Phase.READY, "", Loaded.of(self._session))
 
-    def _switch_draft(self, wanted: str | None = None) -> None:
-        """Build the drafters that are wanted, unless they are at hand."""
-        session = self._session
-        spec = self._wanted_draft if wanted is None else wanted
-        if session is None or session.drafting.requested == spec:
+    def _take_up_draft(self) -> None:
+        """Build the drafters that are wanted; where they cannot be had, all stays as it is."""
+        session, spec = self._session, self._wanted_draft
+        if session is None or spec == self._waiting_draft:
+            return
+        try:
+            self._switch_draft(session, spec)
+        except ContextInUseError:
+            self._waiting_draft = spec
+            self._notify(f"drafting with {spec} begins after this answer: memory is short")
+        except Exception as error:  # whatever a drafter does, answers go on
+            if self._wanted_draft == spec:
+                self._wanted_draft = session.drafting.requested
+            fault = error if isinstance(error, SpecchatError) else unexpected(error, self.paths)
+            self.status = replace(self.status, text="", error=fault)
+
+    def _switch_draft(self, session: Session, spec: str) -> None:
+        """Build the drafters of a spec, unless they are at hand."""
+        if session.drafting.requested == spec:
             return
         self._notify(f"changing the drafter to {spec}")
         session.redraft(spec, self._notify)
@@ -197,6 +214,7 @@ class Engine:
             answer.error = unexpected(error, self.paths)
         finally:
             self._current = None
+            self._waiting_draft = ""
             answer.finish()
 
     def _fill(self, answer: Answer) -> None:
@@ -205,7 +223,10 @@ class Engine:
             raise self.status.error or ModelError("no model is loaded")
         request = answer.request
         session.answer_in(request.chat)
-        self._switch_draft(request.draft)
+        if request.draft is None:
+            self._take_up_draft()
+        else:
+            self._switch_draft(session, request.draft)
         session.drafting.compare(request.draft is not None)
         answer.stage = Stage.READING
         prompt, answer.dropped = session.prompt(request.conversation, request.partial)
@@ -246,4 +267,4 @@ class Engine:
                     answer.live = live(session, reply)
                     self._counts.count(session.model.tokenizer)
                     if request.draft is None:
-                        self._switch_draft()
+                        self._take_up_draft()

@@ -2,7 +2,7 @@
 
 from app.acceptance_memory import AcceptanceMemory
 from app.draft_link import Link, LinkKind
-from backends.base import Context, DraftUnavailableError, ModelInfo
+from backends.base import ContextFacts, DraftUnavailableError, ModelInfo
 from decoding.cost import CostModel, DraftCost, TreeCosts, TreeSize
 from decoding.drafters.jacobi import Jacobi
 from decoding.drafters.lookahead import Lookahead, LookaheadShape
@@ -16,7 +16,7 @@ _SECONDS = 1e-5
 """What a guess takes to look up, until it was measured."""
 
 
-def member(link: Link, info: ModelInfo, context: Context, memory: AcceptanceMemory) -> Member:
+def member(link: Link, info: ModelInfo, context: ContextFacts, memory: AcceptanceMemory) -> Member:
     """The drafter that a link names, for a target and its context.
 
     Raises:
@@ -32,7 +32,9 @@ def _jacobi(memory: AcceptanceMemory) -> Member:
     return Member(Jacobi(), known, DraftCost(_SECONDS, 0.0), prior=_JACOBI)
 
 
-def _lookahead(link: Link, info: ModelInfo, context: Context, memory: AcceptanceMemory) -> Member:
+def _lookahead(
+    link: Link, info: ModelInfo, context: ContextFacts, memory: AcceptanceMemory
+) -> Member:
     shape = LookaheadShape.parse(link.settings)
     if not context.can_verify_tree:
         raise DraftUnavailableError(

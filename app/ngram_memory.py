@@ -59,8 +59,8 @@ class NgramMemory:
         self._saving = Thread(target=self._save, args=(passages,), name="ngram", daemon=True)
         self._saving.start()
 
-    def close(self) -> None:
-        """Save what was to be kept and is not yet."""
+    def save(self) -> None:
+        """Take to the disk what was to be kept and is not there yet."""
         if self._saving is not None:
             self._saving.join()
         if self._unsaved:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 from app.acceptance_memory import AcceptanceMemory
-from app.calibrations import Calibrations
+from app.calibrations import CONTEXT, Calibrations
 from app.candidate import Candidate, Kind, Target
 from app.candidates import candidates, undraftable
 from app.draft_link import SELF
@@ -22,10 +22,10 @@ from app.paths import Paths
 from app.ranking import CostSource, Pair, Ranking
 from app.session import Session
 from app.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
+from app.target_context import TargetContext
 from backends.base import DraftUnavailableError, ModelError, Rollback
 from backends.choice import check_backend, forms, free_memory, load
 from backends.runner import Runner
-from decoding.calibration import MOST_TOKENS
 from decoding.cost import CostModel, DraftCost, TreeCosts
 from decoding.kinds import DRAWN, is_lossless
 from decoding.length import break_even, predicted_speedup
@@ -34,8 +34,6 @@ from models.fingerprint import fingerprint
 from models.memory_bill import Fit, bill, fit
 from models.model_facts import ModelFacts, facts_of
 from models.reference import Reference
-
-_CALIBRATION_CONTEXT = 2 * MOST_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,9 @@ def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -
             model = load(reference.path, options.threads, options.gpu_layers, options.backend)
             stack.enter_context(closing(model))
             target = Target(reference, facts, model, options.backend)
-            measured = _measured(target, options, paths, notify)
+            opened = model.open(min(CONTEXT, model.info.context_limit))
+            context = TargetContext(model, opened)
+            measured = _measured(target, context, options, paths, notify)
         notify("comparing vocabularies")
         return _ranking(target, paths, planned, measured)
 
@@ -89,7 +89,7 @@ def rank_for(session: Session) -> Ranking:
     target = Target(reference, facts, model, options.backend)
     n_ctx = session.context.n_ctx
     planned = MemoryPlan(n_ctx, n_ctx, session.place(_silent).room)
-    measured = _measured(target, options, session.paths, _silent)
+    measured = _measured(target, session.context, options, session.paths, _silent)
     return _ranking(target, session.paths, planned, measured)
 
 
@@ -110,15 +110,18 @@ def _ranking(
 
 
 def _measured(
-    target: Target, options: SessionOptions, paths: Paths, notify: Callable[[str], None]
+    target: Target,
+    context: TargetContext,
+    options: SessionOptions,
+    paths: Paths,
+    notify: Callable[[str], None],
 ) -> _Measured | None:
     model = target.model
     if model is None or model.info.rollback is not Rollback.ANY:
         return None
     calibrations = Calibrations(paths, notify)
-    with closing(model.open(min(_CALIBRATION_CONTEXT, model.info.context_limit))) as context:
-        found = calibrations.measured(model, context, model.info.name)
-        target = replace(target, tree_refusal=context.tree_refusal)
+    found = calibrations.measured_target(model, context)
+    target = replace(target, tree_refusal=context.tree_refusal)
     costs = CostModel(found.seconds, found.switching)
     memory = AcceptanceMemory(model.info.path, paths)
     return _Measured(target, options, calibrations, costs, memory, found.is_steady)

@@ -16,8 +16,9 @@ from app.paths import Paths
 from app.performance import memory_bandwidth
 from app.reply import Reply
 from app.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
+from app.target_context import TargetContext
 from backends.bandwidth import Bandwidth
-from backends.base import Context, Model
+from backends.base import Model
 from backends.chat_template import ChatTemplate, Prompt
 from backends.choice import MLX, Form, check_backend, forms, free_memory, load
 from backends.energy import Energy, EnergyMeter, energy_meter
@@ -38,7 +39,7 @@ class Session:
     paths: Paths
     reference: Reference
     model: Model
-    context: Context
+    context: TargetContext
     template: ChatTemplate
     drafting: Drafting
     bandwidth: Bandwidth | None
@@ -86,7 +87,9 @@ class Session:
             model = stack.enter_context(
                 closing(load(reference.path, options.threads, options.gpu_layers, options.backend))
             )
-            context, notes = open_context(model, planned, options.ctx)
+            opened, notes = open_context(model, planned, options.ctx)
+            context = TargetContext(model, opened)
+            spec.check(reference.name, model.info.n_layers, model.info.active_experts)
             if options.threads and model.info.backend == MLX:
                 notes.append("--threads means nothing to MLX, which chooses its threads itself")
             place = _place(model, context, paths, options, notify, planned.room)
@@ -116,18 +119,26 @@ class Session:
         """Read what --draft asks for, beside this model.
 
         Raises:
-            UsageError: it cannot be read.
+            UsageError: it cannot be read, or does not fit the model.
         """
-        return draft_spec.parse(requested, self.paths, self.reference, self.forms)
+        spec = draft_spec.parse(requested, self.paths, self.reference, self.forms)
+        spec.check(self.reference.name, self.model.info.n_layers, self.model.info.active_experts)
+        return spec
 
     def redraft(self, requested: str, notify: Callable[[str], None]) -> None:
         """Change the drafters; a reply at work takes up the new ones at its next step.
 
+        Whatever it raises, the drafters stay as they are.
+
         Raises:
-            UsageError: the spec cannot be read; the drafters stay as they are.
+            ContextInUseError: it takes passes of the model, which a reply runs, and there is no
+                memory for them beside it.
+            UsageError: the spec cannot be read, or does not fit the model.
         """
-        drafting = build(self.spec(requested), self.place(notify))
+        spec = self.spec(requested)
         self.drafting.remember()
+        self.drafting.save()  # before the new ones look for it
+        drafting = build(spec, self.place(notify))
         self.drafting.close()
         self.drafting = drafting
         drafting.leave_out(self._chat)
@@ -171,21 +182,17 @@ class Session:
         """
         reply.rule = settings.lossy_in_effect
         try:
-            yield from self._filled(reply, prompt, settings, max_tokens, is_cancelled)
+            with closing(self._events(prompt, settings, max_tokens, is_cancelled)) as events:
+                yield from self._filled(reply, prompt, events)
         finally:
             self.drafting.remember()
 
     def _filled(
-        self,
-        reply: Reply,
-        prompt: Prompt,
-        settings: SamplingSettings,
-        max_tokens: int,
-        is_cancelled: Callable[[], bool],
+        self, reply: Reply, prompt: Prompt, events: Iterator[Event]
     ) -> Iterator[tuple[Event, str]]:
         text = TextStream(self.model.tokenizer, prompt.stops)
         energy = Energy(self.meter)
-        for event in self._events(prompt, settings, max_tokens, is_cancelled):
+        for event in events:
             reply.statistics.add(event)
             added = ""
             if isinstance(event, Step):
@@ -210,19 +217,20 @@ class Session:
         settings: SamplingSettings,
         max_tokens: int,
         is_cancelled: Callable[[], bool],
-    ) -> Iterator[Event]:
-        for event in generate(
-            self.context,
-            prompt.tokens,
-            settings,
-            Limits(max_tokens, self.model.tokenizer.end_tokens),
-            drafter=Switch(lambda: self.drafting.controller),
-            is_cancelled=is_cancelled,
-        ):
-            controller = self.drafting.controller
-            if controller is not None and isinstance(event, Step):
-                controller.observe(event)
-            yield event
+    ) -> Generator[Event, None, None]:
+        with self.context.use() as context:
+            for event in generate(
+                context,
+                prompt.tokens,
+                settings,
+                Limits(max_tokens, self.model.tokenizer.end_tokens),
+                drafter=Switch(lambda: self.drafting.controller),
+                is_cancelled=is_cancelled,
+            ):
+                controller = self.drafting.controller
+                if controller is not None and isinstance(event, Step):
+                    controller.observe(event)
+                yield event
 
     def close(self) -> None:
         """Free all memory and end the template's process."""
@@ -232,7 +240,7 @@ class Session:
 
 def _place(
     model: Model,
-    context: Context,
+    context: TargetContext,
     paths: Paths,
     options: SessionOptions,
     notify: Callable[[str], None],

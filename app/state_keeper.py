@@ -9,7 +9,8 @@ from queue import Empty, SimpleQueue
 from app.saved_states import SavedStates
 from app.session import Session
 from app.state_file import SavedState
-from backends.base import Context, ModelError, ModelInfo
+from app.target_context import TargetContext
+from backends.base import ContextFacts, ModelError, ModelInfo
 from decoding.prefill import common_prefix
 from models.content_hash import stamp
 from models.fingerprint import fingerprint
@@ -41,7 +42,7 @@ class StateKeeper:
     of threads and size of context: its numbers are then those that would be computed again.
     """
 
-    def __init__(self, info: ModelInfo, context: Context, states: SavedStates) -> None:
+    def __init__(self, info: ModelInfo, context: TargetContext, states: SavedStates) -> None:
         self._context = context
         self._states = states
         self._key: bytes | None = None
@@ -107,7 +108,9 @@ class StateKeeper:
             return
         before, self._saved = self._saved, self._answered
         with suppress(ModelError, MemoryError):
-            if self._states.save(self._key, self._saved, self._context.save(), is_wanted):
+            with self._context.use() as context:
+                state = context.save()
+            if self._states.save(self._key, self._saved, state, is_wanted):
                 self._forget_shorter(self._saved)
             else:
                 self._saved = before
@@ -134,7 +137,8 @@ class StateKeeper:
         if state is None:
             return False
         try:
-            self._context.restore(saved.tokens, state)
+            with self._context.use() as context:
+                context.restore(saved.tokens, state)
         except ModelError:
             self._states.remove(saved)
             return False
@@ -147,7 +151,7 @@ class StateKeeper:
         return spared if spared == len(held) or self._context.can_roll_back else 0
 
 
-def state_key(info: ModelInfo, context: Context) -> bytes:
+def state_key(info: ModelInfo, context: ContextFacts) -> bytes:
     """What tells states apart that cannot stand for each other.
 
     Raises:

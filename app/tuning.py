@@ -12,6 +12,7 @@ from app import self_drafter
 from app.calibrations import Calibrations
 from app.paths import Paths
 from app.prompts import built_in_prompts
+from app.target_context import TargetContext
 from app.tuned_recipe import Tuned, remember, set_aside_unusable
 from app.tuning_results import TuningResults
 from backends.base import (
@@ -115,7 +116,8 @@ class Tuning:
             context = stack.enter_context(closing(self._target.open(n_ctx)))
             files = CandidateFiles(SelfDrafts(self._paths.self_drafts), info, self._progress)
             stack.enter_context(closing(files))
-            costs = Calibrations(self._paths, self._notify).target(self._target, context)
+            own = TargetContext(self._target, context)
+            costs = Calibrations(self._paths, self._notify).target(self._target, own)
             agreement = Agreement(context, self._replies(context), info.n_vocab, _SETTINGS)
             search = RecipeSearch(info.n_layers, bodies(info), _speedup(costs))
             for recipe in search.recipes():

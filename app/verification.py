@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from app.prompts import built_in_prompts
 from app.session import Session
+from backends.base import Context
 from backends.chat_template import Message
 from decoding.distribution_check import (
     LENGTH,
@@ -87,30 +88,38 @@ def verify_session(
     rule: a lossy rule, whose distance from the model's distribution is measured. It changes nothing
     at temperature 0.
     """
-    rounding = _rounding(session)
+    with session.context.use() as context:
+        yield from _findings(session, context, drafter, rule)
+
+
+def _findings(
+    session: Session, context: Context, drafter: Drafter, rule: LossyRule | None
+) -> Iterator[Finding | Doing | Distance]:
+    rounding = _rounding(session, context)
     yield Finding(
         "Passes over several tokens give the same bits as over one."
         if rounding == 0.0
         else f"Passes over several tokens round otherwise than over one: logits move by up to "
         f"{rounding:.2g}, which can turn near-ties."
     )
-    yield from _greedy(session, drafter, rounding)
+    yield from _greedy(session, context, drafter, rounding)
     if rule is None:
-        yield from _distribution(session, drafter)
+        yield from _distribution(session, context, drafter)
     else:
-        yield from _distance(session, drafter, rule)
+        yield from _distance(session, context, drafter, rule)
 
 
-def _rounding(session: Session) -> float:
+def _rounding(session: Session, context: Context) -> float:
     text = " ".join(prompt.text for prompt in built_in_prompts()[:4])
     tokens = session.model.tokenizer.encode(text, special=False)
-    room = min(session.context.n_ctx, len(tokens), 64)
-    most = min(_PASS_TOKENS, session.context.max_logits, room - 1)
-    return kernel_difference(session.context, tokens[:room], most)
+    room = min(context.n_ctx, len(tokens), 64)
+    most = min(_PASS_TOKENS, context.max_logits, room - 1)
+    return kernel_difference(context, tokens[:room], most)
 
 
-def _greedy(session: Session, drafter: Drafter, rounding: float) -> Iterator[Finding | Doing]:
-    context = session.context
+def _greedy(
+    session: Session, context: Context, drafter: Drafter, rounding: float
+) -> Iterator[Finding | Doing]:
     limits = Limits(TOKENS, session.model.tokenizer.end_tokens)
     prompts = built_in_prompts()
     every: list[Step] = []
@@ -170,9 +179,12 @@ class _Drawn:
 
 
 def _draw(
-    session: Session, drafter: Drafter, settings: SamplingSettings, length: int = LENGTH
+    session: Session,
+    context: Context,
+    drafter: Drafter,
+    settings: SamplingSettings,
+    length: int = LENGTH,
 ) -> Generator[Doing, None, _Drawn]:
-    context = session.context
     prompt = session.raw_prompt(_OPENING).tokens
     yield Doing("temperature 1: the model's own distribution")
     law = exact_law(context, prompt, settings, length)
@@ -190,8 +202,10 @@ def _draw(
     return _Drawn(law, drawn, drafted_tokens)
 
 
-def _distribution(session: Session, drafter: Drafter) -> Iterator[Finding | Doing]:
-    drawn = yield from _draw(session, drafter, _SETTINGS)
+def _distribution(
+    session: Session, context: Context, drafter: Drafter
+) -> Iterator[Finding | Doing]:
+    drawn = yield from _draw(session, context, drafter, _SETTINGS)
     chance = p_value(drawn.law, drawn.replies)
     lossless = chance >= FALSE_ALARM
     verdict = "as the model alone gives them" if lossless else "not what the model alone gives"
@@ -204,9 +218,9 @@ def _distribution(session: Session, drafter: Drafter) -> Iterator[Finding | Doin
 
 
 def _distance(
-    session: Session, drafter: Drafter, rule: LossyRule
+    session: Session, context: Context, drafter: Drafter, rule: LossyRule
 ) -> Iterator[Finding | Doing | Distance]:
-    drawn = yield from _draw(session, drafter, replace(_SETTINGS, lossy=rule), LENGTH)
+    drawn = yield from _draw(session, context, drafter, replace(_SETTINGS, lossy=rule), LENGTH)
     count = drawn.replies.total()
     noise = plain_distances(drawn.law, count)
     yield Finding(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import ge
 
-from backends.base import Context
+from backends.base import Context, ContextFacts
 from decoding.cost import Measured
 
 USUAL_TOKENS = 16
@@ -155,7 +155,7 @@ def calibrate(
     return Measured(timings.seconds, timings.switching, is_steady=not timings.doubtful)
 
 
-def ends_early(seconds: Mapping[int, float], context: Context) -> bool:
+def ends_early(seconds: Mapping[int, float], context: ContextFacts) -> bool:
     """Whether a curve, seconds by number of tokens, is too flat to end where it does."""
     return _longer(seconds, _most(context)) is not None
 
@@ -167,7 +167,7 @@ def _longer(seconds: Mapping[int, float], most: int) -> int | None:
     return 2 * longest if is_flat and 2 * longest <= most else None
 
 
-def _most(context: Context) -> int:
+def _most(context: ContextFacts) -> int:
     return min(MOST_TOKENS, context.n_chunk, context.max_logits, context.n_ctx - 1)
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from backends.base import Context, Logits, PromptTooLongError
+from backends.base import Context, Logits, ModelError, PromptTooLongError
 from decoding.draft import NO_DRAFT, Draft, Drafter
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.prefill import prefill, reuse
@@ -113,6 +113,7 @@ def _step(
 ) -> Step:
     """One target pass over the last token and a draft of at most room tokens."""
     started = clock()
+    _check_held(context, history)
     draft = NO_DRAFT
     if drafter is not None:
         drafter.commit(history)
@@ -141,6 +142,21 @@ def _step(
         _sources(draft, judged, accepted),
         draft.sources[: draft.drafted],
     )
+
+
+def _check_held(context: Context, history: Sequence[int]) -> None:
+    """Refuse to go on from another text than was said: the answer would no longer be the model's.
+
+    Raises:
+        ModelError: somebody else ran the context since the last step.
+    """
+    if context.length != len(history) - 1:
+        raise ModelError(
+            "the answer was stopped",
+            f"the model's context holds {context.length:,} tokens, not the {len(history) - 1:,} "
+            "that were said",
+            "What was said stands. Go on with the answer, and please report this.",
+        )
 
 
 def _sources(draft: Draft, judged: Judged, accepted: int) -> tuple[str, ...]:

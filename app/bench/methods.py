@@ -65,13 +65,13 @@ class Ours:
         statistics = Statistics(time.perf_counter())
         tokens: list[int] = []
         limits = Limits(max_tokens, self.session.model.tokenizer.end_tokens)
-        events = generate(self.session.context, prompt, settings, limits, drafter=self.drafter)
-        for event in events:
-            statistics.add(event)
-            if isinstance(event, Step):
-                tokens += event.tokens
-                if isinstance(self.drafter, Controller):
-                    self.drafter.observe(event)
+        with self.session.context.use() as context:
+            for event in generate(context, prompt, settings, limits, drafter=self.drafter):
+                statistics.add(event)
+                if isinstance(event, Step):
+                    tokens += event.tokens
+                    if isinstance(self.drafter, Controller):
+                        self.drafter.observe(event)
         return Outcome(tokens, statistics.decode_seconds or 0.0, statistics)
 
 

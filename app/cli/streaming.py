@@ -1,5 +1,7 @@
 """An answer on its way to standard output."""
 
+from contextlib import closing
+
 from app.cli import terminal
 from app.cli.interrupt import interruptible
 from app.reply import Reply
@@ -23,8 +25,11 @@ def stream_answer(
     Raises:
         ModelError: the engine failed; reply holds what was said before.
     """
-    with interruptible() as stop:
-        for event, added in session.stream(prompt, settings, max_tokens, reply, stop.is_set):
+    with (
+        interruptible() as stop,
+        closing(session.stream(prompt, settings, max_tokens, reply, stop.is_set)) as stream,
+    ):
+        for event, added in stream:
             if isinstance(event, Prefill):
                 terminal.status(f"reading the prompt: {event.done:,} of {event.total:,} tokens")
             elif added and shown:

@@ -81,6 +81,8 @@ async def _draft(screen: "ChatScreen", argument: str) -> None:
     engine = screen.engine
     loaded = engine.status.loaded
     spec = draft_spec.parse(argument, engine.paths, loaded.reference if loaded else None)
+    if loaded is not None:
+        spec.check(loaded.name, loaded.info.n_layers, loaded.info.active_experts)
     wanted = [reference for link in spec.links for reference in link.references]
     missing = [one for one in wanted if isinstance(one, HubReference)]
     if not missing:

@@ -18,6 +18,7 @@ from backends.base.errors import (
 from backends.base.model import (
     CacheState,
     Context,
+    ContextFacts,
     Logits,
     Model,
     ModelInfo,
@@ -25,10 +26,12 @@ from backends.base.model import (
     Vocabulary,
 )
 from backends.base.tokenizer import Tokenizer
+from backends.base.truncation import check_truncation
 
 __all__ = [
     "CacheState",
     "Context",
+    "ContextFacts",
     "ContextTooLargeError",
     "DeviceRow",
     "DeviceSampling",
@@ -52,4 +55,5 @@ __all__ = [
     "UsageError",
     "Vocabulary",
     "Warping",
+    "check_truncation",
 ]

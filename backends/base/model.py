@@ -78,8 +78,8 @@ class Vocabulary:
     rollback: Rollback
 
 
-class Context(Protocol):
-    """One sequence of tokens and its KV cache."""
+class ContextFacts(Protocol):
+    """What is known of a context without running it."""
 
     @property
     def n_ctx(self) -> int:
@@ -124,12 +124,16 @@ class Context(Protocol):
         ...
 
     @property
+    def kv_bytes_per_token(self) -> int: ...
+
+
+class Context(ContextFacts, Protocol):
+    """One sequence of tokens and its KV cache. Who runs it owns it: nobody else may meanwhile."""
+
+    @property
     def device_sampling(self) -> DeviceSampling | None:
         """Drawing and judging tokens where the logits are; None where they are brought over."""
         ...
-
-    @property
-    def kv_bytes_per_token(self) -> int: ...
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         """Append tokens and return the logits of the last n_logits, shape (n_logits, n_vocab).
@@ -180,6 +184,7 @@ class Context(Protocol):
         """Keep the first length tokens.
 
         Raises:
+            ModelError: it holds fewer, or length is negative.
             RollbackRefusedError: this kind of model cannot forget just these.
         """
         ...

@@ -6,7 +6,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from llama_cpp import llama_cpp as api
 
-from backends.base import CacheState, Logits, ModelError, OutOfMemoryError, RollbackRefusedError
+from backends.base import (
+    CacheState,
+    Logits,
+    ModelError,
+    OutOfMemoryError,
+    RollbackRefusedError,
+    check_truncation,
+)
 from backends.base.tree import check_branches
 from backends.device import available_memory
 from backends.llamacpp.tree import TreePass
@@ -144,6 +151,7 @@ class LlamaContext:
 
     def truncate(self, length: int) -> None:
         self._drop_tree()
+        check_truncation(length, len(self.tokens))
         if length == len(self.tokens):
             return
         possible = self.can_roll_back or length == 0

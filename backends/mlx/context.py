@@ -15,6 +15,7 @@ from backends.base import (
     ModelError,
     OutOfMemoryError,
     RollbackRefusedError,
+    check_truncation,
 )
 from backends.base.tree import check_branches, is_path, is_tree
 from backends.device import available_memory
@@ -174,6 +175,7 @@ class MlxContext:
     def truncate(self, length: int) -> None:
         if self._tree is not None:
             self.commit(())
+        check_truncation(length, len(self.tokens))
         if length == len(self.tokens):
             return
         self._drop_unsettled()

@@ -14,6 +14,7 @@ from app.draft_link import LinkKind
 from app.drafter_building import Place
 from app.drafting import Drafting, build
 from app.paths import Paths
+from app.target_context import TargetContext
 from backends import llamacpp
 from backends.base import Context, Model, UsageError
 from decoding.draft import Drafter
@@ -56,7 +57,7 @@ def context(target: Model) -> Context:
 
 
 def built(spec: str, target: Model, context: Context, paths: Paths) -> Drafting:
-    place = Place(target, context, paths, None, None, lambda text: None)
+    place = Place(target, TargetContext(target, context), paths, None, None, lambda text: None)
     return build(draft_spec.parse(spec, paths), place)
 
 

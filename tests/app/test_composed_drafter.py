@@ -14,6 +14,7 @@ from app.draft_link import LinkKind
 from app.drafter_building import Place
 from app.drafting import build
 from app.paths import Paths
+from app.target_context import TargetContext
 from backends import llamacpp
 from backends.base import Context, Model, UsageError
 from decoding.cost import CostModel
@@ -63,7 +64,9 @@ def spelled(tiny_llama: Callable[..., Path]) -> Spelled:
 
 
 def built(spec: str, target: Model, context: Context, paths: Paths, room: int | None = None):
-    place = Place(target, context, paths, None, None, lambda text: None, room)
+    place = Place(
+        target, TargetContext(target, context), paths, None, None, lambda text: None, room
+    )
     return build(draft_spec.parse(spec, paths), place)
 
 

@@ -19,6 +19,7 @@ from app.cli.tune import verdict
 from app.drafter_building import Place
 from app.drafting import build
 from app.paths import Paths
+from app.target_context import TargetContext
 from app.tuned_recipe import Tuned, own_recipe, remember, set_aside_unusable, tuned, tuned_file
 from app.tuning import Tuning, TuningResult
 from backends import mlx
@@ -82,7 +83,7 @@ def test_what_it_finds_is_what_self_means(target: Model, paths: Paths) -> None:
     assert known.acceptance == found.best.tried.acceptance
     assert not list(paths.tuning.iterdir())
     with closing(target.open(256)) as context:
-        place = Place(target, context, paths, None, None, told.append)
+        place = Place(target, TargetContext(target, context), paths, None, None, told.append)
         with closing(build(draft_spec.parse("self", paths), place)) as drafting:
             assert [one.key for one in drafting.built] == [self_drafter.key(info, known.recipe)]
         with closing(build(draft_spec.parse("self:q4_0", paths), place)) as drafting:

@@ -30,7 +30,7 @@ for turn in range(ROUNDS):
     memory = NgramMemory(file(Path(sys.argv[1])))
     said(memory, words(number * ROUNDS + turn))
     memory.keep()
-    memory.close()
+    memory.save()
 """
 
 
@@ -69,7 +69,7 @@ def kept(folder: Path, *replies: Sequence[int]) -> NgramMemory:
     for reply in replies:
         said(memory, reply)
         memory.keep()
-    memory.close()
+    memory.save()
     return memory
 
 
@@ -88,7 +88,7 @@ def test_what_was_said_is_known_at_the_next_start(tmp_path: Path) -> None:
 def test_what_nobody_wanted_kept_is_not(tmp_path: Path) -> None:
     memory = NgramMemory(file(tmp_path))
     said(memory, words(0))
-    memory.close()
+    memory.save()
     assert not (tmp_path / "ngrams").exists()
 
 
@@ -100,7 +100,7 @@ def test_two_that_learn_at_once_lose_nothing(tmp_path: Path) -> None:
     for memory in (first, second):
         memory.keep()
     for memory in (first, second):
-        memory.close()
+        memory.save()
     assert all(on_disk(tmp_path, words(0), words(1), words(2)))
 
 
@@ -127,7 +127,7 @@ def test_it_saves_at_most_every_so_often_and_at_the_end(tmp_path: Path) -> None:
         known.append(on_disk(tmp_path, *map(words, range(3))))
     said(memory, words(3))
     memory.keep()
-    memory.close()
+    memory.save()
     assert known == [[True, False, False], [True, False, False], [True, True, True]]
     assert on_disk(tmp_path, words(3)) == [True]
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_used_is_set_aside_said_once_and_learned_anew(
     assert NgramMemory(file(tmp_path)).note == ""
     said(memory, words(1))
     memory.keep()
-    memory.close()
+    memory.save()
     assert on_disk(tmp_path, words(0), words(1)) == [False, True]
 
 
@@ -155,7 +155,7 @@ def test_what_is_damaged_while_it_runs_is_set_aside_too(tmp_path: Path) -> None:
     file(tmp_path).path.write_bytes(b"damaged")
     said(memory, words(0))
     memory.keep()
-    memory.close()
+    memory.save()
     assert on_disk(tmp_path, words(0)) == [True]
 
 
@@ -164,7 +164,7 @@ def test_where_the_disk_takes_nothing_the_drafter_goes_on(tmp_path: Path) -> Non
     memory = kept(tmp_path, words(0))
     assert knows(memory, words(0))
     (tmp_path / "ngrams").unlink()
-    memory.close()
+    memory.save()
     assert on_disk(tmp_path, words(0)) == [True]
 
 
@@ -176,7 +176,7 @@ def test_what_waits_for_the_disk_is_bounded(
     memory = kept(tmp_path, *map(words, range(5)))
     (tmp_path / "ngrams").unlink()
     memory.keep()
-    memory.close()
+    memory.save()
     assert on_disk(tmp_path, *map(words, range(5))) == [False, False, False, True, True]
 
 
@@ -188,7 +188,7 @@ def test_what_another_one_locks_is_saved_later(
     with FileLock(file(tmp_path).path.with_suffix(".lock")):
         memory = kept(tmp_path, words(1))
     assert on_disk(tmp_path, words(1)) == [False]
-    memory.close()
+    memory.save()
     assert on_disk(tmp_path, words(0), words(1)) == [True, True]
 
 

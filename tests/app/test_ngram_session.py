@@ -20,9 +20,9 @@ from app.session_options import SessionOptions
 from backends.chat_template import Message
 from decoding.draft import Drafter
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits
 from decoding.sampling import SamplingSettings
-from tests.fixtures.replied import said
+from tests.fixtures.replied import replied, said
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -50,8 +50,8 @@ def opened(model: str, draft: str = "ngram") -> Session:
 def reply_of(session: Session, drafter: Drafter | None, settings: SamplingSettings) -> list[Step]:
     """A reply of 32 tokens, with every draft sent that there is."""
     prompt = session.raw_prompt("Say hello.").tokens
-    events = generate(session.context, prompt, settings, Limits(32, frozenset()), drafter=drafter)
-    return [event for event in events if isinstance(event, Step)]
+    with session.context.use() as context:
+        return replied(context, prompt, settings, Limits(32, frozenset()), drafter)
 
 
 SETTINGS = [GREEDY, SamplingSettings(1.0, seed=4)]

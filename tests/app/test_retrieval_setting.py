@@ -18,6 +18,7 @@ from app.history import History
 from app.indexing import Indexing
 from app.paths import Paths
 from app.session import SessionOptions
+from app.target_context import TargetContext
 from backends.base import Context, Model
 from backends.chat_template import Message
 from decoding.sampling import SamplingSettings
@@ -39,7 +40,7 @@ def context(demo: Model) -> Iterator[Context]:
 
 
 def built(spec: str, demo: Model, context: Context, paths: Paths) -> Drafting:
-    place = Place(demo, context, paths, None, None, lambda text: None)
+    place = Place(demo, TargetContext(demo, context), paths, None, None, lambda text: None)
     return build(draft_spec.parse(spec, paths), place)
 
 

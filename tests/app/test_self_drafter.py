@@ -16,6 +16,7 @@ from app.draft_link import SELF, Link, LinkKind
 from app.drafter_building import Place
 from app.drafting import Drafting, build
 from app.paths import Paths
+from app.target_context import TargetContext
 from backends import mlx
 from backends.base import Context, Model, UsageError
 from decoding.acceptance import Acceptance
@@ -52,7 +53,9 @@ def context(target: Model) -> Context:
 
 
 def built(spec: str, target: Model, context: Context, paths: Paths, room: int | None) -> Drafting:
-    place = Place(target, context, paths, None, None, lambda text: None, room)
+    place = Place(
+        target, TargetContext(target, context), paths, None, None, lambda text: None, room
+    )
     return build(draft_spec.parse(spec, paths), place)
 
 
@@ -100,7 +103,7 @@ def test_layers_that_are_not_there_are_refused(target: Model, context: Context, 
 def test_fewer_bits_than_there_are_must_be_asked_for(target: Model, context: Context, paths: Paths):
     made = self_drafter.made(target, Recipe("q4_0"), None, None, lambda text: None)
     with closing(made), closing(made.open(256)) as its_context:
-        place = Place(made, its_context, paths, None, None, lambda text: None)
+        place = Place(made, TargetContext(made, its_context), paths, None, None, lambda text: None)
         drafting = build(draft_spec.parse("self:q8_0", paths), place)
         assert "no copy in 8 bits" in drafting.missing
 

@@ -14,6 +14,7 @@ from app import draft_spec
 from app.drafter_building import Place
 from app.drafting import Drafting, build
 from app.paths import Paths
+from app.target_context import TargetContext
 from backends import llamacpp
 from backends.base import Context, Model
 from decoding.acceptance import Acceptance
@@ -61,7 +62,7 @@ def drafted(
 
         monkeypatch.setattr("app.calibrations.calibrate", calibrate)
         context, paths = target.open(256), Paths.of_this_user()
-        place = Place(target, context, paths, None, None, lambda text: None)
+        place = Place(target, TargetContext(target, context), paths, None, None, lambda text: None)
         return context, build(draft_spec.parse(SELF, paths), place)
 
     yield of

@@ -10,6 +10,7 @@ import pytest
 from app import state_keeper
 from app.saved_states import SavedStates
 from app.state_keeper import WORTHWHILE, StateKeeper
+from app.target_context import TargetContext
 from backends.base import ModelError
 from decoding.prefill import prefill, reuse
 from tests.fixtures.scripted import ScriptedContext, ScriptedModel
@@ -25,8 +26,9 @@ class Chat:
     def __init__(self, states: SavedStates, *, n_ctx: int = 1000) -> None:
         self.model = ScriptedModel(WORDS)
         self.context: ScriptedContext = self.model.open(n_ctx)
+        target = TargetContext(self.model, self.context)
         self.states = states
-        self.keeper = StateKeeper(self.model.info, self.context, states)
+        self.keeper = StateKeeper(self.model.info, target, states)
 
     def answer(self, prompt: Sequence[int]) -> int:
         """Read a prompt as generate does; returns how many tokens were at hand."""

@@ -16,6 +16,7 @@ from app.draft_spec import parse
 from app.drafter_building import Place
 from app.drafting import build
 from app.paths import Paths
+from app.target_context import TargetContext
 from app.tuned_recipe import own_recipe, tuned
 from app.tuning import Tuning, TuningResult
 from backends import llamacpp
@@ -73,7 +74,7 @@ def test_the_winner_s_file_is_all_that_is_left(target: Model, paths: Paths) -> N
     assert max(most) <= 2
     assert own_recipe(target.info, paths) == best
     with closing(target.open(256)) as context:
-        place = Place(target, context, paths, 1, None, lambda text: None)
+        place = Place(target, TargetContext(target, context), paths, 1, None, lambda text: None)
         with closing(build(parse("self", paths), place)) as drafting:
             model = drafting.built[0].model
             assert model is not None
@@ -147,7 +148,7 @@ def test_fewer_experts_are_the_same_file(tiny_llama: TinyLlama, paths: Paths) ->
         closing(llamacpp.load(tiny_llama(layers=1, experts=(4, 2)), threads=1)) as model,
         closing(model.open(256)) as context,
     ):
-        place = Place(model, context, paths, 1, None, lambda text: None)
+        place = Place(model, TargetContext(model, context), paths, 1, None, lambda text: None)
         with closing(build(parse("self:experts=1", paths), place)) as drafting:
             drafter = drafting.built[0].model
             assert drafter is not None

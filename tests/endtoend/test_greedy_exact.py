@@ -9,6 +9,7 @@ from app import draft_spec
 from app.drafter_building import Place
 from app.drafting import build
 from app.paths import Paths
+from app.target_context import TargetContext
 from backends.base import Context, Model
 from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
@@ -63,7 +64,7 @@ def _assert_plain(
 
 
 def _place(demo: Model, context: Context, paths: Paths) -> Place:
-    return Place(demo, context, paths, None, None, lambda text: None)
+    return Place(demo, TargetContext(demo, context), paths, None, None, lambda text: None)
 
 
 def _spec(kind: str, demo: Model, paths: Paths) -> str:

@@ -11,6 +11,7 @@ from app import draft_spec
 from app.drafter_building import Place
 from app.drafting import Drafting, build
 from app.paths import Paths
+from app.target_context import TargetContext
 from backends.base import Context, Model
 from decoding.draft import Drafter
 from decoding.events import Step
@@ -32,7 +33,7 @@ def paths(home: Path) -> Paths:
 
 @contextmanager
 def drafting_by(spec: str, model: Model, context: Context, paths: Paths) -> Iterator[Drafting]:
-    place = Place(model, context, paths, None, None, lambda text: None)
+    place = Place(model, TargetContext(model, context), paths, None, None, lambda text: None)
     with closing(build(draft_spec.parse(spec, paths), place)) as drafting:
         yield drafting
 

@@ -21,6 +21,7 @@ from app.drafter_model import open_drafter
 from app.drafting import build
 from app.paths import Paths
 from app.prompts import built_in_prompts
+from app.target_context import TargetContext
 from backends import mlx
 from backends.base import Context, Model
 from backends.mlx.own_draft import derive
@@ -109,7 +110,9 @@ def drafted_by(
         return
     with ExitStack() as stack:
         if "self" in way:
-            place = Place(target, context, paths, None, None, lambda text: None)
+            place = Place(
+                target, TargetContext(target, context), paths, None, None, lambda text: None
+            )
             drafting = stack.enter_context(closing(build(draft_spec.parse(way, paths), place)))
             assert drafting.missing == ""
             assert drafting.chain is not None
@@ -176,7 +179,7 @@ def test_same_token_ids_on_the_bundled_model(demo_mlx_folder: Path, paths: Paths
     with closing(mlx.load(demo_mlx_folder)) as target, closing(target.open(512)) as context:
         tokens = [target.tokenizer.encode(one.text, special=False) for one in prompts]
         plain = [said(greedy_reply(context, prompt, LIMITS, None)) for prompt in tokens]
-        place = Place(target, context, paths, None, None, lambda text: None)
+        place = Place(target, TargetContext(target, context), paths, None, None, lambda text: None)
         for way in ("lookup", "self:skip=13", "lookup,self:skip=12-13"):
             with closing(build(draft_spec.parse(way, paths), place)) as drafting:
                 assert drafting.chain is not None
