@@ -183,6 +183,9 @@ class Engine:
         session, spec = self._session, self._wanted_draft
         if session is None or spec == self._waiting_draft:
             return
+        if self._waiting_draft:  # it is not wanted any more
+            self._waiting_draft = ""
+            self._notify("")
         try:
             self._switch_draft(session, spec)
         except ContextInUseError:

@@ -80,14 +80,15 @@ class Probing:
         plain = costs.seconds(1)
         draw = cost.draw_seconds / plain
         start = cost.seconds(0, member.drafter.backlog(history)) / plain
-        of_draft = member.costs(costs).of_draft
+        passes = member.costs(costs)
+        longest = min(limit, _LONGEST, passes.largest - 1)
         judged, together = 0.0, 1.0
         options: list[tuple[float, int]] = []
-        for length, accepted in enumerate(member.by_position(0, min(limit, _LONGEST)), 1):
+        for length, accepted in enumerate(member.by_position(0, longest), 1):
             judged += together
             together *= accepted
             gained = judged - 1.0 + together
-            price = start + length * draw + of_draft(length)
+            price = start + length * draw + passes.of_draft(length)
             if price <= self.budget:
                 options.append(((price - start - gained) / judged, length))
         return min(options)[1] if options else 0

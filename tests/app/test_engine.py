@@ -15,11 +15,11 @@ from app.engine_status import Phase
 from app.paths import Paths
 from app.saved_states import SavedStates
 from app.session_options import SessionOptions
-from backends.base import ModelError
+from backends.base import ModelError, OutOfMemoryError, UsageError
 from backends.chat_template import Message
 from decoding.events import FinishReason, Origin
 from decoding.sampling import SamplingSettings
-from tests.fixtures.scripted import ScriptedModel, opened
+from tests.fixtures.scripted import ScriptedContext, ScriptedModel, opened
 
 WORDS = [f"word{number} " for number in range(40)]
 GREEDY = SamplingSettings(temperature=0.0)
@@ -127,6 +127,71 @@ def test_closing_stops_what_is_at_work(start: Start) -> None:
     assert engine.close(5.0)
     assert answer.finish_reason is FinishReason.CANCELLED
     assert engine.status.phase is Phase.CLOSED
+
+
+class Narrow(ScriptedModel):
+    """A model with memory for one context."""
+
+    def open(self, n_ctx: int) -> ScriptedContext:
+        if self.passes:
+            raise OutOfMemoryError("cannot open a context", "memory is short")
+        return super().open(n_ctx)
+
+
+def drafters(engine: Engine) -> tuple[str, ...]:
+    loaded = engine.status.loaded
+    assert loaded is not None
+    return loaded.drafters
+
+
+@pytest.mark.parametrize("has_memory", [True, False])
+def test_a_drafter_that_has_to_be_measured_has_a_context_for_it_or_waits_for_the_end(
+    start: Start, monkeypatch: pytest.MonkeyPatch, has_memory: bool
+) -> None:
+    monkeypatch.setattr("app.engine._PUBLISH_SECONDS", 0.0)
+    engine = start((ScriptedModel if has_memory else Narrow)(WORDS * 200, rate=200.0))
+    answer = engine.ask(request(max_tokens=4000))
+    while answer.stage is not Stage.ANSWERING:
+        assert not answer.wait(0.01)
+    engine.set_draft("lookup")
+    if has_memory:
+        while not drafters(engine):
+            assert not answer.wait(0.01)
+    else:
+        while "after this answer" not in engine.status.text:
+            assert not answer.wait(0.01)
+        engine.set_draft("off")
+        while engine.status.text:
+            assert not answer.wait(0.01)
+        engine.set_draft("lookup")
+    assert not answer.wait(0.1)
+    answer.stop()
+    said = text_of(answer)
+    assert answer.error is None
+    assert said == "".join(WORDS * 200)[: len(said)]
+    assert len(said) > 50
+    assert text_of(engine.ask(request(max_tokens=3))) == "".join(WORDS[:3])
+    assert drafters(engine) == ("lookup",)
+    assert engine.status.error is None
+
+
+@pytest.mark.parametrize("wrong", ["self:skip=99", "self:experts=2", "nobody-knows-this"])
+def test_a_drafter_that_cannot_be_had_leaves_the_answer_and_the_drafters_as_they_are(
+    start: Start, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    monkeypatch.setattr("app.engine._PUBLISH_SECONDS", 0.0)
+    engine = start(ScriptedModel(WORDS, rate=200.0))
+    engine.set_draft("lookup")
+    answer = engine.ask(request())
+    while answer.stage is not Stage.ANSWERING:
+        assert not answer.wait(0.01)
+    engine.set_draft(wrong)
+    assert text_of(answer) == "".join(WORDS)
+    assert answer.error is None
+    assert isinstance(engine.status.error, UsageError)
+    assert engine.draft == "lookup"
+    assert text_of(engine.ask(request())) == "".join(WORDS)
+    assert drafters(engine) == ("lookup",)
 
 
 def saved() -> int:

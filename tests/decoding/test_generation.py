@@ -7,7 +7,7 @@ each would reject a right program with probability ALARM; a wrong rule is shown 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import islice, product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from backends.base import PromptTooLongError
+from backends.base import ModelError, PromptTooLongError
 from decoding import target_pass
 from decoding.controller import Controller
 from decoding.cost import CostModel, DraftCost
@@ -407,6 +407,21 @@ def test_a_reply_left_alone_midway_leaves_a_context_to_go_on_with(
     reply.close()
     events = checked(context, [4, 5], generate(context, [4, 5], GREEDY, Limits(9, NO_END)))
     assert tokens_of(events) == greedy_reply(one, [4, 5], 9)
+
+
+@pytest.mark.parametrize("length", [0, 3])
+def test_a_reply_whose_context_somebody_else_ran_ends_rather_than_go_on_from_other_text(
+    setting: Callable[[int], Setting], length: int
+) -> None:
+    one = setting(2)
+    context = one.context()
+    reply = generate(context, [1, 2], GREEDY, Limits(30, NO_END))
+    heard = list(islice(reply, 6))
+    context.truncate(length)
+    with pytest.raises(ModelError, match="answer was stopped"):
+        heard += reply
+    assert tokens_of(heard) == greedy_reply(one, [1, 2], 30)[: len(tokens_of(heard))]
+    assert len(heard) == 6
 
 
 def test_a_second_reply_computes_only_what_is_new(setting: Callable[[int], Setting]) -> None:

@@ -89,6 +89,17 @@ def test_a_token_that_does_not_exist_is_an_error_and_changes_nothing(context: Co
     assert np.array_equal(context.forward(PROMPT[-1:], 1), expected)
 
 
+@pytest.mark.parametrize("length", [-1, len(PROMPT) + 1, 1000])
+def test_a_cut_past_the_end_is_an_error_and_changes_nothing(context: Context, length: int):
+    context.truncate(0)
+    expected = context.forward(PROMPT, 1).copy()
+    with pytest.raises(ModelError, match="cannot be cut"):
+        context.truncate(length)
+    assert context.tokens == list(PROMPT)
+    context.truncate(len(PROMPT) - 1)
+    assert np.array_equal(context.forward(PROMPT[-1:], 1), expected)
+
+
 def test_a_recurrent_model_answers_and_says_that_it_cannot_roll_back(tiny_mamba: Path):
     model = llamacpp.load(tiny_mamba)
     context = model.open(64)

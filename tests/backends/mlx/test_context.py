@@ -12,7 +12,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
 from backends import mlx
-from backends.base import Context, Rollback
+from backends.base import Context, ModelError, Rollback
 from backends.mlx.model import MlxModel
 from tests.fixtures.mlx_models import KINDS, N_VOCAB, WINDOW
 
@@ -73,6 +73,22 @@ def test_what_is_rolled_back_leaves_nothing_behind(kind: str, loaded: Callable[[
         read(context, text(rejected, seed=rejected), WINDOW + 3)
         context.truncate(len(tokens))
         assert np.array_equal(read(context, more), expected)
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+@pytest.mark.parametrize("length", [-1, 41, 1000])
+def test_a_cut_past_the_end_is_an_error_and_changes_nothing(
+    kind: str, length: int, loaded: Callable[[str], MlxModel]
+):
+    model, tokens, more = loaded(kind), text(40), text(5, seed=1)
+    context, other = model.open(128), model.open(128)
+    read(other, tokens)
+    expected = read(other, more)
+    read(context, tokens)
+    with pytest.raises(ModelError, match="cannot be cut"):
+        context.truncate(length)
+    assert context.tokens == list(tokens)
+    assert np.array_equal(read(context, more), expected)
 
 
 def test_full_caches_with_a_mask_equal_rotating_ones(loaded: Callable[[str], MlxModel]):
