@@ -8,9 +8,9 @@ try drafters, while an answer runs.
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from subprocess import CompletedProcess
@@ -23,18 +23,12 @@ from app.conversation import Conversation
 from app.engine import Engine
 from app.engine_status import Phase
 from app.paths import Paths
-from app.reply import Reply
-from app.session import Session
 from app.session_options import SessionOptions
-from backends.chat_template import Message, Prompt
-from backends.choice import load
-from decoding.events import Event as StepEvent
-from decoding.generation import Limits
+from backends.chat_template import Message
 from decoding.sampling import SamplingSettings
-from tests.fixtures.replied import replied, said
+from tests.fixtures.heard import Heard, assert_plain, hear
 
 MOST_TOKENS = 32
-_N_CTX = 512
 _ENOUGH = 1000
 """Actions among which is each drafter, and each kind of action."""
 
@@ -54,15 +48,6 @@ Specchat = Callable[..., CompletedProcess[str]]
 Play = Callable[[Path, Sequence[str], int], "Player"]
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A prompt as the session was given it, and what the model said with these settings."""
-
-    prompt: tuple[int, ...]
-    settings: SamplingSettings
-    tokens: tuple[int, ...]
-
-
 class Player:
     """Does something at random steps, on the engine's thread, and keeps what was answered."""
 
@@ -71,7 +56,7 @@ class Player:
         self.engine = Engine(options, Paths.of_this_user())
         self.done: Counter[str] = Counter()
         self.drafters: Counter[str] = Counter()
-        self.said: list[Said] = []
+        self.said: Sequence[Heard] = ()
         self._specs = specs
         self._left = self._asked_for = actions
         self._random = random.Random(actions)
@@ -180,6 +165,7 @@ def play(specchat: Specchat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
 
         def begin(model: Path, specs: Sequence[str], actions: int) -> Player:
             player = Player(model, specs, actions, specchat)
+            player.said = hear(monkeypatch)
             _watch(player, monkeypatch)
             player.engine.start()
             stack.callback(player.engine.close, 60.0)
@@ -190,17 +176,8 @@ def play(specchat: Specchat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
 
 
 def _watch(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let it act at every step, and know every prompt with what was answered."""
-    stream, put, finish = Session.stream, Answer.put, Answer.finish
-
-    def kept(
-        session: Session, prompt: Prompt, settings: SamplingSettings, most: int, reply: Reply,
-        is_cancelled: Callable[[], bool],
-    ) -> Generator[tuple[StepEvent, str], None, None]:  # fmt: skip
-        try:
-            yield from stream(session, prompt, settings, most, reply, is_cancelled)
-        finally:
-            player.said.append(Said(tuple(prompt.tokens), settings, tuple(reply.token_ids)))
+    """Let it act at every step, and know when an answer has ended."""
+    put, finish = Answer.put, Answer.finish
 
     def acting(answer: Answer, text: str) -> None:
         put(answer, text)
@@ -211,19 +188,8 @@ def _watch(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
         finish(answer)
         player.finished(answer)
 
-    monkeypatch.setattr(Session, "stream", kept)
     monkeypatch.setattr(Answer, "put", acting)
     monkeypatch.setattr(Answer, "finish", finishing)
-
-
-def assert_plain(player: Player, path: Path) -> None:
-    """Every answer is what the model says, decoded plainly from an empty cache of its own."""
-    with closing(load(path, 1, None)) as model:
-        context = model.open(_N_CTX)
-        limits = Limits(MOST_TOKENS, model.tokenizer.end_tokens)
-        for one in player.said:
-            plain = said(replied(context, one.prompt, one.settings, limits, None))
-            assert one.tokens == tuple(plain[: len(one.tokens)])
 
 
 FEW_AND_MANY = [40, pytest.param(1000, marks=pytest.mark.slow)]
@@ -235,10 +201,11 @@ FEW_AND_MANY = [40, pytest.param(1000, marks=pytest.mark.slow)]
 def test_llamacpp(play: Play, tiny_llama: Callable[..., Path], actions: int) -> None:
     path = tiny_llama(seed=3)
     others = [str(tiny_llama(seed=3, noise=0.1)), str(tiny_llama(seed=4, form="gpt2"))]
-    assert_plain(play(path, [*SPECS, *others], actions), path)
+    assert_plain(play(path, [*SPECS, *others], actions).said, path)
 
 
 @pytest.mark.parametrize("actions", FEW_AND_MANY)
 def test_mlx(play: Play, small_mlx: Callable[..., Path], actions: int) -> None:
     path = small_mlx("plain")
-    assert_plain(play(path, [*SPECS, str(small_mlx("plain", noise=0.1))], actions), path)
+    specs = [*SPECS, str(small_mlx("plain", noise=0.1))]
+    assert_plain(play(path, specs, actions).said, path)
