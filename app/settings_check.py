@@ -128,9 +128,10 @@ def _refused(given: _Given, paths: Paths) -> Iterator[tuple[str, SpecchatError]]
         return
     except ModelError:
         return  # the engine does not start, which is told where engines are
-    if options.ctx is not None and facts is not None:
+    blamed = next((key for key in ("ctx", "model") if key in given.values), None)
+    if blamed is not None and facts is not None:
         try:
-            plan(chosen.name, facts, options.ctx, DEFAULT_CONTEXT, free)
-            check_context(chosen.name, options.ctx, facts.context_limit or options.ctx)
+            planned = plan(chosen.name, facts, options.ctx, DEFAULT_CONTEXT, free)
+            check_context(chosen.name, planned.n_ctx, facts.context_limit or planned.n_ctx)
         except SpecchatError as error:
-            yield "ctx", error
+            yield blamed, error

@@ -129,6 +129,18 @@ def test_a_model_that_may_not_be_downloaded_is_told(
 
 
 @pytest.mark.usefixtures("llamacpp")
+@pytest.mark.parametrize(("more", "blamed"), [("", "model"), ("ctx = 4096\n", "ctx")])
+def test_a_model_without_the_memory_for_it_is_told(
+    write_settings: Write, monkeypatch: pytest.MonkeyPatch, more: str, blamed: str
+) -> None:
+    write_settings(f'model = "qwen3-4b"\n{more}')
+    monkeypatch.setattr("app.settings_check.free_memory", lambda *_: 1 << 30)
+    (fault,) = check_settings(Paths.of_this_user())
+    assert fault.key == blamed
+    assert "1.1 GB are free" in fault.why
+
+
+@pytest.mark.usefixtures("llamacpp")
 def test_sound_settings_are_told_by_their_file_alone(
     specchat: Specchat, write_settings: Write
 ) -> None:
