@@ -168,7 +168,7 @@ class Branching:
         if not acceptance.counts():  # until more is known, as if only one branch could be right
             known = part.member.acceptance
             acceptance = Acceptance(known.counts(), is_trial=known.is_trial)
-        levels = LevelCost(cost.draw_seconds, cost.read_seconds, widths)
+        levels = LevelCost(cost.draw_seconds, cost.read_seconds, widths, is_steady=cost.is_steady)
         member = Member(drafter, acceptance, levels, tree=drafter.largest, planned=planned)
         return Built(key, member, note=part.note, parts=(part,))
 

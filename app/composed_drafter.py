@@ -66,7 +66,7 @@ class Composer:
             known = model.member.acceptance
             acceptance = Acceptance(known.counts(), is_trial=known.is_trial)
         # As long as the model alone takes, until it is known how much faster it drafts so.
-        alone = DraftCost(cost.draw_seconds, cost.read_seconds)
+        alone = DraftCost(cost.draw_seconds, cost.read_seconds, is_steady=cost.is_steady)
         return Built(
             key, Member(one, acceptance, alone), note=_notes(below, model), parts=(below, model)
         )
@@ -86,7 +86,9 @@ class Composer:
         )
         found = [part.member.cost for part in parts if part.member.cost]
         together = DraftCost(
-            sum(cost.draw_seconds for cost in found), sum(cost.read_seconds for cost in found)
+            sum(cost.draw_seconds for cost in found),
+            sum(cost.read_seconds for cost in found),
+            is_steady=all(cost.is_steady for cost in found),
         )
         key = f"vote({','.join(part.key for part in parts)})"
         member = Member(one, self.memory.recall(key), together if found else None)

@@ -47,10 +47,10 @@ def offered(folder: Path, free: int | None = None) -> list[Offered]:
 
 def _here(found: Sequence[Installed], room: int) -> Iterator[Offered]:
     for model in found:
-        facts = _facts(model.path)
+        facts = facts_for_bill(model.path)
         size = model.size_bytes
         about = model.origin.value
-        yield Offered(model.name, size, size, _fit(facts, room), about, model.path)
+        yield Offered(model.name, size, size, fit_here(facts, room), about, model.path)
 
 
 def _on_hub(present: Sequence[Entry | None], room: int) -> Iterator[Offered]:
@@ -61,7 +61,7 @@ def _on_hub(present: Sequence[Entry | None], room: int) -> Iterator[Offered]:
         count = size.bytes if size else None
         read = round(count * entry.active / entry.parameters) if count else None
         facts = facts_of_entry(entry, entry.default_quantization)
-        yield Offered(entry.name, count, read, _fit(facts, room), _licence(entry))
+        yield Offered(entry.name, count, read, fit_here(facts, room), _licence(entry))
 
 
 def _licence(entry: Entry) -> str:
@@ -69,15 +69,17 @@ def _licence(entry: Entry) -> str:
     return f"{entry.default_quantization}, {entry.licence}{gated}"
 
 
-def _facts(path: Path) -> ModelFacts | None:
+def facts_for_bill(path: Path) -> ModelFacts | None:
+    """What a model's memory bill needs to know, None where its file is damaged."""
     try:
         return facts_of(path)
     except SpecchatError:
         return None
 
 
-def _fit(facts: ModelFacts | None, room: int) -> Fit | None:
+def fit_here(facts: ModelFacts | None, room: int | None = None) -> Fit | None:
+    """Whether a model fits into room bytes, by default those free here; None where unknown."""
     if facts is None:
         return None
     n_ctx = min(facts.context_limit or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
-    return fit(bill(facts, n_ctx).total, room)
+    return fit(bill(facts, n_ctx).total, available_memory() if room is None else room)

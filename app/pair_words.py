@@ -5,11 +5,14 @@ from collections.abc import Iterator
 
 from app.candidate import Kind
 from app.ranking import Pair
+from decoding.cost import BUSY
 from models.memory_bill import Fit
 from models.size_text import size_text
 
-BUSY = "measured on a busy machine"
-"""Of figures that another measurement may contradict."""
+
+def doubt(spread: float) -> str:
+    """What to say of costs whose timings disagree by a share."""
+    return f"{BUSY}, timings disagree by up to {_percent(spread)}"
 
 
 def facts_in_words(one: Pair) -> Iterator[str]:

@@ -45,7 +45,7 @@ class _Measured:
     calibrations: Calibrations
     costs: CostModel
     memory: AcceptanceMemory
-    is_steady: bool
+    spread: float
 
 
 def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -> Ranking:
@@ -106,7 +106,7 @@ def _ranking(
         found = undraftable(f"{name} {target.model.info.rollback_refusal}", found)
     pairs = sorted((_pair(one, planned, measured) for one in found), key=_order)
     plain = measured.costs.seconds(1) if measured else None
-    return Ranking(name, is_here, plain, tuple(pairs), measured is None or measured.is_steady)
+    return Ranking(name, is_here, plain, tuple(pairs), measured.spread if measured else 0.0)
 
 
 def _measured(
@@ -122,9 +122,9 @@ def _measured(
     calibrations = Calibrations(paths, notify)
     found = calibrations.measured_target(model, context)
     target = replace(target, tree_refusal=context.tree_refusal)
-    costs = CostModel(found.seconds, found.switching)
+    costs = CostModel.of(found)
     memory = AcceptanceMemory(model.info.path, paths)
-    return _Measured(target, options, calibrations, costs, memory, found.is_steady)
+    return _Measured(target, options, calibrations, costs, memory, found.spread)
 
 
 def _pair(one: Candidate, planned: MemoryPlan | None, measured: _Measured | None) -> Pair:
@@ -179,7 +179,8 @@ def _draw_cost(one: Candidate, measured: _Measured) -> tuple[float | None, CostS
         return None, None
     known = _known_cost(one, measured)
     if known is not None:
-        return known.draw_seconds / measured.costs.seconds(1), CostSource.MEASURED
+        source = CostSource.MEASURED if known.is_steady else CostSource.BUSY
+        return known.draw_seconds / measured.costs.seconds(1), source
     if one.tuned is not None:
         return one.tuned.draw_cost, CostSource.MEASURED
     if one.read_bytes is None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.candidate import Candidate
+from decoding.cost import BUSY
 from models.memory_bill import Fit
 
 
@@ -19,6 +20,7 @@ class CostSource(StrEnum):
 
     FREE = "free"
     MEASURED = "measured"
+    BUSY = BUSY
     SIZE = "expected from size"
 
 
@@ -55,12 +57,12 @@ class Pair:
 class Ranking:
     """Drafters for a target, the best first.
 
-    plain_seconds: of a plain step, None if unmeasured. is_steady: whether repeated passes agreed
-    when it was measured; where not, the machine was busy, and figures may be far off.
+    plain_seconds: of a plain step, None if unmeasured. spread: the share by which timings of the
+    target's passes disagree, above 0 where the machine was busy; figures may be as far off.
     """
 
     target: str
     is_installed: bool
     plain_seconds: float | None
     pairs: tuple[Pair, ...]
-    is_steady: bool = True
+    spread: float = 0.0

@@ -53,6 +53,7 @@ class TuningResult:
     """What tuning found. plain_seconds: of a plain step.
 
     needed: the acceptance from which the best recipe would pay, infinite where none does.
+    is_steady: whether timings of the model's passes agreed; predictions rest on them.
     """
 
     target: str
@@ -60,6 +61,7 @@ class TuningResult:
     ranking: tuple[Ranked, ...]
     failed: dict[Recipe, str]
     needed: float
+    is_steady: bool = True
 
     @property
     def best(self) -> Ranked:
@@ -214,7 +216,8 @@ class Tuning:
         remember(Tuned(best.recipe, best.tried.acceptance, best.fitted_cost), info, self._paths)
         self._results.remove()
         needed = break_even(costs, best.fitted_cost)
-        return TuningResult(info.name, costs.seconds(1), tuple(ranking), self._failed, needed)
+        plain = costs.seconds(1)
+        return TuningResult(info.name, plain, tuple(ranking), self._failed, needed, costs.is_steady)
 
 
 def _prompts() -> list[str]:

@@ -163,6 +163,21 @@ def free_memory(backend: str, gpu_layers: int | None) -> int | None:
     return None if on_gpu else available_memory()
 
 
+def check_gpu_layers(backend: str, gpu_layers: int | None) -> None:
+    """Refuse layers on a GPU that a backend cannot bring there.
+
+    Raises:
+        UsageError: it cannot.
+        ModelError: the engine cannot be started.
+    """
+    with started(backend):
+        if backend == MLX:
+            from backends.mlx import library
+        else:
+            from backends.llamacpp import library
+    library.check_gpu_layers(gpu_layers)
+
+
 def vocabulary(path: Path) -> AbstractContextManager[Vocabulary]:
     """The vocabulary of a model whose weights stay on disk, valid within the block.
 

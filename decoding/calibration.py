@@ -1,11 +1,11 @@
 """Measures what passes over several tokens cost, before the first reply."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import ge
 
 from backends.base import Context, ContextFacts
+from decoding.combining import AGREEING, contradictions
 from decoding.cost import Measured
 
 USUAL_TOKENS = 16
@@ -29,17 +29,8 @@ _SECONDS = 4.5
 _REPEATING = 0.6
 """Of the time of all rounds, what may be added for points that noise has touched."""
 
-_AGREEING = 0.08
-"""By which the two fastest passes over as many tokens may differ."""
-
 _QUIET = 0.2
 """By which the plain step before a pass may exceed the usual one: another program was at work."""
-
-_IMPOSSIBLE = 0.03
-"""By which a pass may take less than one whose work it contains: the clock's own error."""
-
-_GROUP = 4
-"""Tokens that kernels take at once: four may cost less than three, but not than other fours."""
 
 _SLOW_SECONDS = 1.0
 """A model that takes longer for a token is timed on the fewest passes, once each."""
@@ -79,18 +70,18 @@ class _Timings:
         return {1: _quartile(self.steps), **fastest}
 
     @property
-    def doubtful(self) -> set[int]:
-        """Points that another program has touched, as far as the timings show."""
+    def unsure(self) -> dict[int, float]:
+        """Points that another program has touched, by how much as far as the timings show."""
         seconds = self.seconds
-        is_quiet = max(self.steps) <= (1.0 + _QUIET) * seconds[1]
+        slow = _above(_QUIET, max(self.steps) / seconds[1] - 1.0)
         found = {
-            n
+            n: slow if len(timed) == 1 else _disagreement(timed, seconds[1])
             for n, timed in self.passes.items()
-            if not (is_quiet if len(timed) == 1 else _agree(timed, seconds[1]))
         }
-        for longer, shorter in _contradictions(seconds):
-            found |= {longer, shorter} & self.passes.keys()
-        return found
+        for longer, shorter, share in contradictions(seconds):
+            for n in {longer, shorter} & self.passes.keys():
+                found[n] = max(found[n], share)
+        return {n: share for n, share in found.items() if share > 0.0}
 
     @property
     def switching(self) -> float:
@@ -148,11 +139,11 @@ def calibrate(
             add(longer)
     used = clock() - started
     latest = started + max(used, min((1.0 + _REPEATING) * used, _SECONDS))
-    while (doubtful := timings.doubtful) and clock() < latest:
-        for n in sorted(doubtful):
+    while (unsure := timings.unsure) and clock() < latest:
+        for n in sorted(unsure):
             add(n)
     context.truncate(0)
-    return Measured(timings.seconds, timings.switching, is_steady=not timings.doubtful)
+    return Measured(timings.seconds, timings.switching, timings.unsure)
 
 
 def ends_early(seconds: Mapping[int, float], context: ContextFacts) -> bool:
@@ -176,24 +167,17 @@ def _quartile(seconds: Sequence[float]) -> float:
     return sorted(seconds)[len(seconds) // 4]
 
 
-def _agree(timed: Sequence[_Pass], step: float) -> bool:
-    """Whether the fastest two do, and a plain step before one of them took its usual time."""
+def _disagreement(timed: Sequence[_Pass], step: float) -> float:
+    """By which the fastest two differ, or steps before both were slow; 0 where they agree."""
     first, second = sorted(timed, key=lambda one: one.seconds)[:2]
-    is_quiet = min(first.step_before, second.step_before) <= (1.0 + _QUIET) * step
-    return is_quiet and second.seconds <= (1.0 + _AGREEING) * first.seconds
+    apart = second.seconds / first.seconds - 1.0
+    slow = min(first.step_before, second.step_before) / step - 1.0
+    return max(_above(AGREEING, apart), _above(_QUIET, slow))
 
 
-def _contradictions(seconds: Mapping[int, float]) -> Iterator[tuple[int, int]]:
-    """Pairs (longer, shorter) of which the longer took less, though it does the same and more.
-
-    Any pass reads the weights, as a step does. Beyond that, one contains another if it has as many
-    whole groups of tokens and as many tokens left over.
-    """
-    for longer in seconds:
-        for shorter in seconds:
-            contains = shorter == 1 or all(map(ge, divmod(longer, _GROUP), divmod(shorter, _GROUP)))
-            if contains and seconds[longer] < (1.0 - _IMPOSSIBLE) * seconds[shorter]:
-                yield longer, shorter
+def _above(limit: float, share: float) -> float:
+    """The share, 0 up to the limit."""
+    return share if share > limit else 0.0
 
 
 def _few(single: float, most: int, timed: Callable[[int], float]) -> dict[int, float]:

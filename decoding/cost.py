@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, Self
 
 _DRIFT_RATE = 0.15
 _SHAPE_RATE = 0.04
@@ -13,6 +13,10 @@ _DOUBTFUL = 0.2
 _LARGEST_DRIFT = 0.5
 _LARGEST_SURPRISE = 0.5
 """In log seconds; one pass that met a busy machine must not count for more."""
+
+
+BUSY = "measured on a busy machine"
+"""Said of a figure that rests on timings that disagree: another measurement may contradict it."""
 
 
 class DraftCosts(Protocol):
@@ -42,12 +46,23 @@ class Measured:
 
     seconds: of a pass, by its number of tokens. switching: what a plain step takes longer after a
     pass over several tokens, which leaves less of the weights in the caches, in plain steps.
-    is_steady: whether repeated passes agreed, so that it is worth keeping.
+    unsure: numbers of tokens whose passes another program has touched, as far as timings show,
+    each with the share by which its timings disagree.
     """
 
     seconds: Mapping[int, float]
     switching: float = 0.0
-    is_steady: bool = True
+    unsure: Mapping[int, float] = field(default_factory=dict[int, float])
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether all timings agree."""
+        return not self.unsure
+
+    @property
+    def spread(self) -> float:
+        """The largest share by which timings disagree, 0 where they agree."""
+        return max(self.unsure.values(), default=0.0)
 
 
 class CostModel:
@@ -55,11 +70,14 @@ class CostModel:
 
     Corrections follow what passes take: a drift that all n share (a deeper context, other load on
     the machine), slower, the shape of the curve at each n, and what trees take longer than lines.
-    points and switching are as Measured has them.
+    points and switching are as Measured has them. is_steady: whether the timings agreed.
     """
 
-    def __init__(self, points: Mapping[int, float], switching: float = 0.0) -> None:
+    def __init__(
+        self, points: Mapping[int, float], switching: float = 0.0, *, is_steady: bool = True
+    ) -> None:
         self.switching = switching
+        self.is_steady = is_steady
         self.points = dict(sorted(points.items()))
         self._measured = [0.0, *(_interpolated(self.points, n) for n in range(1, max(points) + 1))]
         self._shape = [0.0] * len(self._measured)
@@ -68,6 +86,11 @@ class CostModel:
         self._unconfirmed = 0.0
         self._gap = 0.0
         self._surcharge = 0.0
+
+    @classmethod
+    def of(cls, found: Measured) -> Self:
+        """What calibration found, to be corrected from now on."""
+        return cls(found.seconds, found.switching, is_steady=found.is_steady)
 
     @property
     def largest(self) -> int:
@@ -193,11 +216,22 @@ def _interpolated(points: Mapping[int, float], n: int) -> float:
 
 
 class DraftCost:
-    """Seconds a drafter takes: for each token it draws, and for each it has to read first."""
+    """Seconds a drafter takes: for each token it draws, and for each it has to read first.
 
-    def __init__(self, draw_seconds: float, read_seconds: float) -> None:
+    is_steady: whether the timings that they are from agreed.
+    """
+
+    def __init__(self, draw_seconds: float, read_seconds: float, *, is_steady: bool = True) -> None:
         self.draw_seconds = draw_seconds
         self.read_seconds = read_seconds
+        self.is_steady = is_steady
+
+    @staticmethod
+    def of(found: Measured) -> "DraftCost":
+        """Of a drafter model, by what calibration found of its passes."""
+        largest = max(found.seconds)
+        reading = found.seconds[largest] / largest
+        return DraftCost(found.seconds[1], reading, is_steady=found.is_steady)
 
     def seconds(self, drafted: int, backlog: int) -> float:
         """Of a draft after backlog tokens, the last of which is read as the first is drawn."""

@@ -1,6 +1,8 @@
-"""What speculation may still lose: the guarantee that it is never slower than plain decoding.
+"""What speculation may still lose: the bound that "never slower" means (docs/controller.md).
 
-Everything is in units of a plain step. A step that emits n tokens at cost c saves n - c.
+Everything is in units of a plain step. A step that emits n tokens at cost c saves n - c. A reply
+begins with at most _CARRIED, and what is let in never takes the balance below -_SHOWN: so n tokens
+cost at most (1 + _SHARE) n + _CARRIED + _SHOWN.
 """
 
 _OPENING = 1.0

@@ -12,11 +12,18 @@ class LevelCost(DraftCost):
     draw_seconds is what a level takes on average. widths: nodes that are run for each level.
     """
 
-    def __init__(self, draw_seconds: float, read_seconds: float, widths: Sequence[int]) -> None:
+    def __init__(
+        self,
+        draw_seconds: float,
+        read_seconds: float,
+        widths: Sequence[int],
+        *,
+        is_steady: bool = True,
+    ) -> None:
         """In seconds of a pass over one node, and of each further one."""
         self._further = read_seconds / draw_seconds
         self._mean = 1.0
-        super().__init__(draw_seconds, read_seconds)
+        super().__init__(draw_seconds, read_seconds, is_steady=is_steady)
         self.plan(widths)
 
     def plan(self, widths: Sequence[int]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from decoding.cost import CostModel, DraftCost
+from decoding.cost import BUSY, CostModel, DraftCost
 from decoding.length import break_even, predicted_speedup
 from decoding.member import Member
 
@@ -44,7 +44,9 @@ def standing(member: Member, costs: CostModel) -> Standing:
     if member.costs(costs).largest == 1:
         reason = f"its passes are longer than the {costs.largest} tokens that were measured here"
     else:
+        is_steady = costs.is_steady and (member.cost is None or member.cost.is_steady)
         reason = _reason(member, break_even(member.costs(costs), draw_cost))
+        reason += "" if is_steady else f" (costs {BUSY})"
     return Standing(member.name, State.PARKED, reason)
 
 

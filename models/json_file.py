@@ -2,10 +2,14 @@
 
 import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 from models.whole_file import write_whole
+
+_LOCK_SECONDS = 2.0
+"""A process holds the lock for a read and a write."""
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -22,3 +26,21 @@ def write_object(path: Path, value: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(value))
+
+
+def change_object(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """Put what change makes of a file's object into its place, and return it.
+
+    Processes that do so at once take turns, so that each changes what the others made. Where the
+    file cannot be written, or its turn does not come, it stays as it is. change may run twice.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
+            changed = change(read_object(path))
+            write_whole(path, json.dumps(changed))
+    except (OSError, Timeout, NotImplementedError):  # or no locks on this disk
+        return change(read_object(path))
+    return changed

@@ -3,6 +3,7 @@
 import json as json_format
 import platform
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import metadata
 from typing import Annotated, Any
@@ -10,8 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import terminal
+from app.cli.printable import printable
 from app.paths import Paths
 from app.performance import mlx_bandwidth, processor_bandwidth
+from app.settings_check import Fault, check_settings
 from backends.bandwidth import Bandwidth, of_gpu
 from backends.choice import LLAMACPP, MLX
 from backends.device import available_memory, physical_cores, processor_name, total_memory
@@ -37,16 +40,22 @@ _TITLES = {LLAMACPP: "llama.cpp", MLX: "MLX"}
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Show the backend and why it was chosen, devices, memory and versions."""
-    facts = _facts()
+    """Show the backend and why it was chosen, devices, memory, versions, and wrong settings.
+
+    It ends with 2 where a setting cannot be used.
+    """
+    faults = check_settings(Paths.of_this_user())
+    facts = _facts(faults)
     if json:
         terminal.say(json_format.dumps(facts, ensure_ascii=False, indent=2) + "\n")
-        return
-    for line in _lines(facts):
-        terminal.say(line + "\n")
+    else:
+        for line in [*_lines(facts), *_wrong(faults)]:
+            terminal.say(printable(line) + "\n")
+    if faults:
+        raise typer.Exit(terminal.EXIT_USAGE)
 
 
-def _facts() -> dict[str, Any]:
+def _facts(faults: Sequence[Fault]) -> dict[str, Any]:
     engines = describe_engines()
     chosen = engines.chosen
     bandwidth = _measured(chosen)
@@ -72,6 +81,11 @@ def _facts() -> dict[str, Any]:
         "versions": {name: _version(name) for name in _PACKAGES},
         "demo_model": str(demo_path()) if demo_path() else None,
         "models": sorted(readable_names(Paths.of_this_user().models)),
+        "settings": {
+            "file": str(Paths.of_this_user().settings),
+            "exists": Paths.of_this_user().settings.exists(),
+            "faults": [fault.as_json() for fault in faults],
+        },
     }
 
 
@@ -127,7 +141,20 @@ def _lines(facts: dict[str, Any]) -> list[str]:
             f"{name} {version or 'missing'}" for name, version in facts["versions"].items()
         ),
         "models": ", ".join(facts["models"]) or "none",
+        "settings": _settings(facts["settings"]),
         "for more speed": facts["advice"],
         "for more room": facts["memory_advice"],
     }
-    return [f"{name:<15} {value}" for name, value in rows.items() if value]
+    return [_row(name, value) for name, value in rows.items() if value]
+
+
+def _row(name: str, value: str) -> str:
+    return f"{name:<15} {value}"
+
+
+def _settings(settings: dict[str, Any]) -> str:
+    return settings["file"] if settings["exists"] else f"{settings['file']}, which is not there"
+
+
+def _wrong(faults: Sequence[Fault]) -> list[str]:
+    return [_row("wrong setting", " ".join(str(fault).split())) for fault in faults]

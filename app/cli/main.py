@@ -2,7 +2,7 @@
 
 import sys
 from importlib import metadata
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -22,7 +22,22 @@ from app.unexpected import unexpected
 from backends.base import SpecchatError, UsageError
 from decoding.lossy_rule import OFF
 
+
+class _Commands(TyperGroup):
+    """Leaves variables to the commands: one that is wrong stops those alone that need it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Options before the command are read as they were typed."""
+        for option in self.params:
+            option.value_from_envvar = _unread
+        return super().parse_args(ctx, args)
+
+
+def _unread(ctx: Any) -> None: ...
+
+
 app = typer.Typer(
+    cls=_Commands,
     add_completion=True,
     no_args_is_help=False,
     pretty_exceptions_enable=False,

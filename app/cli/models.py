@@ -1,13 +1,12 @@
 """`specchat models`: what is on this machine, getting more, and what drafts for what."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from app.cli import options, terminal
-from app.cli.model_facts import facts_of
+from app.cli.model_info import as_json, in_words, model_info
 from app.cli.pair import pair
 from app.cli.printable import printable, say_json
 from app.cli.pulling import pull_model
@@ -17,12 +16,10 @@ from app.obtaining import request_for
 from app.paths import Paths
 from backends.base import HubUnreachableError, SpecchatError, UsageError
 from backends.choice import forms
-from backends.mlx_folder import is_mlx_folder
 from models.hub import HubSettings
 from models.hub.settings import hub_cache
 from models.hub.unfinished import discard, unfinished
 from models.installed import installed
-from models.model_files import stored_bytes
 from models.reference import on_hub
 from models.removal import remove as remove_model
 from models.size_text import size_text
@@ -104,32 +101,24 @@ def remove(name: Name, json: Json = False) -> None:
     model = _named(name)
     remove_model(model, HubSettings.of_environment(paths.downloads))
     if json:
-        say_json({"schema": 1, "removed": _as_json(model)})
+        say_json({"schema": 1, "removed": as_json(model)})
     else:
         terminal.note(printable(f"removed {model.name}, {size_text(model.size_bytes)}"))
 
 
 @models.command()
 def info(name: NameOrPath, json: Json = False) -> None:
-    """What a model's file, or its folder, says of it."""
-    facts = _elsewhere(Path(name)) or _as_json(_named(name))
-    facts |= facts_of(Path(facts["path"]))
+    """What a model's file, or its folder, says of it; what the catalogue says of one not here."""
+    facts = model_info(name, Paths.of_this_user())
     if json:
         say_json({"schema": 1, **facts})
         return
-    for key, value in facts.items():
-        if value is not None:
-            terminal.say(printable(f"{key.replace('_', ' '):<16} {_shown(value)}") + "\n")
+    for label, value in in_words(facts):
+        terminal.say(printable(f"{label:<17} {value}") + "\n")
 
 
 models.command()(pair)
 models.command()(tune)
-
-
-def _shown(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else value
 
 
 def _discard(repository: str, json: bool) -> None:
@@ -141,13 +130,6 @@ def _discard(repository: str, json: bool) -> None:
         say_json({"schema": 1, "discarded": repository})
     else:
         terminal.note(f"discarded what came of {printable(repository)}")
-
-
-def _elsewhere(path: Path) -> dict[str, Any]:
-    """A file or an MLX folder by its path; nothing where there is none."""
-    if not (path.is_file() or is_mlx_folder(path)):
-        return {}
-    return {"name": path.resolve().name, "path": str(path), "size_bytes": stored_bytes(path)}
 
 
 def _installed() -> list[Installed]:
@@ -165,10 +147,6 @@ def _named(name: str) -> Installed:
         f"nearest: {printable(', '.join(near))}" if near else "",
         "`specchat models list` names all of them.",
     )
-
-
-def _as_json(model: Installed) -> dict[str, Any]:
-    return {**asdict(model), "path": str(model.path), "origin": model.origin.value}
 
 
 def _offered_here(model: Offered) -> dict[str, Any]:

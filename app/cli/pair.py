@@ -11,7 +11,7 @@ import typer
 from app.cli import options, terminal
 from app.cli.opening import phases
 from app.cli.printable import printable, say_json
-from app.pair_words import BUSY, facts_in_words
+from app.pair_words import doubt, facts_in_words
 from app.pairing import rank
 from app.paths import Paths
 from app.ranking import Pair, Ranking
@@ -47,7 +47,7 @@ def _lines(found: Ranking) -> Iterator[str]:
     title = f"drafters for {found.target}"
     if found.plain_seconds is not None:
         title += f", {1 / found.plain_seconds:.1f} tokens per second undrafted"
-        title += "" if found.is_steady else f" ({BUSY})"
+        title += f" ({doubt(found.spread)})" if found.spread else ""
     elif not found.is_installed:
         title += f": costs are measured once it is here (specchat models pull {found.target})"
     yield from _wrapped(title, "")
@@ -67,7 +67,8 @@ def _as_json(found: Ranking) -> dict[str, Any]:
         "target": found.target,
         "installed": found.is_installed,
         "plain_seconds": found.plain_seconds,
-        "steady": found.is_steady,
+        "steady": found.spread == 0.0,
+        "spread": found.spread,
         "drafters": [_pair_as_json(one) for one in found.pairs],
     }
 

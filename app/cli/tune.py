@@ -18,6 +18,7 @@ from app.session_options import SessionOptions, check_ranges
 from app.tuning import Tuning, TuningResult
 from backends.base import UsageError
 from backends.choice import check_backend, forms, load
+from decoding.cost import BUSY
 from models.recipe_search import Ranked
 from models.reference import Reference
 
@@ -103,7 +104,8 @@ def _here(session_options: SessionOptions, paths: Paths) -> Reference:
 
 
 def _lines(name: str, found: TuningResult) -> Iterator[str]:
-    yield f"recipes for {name}, {1 / found.plain_seconds:.1f} tokens per second undrafted"
+    unsure = "" if found.is_steady else f" ({BUSY})"
+    yield f"recipes for {name}, {1 / found.plain_seconds:.1f} tokens per second undrafted{unsure}"
     width = min(max(len(one.recipe.text) for one in found.ranking), _WIDEST)
     yield f"  {'recipe':<{width}}  accepted  cost of a token  predicted speedup"
     for one in found.ranking:
@@ -131,6 +133,7 @@ def verdict(found: TuningResult) -> str:
 def _as_json(found: TuningResult) -> dict[str, Any]:
     return {
         "plain_seconds": found.plain_seconds,
+        "steady": found.is_steady,
         "recipe": found.best.recipe.text,
         "pays": found.pays,
         "break_even": None if found.needed == math.inf else found.needed,

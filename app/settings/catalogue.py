@@ -233,10 +233,20 @@ def checked(key: Key, value: object) -> Value:
     assert isinstance(value, str | int | float)
     if key.choices:
         known(str(value), key.choices, f"{key.name} cannot be {value!r}")
-    if isinstance(value, str) and "\0" in value:
-        raise UsageError(f"{key.name} cannot be {value!r}", "it holds a NUL character")
+    if isinstance(value, str):
+        _check_text(key, value)
     _check_range(key.name, value)
     return value
+
+
+def _check_text(key: Key, text: str) -> None:
+    what = f"{key.name} cannot be {text!r}"
+    if "\0" in text:
+        raise UsageError(what, "it holds a NUL character")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UsageError(what, "it is not valid Unicode") from error
 
 
 def _check_range(name: str, value: Value) -> None:

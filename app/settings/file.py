@@ -2,9 +2,10 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from app.settings import catalogue
 from app.settings.catalogue import BY_NAME, PRESET_KEYS, Value
@@ -14,6 +15,9 @@ from models.whole_file import write_whole
 
 KEYS_TABLE, PRESETS_TABLE = "keys", "presets"
 
+WHOLE_FILE = ""
+"""In place of a key, where nothing of the file can be read."""
+
 
 def read(path: Path) -> dict[str, Any]:
     """What the file sets; nothing where there is none.
@@ -21,21 +25,58 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         UsageError: it cannot be read, a key is unknown, or a value of the wrong kind or range.
     """
+    settings, faults = examined(path)
+    for error in faults.values():
+        raise error
+    return settings
+
+
+def examined(path: Path) -> tuple[dict[str, Any], dict[str, UsageError]]:
+    """What the file sets that can be used, and what is wrong with the rest, by key."""
     try:
-        settings = tomllib.loads(_text(path) or "")
+        settings = _parsed(path)
+    except UsageError as error:
+        return {}, {WHOLE_FILE: error}
+    faults: dict[str, UsageError] = {}
+    for key, check in _checks(settings, path):
+        try:
+            check()
+        except UsageError as error:
+            faults[key] = error
+    wrong = {key.partition(".")[0] for key in faults}
+    return {name: value for name, value in settings.items() if name not in wrong}, faults
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(_text(path) or "")
     except ValueError as error:
         raise UsageError(f"cannot read the settings in {path}", str(error)) from error
+
+
+def _checks(settings: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    """For each entry of the file its key, and what raises a UsageError if it cannot be used."""
     for name, value in settings.items():
         if name == KEYS_TABLE:
-            _check_keys(_table(value, name, path), path)
-        elif name == PRESETS_TABLE:
-            for preset, values in _table(value, name, path).items():
-                _check_preset(f"{name}.{preset}", values, path)
+            yield from _entries(value, name, path, _check_key)
+        elif name != PRESETS_TABLE:
+            yield name, partial(_check_setting, name, value, path)
+        elif not isinstance(value, dict):
+            yield name, partial(_table, value, name, path)
         else:
-            names = [*BY_NAME, KEYS_TABLE, PRESETS_TABLE]
-            catalogue.known(name, names, f"{path} has an unknown key {name!r}")
-            _check(name, name, value, path)
-    return settings
+            for preset, values in value.items():
+                yield from _entries(values, f"{name}.{preset}", path, _check_preset)
+
+
+def _entries(
+    table: object, where: str, path: Path, check: Callable[[str, str, object, Path], None]
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """The same for the entries of one table."""
+    if not isinstance(table, dict):
+        yield where, partial(_table, table, where, path)
+        return
+    for name, value in cast(dict[str, object], table).items():
+        yield f"{where}.{name}", partial(check, f"{where}.{name}", name, value, path)
 
 
 def save(path: Path, changes: Mapping[str, Value]) -> None:
@@ -89,26 +130,29 @@ def _text(path: Path) -> str | None:
         raise UsageError(f"cannot read the settings in {path}", str(error)) from error
 
 
-def _table(value: object, name: str, path: Path) -> dict[str, Any]:
+def _table(value: object, name: str, path: Path) -> None:
     if not isinstance(value, dict):
         raise UsageError(f"{name} in {path} cannot be used", f"it is a table: [{name}]")
-    return value
 
 
-def _check_keys(table: Mapping[str, Any], path: Path) -> None:
-    for name, value in table.items():
-        what = f"{path} has an unknown action {f'{KEYS_TABLE}.{name}'!r}"
-        catalogue.known(name, [one.name for one in actions.ACTIONS if one.keys], what)
-        if not isinstance(value, str) or not value.strip():
-            why = 'one key is "ctrl+n", several are "ctrl+n,f10"'
-            raise UsageError(f"{KEYS_TABLE}.{name} in {path} cannot be {value!r}", why)
+def _check_setting(name: str, value: object, path: Path) -> None:
+    names = [*BY_NAME, KEYS_TABLE, PRESETS_TABLE]
+    catalogue.known(name, names, f"{path} has an unknown key {name!r}")
+    _check(name, name, value, path)
 
 
-def _check_preset(where: str, values: object, path: Path) -> None:
-    for name, value in _table(values, where, path).items():
-        what = f"{path} has an unknown key {f'{where}.{name}'!r}"
-        catalogue.known(name, [key.name for key in PRESET_KEYS], what)
-        _check(f"{where}.{name}", name, value, path)
+def _check_key(where: str, name: str, value: object, path: Path) -> None:
+    what = f"{path} has an unknown action {where!r}"
+    catalogue.known(name, [one.name for one in actions.ACTIONS if one.keys], what)
+    if not isinstance(value, str) or not value.strip():
+        why = 'one key is "ctrl+n", several are "ctrl+n,f10"'
+        raise UsageError(f"{where} in {path} cannot be {value!r}", why)
+
+
+def _check_preset(where: str, name: str, value: object, path: Path) -> None:
+    what = f"{path} has an unknown key {where!r}"
+    catalogue.known(name, [key.name for key in PRESET_KEYS], what)
+    _check(where, name, value, path)
 
 
 def _check(where: str, name: str, value: object, path: Path) -> None:

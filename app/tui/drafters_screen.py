@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.pair_words import BUSY, facts_in_words
+from app.pair_words import doubt, facts_in_words
 from app.ranking import Pair, Ranking
 from backends.base import SpecchatError
 
@@ -60,7 +60,8 @@ class DraftersScreen(ModalScreen[str | None]):
         except SpecchatError as error:
             hint.update(Content(str(error)))
             return
-        hint.update(Content(_HINT if ranking.is_steady else f"{_HINT} These were {BUSY}."))
+        unsure = f" These were {doubt(ranking.spread)}." if ranking.spread else ""
+        hint.update(Content(_HINT + unsure))
         listed = self.query_one(OptionList)
         listed.add_options([_option(pair) for pair in ranking.pairs])
         listed.highlighted = 0

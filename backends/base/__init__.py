@@ -24,6 +24,7 @@ from backends.base.model import (
     ModelInfo,
     Rollback,
     Vocabulary,
+    check_context,
 )
 from backends.base.tokenizer import Tokenizer
 from backends.base.truncation import check_truncation
@@ -55,5 +56,6 @@ __all__ = [
     "UsageError",
     "Vocabulary",
     "Warping",
+    "check_context",
     "check_truncation",
 ]

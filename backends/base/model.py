@@ -62,12 +62,21 @@ class ModelInfo:
         Raises:
             UsageError: there are no such contexts of it.
         """
-        if not 0 < n_ctx <= self.context_limit:
-            raise UsageError(
-                f"a context of {n_ctx:,} tokens is out of range",
-                f"{self.name} was trained for at most {self.context_limit:,}",
-                f"Use --ctx with 1 to {self.context_limit}.",
-            )
+        check_context(self.name, n_ctx, self.context_limit)
+
+
+def check_context(name: str, n_ctx: int, limit: int) -> None:
+    """Refuse a context that the model of this name, trained for limit tokens, does not have.
+
+    Raises:
+        UsageError: there are no such contexts of it.
+    """
+    if not 0 < n_ctx <= limit:
+        raise UsageError(
+            f"a context of {n_ctx:,} tokens is out of range",
+            f"{name} was trained for at most {limit:,}",
+            f"Use --ctx with 1 to {limit}.",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from importlib import metadata
 
 from llama_cpp import llama_cpp as api
 
+from backends.base import UsageError
 from backends.device import processor_name
 
 _WARN = 3
@@ -56,6 +57,20 @@ def can_offload() -> bool:
     """Whether this build can run on a GPU that is present."""
     start()
     return bool(api.llama_supports_gpu_offload())
+
+
+def check_gpu_layers(gpu_layers: int | None) -> None:
+    """Refuse layers on a GPU that this build does not drive.
+
+    Raises:
+        UsageError: it has none.
+    """
+    if gpu_layers and not can_offload():
+        raise UsageError(
+            f"--gpu-layers {gpu_layers} cannot be met",
+            "llama.cpp runs on the processor alone here",
+            "`specchat doctor` tells how to change that.",
+        )
 
 
 def device(gpu_layers: int | None) -> str:

@@ -15,7 +15,6 @@ from backends.base import (
     ModelInfo,
     OutOfMemoryError,
     Rollback,
-    UsageError,
 )
 from backends.device import available_memory, physical_cores
 from backends.gguf_header import GgufHeader, Tensor, parts, read_header, read_per_token
@@ -55,12 +54,7 @@ def load(
     parameters = api.llama_model_default_params()
     parameters.use_mmap = True
     parameters.use_extra_bufts = library.repacking_is_exact()
-    if gpu_layers and not library.can_offload():
-        raise UsageError(
-            f"--gpu-layers {gpu_layers} cannot be met",
-            "llama.cpp runs on the processor alone here",
-            "`specchat doctor` tells how to change that.",
-        )
+    library.check_gpu_layers(gpu_layers)
     offloaded = library.can_offload() and gpu_layers != 0
     parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
     if experts is not None:

@@ -4,6 +4,7 @@ from importlib import metadata
 
 import mlx.core as mx
 
+from backends.base import UsageError
 from backends.device import processor_name
 
 
@@ -20,3 +21,15 @@ def has_gpu() -> bool:
 def device() -> str:
     """What a model runs on, as the screen names it."""
     return f"GPU: {processor_name()}" if has_gpu() else f"CPU: {processor_name()}"
+
+
+def check_gpu_layers(gpu_layers: int | None) -> None:
+    """Refuse a number of layers on the GPU: MLX runs all of them on it, or none.
+
+    Raises:
+        UsageError: a number was asked for.
+    """
+    if gpu_layers is not None:
+        raise UsageError(
+            "--gpu-layers means nothing to MLX", "it runs every layer on the GPU where there is one"
+        )

@@ -11,7 +11,7 @@ from mlx import nn
 from mlx.utils import tree_flatten
 from mlx_lm.utils import get_total_parameters, load_model
 
-from backends.base import ContextTooLargeError, ModelInfo, Rollback, UsageError
+from backends.base import ContextTooLargeError, ModelInfo, Rollback
 from backends.device import available_memory, physical_cores
 from backends.mlx import library
 from backends.mlx.caches import bytes_per_token, make_caches, rollback_refusal
@@ -38,10 +38,7 @@ def load(path: Path, *, gpu_layers: int | None = None) -> "MlxModel":
         OutOfMemoryError: the weights are larger than free memory.
         UsageError: layers were asked for on a GPU; MLX runs all of them on it, or none.
     """
-    if gpu_layers is not None:
-        raise UsageError(
-            "--gpu-layers means nothing to MLX", "it runs every layer on the GPU where there is one"
-        )
+    library.check_gpu_layers(gpu_layers)
     try:
         folder = checked_file(path) if path.is_file() else checked_folder(path)
         return _loaded(path, folder)

@@ -94,10 +94,74 @@ def test_info(specchat: Specchat, tiny_gguf: TinyGguf) -> None:
     }
     assert {key: facts[key] for key in expected} == expected
     shown = specchat("models", "info", str(folder / "Tiny-Q4_0.gguf")).stdout
-    assert "architecture     llama\n" in shown
+    assert "architecture      llama\n" in shown
     assert "license" not in shown
     (folder / "odd.gguf").write_bytes(b"GGUF")
     assert specchat("models", "info", "odd").returncode == 1
+
+
+def test_info_of_what_the_catalogue_offers(specchat: Specchat) -> None:
+    facts = json.loads(specchat("models", "info", "llama3-8b", "--json").stdout)
+    expected = {
+        "schema": 1,
+        "name": "llama3.1-8b",
+        "installed": False,
+        "path": None,
+        "size_bytes": 4_920_000_000,
+        "size_source": "page",
+        "get": "specchat models pull llama3.1-8b",
+        "parameters": 8_030_000_000,
+        "quantization": "Q4_K_M",
+        "context": 131_072,
+        "layers": None,
+        "chat_template": None,
+        "license": "llama3.1",
+        "repository": "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF",
+    }
+    assert {key: facts[key] for key in expected} == expected
+    assert facts["fit"] in ("fits", "tight", "too big")
+    one = {"alias": "1b", "kind": "same-vocabulary", "model": "llama3.2-1b"}
+    assert one in facts["drafters"]
+    shown = specchat("models", "info", "llama3-8b:q8_0").stdout
+    assert "installed         no\n" in shown
+    assert "8.5 GB (rounded, from a page of the hub)\n" in shown
+    assert "specchat models pull llama3.1-8b:q8_0\n" in shown
+    assert "1b (llama3.2-1b)" in shown
+    assert "None" not in shown
+
+
+def test_info_has_the_same_keys_wherever_a_model_is(specchat: Specchat) -> None:
+    asked = ("demo", "llama3-8b", "gemma4-12b", "gpt-oss-20b")
+    keys = {tuple(json.loads(specchat("models", "info", one, "--json").stdout)) for one in asked}
+    assert len(keys) == 1
+    here = json.loads(specchat("models", "info", "demo", "--json").stdout)
+    assert (here["installed"], here["size_source"], here["get"]) == (True, "file", None)
+    assert here["drafters"]
+
+
+def test_every_offered_model_can_be_asked_about(specchat: Specchat) -> None:
+    listing = json.loads(specchat("models", "list", "--json").stdout)
+    for offered in listing["catalogue"]:
+        ended = specchat("models", "info", offered["name"])
+        assert ended.returncode == 0, ended.stderr
+        assert f"specchat models pull {offered['name']}\n" in ended.stdout
+
+
+def test_info_of_an_alias_is_of_the_file_that_is_here(
+    specchat: Specchat, tiny_gguf: TinyGguf
+) -> None:
+    folder = Paths.of_this_user().models
+    folder.mkdir(parents=True)
+    file = folder / "Qwen_Qwen3-4B-Q4_K_M.gguf"
+    tiny_gguf("any.gguf").rename(file)
+    facts = json.loads(specchat("models", "info", "qwen3-4b", "--json").stdout)
+    assert (facts["installed"], facts["path"], facts["vocabulary"]) == (True, str(file), 300)
+
+
+def test_info_of_a_repository_that_nobody_knows_offers_to_pull_it(specchat: Specchat) -> None:
+    ended = specchat("models", "info", "maker/unheard-of")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "specchat models pull maker/unheard-of" in ended.stderr
 
 
 def test_info_of_an_mlx_folder(specchat: Specchat) -> None:

@@ -262,11 +262,29 @@ def test_what_a_busy_machine_measured_is_told_as_such(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     title = "drafters for big, 50.0 tokens per second undrafted"
-    for is_steady, words in ((False, " (measured on a busy machine)"), (True, "")):
-        found = Measured({1: 0.02, 64: 0.0284}, is_steady=is_steady)
+    doubt = " (measured on a busy machine, timings disagree by up to 30 %)"
+    for unsure, words in (({64: 0.3}, doubt), ({}, "")):
+        found = Measured({1: 0.02, 64: 0.0284}, 0.0, unsure)
         monkeypatch.setattr("app.calibrations.calibrate", lambda *_, found=found: found)
-        assert specchat("models", "pair", "big").stdout.splitlines()[0] == title + words
-        assert json.loads(specchat("models", "pair", "big", "--json").stdout)["steady"] is is_steady
+        for _ in range(2):  # measured, and as it was kept
+            shown = " ".join(specchat("models", "pair", "big").stdout.split())
+            assert shown.startswith(f"{title}{words} ")
+        told = json.loads(specchat("models", "pair", "big", "--json").stdout)
+        assert (told["steady"], told["spread"]) == (not unsure, max(unsure.values(), default=0.0))
+        shutil.rmtree(Paths.of_this_user().calibrations)
+
+
+@pytest.mark.usefixtures("models", "costs")
+def test_a_drafter_that_a_busy_machine_measured_is_told_as_such(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for unsure, source in (({64: 0.3}, CostSource.BUSY), ({}, CostSource.MEASURED)):
+        found = Measured({1: 0.002, 64: 0.01}, 0.0, unsure)
+        monkeypatch.setattr("app.calibrations.calibrate", lambda *_, found=found: found)
+        options = SessionOptions(model="big", draft="same", threads=1)
+        Session.open(options, Paths.of_this_user(), [].append).close()
+        assert by_name(ranked("big"))["same"].cost_source is source
+        shutil.rmtree(Paths.of_this_user().calibrations)
 
 
 @pytest.mark.usefixtures("models")

@@ -41,6 +41,31 @@ def test_what_one_reply_saved_pays_little_of_the_next(
         assert spent <= 1.005 * tokens + 1.0 + 1e-9
 
 
+@common
+@given(st.lists(st.lists(st.tuples(st.floats(0.0, 8.0), st.integers(0, 3), st.booleans()))))
+def test_trust_and_shown_drafters_lose_three_plain_steps_more_at_most(
+    replies: list[list[tuple[float, int, bool]]],
+) -> None:
+    """Of one reply, and of all replies together: whoever drafts, and whatever held before."""
+    credit = Credit()
+    all_tokens, all_spent = 0, 0.0
+    for reply in replies:
+        credit.begin()
+        tokens, spent = 0, 0.0
+        for extra, accepted, has_shown in reply:
+            allowed = extra <= (credit.trusting if has_shown else credit.affordable)
+            if allowed:
+                credit.risk(extra)
+            else:
+                credit.refused(would_have_held=accepted > 0)
+            emitted = 1 + accepted * allowed
+            credit.settle(emitted, 1.0 + extra * allowed)
+            tokens, spent = tokens + emitted, spent + 1.0 + extra * allowed
+        assert spent <= 1.005 * tokens + 4.0 + 1e-9
+        all_tokens, all_spent = all_tokens + tokens, all_spent + spent
+    assert all_spent <= 1.005 * all_tokens + 4.0 + 1e-9
+
+
 def test_refusing_what_would_have_held_lets_one_in() -> None:
     credit = Credit()
     credit.settle(1, 2.5)

@@ -1,4 +1,4 @@
-"""Calibration on a busy machine, simulated: what is kept is right, or nothing is."""
+"""Calibration on a busy machine, simulated: what is said to be sure is right."""
 
 import random
 import statistics
@@ -10,6 +10,7 @@ import pytest
 
 from backends.base import Context, Logits
 from decoding.calibration import calibrate
+from decoding.combining import combined
 from decoding.cost import Measured
 
 TEXT = [1, 2, 3, 4, 5, 0] * 8
@@ -55,6 +56,15 @@ class Spikes(Noise):
 
     def work(self, seconds: float) -> None:
         if self.chance.random() < 0.35:
+            seconds *= 1.0 + self.chance.expovariate(1.25)
+        super().work(seconds)
+
+
+class Crowd(Noise):
+    """Four passes in five are interrupted, each for itself."""
+
+    def work(self, seconds: float) -> None:
+        if self.chance.random() < 0.8:
             seconds *= 1.0 + self.chance.expovariate(1.25)
         super().work(seconds)
 
@@ -109,7 +119,7 @@ def calibrated(context: Busy) -> Measured:
 
 
 @pytest.mark.parametrize(("noise", "plain"), [(Spikes, 0.005), (Phases, 0.014)])
-def test_what_is_kept_on_a_busy_machine_is_right(
+def test_what_is_sure_on_a_busy_machine_is_right(
     busy: Callable[..., Busy], noise: type[Noise], plain: float
 ) -> None:
     found = [calibrated(busy(noise(seed), plain)) for seed in SEEDS]
@@ -124,7 +134,7 @@ def test_what_is_kept_on_a_busy_machine_is_right(
 
 @pytest.mark.parametrize("noise", [Noise, Spikes, Phases])
 @pytest.mark.parametrize("plain", [0.005, 0.1])
-def test_nothing_impossible_is_kept(
+def test_nothing_impossible_is_sure(
     busy: Callable[..., Busy], noise: type[Noise], plain: float
 ) -> None:
     for seed in SEEDS:
@@ -134,6 +144,40 @@ def test_nothing_impossible_is_kept(
         if found.is_steady:
             assert all(value >= 0.97 * seconds[1] for value in seconds.values())
             assert all(a <= b / 0.97 for a, b in pairwise(fours))
+
+
+@pytest.mark.parametrize("plain", [0.005, 0.014])
+def test_measurements_that_are_unsure_are_right_together(
+    busy: Callable[..., Busy], plain: float
+) -> None:
+    """Each is told as unsure; the more there are, the nearer they come, and the surer they are."""
+    right, sure = [0, 0, 0], [0, 0, 0]
+    for seed in SEEDS:
+        found: Measured | None = None
+        for time in range(3):
+            one = calibrated(busy(Crowd(1000 * seed + time), plain))
+            found = one if found is None else combined(found, one)
+            right[time] += is_right(found.seconds, GROUPED)
+            sure[time] += found.is_steady
+    assert right[0] <= 0.5 * len(SEEDS)
+    assert sure[0] <= 0.1 * len(SEEDS)
+    assert right[2] >= 0.9 * len(SEEDS)
+    assert sure[2] >= 0.5 * len(SEEDS)
+
+
+def test_the_fastest_passes_count_and_what_agrees_is_sure() -> None:
+    first = Measured({1: 1.0, 2: 2.0, 4: 3.0, 16: 9.0}, 0.1, {2: 0.5, 4: 0.3, 16: 0.2})
+    second = Measured({1: 1.1, 2: 1.95, 4: 2.4, 8: 4.0, 16: 9.5}, 0.0, {4: 0.4})
+    both = combined(first, second)
+    assert both.seconds == {1: 1.0, 2: 1.95, 4: 2.4, 8: 4.0, 16: 9.0}
+    assert both.unsure == {4: pytest.approx(0.25)}
+    assert both.spread == pytest.approx(0.25)
+    assert combined(second, first) == both
+
+
+def test_passes_that_contradict_each_other_are_unsure() -> None:
+    both = combined(Measured({1: 1.0, 8: 3.0}), Measured({1: 1.0, 16: 2.0}))
+    assert both.unsure == {8: pytest.approx(0.5), 16: pytest.approx(0.5)}
 
 
 def test_four_tokens_may_cost_less_than_three_or_two(busy: Callable[..., Busy]) -> None:

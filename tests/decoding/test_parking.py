@@ -62,6 +62,17 @@ def test_a_parked_drafter_names_what_it_needs_and_what_it_has() -> None:
     assert 0.70 < needed < 0.80
 
 
+def test_what_a_busy_machine_measured_is_told_as_such() -> None:
+    busy = CostModel(STEPPED.points, is_steady=False)
+    doubt = " (costs measured on a busy machine)"
+    for member, costs in ((drafter_model(0.1), busy), (drafter_model(0.1), STEPPED)):
+        reason = standing(member, costs).reason
+        assert reason.endswith(doubt) is not costs.is_steady
+    assert member.cost is not None
+    member.cost.is_steady = False
+    assert standing(member, STEPPED).reason == reason + doubt
+
+
 def test_a_few_tokens_that_were_accepted_do_not_contradict_that_it_is_parked() -> None:
     member = found(drafter_model(0.1), accepted=3, judged=3)
     state = standing(member, STEPPED)

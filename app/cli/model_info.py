@@ -1,0 +1,183 @@
+"""What is known of a model: by its file where it is on this machine, else by the catalogue."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from app.cli.model_facts import facts_of
+from app.cli.printable import printable
+from app.model_list import facts_for_bill, fit_here
+from app.paths import Paths
+from backends.base import UsageError
+from backends.mlx_folder import is_mlx_folder
+from models import catalogue
+from models.catalogue import CatalogueDrafter, DrafterKind, Entry, SizeSource
+from models.installed import installed
+from models.model_facts import facts_of_entry
+from models.model_files import stored_bytes
+from models.reference import HubReference, Reference, entry_of, resolve
+from models.size_text import size_text
+from models.stores.found import Installed
+
+KEYS = (
+    "name", "installed", "path", "size_bytes", "size_source", "fit", "origin", "get",
+    "format", "title", "family", "architecture", "parameters", "active_parameters", "quantization",
+    "context", "layers", "vocabulary", "chat_template", "template", "license", "gated", "parts",
+    "repository", "file", "mlx", "quantizations", "drafters", "evidence", "checked",
+)  # fmt: skip
+"""What is told of every model, in this order; None where it is not known."""
+
+_SIZES = {
+    SizeSource.HUB: "exact, from the hub",
+    SizeSource.PAGE: "rounded, from a page of the hub",
+    SizeSource.ESTIMATE: "estimated from parameters and quantization",
+}
+_EVIDENCE = {
+    "files": "its files were seen in stored pages of the hub",
+    "name": "its repository was seen in stored pages of the hub",
+}
+_KINDS = {
+    DrafterKind.SAME_VOCABULARY: "",
+    DrafterKind.CROSS_VOCABULARY: ", across vocabularies",
+    DrafterKind.NEXT_TOKEN_LAYERS: "next-token layers, not run by this version",
+}
+
+
+def model_info(name: str, paths: Paths) -> dict[str, Any]:
+    """Everything known of a model, by KEYS. Nothing is loaded, and the network is not touched.
+
+    name: as `specchat models list` shows it, any other REF, or a path.
+
+    Raises:
+        UsageError: nobody knows it.
+        ModelError: its file is damaged.
+    """
+    here = _elsewhere(Path(name)) or _listed(name, paths)
+    if here is None:
+        found = resolve(name, paths.models)
+        if isinstance(found, HubReference):
+            return dict.fromkeys(KEYS) | _of_catalogue(found)
+        if not found.path.exists():
+            raise UsageError(f"there is no file {printable(str(found.path))}")
+        here = _of_path(found.path, paths)
+    return dict.fromkeys(KEYS) | here | _of_file(here["name"], Path(here["path"]))
+
+
+def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is known, as rows of a name and a value."""
+    told = facts | {"size_source": None}
+    if facts["size_bytes"] is not None and facts["size_source"] in _SIZES:
+        told["size_bytes"] = f"{size_text(facts['size_bytes'])} ({_SIZES[facts['size_source']]})"
+    if facts["active_parameters"] == facts["parameters"]:
+        told["active_parameters"] = None
+    if facts["drafters"] is not None:
+        told["drafters"] = [_drafter_in_words(one) for one in facts["drafters"]]
+    if facts["evidence"] is not None:
+        told["evidence"] = _EVIDENCE[facts["evidence"]]
+    for key, value in told.items():
+        if value is not None:
+            yield key.replace("_", " "), _shown(value)
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case list():
+            return ", ".join(cast(list[str], value)) or "none"
+        case _:
+            return str(value)
+
+
+def _drafter_in_words(drafter: dict[str, Any]) -> str:
+    return f"{drafter['alias']} ({drafter['model'] or ''}{_KINDS[drafter['kind']]})"
+
+
+def _of_file(name: str, path: Path) -> dict[str, Any]:
+    """What a file says of itself, and the catalogue of models like it."""
+    facts = facts_of(path)
+    entry = entry_of(Reference(name, path))
+    more: dict[str, Any] = {
+        "installed": True,
+        "size_source": "file",
+        "fit": fit_here(facts_for_bill(path)),
+        "drafters": _drafters(entry),
+    }
+    if entry is not None:
+        more |= {"family": entry.family, "template": entry.template or None}
+        facts["license"] = facts.get("license") or entry.licence
+    return facts | more
+
+
+def _of_catalogue(found: HubReference) -> dict[str, Any]:
+    """What the catalogue says of a model that is not here."""
+    entry, quantization = found.entry, found.quantization
+    if entry is None or quantization is None:
+        raise UsageError(
+            f"{printable(found.name)} is not on this machine, and not in the catalogue",
+            "the hub is asked when a model is downloaded",
+            f"`specchat models pull {printable(found.name)}` downloads it.",
+        )
+    size = entry.size(quantization)
+    return {
+        "name": found.name,
+        "installed": False,
+        "size_bytes": size.bytes if size else None,
+        "size_source": size.source.value if size else None,
+        "fit": fit_here(facts_of_entry(entry, quantization)),
+        "get": f"specchat models pull {found.name}",
+        "format": "GGUF",
+        "family": entry.family,
+        "parameters": entry.parameters,
+        "active_parameters": entry.active,
+        "quantization": quantization,
+        "context": entry.context,
+        "template": entry.template or None,
+        "license": entry.licence,
+        "gated": entry.is_gated,
+        "repository": entry.repository,
+        "file": entry.file(quantization),
+        "mlx": entry.mlx or None,
+        "quantizations": list(entry.quantizations),
+        "drafters": _drafters(entry),
+        "evidence": entry.evidence or None,
+        "checked": entry.checked or None,
+    }
+
+
+def _drafters(entry: Entry | None) -> list[dict[str, Any]]:
+    return [_drafter(one) for one in catalogue.drafters(entry)]
+
+
+def _drafter(one: CatalogueDrafter) -> dict[str, Any]:
+    return {"alias": one.alias, "kind": one.kind.value, "model": one.model or None}
+
+
+def _elsewhere(path: Path) -> dict[str, Any]:
+    """A file or an MLX folder by its path; nothing where there is none."""
+    if not (path.is_file() or is_mlx_folder(path)):
+        return {}
+    return {"name": path.resolve().name, "path": str(path), "size_bytes": stored_bytes(path)}
+
+
+def _listed(name: str, paths: Paths) -> dict[str, Any] | None:
+    for model in installed(paths.models):
+        if name.lower() == model.name.lower() or name == str(model.path):
+            return as_json(model)
+    return None
+
+
+def _of_path(path: Path, paths: Paths) -> dict[str, Any]:
+    """A model that another of its names led to."""
+    for model in installed(paths.models):
+        if model.path == path:
+            return as_json(model)
+    return _elsewhere(path)
+
+
+def as_json(model: Installed) -> dict[str, Any]:
+    """A model on this machine, by the names of its fields."""
+    return {**asdict(model), "path": str(model.path), "origin": model.origin.value}
