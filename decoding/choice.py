@@ -12,6 +12,7 @@ class Cause(StrEnum):
     MEASURED = "so that it stays measured"
     TOO_RISKY = "a draft could lose more than was gained"
     PAYS_NOT = "no draft is expected to pay"
+    SILENT = "who was asked had nothing to say"
 
 
 @dataclass(frozen=True, slots=True)

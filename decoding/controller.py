@@ -7,12 +7,13 @@ token.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from decoding.choice import Cause, Choice
 from decoding.context_class import ContextReader
 from decoding.cost import CostModel
 from decoding.credit import Credit
-from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.draft import NO_DRAFT, Draft, KeepOn, refusal_of_all
 from decoding.drawing import Drawing, Order
 from decoding.events import Step
 from decoding.free_drafting import FreeDrafting
@@ -20,6 +21,7 @@ from decoding.member import Member
 from decoding.parking import Standing, is_promising, standing
 from decoding.probing import Probing
 from decoding.sampler import Sampler
+from decoding.silence import Silence, wasted
 
 BASELINE_EVERY = 64
 """Steps after which one is plain, so that what plain decoding takes stays measured."""
@@ -89,6 +91,7 @@ class Controller:
         for member in self._active():
             member.begin(settings.temperature, settings.lossy_in_effect)
             member.guarded(lambda one=member: one.drafter.begin(history, sampler), None)
+            member.can_draft(history)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
         """Each drafter that may well pay reads; what was parked catches up only when probed."""
@@ -100,6 +103,9 @@ class Controller:
         del history
         return 0
 
+    def refusal(self, history: Sequence[int]) -> str:
+        return refusal_of_all([member.drafter for member in self._active()], history)
+
     def commit(self, history: Sequence[int]) -> None:
         for member in self.members:
             if not member.dropped:
@@ -110,7 +116,7 @@ class Controller:
         self._is_probe = False
         limit = min(limit, self.costs.largest - 1)
         due = self._free.due()
-        dear = [member for member in self._dear if not member.dropped]
+        dear = [member for member in self._dear if member.can_draft(history)]
         self._listening = [*due, *dear]
         if not self._listening:
             self._refused = None
@@ -120,19 +126,34 @@ class Controller:
         self._refused = offer.refused
         if limit < 1 or self._must_be_plain:
             return self._plain(Cause.PAYS_NOT if limit < 1 else Cause.MEASURED)
+        silences: list[Silence] = []
+        for order in self._orders(dear, history, limit):
+            if order.gain <= offer.gain:
+                break
+            found = self._drawing.draw(order, history)
+            if isinstance(found, Draft):
+                return self._paying(found, order.gain, silences)
+            silences.append(found)
+        if offer.gain > 0.0:
+            return self._paying(offer.draft, offer.gain, silences)
+        return self._silent(*silences) if silences else self._probe(dear, history, limit)
+
+    def _orders(self, dear: Sequence[Member], history: Sequence[int], limit: int) -> list[Order]:
+        """What may be drawn, the highest gain first."""
         self._drawing.refused = False
-        orders = [
-            self._drawing.plan(member, history, limit, self.rate, self._credit) for member in dear
-        ]
-        best = max((one for one in orders if one), key=lambda one: one.gain, default=None)
-        if best is not None and best.gain > offer.gain:
-            draft, gain = self._drawing.draw(best, history), best.gain
-        elif offer.gain > 0.0:
-            draft, gain = offer.draft, offer.gain
-        else:
-            return self._probe(history, limit)
+        rate, credit = self.rate, self._credit
+        orders = [self._drawing.plan(member, history, limit, rate, credit) for member in dear]
+        return sorted((one for one in orders if one), key=lambda one: one.gain, reverse=True)
+
+    def _paying(self, draft: Draft, gain: float, silences: Sequence[Silence]) -> Draft:
         self._credit.risk(self._extra(len(draft), is_tree=draft.parents is not None))
+        if silences:
+            draft = replace(draft, silences=tuple(silences))
         return self._chosen(Cause.PAYS, draft, gain)
+
+    def _silent(self, *silences: Silence) -> Draft:
+        """A plain step after asking in vain."""
+        return self._chosen(Cause.SILENT, replace(NO_DRAFT, silences=silences))
 
     def _chosen(self, cause: Cause, draft: Draft, gain: float = 0.0) -> Draft:
         self._sent = frozenset(draft.sources or (draft.drafter,))
@@ -163,9 +184,9 @@ class Controller:
     def _active(self) -> list[Member]:
         return [member for member in self.members if not member.dropped]
 
-    def _probe(self, history: Sequence[int], limit: int) -> Draft:
+    def _probe(self, dear: Sequence[Member], history: Sequence[int], limit: int) -> Draft:
         """A draft of a parked drafter within the budget, to see whether it would pay now."""
-        probe = self._probing.next(self._active(), history, self.costs, limit)
+        probe = self._probing.next(dear, history, self.costs, limit)
         if probe is None:
             is_risky = self._refused is not None or self._drawing.refused
             return self._plain(Cause.TOO_RISKY if is_risky else Cause.PAYS_NOT)
@@ -179,7 +200,11 @@ class Controller:
             least=probe.length,
             shape=probe.shape,
         )
-        return self._chosen(Cause.ASKED_AGAIN, self._drawing.draw(order, history))
+        found = self._drawing.draw(order, history)
+        if isinstance(found, Silence):  # were it for nothing, it would be asked at every step
+            self._probing.settle(0, probe.cost.draw_seconds / self.costs.seconds(1))
+            return self._silent(found)
+        return self._chosen(Cause.ASKED_AGAIN, found)
 
     def observe(self, step: Step) -> None:
         """Learn from a step: what it cost, what came of each proposal, what may be risked next."""
@@ -192,20 +217,21 @@ class Controller:
             is_tree=step.branch is not None,
         )
         plain = self.costs.seconds(1)
-        cost = 1.0 + self._extra(step.passed - 1, is_tree=step.branch is not None)
+        in_vain = wasted(step.silences) / plain
+        cost = 1.0 + self._extra(step.passed - 1, is_tree=step.branch is not None) + in_vain
         if self._refused is not None:
             self._credit.refused(step.tokens[0] == self._refused)
         for member in self._listening:
             if member.name == step.drafter and member.cost is not None:
                 drawn = min(step.drafted, member.proposal.body)
-                member.cost.observe(drawn, self._drawing.backlog, step.draft_seconds)
-                cost += step.draft_seconds / plain
+                member.cost.observe(drawn, self._drawing.backlog, step.own_draft_seconds)
+                cost += step.own_draft_seconds / plain
             if member.proposal.tokens:
                 member.unsent = 0 if member.name in self._sent else member.unsent + 1
             member.learn(step)
         count = len(step.tokens)
         saved = count - cost
-        self._free.learn(step.tokens, self._sent, saved)
+        self._free.learn(step.tokens, self._sent, saved + in_vain)
         lost = -saved if self._is_probe and saved < 0.0 else 0.0
         if lost == 0.0:
             self._credit.settle(count, cost)

@@ -1,6 +1,6 @@
 """What a drafter proposes, and what every drafter offers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -9,6 +9,7 @@ from backends.base.tree import count_leaves
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, from_row
 from decoding.shape import Shape, Siblings
+from decoding.silence import Silence
 
 KeepOn = Callable[[float, int], bool]
 """Asked after each token drawn, with its confidence and evidence: whether to draw one more."""
@@ -16,7 +17,7 @@ KeepOn = Callable[[float, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Tokens proposed to follow a history; none, under a name, if a drafter drew and found nothing.
+    """Tokens proposed to follow a history.
 
     confidence: the probability the drafter itself gives that each token is right.
     distributions: the q_draft each token was drawn from, None for a deterministic drafter; a token
@@ -33,6 +34,7 @@ class Draft:
     paths: of how many lines, drawn independently, this one was chosen.
     sources: who proposed each token, where the draft is put together from several drafters'.
     passengers: so many of the last tokens of a tree are computed with the others, and never kept.
+    silences: who was asked before and had nothing to say.
     listener: told what the model finds likeliest after each token, kept or not, before the drafter
         is told what was kept.
     """
@@ -50,6 +52,7 @@ class Draft:
     sources: tuple[str, ...] = ()
     passengers: int = 0
     listener: Listener | None = None
+    silences: tuple[Silence, ...] = ()
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -132,6 +135,13 @@ class Drafter(Protocol):
         """Tokens of history it would have to read before it can propose."""
         ...
 
+    def refusal(self, history: Sequence[int]) -> str:
+        """Why it cannot draft after history, such as a full context; empty while it can.
+
+        Asked at every step, so that it reads and computes nothing.
+        """
+        ...
+
     def read(self, history: Sequence[int]) -> Iterator[int]:
         """Work the backlog off now, so that the next proposal need not; yields after each chunk."""
         ...
@@ -148,3 +158,9 @@ class Drafter(Protocol):
     def commit(self, history: Sequence[int]) -> None:
         """Learn what the model said after verification."""
         ...
+
+
+def refusal_of_all(drafters: Iterable[Drafter], history: Sequence[int]) -> str:
+    """Why none of several drafters can draft after history; empty while one can."""
+    found = [drafter.refusal(history) for drafter in drafters]
+    return "; ".join(dict.fromkeys(found)) if all(found) else ""

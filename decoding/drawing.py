@@ -11,6 +11,7 @@ from decoding.drafters.planned import PlannedDrafter
 from decoding.length import best_affordable, best_length, best_tail, options, predicted_speedup
 from decoding.level_cost import LevelCost
 from decoding.member import Member
+from decoding.silence import Silence
 from decoding.tree_shape import TreeShape, best_shape
 
 _START_STEPS = 32
@@ -126,8 +127,12 @@ class Drawing:
             last = self._ranks[member.name] = ranks
         return last
 
-    def draw(self, order: Order, history: Sequence[int]) -> Draft:
-        """A draft, ended where one more token would not pay; a member that stalls is dropped."""
+    def draw(self, order: Order, history: Sequence[int]) -> Draft | Silence:
+        """A draft, ended where one more token would not pay; a member that stalls is dropped.
+
+        Silence counts as a token that was rejected, and at least as long as one takes to draw: that
+        it came at once tells nothing of how long others take.
+        """
         member = order.member
         started = self._clock()
         self.backlog = member.drafter.backlog(history)
@@ -141,6 +146,11 @@ class Drawing:
             proposal = member.proposal
             member.drop(f"it stalled: {seconds:.1f} s for {len(draft)} tokens")
             member.proposal = proposal  # what was drawn stands
+        if not draft.tokens:
+            order.cost.observe(1, self.backlog, max(seconds, expected))
+            if member.can_draft(history):  # some find out as they read that they cannot
+                member.had_nothing_to_say()
+            return Silence(member.name, seconds)
         return self._cut(draft, order, keep_on.draw) if draft.tail else draft
 
     def _cut(self, draft: Draft, order: Order, draw: float) -> Draft:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from decoding.shape import Shape
+from decoding.silence import Silence, wasted
 
 
 class FinishReason(StrEnum):
@@ -62,11 +63,18 @@ class Step:
     """Where a draft was put together from several drafters' tokens: whose each accepted one was."""
     drafted_sources: tuple[str, ...] = ()
     """The same of each drafted token."""
+    silences: tuple[Silence, ...] = ()
+    """Who was asked for a draft in vain; the time is part of draft_seconds."""
 
     @property
     def passed(self) -> int:
         """Tokens of the pass: the last one said, those drafted, and passengers."""
         return 1 + self.drafted + self.passengers
+
+    @property
+    def own_draft_seconds(self) -> float:
+        """What the draft that was sent took."""
+        return self.draft_seconds - wasted(self.silences) if self.silences else self.draft_seconds
 
     @property
     def longest(self) -> int:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backends.base import Context, Logits, ModelError, PromptTooLongError
 from decoding.draft import NO_DRAFT, Draft, Drafter
@@ -119,7 +119,7 @@ def _step(
         drafter.commit(history)
         draft = drafter.propose(history, room) if room > 0 else NO_DRAFT
     if not fits(context, len(history), draft):
-        draft = NO_DRAFT
+        draft = replace(NO_DRAFT, silences=draft.silences)
     drafted_at = clock()
     judged = judge(context, history, draft, sampler, clock)
     tokens = _up_to_end(judged.accepted, judged.next_token, limits.end_tokens)
@@ -141,6 +141,7 @@ def _step(
         draft.width,
         _sources(draft, judged, accepted),
         draft.sources[: draft.drafted],
+        draft.silences,
     )
 
 

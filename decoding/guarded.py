@@ -22,6 +22,8 @@ class Guarded:
         self.drafter = drafter
         self.dropped = ""
         """Why it is not asked any more; empty while it is."""
+        self.unable = ""
+        """Why it cannot draft at present, as it said last; empty while it can."""
         self.proposal = NO_DRAFT
 
     @property
@@ -36,6 +38,13 @@ class Guarded:
         except Exception as error:  # whatever a drafter does, the reply goes on
             self._failed(error)
             return otherwise
+
+    def can_draft(self, history: Sequence[int]) -> bool:
+        """Whether it is fit to be asked for a draft after history."""
+        if self.dropped:
+            return False
+        self.unable = self.guarded(lambda: self.drafter.refusal(history), "")
+        return not (self.unable or self.dropped)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
         """The drafter's, guarded in the same way."""

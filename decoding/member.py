@@ -142,8 +142,17 @@ class Member(Guarded):
     def recalled(self) -> float | None:
         """The share accepted as it was known before any token of now was judged, if it was."""
         drawn = f"{self._band}:{DRAWN}"
-        silent = self.acceptance.judged(f"{self._band}:{NOTHING}")
+        silent = self._silent
         return None if self.acceptance.judged(drawn) <= silent else self.acceptance.share(drawn)
+
+    @property
+    def was_silent(self) -> bool:
+        """Whether it was asked in vain."""
+        return self._silent > 0.0
+
+    @property
+    def _silent(self) -> float:
+        return self.acceptance.judged(f"{self._band}:{NOTHING}")
 
     @property
     def is_untried(self) -> bool:
@@ -156,8 +165,6 @@ class Member(Guarded):
         self.proposal = NO_DRAFT
         if not draft.tokens:
             self.acceptance.rest()
-            if draft.drafter:
-                self._had_nothing_to_say()
         sent = step.passed > 1 and step.drafter == draft.drafter
         if sent:
             self._teach_lines(draft, step)
@@ -197,7 +204,7 @@ class Member(Guarded):
 
     def _learn_of_tree(self, draft: Draft, step: Step) -> None:
         if not step.drafted:  # a pass with passengers alone
-            self._had_nothing_to_say()
+            self.had_nothing_to_say()
             return
         if self.planned is not None:
             rank_acceptance.learn(self.acceptance, self._band, draft, step)
@@ -207,8 +214,8 @@ class Member(Guarded):
             if self._is_lossless:
                 self.judged.add(accepted)
 
-    def _had_nothing_to_say(self) -> None:
-        """It took its time for no token: counted against it, though no token of it was judged."""
+    def had_nothing_to_say(self) -> None:
+        """It was asked for no token: counted against it, though no token of it was judged."""
         self._add_drawn(0, accepted=False)
         self.acceptance.add(f"{self._band}:{NOTHING}", False)
 

@@ -33,6 +33,8 @@ def standing(member: Member, costs: CostModel) -> Standing:
     """How a drafter stands at what passes cost now."""
     if member.dropped:
         return Standing(member.name, State.OFF, member.dropped)
+    if member.unable:
+        return Standing(member.name, State.PARKED, member.unable)
     if member.cost is None:
         draw_cost = 0.0
         parked = member.unsent >= _PARKED_AFTER
@@ -52,7 +54,7 @@ def standing(member: Member, costs: CostModel) -> Standing:
 
 def is_promising(member: Member, costs: CostModel) -> bool:
     """Whether a drafter that takes time may well pay, or could and is untried."""
-    if member.cost is None or member.dropped:
+    if member.cost is None or member.dropped or member.unable:
         return False
     if member.is_untried:
         draw_cost = member.cost.draw_seconds / costs.seconds(1)
@@ -93,7 +95,8 @@ def _known(member: Member, needed: float) -> str:
         # What was not sent is judged as well, by what the model said then.
         return f"has {share}" if member.cost else f"{share} of its guesses came true"
     if recalled is None:
-        return f"untried, {member.prior:.2f} assumed"
+        silent = member.was_silent
+        return "had nothing to say" if silent else f"untried, {member.prior:.2f} assumed"
     return (
         f"a trial expects {recalled:.2f}" if member.acceptance.is_trial else f"had {recalled:.2f}"
     )

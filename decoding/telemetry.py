@@ -69,6 +69,8 @@ class Statistics:
         else:
             _count(self.drafted_lengths, step.drafted)
             self.steps_by_shape[step.shape] += 1
+        for silence in step.silences:
+            self._drafter(silence.drafter).draft_seconds += silence.seconds
         before, self.last_step = self.last_step, step
         if step.passed > 1:
             self._add_draft(step)
@@ -90,12 +92,15 @@ class Statistics:
         drafted_by = Counter(step.drafted_sources) or {step.drafter: step.drafted}
         accepted_by = Counter(step.sources) or {step.drafter: step.accepted}
         for name, drafted in drafted_by.items():
-            drafter = self.by_drafter.setdefault(name, DrafterStatistics())
+            drafter = self._drafter(name)
             drafter.steps += 1
             drafter.drafted += drafted
             drafter.accepted += accepted_by.get(name, 0)
             share = drafted / step.drafted if step.drafted else 1.0
-            drafter.draft_seconds += share * step.draft_seconds
+            drafter.draft_seconds += share * step.own_draft_seconds
+
+    def _drafter(self, name: str) -> DrafterStatistics:
+        return self.by_drafter.setdefault(name, DrafterStatistics())
 
     @property
     def acceptance(self) -> float | None:

@@ -42,7 +42,8 @@ def _drafting(session: Session, statistics: Statistics) -> str:
     if statistics.acceptance is None:
         parked = drafting.state is State.PARKED
         return f"parked: {drafting.reason}" if parked else "nothing drafted"
+    drafted_by = [name for name, one in statistics.by_drafter.items() if one.steps]
     return (
-        f"{','.join(statistics.by_drafter)}: {statistics.accepted} of {statistics.drafted} drafted "
+        f"{','.join(drafted_by)}: {statistics.accepted} of {statistics.drafted} drafted "
         f"accepted, {statistics.tokens_per_step:.2f} tokens per step"
     )

@@ -87,12 +87,16 @@ class Cascade:
     def backlog(self, history: Sequence[int]) -> int:
         return self._reader.backlog(history)
 
+    def refusal(self, history: Sequence[int]) -> str:
+        """That its own context is full; without the drafter below it draws one by one."""
+        return self._reader.refusal(history)
+
     def read(self, history: Sequence[int]) -> Iterator[int]:
         yield from self._reader.read(history)
         yield from self._below.read(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        count = min(limit, self._max_draft, self._context.n_ctx - len(history))
+        count = min(limit, self._max_draft, self._reader.room(history))
         if count <= 0:
             return NO_DRAFT
         draft = GrowingDraft()
@@ -134,6 +138,7 @@ class Cascade:
                 verify_seconds,
                 draft_seconds + verify_seconds,
                 ended,
+                silences=guess.silences,
             )
         )
         return list(zip(tokens, laws.asked, strict=True))

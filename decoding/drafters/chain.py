@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from decoding.consensus import Consensus, Proposal
-from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
+from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, refusal_of_all
 from decoding.sampler import Sampler
 from decoding.union_tree import is_forked, union
 
@@ -34,6 +34,9 @@ class Chain:
 
     def backlog(self, history: Sequence[int]) -> int:
         return max(drafter.backlog(history) for drafter in self._drafters)
+
+    def refusal(self, history: Sequence[int]) -> str:
+        return refusal_of_all(self._drafters, history)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
         for drafter in self._drafters:

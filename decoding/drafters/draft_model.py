@@ -41,7 +41,7 @@ class DraftModel(ReadsBacklog[Reader]):
         self._max_draft = max_draft
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        count = min(limit, self._max_draft, self._context.n_ctx - len(history))
+        count = min(limit, self._max_draft, self._reader.room(history))
         if count <= 0:
             return NO_DRAFT
         device, warping = self._context.device_sampling, self._sampler.warping

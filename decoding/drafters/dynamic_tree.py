@@ -93,7 +93,7 @@ class DynamicTree(ReadsBacklog[TreeReader]):
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on
         depth = min(limit, self._size.depth)
-        if min(depth, self._size.nodes, self._context.n_ctx - len(history)) <= 0:
+        if min(depth, self._size.nodes, self._reader.room(history)) <= 0:
             return NO_DRAFT
         row = self._reader.top(history)[0]
         nodes = self._children(row, _Node(1.0, 1.0, (), -1, -1), -1, -1, history)
@@ -102,8 +102,8 @@ class DynamicTree(ReadsBacklog[TreeReader]):
 
     def _grow(self, nodes: list[_Node], depth: int, history: Sequence[int]) -> None:
         """Add the levels below the first; what would not be drafted is not expanded."""
-        room = self._context.n_ctx - len(history)
-        most = min(self._context.max_branches, self._context.max_logits, room)
+        context = self._context
+        most = min(context.max_branches, context.max_logits, self._reader.room(history))
         first = run = 0
         for _ in range(1, depth):
             level = self._to_expand(nodes, first, min(self._width, most - run))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from backends.base import Context, Logits
+from decoding.drafters.reader import full
 from decoding.prefill import common_prefix, prefill, reuse
 from decoding.retokenizer import Retokenizer
 
@@ -34,6 +35,12 @@ class Follower:
         """About how many tokens it would read to get to the end of history: none is made anew."""
         new = history[self._retokenizer.followed :]
         return max(len(new) - common_prefix(self._drafted, new), 1)
+
+    @property
+    def refusal(self) -> str:
+        """That the text which was followed fills the context: text only grows within a reply."""
+        is_full = len(self._retokenizer.tokens) >= self._context.n_ctx
+        return full(self._context) if is_full else ""
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
         """Get to the end of history; yields tokens held after each chunk."""

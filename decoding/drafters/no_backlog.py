@@ -11,6 +11,11 @@ class NoBacklog:
         del history
         return 0
 
+    def refusal(self, history: Sequence[int]) -> str:
+        """Never: it has no context that could be full."""
+        del history
+        return ""
+
     def read(self, history: Sequence[int]) -> Iterator[int]:
         """Done at once."""
         del history

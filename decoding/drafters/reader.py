@@ -32,6 +32,14 @@ class Reader:
         held = common_prefix(self._context.tokens, history, self._agreed)
         return len(history) - min(held, len(history) - 1)
 
+    def room(self, history: Sequence[int]) -> int:
+        """How many tokens the context could take after history."""
+        return self._context.n_ctx - len(history)
+
+    def refusal(self, history: Sequence[int], needed: int = 1) -> str:
+        """Why no draft can follow history; empty where needed tokens have room."""
+        return full(self._context) if self.room(history) < needed else ""
+
     def read(self, history: Sequence[int]) -> Iterator[int]:
         """Read all of history where a token more would fit; yields tokens held after each chunk."""
         if len(history) < self._context.n_ctx:
@@ -56,3 +64,8 @@ class Reader:
 
     def _note(self) -> None:
         self._agreed = min(self._context.length, self._committed)
+
+
+def full(context: Context) -> str:
+    """Why a drafter whose context has no room does not draft."""
+    return f"full: its context is {context.n_ctx:,} tokens"

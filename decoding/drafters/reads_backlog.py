@@ -35,6 +35,10 @@ class ReadsBacklog(Generic[ReaderT]):
         """Tokens it would have to read, the last of the history always among them."""
         return self._reader.backlog(history)
 
+    def refusal(self, history: Sequence[int]) -> str:
+        """That its context is full."""
+        return self._reader.refusal(history)
+
     def read(self, history: Sequence[int]) -> Iterator[int]:
         """Read all of history; yields tokens held after each chunk."""
         return self._reader.read(history)

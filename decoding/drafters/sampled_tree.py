@@ -45,7 +45,6 @@ class SampledTree(ReadsBacklog[TreeReader]):
         super().__init__(TreeReader(context, n_vocab))
         self.name = name
         self.largest = TreeSize(shape.depth, shape.nodes)
-        self._context = context
         self._shape = shape
         self._end_tokens = end_tokens
 
@@ -55,7 +54,7 @@ class SampledTree(ReadsBacklog[TreeReader]):
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on
-        shape = self._shape.within(min(limit, self._context.n_ctx - len(history)), limit)
+        shape = self._shape.within(min(limit, self._reader.room(history)), limit)
         if shape.nodes == 0:
             return NO_DRAFT
         tokens: list[int] = []

@@ -46,7 +46,6 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
         self.name = name
         self.largest = TreeSize(length, length)
         self.paths = paths
-        self._context = context
         self._length = length
         self._end_tokens = end_tokens
 
@@ -54,10 +53,13 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
         """Draw lines as long as the shape is deep from the next proposal on."""
         self._length = min(shape.depth, self.largest.depth)
 
+    def refusal(self, history: Sequence[int]) -> str:
+        """That its context has no room for a token of each line."""
+        return self._reader.refusal(history, needed=self.paths)
+
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on
-        room = (self._context.n_ctx - len(history)) // self.paths
-        length = min(limit, self._length, room)
+        length = min(limit, self._length, self._reader.room(history) // self.paths)
         if length <= 0:
             return NO_DRAFT
         laws: dict[Prefix, Distribution] = {}

@@ -47,6 +47,10 @@ class Switch:
         drafter = self._ready(history)
         return drafter.backlog(history) if drafter else 0
 
+    def refusal(self, history: Sequence[int]) -> str:
+        drafter = self._ready(history)
+        return drafter.refusal(history) if drafter else ""
+
     def read(self, history: Sequence[int]) -> Iterator[int]:
         drafter = self._ready(history)
         return drafter.read(history) if drafter else iter(())

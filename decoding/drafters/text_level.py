@@ -89,6 +89,10 @@ class TextLevel:
     def backlog(self, history: Sequence[int]) -> int:
         return self._follower.backlog(history)
 
+    def refusal(self, history: Sequence[int]) -> str:
+        del history  # what was followed of it tells
+        return self._follower.refusal
+
     def read(self, history: Sequence[int]) -> Iterator[int]:
         return self._follower.read(history)
 

@@ -47,6 +47,9 @@ class TreeByTemperature:
     def backlog(self, history: Sequence[int]) -> int:
         return self._one.backlog(history)
 
+    def refusal(self, history: Sequence[int]) -> str:
+        return self._one.refusal(history)
+
     def read(self, history: Sequence[int]) -> Iterator[int]:
         return self._one.read(history)
 

@@ -35,6 +35,14 @@ class TreeReader:
         """Tokens it would have to read, the last of the history always among them."""
         return self._reader.backlog(history)
 
+    def room(self, history: Sequence[int]) -> int:
+        """How many tokens the context could take after history."""
+        return self._reader.room(history)
+
+    def refusal(self, history: Sequence[int], needed: int = 1) -> str:
+        """Why no draft can follow history; empty where needed tokens have room."""
+        return self._reader.refusal(history, needed)
+
     def read(self, history: Sequence[int]) -> Iterator[int]:
         """Read all of history where a token more would fit; yields tokens held after each chunk."""
         self._settle(history)

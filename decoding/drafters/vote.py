@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from decoding.acceptance import Count
-from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
+from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, refusal_of_all
 from decoding.drafters.growing_draft import GrowingDraft
 from decoding.sampler import Sampler
 
@@ -85,7 +85,12 @@ class Vote:
             voter.begin(history, certain)
 
     def backlog(self, history: Sequence[int]) -> int:
-        return max(voter.backlog(history) for voter in self._voters)
+        able = [voter for voter in self._voters if not voter.refusal(history)]
+        return max((voter.backlog(history) for voter in able), default=0)
+
+    def refusal(self, history: Sequence[int]) -> str:
+        """Of all voters: one that can draft is enough."""
+        return refusal_of_all(self._voters, history)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
         for voter in self._voters:
@@ -112,8 +117,7 @@ class Vote:
         wants_more = True
         while wants_more and len(draft) < min(limit, self._max_draft):
             rates = [rate.at(len(draft)) for rate in self._rates]
-            ballots = [voter.propose(text, 1).tokens for voter in self._voters]
-            election = elect([ballot[0] if ballot else None for ballot in ballots], rates)
+            election = elect([_ballot(voter, text) for voter in self._voters], rates)
             if election is None:
                 break
             self._elections.append(election)
@@ -124,4 +128,10 @@ class Vote:
             if election.elected in self._end_tokens:
                 break
             wants_more = keep_on is None or keep_on(confidence, evidence)
-        return draft.done(self.name) if draft.tokens or not self.is_free else NO_DRAFT
+        return draft.done(self.name) if draft.tokens else NO_DRAFT
+
+
+def _ballot(voter: Drafter, text: Sequence[int]) -> int | None:
+    """What a voter says next, None for nothing."""
+    tokens = () if voter.refusal(text) else voter.propose(text, 1).tokens
+    return tokens[0] if tokens else None

@@ -156,13 +156,17 @@ def test_control_stopping_by_the_token_that_was_drawn_is_found(make: MakeDrafter
 
 @pytest.mark.parametrize("kind", [AcrossVocabularies, TextLevel])
 def test_a_full_context_ends_a_draft_and_then_there_is_none(make: MakeDrafter, kind: type):
-    drafter = make(7, kind, n_ctx=8)
+    drafter = make(7, kind, n_ctx=8, says=0)
     lengths: list[int] = []
-    for length in range(1, 12):
+    refusals: list[str] = []
+    for length in (*range(1, 12), 3):
         drafter.begin([0] * length, GREEDY)
         lengths.append(len(drafter.propose([0] * length, 2)))
-    assert max(lengths) == 2
-    assert lengths[-4:] == [0, 0, 0, 0]
+        refusals.append(drafter.refusal([0] * length))  # known once the text was followed
+    assert max(lengths) == lengths[-1] == 2
+    assert lengths[-5:-1] == [0, 0, 0, 0]
+    full = "full: its context is 8 tokens"
+    assert refusals == ["" if length else full for length in lengths]
 
 
 @pytest.mark.parametrize("kind", [AcrossVocabularies, TextLevel])

@@ -134,11 +134,15 @@ class InTheOrderOfLikelihood(SampledTree):
 class WithTheLawOfASingleLine(SeveralPaths):
     """Wrong: the line is handed on as if it had not been chosen."""
 
+    def __init__(self, context: "FakeContext") -> None:
+        super().__init__("wrong", context, 2, 2, n_vocab=N_VOCAB)
+        self._model = context
+
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         draft = super().propose(history, limit, keep_on)
         text, laws = list(history), []
         for token in draft.tokens:
-            laws.append(warp(self._context.row(text), DENSE))  # type: ignore[attr-defined]
+            laws.append(warp(self._model.row(text), DENSE))
             text.append(token)
         return replace(draft, distributions=tuple(laws))
 
@@ -149,7 +153,7 @@ def test_controls_are_caught(table: Table, fake_context: Open) -> None:
     wrong: list[Drafter] = [
         WithoutWhatCameUpUnlikely("wrong", drafting, BUSHY, n_vocab=N_VOCAB),
         InTheOrderOfLikelihood("wrong", drafting, BUSHY, n_vocab=N_VOCAB),
-        WithTheLawOfASingleLine("wrong", drafting, 2, 2, n_vocab=N_VOCAB),
+        WithTheLawOfASingleLine(drafting),
     ]
     for drafter in wrong:
         assert error(fake_context(table(3, N_VOCAB)), drafter, DENSE) > 1e-3

@@ -187,6 +187,9 @@ class Impossible:
     def backlog(self, history: Any) -> int:
         return 0
 
+    def refusal(self, history: Any) -> str:
+        return ""
+
     def read(self, history: Any) -> Any:
         return iter(())
 

@@ -274,8 +274,7 @@ def test_a_draft_that_cost_time_and_holds_nothing_counts_as_a_miss() -> None:
     member = Member(Scripted(Draft((), "scripted", ())), cost=DraftCost(1.0, 0.1))
     member.begin(temperature=0.0)
     before = member.at_position(0)
-    member.propose([1], LIMIT, N_VOCAB)
-    member.learn(step(7))
+    member.had_nothing_to_say()
     assert member.at_position(0) < before
     member.learn(step(7))
     assert not member.is_untried
@@ -328,7 +327,7 @@ def test_a_tail_after_a_rejected_token_is_not_judged() -> None:
 def test_a_drafter_that_had_nothing_to_say_is_not_said_to_have_been_wrong() -> None:
     """It counts against it, as it took its time, but no token of it was judged."""
     member = member_of(drawn(1))
-    member.proposal = Draft((), "scripted", ())
+    member.had_nothing_to_say()
     member.learn(step(1))
     assert member.at_position(0) < POSITION_PRIOR
     assert member.recalled is None

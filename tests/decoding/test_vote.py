@@ -91,7 +91,7 @@ def test_the_highest_sum_of_hit_rates_is_elected_and_at_a_tie_the_first(
 def test_without_a_ballot_nothing_is_elected() -> None:
     assert elect([None, None], [0.5, 0.5]) is None
     assert vote(Says(None)).propose([START], 4).tokens == ()
-    assert vote(Says(None, is_free=False)).propose([START], 4).drafter == "vote", "it took time"
+    assert vote(Says(None, is_free=False)).propose([START], 4).tokens == ()
 
 
 def test_the_voter_that_is_right_wins_over_two_that_are_not() -> None:

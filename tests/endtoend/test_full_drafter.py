@@ -1,0 +1,72 @@
+"""A drafter model whose context fills up: others draft on, and the next reply has it again."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from backends.base import Context, Model
+from decoding.controller import Controller
+from decoding.cost import CostModel, DraftCost
+from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.events import Step
+from decoding.generation import Limits, generate
+from decoding.greedy_check import divergences
+from decoding.member import Member
+from decoding.parking import State
+from decoding.sampling import SamplingSettings
+from tests.fixtures.replied import said
+
+N_CTX, DRAFTER_CTX = 256, 64
+PROMPT = [300, 301, 302, 303, 300, 301]
+FLAT = {1: 1.0, 64: 1.2}
+FULL = f"full: its context is {DRAFTER_CTX} tokens"
+
+
+@pytest.fixture
+def model(tiny_llama: Callable[..., Path], llamacpp: ModuleType) -> Iterator[Model]:
+    with closing(llamacpp.load(tiny_llama(seed=1))) as model:
+        yield model
+
+
+def replied(context: Context, tokens: int, controller: Controller) -> tuple[list[Step], list[str]]:
+    """The steps of a greedy reply, and what was said of the drafter model at each."""
+    context.truncate(0)  # as plain decoding would find it
+    steps: list[Step] = []
+    reasons: list[str] = []
+    greedy, limits = SamplingSettings(temperature=0.0), Limits(tokens, frozenset())
+    for event in generate(context, PROMPT, greedy, limits, drafter=controller):
+        if not isinstance(event, Step):
+            continue
+        steps.append(event)
+        # By the time its pass is known to take: what is drafted depends on no clock.
+        seconds = controller.costs.seconds(event.passed) if event.seconds else 0.0
+        controller.observe(replace(event, seconds=seconds, draft_seconds=0.0))
+        standing = controller.standings[-1]
+        assert not standing.reason or standing.state is State.PARKED
+        reasons.append(standing.reason)
+    return steps, reasons
+
+
+def test_when_it_is_full_the_reply_goes_on_without_it(model: Model) -> None:
+    with closing(model.open(N_CTX)) as context, closing(model.open(DRAFTER_CTX)) as drafting:
+        cost = DraftCost(0.001, 0.0001)
+        drafter = DraftModel("model", drafting, n_vocab=model.info.n_vocab)
+        members = [Member(PromptLookup()), Member(drafter, cost=cost)]
+        controller = Controller(members, CostModel(FLAT), model.info.n_vocab, lambda: 0.0)
+        for _ in range(2):
+            steps, reasons = replied(context, 200, controller)
+            assert not list(divergences(context, PROMPT, said(steps)))
+            starts = [len(PROMPT) + len(said(steps[:place])) for place in range(len(steps))]
+            late = sum(start < DRAFTER_CTX for start in starts)
+            assert 0 < late < len(steps) - 1
+            assert FULL not in reasons[:late]
+            assert set(reasons[late:-1]) == {FULL}, "the last step has no room for a draft"
+            drafters = [step.drafter for step in steps]
+            assert "model" in drafters[:late]
+            assert "lookup" in drafters[late:]
+            assert "model" not in drafters[late:]
