@@ -54,7 +54,9 @@ class Consensus:
         That of different tokens that follow the same ones is at most 1 in sum.
         """
         self._proposals = proposals
-        self._contests = list(_contests(proposals))
+        self._contests = list(_contests(proposals)) if len(proposals) > 1 else []
+        if not self._contests:
+            return list(proposals)
         found = [list(one.acceptance) for one in proposals]
         for contest in self._contests:
             shares: dict[int, float] = {}

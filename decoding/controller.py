@@ -26,6 +26,7 @@ from decoding.silence import Silence, wasted
 BASELINE_EVERY = 64
 """Steps after which one is plain, so that what plain decoding takes stays measured."""
 
+_MOST_UNLEARNED = 16
 _RATE_MEMORY = 60.0
 """Plain steps after which half of the present rate is forgotten."""
 
@@ -50,7 +51,8 @@ class Controller:
         max_branches: int = 1,
     ) -> None:
         self.members = tuple(members)
-        self.costs = costs
+        self._costs = costs
+        self._clock = clock
         self.name = ",".join(member.name for member in members)
         self._reader = reader
         self._read_until = 0
@@ -68,20 +70,33 @@ class Controller:
         self._drawing = Drawing(costs, n_vocab, clock)
         self._listening: list[Member] = []
         """Those that this step may teach something."""
+        self._unlearned: list[Step] = []
+        """Steps at which nobody was asked. They change nothing until somebody is, and what follows
+        a pass is slow, as the weights have emptied the caches: learned together they take a fifth
+        of the time."""
         self._sent: frozenset[str] = frozenset()
         self._refused: int | None = None
 
     @property
+    def costs(self) -> CostModel:
+        """Of the target's passes, as they have turned out."""
+        self._catch_up()
+        return self._costs
+
+    @property
     def standings(self) -> list[Standing]:
         """What each drafter does now, and why."""
-        return [standing(member, self.costs) for member in self.members]
+        self._catch_up()
+        return [standing(member, self._costs) for member in self.members]
 
     @property
     def rate(self) -> float:
         """Tokens lately in the time of a plain step; 1 is plain decoding."""
+        self._catch_up()
         return max(1.0, self._tokens / self._units)
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
+        self._catch_up()
         self._credit.begin()
         self._free.begin(sampler.settings)
         if self._reader is not None:
@@ -96,7 +111,7 @@ class Controller:
     def read(self, history: Sequence[int]) -> Iterator[int]:
         """Each drafter that may well pay reads; what was parked catches up only when probed."""
         for member in self._active():
-            if is_promising(member, self.costs):
+            if is_promising(member, self._costs):
                 yield from member.read(history)
 
     def backlog(self, history: Sequence[int]) -> int:
@@ -114,13 +129,16 @@ class Controller:
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on  # it decides itself
         self._is_probe = False
-        limit = min(limit, self.costs.largest - 1)
+        limit = min(limit, self._costs.largest - 1)
         due = self._free.due()
         dear = [member for member in self._dear if member.can_draft(history)]
-        self._listening = [*due, *dear]
-        if not self._listening:
+        listening = [*due, *dear]
+        if listening:
+            self._catch_up()
+        self._listening = listening
+        if not listening:
             self._refused = None
-            return self._plain(Cause.PAYS_NOT)
+            return NO_DRAFT if self.choice.cause is Cause.PAYS_NOT else self._plain(Cause.PAYS_NOT)
         self._read_context(history)
         offer = self._free.plan(due, history, limit, self.rate, self._credit.affordable)
         self._refused = offer.refused
@@ -162,7 +180,7 @@ class Controller:
 
     def _extra(self, drafted: int, *, is_tree: bool) -> float:
         """What a step costs beyond a plain one, in plain steps."""
-        return self.costs.of_tree(drafted) if is_tree else self.costs.of_draft(drafted)
+        return self._costs.of_tree(drafted) if is_tree else self._costs.of_draft(drafted)
 
     def _plain(self, cause: Cause) -> Draft:
         return self._chosen(cause, NO_DRAFT)
@@ -179,14 +197,14 @@ class Controller:
     @property
     def _must_be_plain(self) -> bool:
         """Whether the costs rest on too few plain steps."""
-        return self._since_plain >= BASELINE_EVERY or self.costs.is_doubtful
+        return self._since_plain >= BASELINE_EVERY or self._costs.is_doubtful
 
     def _active(self) -> list[Member]:
         return [member for member in self.members if not member.dropped]
 
     def _probe(self, dear: Sequence[Member], history: Sequence[int], limit: int) -> Draft:
         """A draft of a parked drafter within the budget, to see whether it would pay now."""
-        probe = self._probing.next(dear, history, self.costs, limit)
+        probe = self._probing.next(dear, history, self._costs, limit)
         if probe is None:
             is_risky = self._refused is not None or self._drawing.refused
             return self._plain(Cause.TOO_RISKY if is_risky else Cause.PAYS_NOT)
@@ -202,7 +220,7 @@ class Controller:
         )
         found = self._drawing.draw(order, history)
         if isinstance(found, Silence):  # were it for nothing, it would be asked at every step
-            self._probing.settle(0, probe.cost.draw_seconds / self.costs.seconds(1))
+            self._probing.settle(0, probe.cost.draw_seconds / self._costs.seconds(1))
             return self._silent(found)
         return self._chosen(Cause.ASKED_AGAIN, found)
 
@@ -210,13 +228,28 @@ class Controller:
         """Learn from a step: what it cost, what came of each proposal, what may be risked next."""
         if step.seconds <= 0.0:
             return  # the first token comes with the prompt
-        self.costs.observe(
+        if self._listening or len(self._unlearned) == _MOST_UNLEARNED:
+            self._catch_up()
+            self._learn(step)
+        else:
+            self._unlearned.append(step)
+
+    def _catch_up(self) -> None:
+        """Learn from the steps at which nobody was asked."""
+        if self._unlearned:
+            steps, self._unlearned = self._unlearned, []
+            for step in steps:
+                self._learn(step)
+
+    def _learn(self, step: Step) -> None:
+        began = self._clock()
+        self._costs.observe(
             step.passed,
             step.seconds - step.draft_seconds,
             after_draft=self._since_plain > 0,
             is_tree=step.branch is not None,
         )
-        plain = self.costs.seconds(1)
+        plain = self._costs.seconds(1)
         in_vain = wasted(step.silences) / plain
         cost = 1.0 + self._extra(step.passed - 1, is_tree=step.branch is not None) + in_vain
         if self._refused is not None:
@@ -231,7 +264,7 @@ class Controller:
             member.learn(step)
         count = len(step.tokens)
         saved = count - cost
-        self._free.learn(step.tokens, self._sent, saved + in_vain)
+        self._free.learn(step.tokens, self._sent, saved + in_vain, self._clock() - began)
         lost = -saved if self._is_probe and saved < 0.0 else 0.0
         if lost == 0.0:
             self._credit.settle(count, cost)

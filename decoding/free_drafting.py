@@ -62,7 +62,7 @@ class FreeDrafting:
         self._asked: Sequence[Member] = ()
         self._promising: list[Member] = []
         self._seconds = 0.0
-        """What it takes to ask one; 0 until measured."""
+        """What it takes to ask one and to learn from it; 0 until measured."""
         self._spent = 0.0
 
     def begin(self, settings: SamplingSettings) -> None:
@@ -133,15 +133,18 @@ class FreeDrafting:
                 offer = Offer(tree.draft(plan.length), plan.gain)
         return Offer(offer.draft, offer.gain, refused)
 
-    def learn(self, said: Sequence[int], sent: Collection[str], saved: float) -> None:
+    def learn(
+        self, said: Sequence[int], sent: Collection[str], saved: float, seconds: float = 0.0
+    ) -> None:
         """Judge the proposals of the last plan by what the model said.
 
-        sent: whose tokens were verified. saved: plain steps that the step saved.
+        sent: whose tokens were verified. saved: plain steps that the step saved. seconds: what it
+        took to learn from it before, which is part of the price of asking.
         """
         if not self._asked:
             return
         self._consensus.learn(said)
-        self._measure(self._spent / len(self._asked))
+        self._measure((self._spent + seconds) / len(self._asked))
         price = self._seconds / self._costs.seconds(1)
         for member, asking in self._asking:
             if member in self._asked:

@@ -9,9 +9,8 @@ from decoding.draft import NO_DRAFT, Draft, Drafter
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.prefill import prefill, reuse
 from decoding.sampler import Sampler
-from decoding.sampling import SamplingSettings, uniform
-from decoding.target_pass import Judged, fits, judge, settle
-from decoding.warped_rows import WarpedRows
+from decoding.sampling import SamplingSettings
+from decoding.target_pass import Judged, drawn, fits, judge, settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +97,7 @@ def generate(
 def _first_step(
     rows: Logits, sampler: Sampler, history: Sequence[int], clock: Callable[[], float]
 ) -> Step:
-    token = WarpedRows(rows, sampler, history, ())[0].draw(uniform(sampler.verification))
-    return Step((token,), "", 0, 0, 0.0, 0.0, 0.0, clock())
+    return Step((drawn(rows[0], sampler, history),), "", 0, 0, 0.0, 0.0, 0.0, clock())
 
 
 def _step(

@@ -4,6 +4,7 @@ Order: repetition penalty, top-k, top-p, min-p on the model's own probabilities,
 as llama.cpp and mlx-lm do it, so that the same settings mean the same there and here.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -102,9 +103,13 @@ class Distribution:
         return int(self.ids[cumulative.searchsorted(uniform * cumulative[-1])])
 
 
+_CERTAIN = np.ones(1)
+_CERTAIN.flags.writeable = False
+
+
 def point_mass(token: int) -> Distribution:
     """All probability on one token."""
-    return Distribution(np.array([token]), np.ones(1))
+    return Distribution(np.array([token]), _CERTAIN)
 
 
 def from_row(probabilities: NDArray[np.float64]) -> Distribution:
@@ -144,21 +149,59 @@ def warp(
     if settings.repeat_penalty != 1.0:
         logits = _penalised(logits, set(recent[-PENALTY_WINDOW:]), settings.repeat_penalty)
     best = int(logits.argmax())
-    if not np.isfinite(logits[best]):
+    highest = float(logits[best])
+    if not math.isfinite(highest):
         raise ModelError(
             "the model gave no usable scores", "not a number among them", "Its file may be damaged."
         )
     if settings.temperature == 0.0:
         return point_mass(best)
-    ids, scores = _most_likely(logits, settings.top_k)
-    scores -= logits[best]
-    probabilities = np.exp(scores)
-    kept = _kept(probabilities, settings)
-    if kept is not None:
-        ids, scores = ids[kept], scores[kept]
-    if settings.temperature != 1.0 or kept is not None:
-        probabilities = np.exp(scores / settings.temperature)
+    ids, scores = _likeliest(logits, highest, settings) or _cut(logits, highest, settings)
+    if len(ids) == 1:
+        return point_mass(best)
+    probabilities = np.exp(scores / settings.temperature)
     return Distribution(ids, probabilities / probabilities.sum())
+
+
+def _likeliest(
+    logits: NDArray[np.float32], highest: float, settings: SamplingSettings
+) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+    """What _cut gives, where min-p alone settles it; None elsewhere.
+
+    If what is above min-p is no more than top-k, and holds less than top-p of its own mass without
+    the least of it, both leave all of it, whatever the rest may hold. Most of what a model says is
+    as clear as that, and then a third of the work is enough.
+    """
+    if settings.min_p <= 0.0:
+        return None
+    slack = 1e-3 + 1e-6 * abs(highest)  # for rounding to float32: what it lets in is judged below
+    ids = np.flatnonzero(logits >= highest + math.log(settings.min_p) - slack)
+    if len(ids) > (settings.top_k or len(logits)):
+        return None
+    scores = logits[ids].astype(np.float64) - highest
+    if len(ids) == 1:
+        return ids, scores
+    probabilities = np.exp(scores)
+    enough = probabilities >= settings.min_p
+    if not enough.all():
+        ids, scores, probabilities = ids[enough], scores[enough], probabilities[enough]
+    mass = float(probabilities.sum())
+    if mass - float(probabilities.min()) >= settings.top_p * mass:
+        return None
+    return ids, scores
+
+
+def _cut(
+    logits: NDArray[np.float32], highest: float, settings: SamplingSettings
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The tokens that top-k, top-p and min-p leave, ascending, with how far each is below the best.
+
+    highest: of the logits.
+    """
+    ids, scores = _most_likely(logits, settings.top_k)
+    scores -= highest
+    kept = _kept(np.exp(scores), settings)
+    return (ids, scores) if kept is None else (ids[kept], scores[kept])
 
 
 def _penalised(

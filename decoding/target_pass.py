@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backends.base import Context, Logits
 from backends.base.tree import count_leaves
 from decoding.draft import Draft
 from decoding.lossy_rule import LossyRule
 from decoding.sampler import Sampler
-from decoding.sampling import Distribution
+from decoding.sampling import Distribution, uniform
 from decoding.shape import Siblings
 from decoding.token_tree import TokenTree
 from decoding.verification.block import verify_block
@@ -63,9 +64,19 @@ def judge(
         rows = context.forward([history[-1], *draft.tokens], 1 + len(draft))
         at = clock()
         _tell(draft, rows)
+        if not draft.tokens:
+            return Judged((), drawn(rows[0], sampler, history), at)
         laws = WarpedRows(rows, sampler, history, draft.tokens)
         verdict = verify_line(laws, draft, sampler.verification, lossy)
     return Judged(draft.tokens[: verdict.accepted], verdict.next_token, at)
+
+
+def drawn(row: NDArray[np.float32], sampler: Sampler, history: Sequence[int]) -> int:
+    """The model's own token after history: what every rule comes to where nothing was drafted."""
+    law = sampler.distribution(row, history)
+    if sampler.settings.temperature == 0.0:  # no number decides anything then, and each takes time
+        return int(law.ids[0])
+    return law.draw(uniform(sampler.verification))
 
 
 def _judge_tree(

@@ -57,6 +57,10 @@ class LlamaContext:
         self.tree_refusal = tree_refusal
         self.tokens: list[int] = []
         self._trees: TreePass | None = None
+        self._views: dict[int, Logits] = {}
+        """On the engine's logits, by number of rows."""
+        self._viewed = 0
+        """Where in memory these are."""
         self._fill_constant_part()
 
     def _fill_constant_part(self) -> None:
@@ -83,11 +87,7 @@ class LlamaContext:
         assert 0 < count <= self.n_chunk, "prefill goes in pieces of n_chunk"
         assert 0 <= n_logits <= min(count, self.max_logits)
         self._check_room(count)
-        self._batch.n_tokens = count
-        self._batch_tokens[:count] = tokens
-        self._batch_positions[:count] = np.arange(start, start + count)
-        self._batch_logits[:count] = 0
-        self._batch_logits[count - n_logits : count] = 1
+        self._fill(tokens, start, n_logits)
         assert self.pointer is not None, "the context is closed"
         status = api.llama_decode(self.pointer, self._batch)
         if status != 0:
@@ -97,6 +97,19 @@ class LlamaContext:
         if n_logits == 0:
             return np.empty((0, self._n_vocab), dtype=np.float32)
         return self._rows(n_logits)
+
+    def _fill(self, tokens: Sequence[int], start: int, n_logits: int) -> None:
+        count = len(tokens)
+        self._batch.n_tokens = count
+        if count == 1:  # nearly every step: an array takes ten times as long to fill as an item
+            self._batch_tokens[0] = tokens[0]
+            self._batch_positions[0] = start
+            self._batch_logits[0] = n_logits
+            return
+        self._batch_tokens[:count] = tokens
+        self._batch_positions[:count] = np.arange(start, start + count)
+        self._batch_logits[:count] = 0
+        self._batch_logits[count - n_logits : count] = 1
 
     def _check_room(self, count: int) -> None:
         if self.length + count > self.n_ctx:
@@ -108,7 +121,14 @@ class LlamaContext:
     def _rows(self, count: int) -> Logits:
         assert self.pointer is not None, "the context is closed"
         rows = api.llama_get_logits(self.pointer)
-        return np.ctypeslib.as_array(rows, shape=(count, self._n_vocab))
+        address = ctypes.addressof(rows.contents)
+        if address != self._viewed:  # the engine has moved them
+            self._viewed, self._views = address, {}
+        view = self._views.get(count)
+        if view is None:  # making one takes 0.08 ms after a pass has emptied the caches
+            view = np.ctypeslib.as_array(rows, shape=(count, self._n_vocab))
+            self._views[count] = view
+        return view
 
     def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
         self._drop_tree()

@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Callable
+from functools import lru_cache
 from typing import cast
 
 from llama_cpp import llama_cpp as api
@@ -9,6 +10,8 @@ from llama_cpp import llama_cpp as api
 from backends.base import ModelError
 
 _PIECE_BYTES = 256
+_PIECES = 8192
+"""Kept at hand: a text says most of its tokens again and again."""
 _NO_TOKEN = -1
 
 
@@ -20,6 +23,7 @@ class LlamaTokenizer:
         if vocabulary is None:
             raise ModelError("the model has no vocabulary")
         self._vocabulary = vocabulary
+        self._piece = lru_cache(_PIECES)(self._spelled)
         self._buffer = ctypes.create_string_buffer(_PIECE_BYTES)
         self.n_vocab = api.llama_vocab_n_tokens(vocabulary)
         self.chat_template = chat_template
@@ -70,27 +74,27 @@ class LlamaTokenizer:
         return tokens[:count]
 
     def piece(self, token: int) -> bytes:
-        return self._piece(token, special=False)
+        return self._piece(token, False)
 
     def entry(self, token: int) -> bytes:
         if api.llama_vocab_get_attr(self._vocabulary, token) & api.LLAMA_TOKEN_ATTR_BYTE:
             return self._spelling(token)
-        return self._piece(token, special=True) or self._spelling(token)
+        return self._spelled(token, True) or self._spelling(token)
 
     def is_padding(self, token: int) -> bool:
         attributes = api.llama_vocab_get_attr(self._vocabulary, token)
         unused = attributes == 0 or attributes & api.LLAMA_TOKEN_ATTR_UNUSED
         return bool(unused) or self._spelling(token).startswith(b"[PAD")
 
-    def _piece(self, token: int, *, special: bool) -> bytes:
+    def _spelled(self, token: int, special: bool) -> bytes:
         """special: whether control tokens are spelled."""
         size = api.llama_token_to_piece(
             self._vocabulary, token, self._buffer, len(self._buffer), 0, special
         )
         if size < 0:
             self._buffer = ctypes.create_string_buffer(-size)
-            return self._piece(token, special=special)
-        return self._buffer.raw[:size]
+            return self._spelled(token, special)
+        return ctypes.string_at(self._buffer, size)
 
     def _spelling(self, token: int) -> bytes:
         """As the file has it, in GPT-2's alphabet of bytes for one."""

@@ -20,6 +20,7 @@ from decoding.sampling import SamplingSettings
 from tests.fixtures.simulated_text import N_VOCAB, Text, bursts, collapse, constant
 from tests.fixtures.simulator import (
     CURVES,
+    PLAIN_SECONDS,
     Clock,
     CostlyDrafter,
     Curve,
@@ -353,3 +354,35 @@ def test_what_would_pay_and_cannot_be_afforded_is_told_from_what_would_not(
     controller.begin(history, Sampler(SamplingSettings()))
     assert len(controller.propose(history, 15)) == 0
     assert controller.choice.cause is cause
+
+
+def test_what_is_learned_late_is_as_if_it_had_been_learned_at_once() -> None:
+    """Steps at which nobody is asked wait; whoever looks at the costs or standings sees them."""
+    found: list[tuple[float, float, list[int]]] = []
+    for looks in (False, True):
+        machine = Machine(constant(0.05, 1), CURVES["linear"])
+        controller = machine.controller
+        controller._free._measure(0.05 * PLAIN_SECONDS)  # so that it is not asked at every step
+        commit, waiting = controller.commit, [0]
+
+        def looking(
+            history: Sequence[int], of=controller, commit=commit, seen=waiting, looks=looks
+        ):
+            seen.append(len(of._unlearned))
+            assert not looks or of.standings
+            commit(history)
+
+        controller.commit = looking
+        log = machine.run(steps=300)
+        assert (max(waiting) > 1) is not looks
+        found.append((controller.costs.seconds(1), controller.rate, log.drafted))
+    assert found[0] == found[1]
+
+
+def test_without_anybody_to_ask_no_more_than_a_few_steps_wait() -> None:
+    machine = Machine(constant(0.5, 1), CURVES["flat"])
+    machine.controller.members[0].drop("it failed")
+    machine.run(steps=100)
+    assert 0 < len(machine.controller._unlearned) <= 16
+    machine.run(steps=1)
+    assert len(machine.controller._unlearned) <= 1, "a reply begins with all that was learned"

@@ -86,14 +86,33 @@ def test_where_a_step_is_short_asking_in_vain_takes_little_of_it() -> None:
     assert 0 < 0.02 * echo.asked < 0.01 * 300
 
 
-def test_what_is_right_again_is_noticed_within_eight_steps_and_asked_at_each() -> None:
+def test_what_is_right_again_is_noticed_within_sixteen_steps_and_asked_at_each() -> None:
     echo, controller = controlled(0.02)
     echo.knows_from = 300
     drafted = run(controller, 400)
     noticed = drafted.index(4)
-    assert 299 < noticed <= 299 + 8
+    assert 299 < noticed <= 299 + 16
     assert echo.asked - 100 < 100
     assert drafted[noticed:].count(0) <= 2
+
+
+def test_what_it_takes_to_learn_is_part_of_the_price() -> None:
+    """Learning may take as long as asking: then it is asked as seldom as if asking took both."""
+    asked: list[int] = []
+    for asking, learning in ((1e-3, 0.0), (1e-3, 2e-2), (2.1e-2, 0.0)):
+        echo, controller = controlled(asking)
+        member = controller.members[0]
+        learn, clock = member.learn, echo._clock
+
+        def slowly(step: Step, learn=learn, clock=clock, seconds=learning) -> None:
+            clock.now += seconds
+            learn(step)
+
+        member.learn = slowly
+        run(controller, 300)
+        asked.append(echo.asked)
+    assert asked[0] > 2 * asked[1]
+    assert asked[1] == asked[2]
 
 
 def test_what_is_dropped_is_asked_no_more() -> None:

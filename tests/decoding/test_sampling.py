@@ -1,6 +1,7 @@
 """Warping of logits against a slow reference, drawing, settings, and the streams of a reply."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from backends.base import ModelError, UsageError
+from decoding import sampling
 from decoding.sampler import Sampler
 from decoding.sampling import PENALTY_WINDOW, Distribution, SamplingSettings, point_mass, warp
 
@@ -303,3 +305,27 @@ def test_without_a_penalty_the_history_is_not_looked_at() -> None:
     logits = np.array([1.0, 2.0, 0.5], dtype=np.float32)
     found = Sampler(PLAIN).distribution(logits, [1, 1, 1], [1])
     assert found.probabilities.tolist() == warp(logits, PLAIN).probabilities.tolist()
+
+
+def test_where_min_p_alone_settles_it_the_outcome_is_that_of_every_border() -> None:
+    """Bit by bit, on rows from clear to flat, some with ties at the borders."""
+    random = np.random.default_rng(4)
+    settled = Counter[bool]()
+    for _ in range(600):
+        row = random.normal(0.0, random.choice([0.5, 3.0, 9.0]), 500).astype(np.float32)
+        row = np.round(row * 2) / 2 if random.random() < 0.3 else row
+        row += random.choice([0.0, 1e5, -1e5])
+        top_k, top_p = (
+            int(random.choice([0, 1, 5, 40])),
+            float(random.choice([0.3, 0.9, 0.95, 1.0])),
+        )
+        settings = SamplingSettings(0.8, top_k, top_p, float(random.choice([0.02, 0.1, 1.0])))
+        highest = float(row.max())
+        found = sampling._likeliest(row, highest, settings)
+        settled[found is not None] += 1
+        if found is not None:
+            ids, scores = sampling._cut(row, highest, settings)
+            assert found[0].tolist() == ids.tolist()
+            assert found[1].tolist() == scores.tolist()
+    assert min(settled[True], settled[False]) > 100
+    assert sampling._likeliest(row, highest, SamplingSettings(0.8, 0, 0.9, 0.0)) is None

@@ -39,6 +39,18 @@ def test_logits_are_a_view_of_the_engines_own_rows(context: Context):
     assert not np.array_equal(first[0], kept[0])
 
 
+def test_rows_are_found_where_the_engine_has_moved_them(demo: Model, context: Context):
+    """Its buffer grows with the most rows asked for; those of one token come before and after."""
+    alone = demo.open(512)
+    expected = alone.forward(PROMPT, 1).copy()
+    alone.close()
+    for count in (1, 8, 1, 3, 8, 1):
+        context.truncate(0)
+        assert np.array_equal(context.forward(PROMPT, count)[-1], expected[0])
+        further = context.forward(list(range(1000, 1064)), 64 if count == 3 else 0)
+        assert further.shape[0] == (64 if count == 3 else 0)
+
+
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 16, 17])
 def test_several_tokens_at_once_give_the_same_bits_as_one_by_one(context: Context, count: int):
     tokens = list(range(1000, 1000 + count))
