@@ -27,6 +27,8 @@ BASELINE_EVERY = 64
 """Steps after which one is plain, so that what plain decoding takes stays measured."""
 
 _MOST_UNLEARNED = 16
+"""Steps at which nobody is asked; free drafters are asked as often as that."""
+
 _RATE_MEMORY = 60.0
 """Plain steps after which half of the present rate is forgotten."""
 

@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 from llama_cpp import llama_cpp as api
@@ -120,7 +121,7 @@ class LlamaContext:
 
     def _rows(self, count: int) -> Logits:
         assert self.pointer is not None, "the context is closed"
-        rows = api.llama_get_logits(self.pointer)
+        rows = cast("ctypes._Pointer[ctypes.c_float]", api.llama_get_logits(self.pointer))
         address = ctypes.addressof(rows.contents)
         if address != self._viewed:  # the engine has moved them
             self._viewed, self._views = address, {}

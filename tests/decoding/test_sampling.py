@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from backends.base import ModelError, UsageError
-from decoding import sampling
+from decoding import borders
 from decoding.sampler import Sampler
 from decoding.sampling import PENALTY_WINDOW, Distribution, SamplingSettings, point_mass, warp
 
@@ -321,11 +321,12 @@ def test_where_min_p_alone_settles_it_the_outcome_is_that_of_every_border() -> N
         )
         settings = SamplingSettings(0.8, top_k, top_p, float(random.choice([0.02, 0.1, 1.0])))
         highest = float(row.max())
-        found = sampling._likeliest(row, highest, settings)
+        found = borders._likeliest(row, highest, settings)
         settled[found is not None] += 1
         if found is not None:
-            ids, scores = sampling._cut(row, highest, settings)
+            ids, scores = borders._cut(row, highest, settings)
             assert found[0].tolist() == ids.tolist()
             assert found[1].tolist() == scores.tolist()
     assert min(settled[True], settled[False]) > 100
-    assert sampling._likeliest(row, highest, SamplingSettings(0.8, 0, 0.9, 0.0)) is None
+    row = np.array([5.0, 0.0], dtype=np.float32)
+    assert borders._likeliest(row, 5.0, SamplingSettings(0.8, 0, 0.9, 0.0)) is None
