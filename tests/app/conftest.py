@@ -38,13 +38,6 @@ Specchat = Callable[..., CompletedProcess[str]]
 Launch = Callable[..., Popen[bytes]]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several threads wait for each other by spinning, for long where the machine is shared."""
-    del home  # it clears the caller's variables first
-    monkeypatch.setenv("SPECCHAT_THREADS", "1")
-
-
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What tests before this one measured of this machine."""
