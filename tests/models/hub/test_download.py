@@ -143,8 +143,8 @@ def test_an_answer_that_is_no_listing(hub: LocalHub, pull: Pull) -> None:
 
 def test_a_silent_hub(hub: LocalHub, settings: HubSettings, pull: Pull) -> None:
     hub.pause_at = 1000
-    with pytest.raises(HubUnreachableError, match=r"silent for 0\.1 seconds"):
-        pull(settings=replace(settings, timeout=0.1, attempts=1))
+    with pytest.raises(HubUnreachableError, match=r"silent for 0\.5 seconds"):
+        pull(settings=replace(settings, timeout=0.5, attempts=1))
     assert part_of(settings).stat().st_size == 1000
 
 
