@@ -166,11 +166,14 @@ def _value(reader: gguf.GGUFReader, name: str):
     return reader.fields[name].contents()
 
 
-def agreement(source: Path, target: Path) -> tuple[float, float]:
-    """Share of positions with the same likeliest token, and the largest difference of logits."""
+def agreement(source: Path, target: Path, most: int = 10_000) -> tuple[float, float]:
+    """Share of positions with the same likeliest token, and the largest difference of logits.
+
+    most: positions that are looked at.
+    """
     models = [llamacpp.load(path) for path in (source, target)]
     text = " ".join(prompt.text for prompt in built_in_prompts())
-    tokens = models[0].tokenizer.encode(text, special=False)
+    tokens = models[0].tokenizer.encode(text, special=False)[:most]
     n_ctx = min(len(tokens), models[0].info.context_limit)
     contexts = [model.open(n_ctx) for model in models]
     same, difference = 0, 0.0

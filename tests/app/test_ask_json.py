@@ -149,7 +149,7 @@ def test_an_answer_ends_with_the_models_own_end(ask_json: AskJson) -> None:
 
 
 def test_an_answer_ends_at_the_longest_allowed(ask_json: AskJson) -> None:
-    report = ask_json("Say hello.", *GREEDY, "--draft", "lookup,self")
+    report = ask_json("Say hello.", *GREEDY, "--draft", "lookup")
     assert (report["finish_reason"], len(report["token_ids"])) == ("length", 8)
 
 

@@ -170,7 +170,6 @@ def test_a_model_that_cannot_be_drafted_for_is_refused(
         tune(model, paths, [])
 
 
-@pytest.mark.slow
 def test_fewer_experts_are_tried(small_mlx: Callable[..., Path], paths: Paths) -> None:
     with closing(mlx.load(small_mlx("experts"))) as model:
         found = tune(model, paths, [])
@@ -178,7 +177,7 @@ def test_fewer_experts_are_tried(small_mlx: Callable[..., Path], paths: Paths) -
     assert any(one.recipe.experts and one.recipe.quantization for one in found.ranking)
 
 
-@pytest.mark.parametrize(("seed", "layers"), [(0, 4), pytest.param(1, 6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("seed", "layers"), [(0, 4), (1, 6)])
 def test_nothing_single_or_contiguous_is_better(
     seed: int, layers: int, small_mlx: Callable[..., Path]
 ) -> None:
@@ -216,7 +215,6 @@ def test_nothing_single_or_contiguous_is_better(
                     assert best.speedup >= speedup(run.acceptance, run.draw_cost) - 1e-9
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays")
 def test_the_command_prints_what_was_tried(
     target: Model, specchat: Callable[..., CompletedProcess[str]]

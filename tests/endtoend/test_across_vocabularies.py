@@ -40,6 +40,9 @@ from scripts.prompts import tokenized
 from tests.fixtures.replied import said
 
 FALSE_ALARM = 1e-4
+REPLIES = 1500
+"""So many that the wrong rule below is five of its own deviations beyond the threshold."""
+
 SAMPLED = SamplingSettings(1.0, top_k=6, top_p=0.97, min_p=0.02, repeat_penalty=1.3)
 MakeDrafter = Callable[..., Drafter]
 
@@ -79,11 +82,9 @@ def drafter_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeDrafter]:
     """Opens a file as a drafter: drafter_on(path, target, kind, n_ctx)."""
     models: list[Model] = []
 
-    def opened(
-        path: Path, target: Model, as_text: bool = False, n_ctx: int = 64, threads: int | None = 1
-    ) -> Drafter:
+    def opened(path: Path, target: Model, as_text: bool = False, n_ctx: int = 64) -> Drafter:
         monkeypatch.setattr(drafter_model, "_ENOUGH_SHARED", 2.0 if as_text else 0.0)
-        models.append(llamacpp.load(path, threads=threads))
+        models.append(llamacpp.load(path, threads=1))
         found = open_drafter("other", models[-1], target, n_ctx, is_own=False).drafter
         assert isinstance(found, TextLevel if as_text else AcrossVocabularies)
         return found
@@ -115,25 +116,23 @@ def compare(demo: Model, drafter: Drafter, prompts: list[list[int]], tokens: int
 def test_same_token_ids_with_a_changed_vocabulary(
     demo: Model, demo_file: Path, files: Callable[[Path, str], Path], drafter_on: MakeDrafter
 ):
-    drafter = drafter_on(files(demo_file, "changed"), demo, n_ctx=1024, threads=None)
+    drafter = drafter_on(files(demo_file, "changed"), demo, n_ctx=1024)
     prompts = [prompt for _, prompt in tokenized(demo)[:2]]
     assert compare(demo, drafter, prompts, 16) > 12
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_same_token_ids_over_all_prompts(
+@pytest.mark.parametrize("kind", ["sentencepiece", "as text"])
+def test_same_token_ids_over_prompts_of_every_kind(
     demo: Model,
     demo_file: Path,
     files: Callable[[Path, str], Path],
     drafter_on: MakeDrafter,
     kind: str,
 ):
-    drafter = drafter_on(
-        files(demo_file, kind), demo, KINDS[kind].as_text, n_ctx=1024, threads=None
-    )
-    prompts = [prompt for _, prompt in tokenized(demo)]
-    assert compare(demo, drafter, prompts, 48) > 100
+    drafter = drafter_on(files(demo_file, kind), demo, KINDS[kind].as_text, n_ctx=1024)
+    prompts = [prompt for _, prompt in tokenized(demo)[::2]]
+    assert compare(demo, drafter, prompts, 32) > 33
 
 
 @pytest.mark.parametrize("form", ["gpt2", "spm", "wordpiece"])
@@ -218,8 +217,8 @@ def test_the_law_is_the_targets(
     disturbed = files(tiny_llama(seed=1, noise=0.15, form="gpt2"), kind)
     with closing(llamacpp.load(tiny_llama(seed=1, form="gpt2"), threads=1)) as target:
         drafter = drafter_on(disturbed, target, KINDS[kind].as_text)
-        chance, drafted = tiny_draws(target, drafter, 3000)
-    assert drafted > 2000
+        chance, drafted = tiny_draws(target, drafter, REPLIES)
+    assert drafted > 2 * REPLIES / 3
     assert chance > FALSE_ALARM
 
 
@@ -237,7 +236,7 @@ def test_the_test_sees_a_wrong_rule(
     monkeypatch.setattr(block, "uncovered", whole_target)
     disturbed = files(tiny_llama(seed=1, noise=0.15, form="gpt2"), "changed")
     with closing(llamacpp.load(tiny_llama(seed=1, form="gpt2"), threads=1)) as target:
-        chance, _ = tiny_draws(target, drafter_on(disturbed, target), 3000)
+        chance, _ = tiny_draws(target, drafter_on(disturbed, target), REPLIES)
     assert chance < FALSE_ALARM
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.bench.methods import Methods, Outcome, methods
-from app.bench.suite import SUITES, Suite, tasks
+from app.bench.suite import SUITES, Suite, Task, tasks
 from backends.base import ModelError
 
 KINDS = ["chat", "code", "copy", "summary", "maths", "document"]
@@ -19,8 +20,13 @@ Specchat = Callable[..., CompletedProcess[str]]
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A suite of one short prompt of each kind."""
+    """A suite of one prompt of each kind, of which the first words are read."""
     monkeypatch.setitem(SUITES, "quick", SMALL)
+    monkeypatch.setattr("app.bench.runner.tasks", _begun)
+
+
+def _begun(suite: Suite) -> list[Task]:
+    return [replace(task, text=task.text[:48]) for task in tasks(suite)]
 
 
 def test_a_suite_takes_the_first_prompts_of_six_kinds() -> None:
@@ -56,13 +62,16 @@ def test_the_bundled_model_by_every_method(specchat: Specchat, tmp_path: Path) -
         assert name in html_file.read_text()
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("llamacpp", "small")
-def test_prompts_that_do_not_fit_are_left_out_and_named(specchat: Specchat) -> None:
-    ended = specchat("bench", "--ctx", "100", "--draft", "lookup")
+@pytest.mark.usefixtures("llamacpp")
+def test_prompts_that_do_not_fit_are_left_out_and_named(
+    specchat: Specchat, tiny_llama: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SUITES, "quick", SMALL)
+    model = str(tiny_llama())
+    ended = specchat("bench", "--model", model, "--ctx", "400", "--draft", "lookup")
     assert ended.returncode == 0, ended.stderr
     assert "summary 1 was left out" in " ".join(ended.stdout.split())
-    none = specchat("bench", "--ctx", "20")
+    none = specchat("bench", "--model", model, "--ctx", "20")
     assert none.returncode == 2
     assert "no prompt fits the context" in none.stderr
 
@@ -80,7 +89,10 @@ def test_an_unknown_suite_is_a_usage_error(specchat: Specchat) -> None:
 
 @pytest.mark.usefixtures("llamacpp", "small")
 def test_a_method_that_fails_is_left_out_and_the_rest_goes_on(
-    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    specchat: Specchat,
+    tiny_llama: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     class Failing:
         name = "failing"
@@ -95,20 +107,22 @@ def test_a_method_that_fails_is_left_out_and_the_rest_goes_on(
 
     monkeypatch.setattr("app.cli.bench.methods", one_fails)
     file = tmp_path / "bench.json"
-    ended = specchat("bench", "--json", str(file))
+    ended = specchat("bench", "--model", str(tiny_llama()), "--json", str(file))
     assert ended.returncode == 0, ended.stderr
     assert json.loads(file.read_text())["methods"] == ["off"]
     assert "failing was left out: it broke" in ended.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp", "small")
 def test_time_that_is_up_ends_it_after_whole_rounds(
-    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    specchat: Specchat,
+    tiny_llama: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setitem(SUITES, "quick", Suite("quick", 1, 9, 4, 0.0, temperatures=(0.0,)))
     file = tmp_path / "bench.json"
-    assert specchat("bench", "--json", str(file)).returncode == 0
+    assert specchat("bench", "--model", str(tiny_llama()), "--json", str(file)).returncode == 0
     found = json.loads(file.read_text())
     assert found["rounds"] == 1
     assert any("time was up after 1 of 9 rounds" in note for note in found["notes"])
