@@ -1,5 +1,6 @@
 """The engine's thread: one request after another, stopped, failed, closed."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from threading import Event
@@ -149,6 +150,7 @@ def test_a_drafter_that_has_to_be_measured_has_a_context_for_it_or_waits_for_the
     start: Start, monkeypatch: pytest.MonkeyPatch, has_memory: bool
 ) -> None:
     monkeypatch.setattr("app.engine._PUBLISH_SECONDS", 0.0)
+    shutil.rmtree(Paths.of_this_user().calibrations, ignore_errors=True)
     engine = start((ScriptedModel if has_memory else Narrow)(WORDS * 200, rate=200.0))
     answer = engine.ask(request(max_tokens=4000))
     while answer.stage is not Stage.ANSWERING:

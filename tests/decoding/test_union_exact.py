@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from decoding import generation
+from decoding import target_pass
 from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.draft import Draft, KeepOn
@@ -54,7 +54,7 @@ def test_replies_have_the_law_of_the_target(
 ) -> None:
     rows, near, far = (table(seed + 10 * place, N_VOCAB) for place in range(3))
     path = Path()
-    for module in (generation, sample_match, token_level):
+    for module in (sample_match, target_pass, token_level):
         monkeypatch.setattr(module, "uniform", lambda _: SymbolicUniform(path))
     emitted: dict[Prefix, float] = defaultdict(float)
     shapes: set[Shape] = set()
