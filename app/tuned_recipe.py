@@ -13,6 +13,7 @@ from app.tuning_key import tuning_key
 from backends.base import DiskFullError, ModelInfo, UsageError
 from models.json_file import read_object
 from models.recipe import Recipe
+from models.recipe_gain import prospect
 from models.whole_file import write_whole
 
 SCHEMA = 1
@@ -28,9 +29,9 @@ class Tuned:
 
 
 def own_recipe(info: ModelInfo, paths: Paths) -> Recipe:
-    """What `self` means for a model: the recipe that was found for it here, else the default."""
+    """What `self` means for a model: what tuning found here, else what is expected to gain most."""
     found = tuned(info, paths)
-    return found.recipe if found else Recipe.default(info)
+    return found.recipe if found else prospect(info).recipe
 
 
 def tuned(info: ModelInfo, paths: Paths) -> Tuned | None:

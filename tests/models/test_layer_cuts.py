@@ -98,7 +98,13 @@ def told(header: GgufHeader, monkeypatch: pytest.MonkeyPatch, path: Path, *skipp
         ("llama4", {"block_count": 48}, {}, range(4), "not known to be alike"),
         ("qwen35", {"block_count": 24}, {}, range(4), "not known to be alike"),
         ("deepseek", {"block_count": 8, "leading_dense_block_count": 1}, {}, (0, 3), "first 1"),
-        ("llama", {"block_count": 8}, {"feed_forward_length": 8}, (3,), "lists feed_forward_length"),
+        (
+            "llama",
+            {"block_count": 8},
+            {"feed_forward_length": 8},
+            (3,),
+            "lists feed_forward_length",
+        ),
         ("qwen3", {"block_count": 8, "nextn_predict_layers": 1}, {}, (3,), "after the last"),
     ],
 )

@@ -157,8 +157,7 @@ def test_a_model_of_one_layer_has_copies_only() -> None:
 def test_only_what_can_be_skipped_is_tried() -> None:
     def can_skip(skipped: Skipped) -> bool:
         return all(
-            sum(one < layer for one in skipped) % 4 == 0
-            for layer in set(range(16)) - set(skipped)
+            sum(one < layer for one in skipped) % 4 == 0 for layer in set(range(16)) - set(skipped)
         )
 
     judge = random_model(3, 16, 0.1)

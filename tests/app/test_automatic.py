@@ -1,0 +1,260 @@
+"""What `auto` tries, in which order, and that no start tries what is known not to pay or fail."""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app import automatic, draft_spec
+from app.automatic import promising
+from app.candidates import unopened
+from app.draft_link import SELF, Link
+from app.drafter_building import Builder, Place
+from app.drafting import Drafting, build
+from app.memory_plan import MemoryPlan
+from app.pairing import rank
+from app.paths import Paths
+from app.session_options import SessionOptions
+from app.target_context import TargetContext
+from backends import llamacpp
+from backends.base import Context, DiskFullError, Model, ModelError
+from decoding.acceptance import Acceptance
+from decoding.cost import CostModel, Measured
+from models.fingerprint import fingerprint
+from scripts.change_vocabulary import Change, change_vocabulary
+from tests.fixtures.knowing import FLAT, PLANNED, knowledge
+
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
+TinyLlama = Callable[..., Path]
+STEEP = CostModel({1: 0.02, 2: 0.04, 16: 0.32})
+SAME = {"warm:drawn": (14.0, 15.0)}
+
+
+@pytest.fixture
+def paths(home: Path) -> Paths:
+    return Paths.of_this_user()
+
+
+@pytest.fixture
+def models(paths: Paths, tiny_llama: TinyLlama) -> Path:
+    """A target, two smaller models with its tokens, one with others and one that is no model."""
+    folder = paths.models
+    folder.mkdir(parents=True)
+    shutil.copyfile(tiny_llama(form="gpt2", layers=16, seed=6), folder / "big.gguf")
+    shutil.copyfile(tiny_llama(form="gpt2", layers=1), folder / "small.gguf")
+    shutil.copyfile(tiny_llama(form="gpt2", layers=2), folder / "middle.gguf")
+    change_vocabulary(folder / "small.gguf", folder / "changed.gguf", Change(0.2))
+    (folder / "damaged.gguf").write_bytes(b"GGUF")
+    return folder
+
+
+@pytest.fixture
+def target(models: Path) -> Iterator[Model]:
+    with closing(llamacpp.load(models / "big.gguf", threads=1)) as model:
+        yield model
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The drafter models that were built, in order."""
+    names: list[str] = []
+    make = Builder.build
+
+    def watched(self: Builder, link: Link) -> object:
+        if list(link.models):
+            names.append(link.name)
+        return make(self, link)
+
+    monkeypatch.setattr(Builder, "build", watched)
+    return names
+
+
+@pytest.fixture
+def flat(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Passes of the target cost the same at any length, drafters' a tenth of them."""
+
+    def calibrate(context: Context, tokens: Sequence[int]) -> Measured:
+        plain = 0.02 if context.kv_bytes_per_token > 600 else 0.002
+        return Measured({1: plain, 16: 1.1 * plain})
+
+    kept = home / "cache" / "calibration"
+    shutil.rmtree(kept, ignore_errors=True)
+    monkeypatch.setattr("app.calibrations.calibrate", calibrate)
+    yield
+    shutil.rmtree(kept, ignore_errors=True)
+
+
+def agreeing(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let trials expect so much of every drafter."""
+    counts = {"warm:drawn": (15.0 * share, 15.0)}
+    monkeypatch.setattr("app.drafter_building.tried", lambda *_: Acceptance(counts, is_trial=True))
+
+
+def started(target: Model, paths: Paths) -> Drafting:
+    """What a start with --draft auto comes to."""
+    with closing(target.open(256)) as context:
+        held = TargetContext(target, context)
+        place = Place(target, held, paths, 1, None, lambda text: None)
+        drafting = build(draft_spec.parse("auto", paths), place)
+        with closing(drafting):
+            return drafting
+
+
+def names(target: Model, paths: Paths, costs: CostModel = FLAT) -> list[str]:
+    return [one.name for one in promising(knowledge(target, paths, costs), paths, PLANNED)]
+
+
+def test_models_here_are_ranked_by_what_they_take_until_they_are_known(
+    target: Model, paths: Paths
+) -> None:
+    found = names(target, paths)
+    assert set(found) == {"small", "middle", SELF}
+    assert found.index("small") < found.index("middle")
+
+
+def test_what_is_remembered_counts_more_than_what_is_expected(
+    target: Model, paths: Paths, models: Path
+) -> None:
+    memory = knowledge(target, paths).memory
+    for name, share in (("small", 0.05), ("middle", 0.99)):
+        counts = {"warm:drawn": (50 * share, 50.0)}
+        memory.remember(fingerprint(models / f"{name}.gguf"), Acceptance(counts), {"name": name})
+    memory.save()
+    found = names(target, paths)
+    assert found[0] == "middle"
+    assert "small" not in found
+
+
+def test_nothing_is_opened_where_not_even_a_perfect_drafter_pays(
+    target: Model, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def installed(folder: Path) -> list[object]:
+        raise AssertionError(f"{folder} was looked at")
+
+    monkeypatch.setattr("app.candidates.installed", installed)
+    assert names(target, paths, STEEP) == []
+
+
+def test_what_does_not_fit_is_not_tried(target: Model, paths: Paths) -> None:
+    known = knowledge(target, paths)
+    assert list(promising(known, paths, MemoryPlan(256, 256, 10_000))) == []
+    assert names(target, paths), "for want of room nothing is known of a drafter"
+
+
+@pytest.mark.usefixtures("flat")
+def test_what_pays_is_kept_and_taken_again(
+    target: Model, paths: Paths, tried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agreeing(0.9, monkeypatch)
+    first = started(target, paths)
+    assert tried == [SELF, "small"]  # the copy has as many layers, and takes as long
+    assert "small" in first.names
+    assert SELF not in first.names
+    assert "small" in started(target, paths).names
+    assert tried == [SELF, "small", "small"]
+
+
+@pytest.mark.usefixtures("flat")
+def test_what_does_not_pay_makes_room_for_the_next_and_is_not_loaded_again(
+    target: Model, paths: Paths, tried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agreeing(0.0, monkeypatch)
+    assert not [name for name in started(target, paths).names if name in tried]
+    assert sorted(tried) == sorted([SELF, "small", "middle"])
+    started(target, paths)
+    assert len(tried) == 3
+    pairs = rank(SessionOptions(str(target.info.path), threads=1), paths, lambda _: None).pairs
+    known = {pair.drafter.name: pair for pair in pairs}
+    for name in ("small", "middle"):
+        assert known[name].acceptance == 0.0
+        assert known[name].is_trial
+        assert known[name].speedup is not None
+
+
+@pytest.mark.usefixtures("flat")
+def test_a_few_are_loaded_at_one_start(
+    target: Model, paths: Paths, tried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agreeing(0.0, monkeypatch)
+    monkeypatch.setattr(automatic, "_MOST_TRIED", 1)
+    for count in (1, 2, 3, 3):
+        started(target, paths)
+        assert len(set(tried)) == len(tried) == count
+
+
+@pytest.mark.usefixtures("flat")
+def test_what_failed_is_not_tried_again_until_what_runs_it_changes(
+    target: Model, paths: Paths, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agreeing(0.9, monkeypatch)
+    loads: list[str] = []
+
+    def load(path: Path, *_: object) -> Model:
+        loads.append(path.stem)
+        raise ModelError("it cannot be loaded", "it was made so")
+
+    monkeypatch.setattr("app.drafter_building.load_drafter", load)
+    monkeypatch.setattr("app.drafter_building.self_drafter.made", lambda *_: load(Path(SELF)))
+    started(target, paths)
+    assert sorted(loads) == ["middle", SELF, "small"]
+    started(target, paths)
+    assert len(loads) == 3
+
+    pairs = rank(SessionOptions(str(target.info.path), threads=1), paths, lambda _: None).pairs
+    (small,) = [pair.drafter for pair in pairs if pair.drafter.name == "small"]
+    assert small.is_compatible is False
+    assert "it was made so" in small.why
+
+    info = replace(target.info, engine="another build")
+    monkeypatch.setattr(target, "info", info)
+    started(target, paths)
+    assert len(loads) == 6
+
+
+@pytest.mark.usefixtures("flat")
+def test_a_disk_that_was_full_is_not_held_against_a_drafter(
+    target: Model, paths: Paths, tried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> Model:
+        raise DiskFullError("there is no room for the self-drafter")
+
+    monkeypatch.setattr("app.drafter_building.self_drafter.made", full)
+    monkeypatch.setattr("app.candidates.installed", lambda _: [])
+    for count in (1, 2):
+        started(target, paths)
+        assert tried == [SELF] * count
+
+
+def test_another_vocabulary_is_read_once(
+    target: Model, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    read = automatic.compared
+
+    def compared(one: automatic.Candidate, *others: object) -> automatic.Candidate:
+        opened.append(one.name)
+        return read(one, *others)  # pyright: ignore
+
+    monkeypatch.setattr(automatic, "compared", compared)
+    assert "changed" not in names(target, paths)
+    assert {"changed", "damaged"} <= set(opened)
+    opened.clear()
+    names(target, paths)
+    assert not {"changed", "damaged"} & set(opened)
+
+
+def test_what_would_have_to_be_downloaded_is_left_out(paths: Paths, models: Path) -> None:
+    path = models / "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf"
+    shutil.copyfile(models / "big.gguf", path)
+    with closing(llamacpp.load(path, threads=1)) as model:
+        known = knowledge(model, paths)
+        listed = [one for one in unopened(known.target, paths, None) if one.path is None]
+        assert "1b" in [one.name for one in listed]
+        found = list(promising(known, paths, PLANNED))
+    assert found
+    assert all(one.path or one.recipe for one in found)
+    assert not {one.name for one in found} & {one.name for one in listed}
