@@ -1,5 +1,6 @@
 """What `auto` tries, in which order, and that no start tries what is known not to pay or fail."""
 
+import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -8,26 +9,31 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
 from app import automatic, draft_spec
 from app.automatic import promising
+from app.candidate import Kind
 from app.candidates import unopened
 from app.draft_link import SELF, Link
 from app.drafter_building import Builder, Place
 from app.drafting import Drafting, build
 from app.memory_plan import MemoryPlan
+from app.pair_words import facts_in_words
 from app.pairing import rank
 from app.paths import Paths
 from app.session_options import SessionOptions
 from app.target_context import TargetContext
 from backends import llamacpp
 from backends.base import Context, DiskFullError, Model, ModelError
+from backends.llamacpp.requantize import requantize
 from decoding.acceptance import Acceptance
 from decoding.cost import CostModel, Measured
+from decoding.parking import State
 from models.fingerprint import fingerprint
+from models.recipe_gain import prospect
 from scripts.change_vocabulary import Change, change_vocabulary
 from tests.fixtures.knowing import FLAT, PLANNED, knowledge
-
-pytestmark = pytest.mark.usefixtures("llamacpp")
 
 TinyLlama = Callable[..., Path]
 STEEP = CostModel({1: 0.02, 2: 0.04, 16: 0.32})
@@ -258,3 +264,30 @@ def test_what_would_have_to_be_downloaded_is_left_out(paths: Paths, models: Path
     assert found
     assert all(one.path or one.recipe for one in found)
     assert not {one.name for one in found} & {one.name for one in listed}
+
+
+@pytest.mark.usefixtures("flat")
+def test_a_copy_of_few_bits_is_not_offered_but_made_where_it_is_asked_for(
+    paths: Paths, tiny_llama: TinyLlama, tmp_path: Path, tried: list[str]
+) -> None:
+    path = tmp_path / "few.gguf"
+    list(requantize(tiny_llama(form="gpt2", layers=16, seed=6), path, "q4_0"))
+    with closing(llamacpp.load(path, threads=1)) as model, closing(model.open(256)) as context:
+        assert not prospect(model.info).can_pay
+        place = Place(model, TargetContext(model, context), paths, 1, None, lambda text: None)
+        with closing(build(draft_spec.parse("auto", paths), place)):
+            assert SELF not in tried
+        with closing(build(draft_spec.parse(SELF, paths), place)) as drafting:
+            assert drafting.names == [SELF]
+            assert drafting.state is State.PARKED
+            assert "slower than plain here even if every drafted token" in drafting.reason
+            assert any("no copy of few is expected to pay" in note for note in drafting.notes)
+        with closing(build(draft_spec.parse("self:q4_0", paths), place)) as drafting:
+            assert not any("expected to pay" in note for note in drafting.notes)
+    shutil.rmtree(paths.data / "acceptance", ignore_errors=True)
+    pairs = rank(SessionOptions(str(path), threads=1), paths, lambda _: None).pairs
+    (mine,) = [pair for pair in pairs if pair.drafter.name == SELF]
+    assert "no copy of few is expected to pay" in "; ".join(facts_in_words(mine))
+    assert not [pair for pair in pairs if pair.drafter.kind is Kind.COMPOSED]
+    may_pay = [pair for pair in pairs if pair.break_even not in (None, math.inf)]
+    assert pairs.index(mine) > max(map(pairs.index, may_pay))
