@@ -32,11 +32,12 @@ from models.reference import Reference
 WORTHWHILE = 1.1
 """Predicted speedup from which a drafter is worth its memory."""
 
-_MOST_TRIED = 3
-"""Drafters that are loaded at one start, at most: each takes seconds."""
+_MOST_TRIED, _MOST_NEW = 3, 2
+"""Drafters that are loaded at one start, and of them new ones, at most: each takes seconds, and one
+that paid before must not go without its turn."""
 
 _MOST_COMPARED = 6
-"""Vocabularies that are read at one start, at most: each takes up to half a second."""
+"""Vocabularies of new ones that are read at one start, at most: each takes up to half a second."""
 
 
 def drafter(known: Knowledge, builder: Builder, paths: Paths, planned: MemoryPlan) -> Built | None:
@@ -44,14 +45,20 @@ def drafter(known: Knowledge, builder: Builder, paths: Paths, planned: MemoryPla
 
     planned: the context of the target, and what drafters may take.
     """
-    for number, one in enumerate(promising(known, paths, planned), start=1):
-        built = _tried(one, known, builder)
-        if built is not None or number == _MOST_TRIED:
+    tried = 0
+    for pair in promising(known, paths, planned):
+        if tried == _MOST_TRIED:
+            break
+        if pair.speedup is None and tried >= _MOST_NEW:
+            continue
+        built = _tried(pair.drafter, known, builder)
+        if built is not None:
             return built
+        tried += 1
     return None
 
 
-def promising(known: Knowledge, paths: Paths, planned: MemoryPlan) -> Iterator[Candidate]:
+def promising(known: Knowledge, paths: Paths, planned: MemoryPlan) -> Iterator[Pair]:
     """Drafter models on this machine that are expected to pay, the most promising first.
 
     One that is met the first time is expected to have the acceptance of its kind, and must have the
@@ -64,14 +71,15 @@ def promising(known: Knowledge, paths: Paths, planned: MemoryPlan) -> Iterator[C
         if _gain(pair, known) < WORTHWHILE:
             return
         if one.is_compatible:
-            yield one
+            yield pair
             continue
-        asked += 1
-        if asked > _MOST_COMPARED:
-            return
+        if pair.speedup is None:
+            asked += 1
+            if asked > _MOST_COMPARED:
+                continue
         opened = known.pair(compared(one, known.target), planned)
         if _gain(opened, known) >= WORTHWHILE:
-            yield opened.drafter
+            yield opened
         elif opened.drafter.is_compatible is False:
             known.findings.add(known.key(one), Finding(failed=opened.drafter.why))
         elif opened.drafter.kind is Kind.ACROSS_VOCABULARIES:

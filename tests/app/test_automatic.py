@@ -111,7 +111,7 @@ def started(target: Model, paths: Paths) -> Drafting:
 
 
 def names(target: Model, paths: Paths, costs: CostModel = FLAT) -> list[str]:
-    return [one.name for one in promising(knowledge(target, paths, costs), paths, PLANNED)]
+    return [one.drafter.name for one in promising(knowledge(target, paths, costs), paths, PLANNED)]
 
 
 def test_models_here_are_ranked_by_what_they_take_until_they_are_known(
@@ -133,6 +133,27 @@ def test_what_is_remembered_counts_more_than_what_is_expected(
     found = names(target, paths)
     assert found[0] == "middle"
     assert "small" not in found
+
+
+@pytest.mark.usefixtures("flat")
+def test_one_that_paid_has_its_turn_though_new_ones_seem_better(
+    target: Model, paths: Paths, models: Path, tried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agreeing(0.0, monkeypatch)
+    for number in range(6):
+        shutil.copyfile(models / "small.gguf", models / f"new{number}.gguf")
+        with (models / f"new{number}.gguf").open("ab") as file:
+            file.write(bytes(number + 1))  # else it is the same model
+    memory = knowledge(target, paths).memory
+    counts = {"warm:drawn": (32.0, 50.0)}
+    memory.remember(fingerprint(models / "middle.gguf"), Acceptance(counts), {"name": "middle"})
+    memory.save()
+    found = names(target, paths)
+    assert found.index("middle") > 2
+    drafting = started(target, paths)
+    assert tried[-1] == "middle"
+    assert "middle" in drafting.names
+    assert len(tried) == 3
 
 
 def test_nothing_is_opened_where_not_even_a_perfect_drafter_pays(
@@ -170,9 +191,10 @@ def test_what_does_not_pay_makes_room_for_the_next_and_is_not_loaded_again(
 ) -> None:
     agreeing(0.0, monkeypatch)
     assert not [name for name in started(target, paths).names if name in tried]
-    assert sorted(tried) == sorted([SELF, "small", "middle"])
-    started(target, paths)
-    assert len(tried) == 3
+    assert len(tried) == 2
+    for _ in range(2):
+        started(target, paths)
+        assert sorted(tried) == sorted([SELF, "small", "middle"])
     pairs = rank(SessionOptions(str(target.info.path), threads=1), paths, lambda _: None).pairs
     known = {pair.drafter.name: pair for pair in pairs}
     for name in ("small", "middle"):
@@ -186,7 +208,7 @@ def test_a_few_are_loaded_at_one_start(
     target: Model, paths: Paths, tried: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agreeing(0.0, monkeypatch)
-    monkeypatch.setattr(automatic, "_MOST_TRIED", 1)
+    monkeypatch.setattr(automatic, "_MOST_NEW", 1)
     for count in (1, 2, 3, 3):
         started(target, paths)
         assert len(set(tried)) == len(tried) == count
@@ -205,10 +227,9 @@ def test_what_failed_is_not_tried_again_until_what_runs_it_changes(
 
     monkeypatch.setattr("app.drafter_building.load_drafter", load)
     monkeypatch.setattr("app.drafter_building.self_drafter.made", lambda *_: load(Path(SELF)))
-    started(target, paths)
+    for _ in range(3):
+        started(target, paths)
     assert sorted(loads) == ["middle", SELF, "small"]
-    started(target, paths)
-    assert len(loads) == 3
 
     pairs = rank(SessionOptions(str(target.info.path), threads=1), paths, lambda _: None).pairs
     (small,) = [pair.drafter for pair in pairs if pair.drafter.name == "small"]
@@ -218,7 +239,7 @@ def test_what_failed_is_not_tried_again_until_what_runs_it_changes(
     info = replace(target.info, engine="another build")
     monkeypatch.setattr(target, "info", info)
     started(target, paths)
-    assert len(loads) == 6
+    assert len(loads) == 5
 
 
 @pytest.mark.usefixtures("flat")
@@ -260,7 +281,7 @@ def test_what_would_have_to_be_downloaded_is_left_out(paths: Paths, models: Path
         known = knowledge(model, paths)
         listed = [one for one in unopened(known.target, paths, None) if one.path is None]
         assert "1b" in [one.name for one in listed]
-        found = list(promising(known, paths, PLANNED))
+        found = [one.drafter for one in promising(known, paths, PLANNED)]
     assert found
     assert all(one.path or one.recipe for one in found)
     assert not {one.name for one in found} & {one.name for one in listed}

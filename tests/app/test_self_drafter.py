@@ -109,11 +109,12 @@ def test_fewer_bits_than_there_are_must_be_asked_for(target: Model, context: Con
 
 def test_auto_takes_it_until_it_is_known_not_to_pay(target: Model, paths: Paths):
     (found,) = promising(knowledge(target, paths), paths, PLANNED)
-    assert found.recipe == prospect(target.info).recipe
+    recipe = prospect(target.info).recipe
+    assert found.drafter.recipe == recipe
     no_room = MemoryPlan(256, 256, 0)
     assert list(promising(knowledge(target, paths), paths, no_room)) == []
     memory = AcceptanceMemory(target.info.path, paths)
-    key = self_drafter.key(target.info, found.recipe)
+    key = self_drafter.key(target.info, recipe)
     memory.remember(key, Acceptance({"1:drawn": (1.0, 50.0)}), {})
     memory.save()
     assert list(promising(knowledge(target, paths), paths, PLANNED)) == []

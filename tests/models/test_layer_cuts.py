@@ -13,6 +13,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import DraftUnavailableError
+from backends.gguf_cursor import Scalar
 from backends.gguf_header import GgufHeader, read_header
 from backends.llamacpp.requantize import requantize
 from models import layer_cuts
@@ -117,7 +118,7 @@ def test_what_a_file_tells_of_its_layers_counts(
     tiny_llama: TinyLlama,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    metadata = {"general.architecture": architecture}
+    metadata: dict[str, Scalar] = {"general.architecture": architecture}
     metadata |= {f"{architecture}.{key}": value for key, value in facts.items()}
     lengths = {f"{architecture}.{key}": length for key, length in arrays.items()}
     header = GgufHeader(metadata, lengths, ())
