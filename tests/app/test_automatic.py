@@ -32,12 +32,12 @@ from decoding.cost import CostModel, Measured
 from decoding.parking import State
 from models.fingerprint import fingerprint
 from models.recipe_gain import prospect
+from models.self_draft import SelfDrafts
 from scripts.change_vocabulary import Change, change_vocabulary
 from tests.fixtures.knowing import FLAT, PLANNED, knowledge
 
 TinyLlama = Callable[..., Path]
 STEEP = CostModel({1: 0.02, 2: 0.04, 16: 0.32})
-SAME = {"warm:drawn": (14.0, 15.0)}
 
 
 @pytest.fixture
@@ -133,6 +133,17 @@ def test_what_is_remembered_counts_more_than_what_is_expected(
     found = names(target, paths)
     assert found[0] == "middle"
     assert "small" not in found
+
+
+def test_what_is_remembered_of_a_copy_in_a_file_counts_too(target: Model, paths: Paths) -> None:
+    recipe = prospect(target.info).recipe
+    made = SelfDrafts(paths.self_drafts).get(target.info, recipe, lambda done, total: None)
+    assert SELF in names(target, paths)
+    memory = knowledge(target, paths).memory
+    counts = {"warm:drawn": (2.0, 50.0)}
+    memory.remember(fingerprint(made), Acceptance(counts), {"name": SELF, "path": str(made)})
+    memory.save()
+    assert SELF not in names(target, paths)
 
 
 @pytest.mark.usefixtures("flat")
