@@ -15,12 +15,10 @@ _MOST_KINDS = 1000
 
 @dataclass(frozen=True, slots=True)
 class KnownDrafter:
-    """A drafter model that drafted for a target before, and how often it was right."""
+    """A drafter model that drafted for a target before, or was tried."""
 
     name: str
     path: Path
-    acceptance: float
-    draw_seconds: float
 
 
 class AcceptanceMemory:
@@ -40,17 +38,13 @@ class AcceptanceMemory:
 
     def known_drafters(self) -> list[KnownDrafter]:
         """Drafter models used before whose files are still there."""
-        found: list[KnownDrafter] = []
-        for entry in self._drafters.values():
-            measured = _measured(entry)
-            name, path = entry.get("name"), entry.get("path")
-            if measured and isinstance(name, str) and isinstance(path, str):
-                found.append(KnownDrafter(name, Path(path), *measured))
+        named = ((entry.get("name"), entry.get("path")) for entry in self._drafters.values())
+        found = [
+            KnownDrafter(name, Path(path))
+            for name, path in named
+            if isinstance(name, str) and isinstance(path, str)
+        ]
         return [one for one in found if one.path.exists()]
-
-    def measured(self, key: str) -> tuple[float, float] | None:
-        """Acceptance of a drafter model used before, and seconds of one of its tokens."""
-        return _measured(self._drafters.get(key, {}))
 
     def remember(self, key: str, acceptance: Acceptance, facts: dict[str, Any]) -> None:
         """Take what was learned; it reaches the disk with save."""
@@ -63,15 +57,6 @@ class AcceptanceMemory:
         """Write the file, or leave it where that cannot be done."""
         if self._drafters:
             write_object(self._path, self._drafters)
-
-
-def _measured(entry: dict[str, Any]) -> tuple[float, float] | None:
-    """What was measured of a drafter model; None where it makes no sense."""
-    try:
-        share, seconds = float(entry["acceptance"]), float(entry["draw_seconds"])
-    except (KeyError, TypeError, ValueError):
-        return None
-    return (share, seconds) if 0.0 <= share <= 1.0 and 0.0 < seconds < math.inf else None
 
 
 def _counts(entry: dict[str, Any]) -> dict[str, tuple[float, float]]:

@@ -1,89 +1,151 @@
-"""What `--draft auto` adds to prompt lookup: a drafter model that is expected to pay here."""
+"""What `--draft auto` adds to prompt lookup: a drafter model that pays here, of those at hand.
 
-from app import self_drafter
-from app.acceptance_memory import AcceptanceMemory
+Candidates are ranked by what is known of them, a few of the most promising are tried in turn, and
+what became of each is kept: of the next start's candidates none is known not to pay.
+"""
+
+from collections.abc import Iterator
+
+from app.built_drafter import Built
+from app.candidate import Candidate, Kind
+from app.candidates import compared, own, unopened
 from app.draft_link import SELF, Link, LinkKind
-from app.tuned_recipe import Tuned
-from backends.base import ModelInfo
-from backends.derivation import derives
-from backends.device import available_memory
+from app.drafter_building import Builder
+from app.findings import Finding
+from app.knowledge import Knowledge, share_of
+from app.memory_plan import MemoryPlan
+from app.paths import Paths
+from app.ranking import Pair
+from backends.base import (
+    DiskFullError,
+    DownloadError,
+    DraftUnavailableError,
+    ModelError,
+    OutOfMemoryError,
+)
 from decoding.cost import CostModel
-from decoding.kinds import DRAWN, band
 from decoding.length import predicted_speedup
-from decoding.member import Member
-from models.model_files import stored_bytes
-from models.recipe import Recipe
+from decoding.member import POSITION_PRIOR, Member
+from models.memory_bill import Fit
 from models.reference import Reference
 
 WORTHWHILE = 1.1
 """Predicted speedup from which a drafter is worth its memory."""
 
-_SELF_ACCEPTANCE = 0.8
-"""What a self-drafter reaches at best: a file is built only if that would pay."""
+_MOST_TRIED, _MOST_NEW = 3, 2
+"""Drafters that are loaded at one start, and of them new ones, at most: each takes seconds, and one
+that paid before must not go without its turn."""
 
-_USUAL_TEMPERATURE = 0.8
+_MOST_COMPARED = 6
+"""Vocabularies of new ones that are read at one start, at most: each takes up to half a second."""
 
 
-def candidates(
-    info: ModelInfo,
-    costs: CostModel,
-    memory: AcceptanceMemory,
-    room: int | None,
-    found_by_tuning: Tuned | None = None,
-) -> list[Link]:
-    """At most one drafter model to load, the one with the highest predicted speedup.
+def drafter(known: Knowledge, builder: Builder, paths: Paths, planned: MemoryPlan) -> Built | None:
+    """The first of the promising drafters that pays, None where none does. Nothing is downloaded.
 
-    room is what drafters may take, in bytes, None where that is not known.
-
-    Models that drafted for this target before are judged by what was measured then; the target's
-    own copy by what tuning measured, else by its size and by the acceptance it can have at best.
+    planned: the context of the target, and what drafters may take.
     """
-    plain = costs.seconds(1)
-    found: list[tuple[float, Link]] = []
-    for known in memory.known_drafters():
-        speedup = predicted_speedup(
-            lambda _, share=known.acceptance: share, costs, known.draw_seconds / plain
-        )
-        link = Link(LinkKind.MODEL, known.name, reference=Reference(known.name, known.path))
-        if _fits(stored_bytes(known.path), room):
-            found.append((speedup, link))
-    own = Link(LinkKind.SELF, SELF)
-    recipe = found_by_tuning.recipe if found_by_tuning else Recipe.default(info)
-    share, draw_cost = _own(info, recipe, memory, plain, found_by_tuning)
-    if _fits(self_drafter.added_bytes(info, recipe), room):
-        found.append((predicted_speedup(lambda _: share, costs, draw_cost), own))
-    speedup, link = max(found, key=lambda pair: pair[0], default=(0.0, own))
-    return [link] if speedup >= WORTHWHILE else []
+    tried = 0
+    for pair in promising(known, paths, planned):
+        if tried == _MOST_TRIED:
+            break
+        if pair.speedup is None and tried >= _MOST_NEW:
+            continue
+        built = _tried(pair.drafter, known, builder)
+        if built is not None:
+            return built
+        tried += 1
+    return None
+
+
+def promising(known: Knowledge, paths: Paths, planned: MemoryPlan) -> Iterator[Pair]:
+    """Drafter models on this machine that are expected to pay, the most promising first.
+
+    One that is met the first time is expected to have the acceptance of its kind, and must have the
+    target's vocabulary, which is compared when its turn comes.
+    """
+    asked = 0
+    pairs = [known.pair(one, planned) for one in _at_hand(known, paths)]
+    for pair in sorted(pairs, key=lambda pair: _gain(pair, known), reverse=True):
+        one = pair.drafter
+        if _gain(pair, known) < WORTHWHILE:
+            return
+        if one.is_compatible:
+            yield pair
+            continue
+        if pair.speedup is None:
+            asked += 1
+            if asked > _MOST_COMPARED:
+                continue
+        opened = known.pair(compared(one, known.target), planned)
+        if _gain(opened, known) >= WORTHWHILE:
+            yield opened
+        elif opened.drafter.is_compatible is False:
+            known.findings.add(known.key(one), Finding(failed=opened.drafter.why))
+        elif opened.drafter.kind is Kind.ACROSS_VOCABULARIES:
+            known.findings.add(known.key(one), Finding(has_other_tokens=True))
 
 
 def pays(member: Member, costs: CostModel) -> bool:
-    """Whether a drafter that was built and measured is still expected to pay."""
+    """Whether a drafter that was built and measured is expected to pay."""
     if member.cost is None:
         return True
     draw_cost = member.cost.draw_seconds / costs.seconds(1)
-    share = member.acceptance.mean(f"{band(_USUAL_TEMPERATURE)}:{DRAWN}", _SELF_ACCEPTANCE)
-    return predicted_speedup(lambda _: share, member.costs(costs), draw_cost) >= WORTHWHILE
+    share = share_of(member.acceptance)
+    expected = member.prior if share is None else share
+    return predicted_speedup(lambda _: expected, member.costs(costs), draw_cost) >= WORTHWHILE
 
 
-def _own(
-    info: ModelInfo,
-    recipe: Recipe,
-    memory: AcceptanceMemory,
-    plain: float,
-    found_by_tuning: Tuned | None,
-) -> tuple[float, float]:
-    """Acceptance of a self-drafter, and what a token of it costs in plain steps.
-
-    One made of loaded weights has no file to be known by, and is judged here by what it did before.
-    """
-    known = memory.measured(self_drafter.key(info, recipe)) if derives(info) else None
-    if known is not None:
-        return known[0], known[1] / plain
-    if found_by_tuning is not None:
-        return found_by_tuning.acceptance, found_by_tuning.draw_cost
-    read = self_drafter.read_bytes(info, recipe)
-    return _SELF_ACCEPTANCE, read / max(info.bytes_read_per_token, 1)
+def _at_hand(known: Knowledge, paths: Paths) -> Iterator[Candidate]:
+    """The target's own copy, and the models here, unopened."""
+    mine = own(known.target, paths)
+    yield mine
+    if predicted_speedup(lambda _: 1.0, known.costs) < WORTHWHILE:
+        return  # not even one that is always right and takes no time
+    seen = [path.resolve() for path in (known.target.path, mine.path) if path]
+    for one in unopened(known.target, paths, known.memory):
+        if one.path is not None and one.path.resolve() not in seen:
+            seen.append(one.path.resolve())
+            yield one
 
 
-def _fits(size: int, room: int | None) -> bool:
-    return 1.2 * size < (available_memory() if room is None else room)
+def _gain(pair: Pair, known: Knowledge) -> float:
+    """The speedup that is predicted of a drafter; 0.0 of one that is not to be tried."""
+    one = pair.drafter
+    if one.is_compatible is False or pair.fit is Fit.TOO_BIG or pair.draw_cost is None:
+        return 0.0
+    if pair.speedup is not None:
+        return pair.speedup
+    if one.kind is Kind.ACROSS_VOCABULARIES or known.finding(one) is not None:
+        return 0.0  # nothing is known of its kind, or it was tried and brought no figure
+    expected = POSITION_PRIOR if one.prior is None else one.prior
+    return predicted_speedup(lambda _: expected, known.costs, pair.draw_cost)
+
+
+def _tried(one: Candidate, known: Knowledge, builder: Builder) -> Built | None:
+    """A drafter that was built and pays; what was found is kept, but for want of room."""
+    key = known.key(one)
+    try:
+        built = builder.build(_link(one))
+    except (OutOfMemoryError, DiskFullError, DownloadError):
+        return None
+    except (DraftUnavailableError, ModelError) as error:
+        words = f"{error.what}: {error.why}" if error.why else error.what
+        known.findings.add(key, Finding(failed=words))
+        return None
+    if built.member.cost is not None:
+        draw_cost = built.member.cost.draw_seconds / known.costs.seconds(1)
+        known.findings.add(key, Finding(draw_cost))
+    known.memory.remember(built.key, built.member.acceptance, built.facts)
+    known.memory.save()
+    if pays(built.member, known.costs):
+        return built
+    builder.drop(built)
+    return None
+
+
+def _link(one: Candidate) -> Link:
+    if one.recipe is not None:
+        return Link(LinkKind.SELF, SELF)
+    assert one.path is not None
+    return Link(LinkKind.MODEL, one.name, reference=Reference(one.name, one.path))

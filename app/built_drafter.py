@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from app.ngram_memory import NgramMemory
 from backends.base import Context, Model
@@ -34,6 +35,14 @@ class Built:
         yield self
         for part in self.parts:
             yield from part.all
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is remembered of it beside its acceptance: its name, and its file if it has one."""
+        facts = {"name": self.member.name}
+        if self.model and self.member.cost and not self.model.info.variant:
+            facts |= {"path": str(self.model.info.path)}
+        return facts
 
     @property
     def held_bytes(self) -> int:

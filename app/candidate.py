@@ -9,6 +9,7 @@ from backends.base import Model
 from backends.choice import AUTO
 from decoding.cost import TreeSize
 from models.model_facts import ModelFacts
+from models.recipe import Recipe
 from models.reference import HubReference, Reference
 
 
@@ -43,7 +44,8 @@ class Candidate:
     why: in words, what it is, or why it cannot draft. shared: the share of its tokens that the
     target has too. read_bytes: weights that one of its tokens reads. variant: how it is made of the
     weights at path, "" where it is those. tuned: what tuning measured of it. tree: the size of what
-    it proposes, None for lines.
+    it proposes, None for lines. recipe: how the target itself becomes it. prior: the acceptance
+    expected of its kind. doubt: why none is expected to pay, in words; "" where one may.
     """
 
     name: str
@@ -57,6 +59,9 @@ class Candidate:
     variant: str = ""
     tuned: Tuned | None = None
     tree: TreeSize | None = None
+    recipe: Recipe | None = None
+    prior: float | None = None
+    doubt: str = ""
 
     @property
     def is_free(self) -> bool:

@@ -1,5 +1,6 @@
 """Finds whatever could draft for a target, by names and files, before anything of it is run."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,6 @@ from app.tuned_recipe import tuned
 from backends.base import (
     DraftUnavailableError,
     ModelError,
-    ModelInfo,
     Rollback,
     Vocabulary,
 )
@@ -28,7 +28,8 @@ from models import catalogue
 from models.catalogue import CatalogueDrafter, DrafterKind
 from models.installed import installed
 from models.model_facts import facts_of
-from models.recipe import Recipe
+from models.model_files import stored_bytes
+from models.recipe_gain import prospect
 from models.reference import Reference, entry_of, resolve
 from models.self_draft import SelfDrafts
 from models.vocabulary import require_same_vocabulary
@@ -49,14 +50,33 @@ def candidates(
     yield _retrieval(paths)
     yield Candidate(NGRAM, Kind.NGRAM, True, "says what the model mostly says")
     yield from _guesses(target)
-    own = _self(target, paths)
-    yield own
-    yield from _composed(own, target)
-    seen = [path for path in (target.path, own.path) if path]
-    for found in _models(target, paths, memory):
-        if found.path is None or found.path.resolve() not in map(Path.resolve, seen):
-            seen += [found.path] if found.path else []
-            yield found
+    mine = own(target, paths)
+    yield mine
+    if not mine.doubt:
+        yield from _composed(mine, target)
+    seen = [path.resolve() for path in (target.path, mine.path) if path]
+    for one in unopened(target, paths, memory):
+        if one.path is None:
+            yield one
+        elif one.path.resolve() not in seen:
+            seen.append(one.path.resolve())
+            yield compared(one, target)
+
+
+def unopened(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:
+    """Models that could draft for a target, by name, path and size alone; some of them twice.
+
+    Those of its family first, which may not be on this machine, then smaller ones found here, then
+    those that drafted for it before.
+    """
+    for drafter in catalogue.drafters(entry_of(target.reference)):
+        yield _of_catalogue(drafter, target, paths)
+    for model in installed(paths.models):
+        if target.facts and model.size_bytes < target.facts.weight_bytes:
+            yield _unopened(model.name, model.path)
+    for known in memory.known_drafters() if memory else ():
+        kind = Kind.SELF if known.path.is_relative_to(paths.self_drafts) else None
+        yield _unopened(known.name, known.path, kind)
 
 
 def _retrieval(paths: Paths) -> Candidate:
@@ -89,51 +109,52 @@ def _composed(own: Candidate, target: Target) -> Iterator[Candidate]:
         yield one
 
 
-def _models(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:
-    for drafter in catalogue.drafters(entry_of(target.reference)):
-        yield _of_catalogue(drafter, target, paths)
-    for model in installed(paths.models):
-        if target.facts and model.size_bytes < target.facts.weight_bytes:
-            yield _of_file(model.name, model.path, target)
-    for known in memory.known_drafters() if memory else ():
-        own = known.path.is_relative_to(paths.self_drafts)
-        yield _of_file(known.name, known.path, target, is_own=own)
-
-
-def _self(target: Target, paths: Paths) -> Candidate:
+def own(target: Target, paths: Paths) -> Candidate:
+    """The target's own copy: as tuning found it, else as it is expected to gain most."""
     if target.model is None or target.facts is None:
         return Candidate(SELF, Kind.SELF, True, "the model in fewer bits; made when it is here")
     info = target.model.info
     found = tuned(info, paths)
-    recipe = found.recipe if found else Recipe.default(info)
-    words = f"the model itself in {recipe.text}"
-    words += ", as tuning found" if found else ""
-    if derives(info):
-        return replace(_of_loaded(info, recipe, words), tuned=found)
+    if found is not None:
+        words = f"the model itself in {found.recipe.text}, as tuning found"
+        one = Candidate(SELF, Kind.SELF, True, words, tuned=found, recipe=found.recipe)
+    else:
+        hoped = prospect(info)
+        doubt = self_drafter.doubt(info, hoped)
+        words = f"the model itself in {hoped.recipe.text}"
+        one = Candidate(
+            SELF, Kind.SELF, True, words, recipe=hoped.recipe, prior=hoped.acceptance, doubt=doubt
+        )
+    return _placed(one, target, paths)
+
+
+def _placed(one: Candidate, target: Target, paths: Paths) -> Candidate:
+    """The target's own copy with what it takes, and its file where it was made before."""
+    model, recipe = target.model, one.recipe
+    assert model is not None
+    assert recipe is not None
+    info = model.info
+    path, variant, when = info.path, recipe.slug, "when it is used"
+    if not derives(info):
+        try:
+            made = SelfDrafts(paths.self_drafts).made(info, recipe)
+        except OSError as error:
+            why = f"it cannot be kept: {error.strerror or error}"
+            return replace(one, is_compatible=False, why=why)
+        if made is not None:
+            return replace(_described(replace(one, path=made), target), variant=recipe.variant)
+        path, variant, when = None, "", "at its first use"
     try:
-        path = SelfDrafts(paths.self_drafts).made(info, recipe)
-    except OSError as error:
-        return Candidate(SELF, Kind.SELF, False, f"it cannot be kept: {error.strerror or error}")
-    if path is not None:
-        own = _of_file(SELF, path, target, is_own=True)
-        return replace(own, why=words, variant=recipe.variant, tuned=found)
-    facts = replace(target.facts, weight_bytes=self_drafter.added_bytes(info, recipe))
-    read = self_drafter.read_bytes(info, recipe)
-    words += ", made at its first use"
-    return Candidate(SELF, Kind.SELF, True, words, None, facts, read, tuned=found)
-
-
-def _of_loaded(info: ModelInfo, recipe: Recipe, words: str) -> Candidate:
-    """The self-drafter that is made of loaded weights, each time anew."""
-    return Candidate(
-        SELF,
-        Kind.SELF,
-        True,
-        f"{words}, made when it is used",
-        info.path,
-        self_drafter.facts(info, recipe),
-        self_drafter.read_bytes(info, recipe),
-        variant=recipe.slug,
+        facts = self_drafter.facts(info, recipe)
+    except ModelError as error:
+        return replace(one, is_compatible=False, why=error.what)
+    return replace(
+        one,
+        why=f"{one.why}, made {when}",
+        path=path,
+        facts=facts,
+        read_bytes=self_drafter.read_bytes(info, recipe),
+        variant=variant,
     )
 
 
@@ -141,31 +162,53 @@ def _of_catalogue(drafter: CatalogueDrafter, target: Target, paths: Paths) -> Ca
     if drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS:
         why = "next-token layers are not run by this version"
         return Candidate(drafter.alias, Kind.NEXT_TOKEN_LAYERS, False, why)
+    same = drafter.kind is DrafterKind.SAME_VOCABULARY
+    kind = Kind.SAME_VOCABULARY if same else Kind.ACROSS_VOCABULARIES
     found = resolve(drafter.model, paths.models, forms=forms(target.backend))
     if isinstance(found, Reference):
-        return _of_file(drafter.alias, found.path, target)
+        return _unopened(drafter.alias, found.path, kind)
     facts, read = facts_before(found), None
     if facts and found.entry:
         read = round(facts.weight_bytes * found.entry.active / found.entry.parameters)
-    same = drafter.kind is DrafterKind.SAME_VOCABULARY
-    kind = Kind.SAME_VOCABULARY if same else Kind.ACROSS_VOCABULARIES
     why = f"{found.name} of the catalogue, downloaded at its first use"
     return Candidate(drafter.alias, kind, True, why, None, facts, read)
 
 
-def _of_file(name: str, path: Path, target: Target, *, is_own: bool = False) -> Candidate:
-    found = Candidate(name, Kind.SELF if is_own else None, None, path.name, path)
+def _unopened(name: str, path: Path, kind: Kind | None = None) -> Candidate:
+    """A model of which nothing was read yet; it is taken to read all of its weights."""
+    with contextlib.suppress(OSError):
+        return Candidate(name, kind, None, path.name, path, read_bytes=stored_bytes(path))
+    return Candidate(name, kind, False, f"{path} cannot be read", path)
+
+
+def compared(one: Candidate, target: Target) -> Candidate:
+    """A model on this machine with what its files tell, its vocabulary beside the target's."""
+    one = _described(one, target)
+    if one.is_compatible is False or one.path is None:
+        return one
+    try:
+        with vocabulary(one.path) as drafter:
+            return _compared(one, drafter, target)
+    except ModelError as error:
+        return replace(one, is_compatible=False, why=_words(error))
+
+
+def _described(one: Candidate, target: Target) -> Candidate:
+    """A model on this machine with what its headers tell."""
+    path = one.path
+    assert path is not None
     try:
         headers = [read_header(part) for part in parts(path)] if path.is_file() else []
         tensors = [tensor for header in headers for tensor in header.tensors]
         facts = facts_of(path, drafter_backend(path, target.backend))
-        read = read_per_token(headers[0], tensors) if headers else facts.weight_bytes
-        found = replace(found, facts=facts, read_bytes=read)
-        with vocabulary(path) as drafter:
-            return _compared(found, drafter, target)
     except ModelError as error:
-        why = f"{error.what}: {error.why}" if error.why else error.what
-        return replace(found, is_compatible=False, why=why)
+        return replace(one, is_compatible=False, why=_words(error))
+    read = read_per_token(headers[0], tensors) if headers else facts.weight_bytes
+    return replace(one, facts=facts, read_bytes=read)
+
+
+def _words(error: ModelError) -> str:
+    return f"{error.what}: {error.why}" if error.why else error.what
 
 
 def _compared(found: Candidate, drafter: Vocabulary, target: Target) -> Candidate:
@@ -174,6 +217,7 @@ def _compared(found: Candidate, drafter: Vocabulary, target: Target) -> Candidat
         return replace(found, is_compatible=False, why=why)
     if found.kind is Kind.SELF:
         return replace(found, is_compatible=True)
+    found = replace(found, kind=None)
     if target.model is None:
         return replace(found, why="vocabularies are compared once the model is here")
     ours = target.model.tokenizer

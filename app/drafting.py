@@ -3,16 +3,22 @@
 import contextlib
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app import automatic, guessing
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
+from app.candidate import Target
+from app.candidates import own
+from app.draft_link import Link, LinkKind
 from app.draft_spec import DraftSpec
 from app.drafter_building import Builder, Built, Place
-from app.tuned_recipe import tuned
+from app.knowledge import Knowledge
+from app.memory_plan import MemoryPlan
+from app.paths import Paths
 from backends.base import DownloadError, DraftUnavailableError, ModelError, Rollback
+from backends.device import available_memory
 from decoding.context_class import ContextReader
 from decoding.controller import Controller
 from decoding.cost import CostModel
@@ -20,6 +26,8 @@ from decoding.draft import Drafter
 from decoding.drafters.chain import Chain
 from decoding.drafters.ngram import Ngram
 from decoding.parking import State, overall
+from models.model_facts import facts_of
+from models.reference import Reference
 
 
 @dataclass(slots=True)
@@ -97,13 +105,7 @@ class Drafting:
             member = built.member
             if member.lines is not None and member.judged.judged == 0.0:
                 continue  # it has but what it took over from them
-            facts: dict[str, object] = {"name": member.name}
-            if built.model and member.cost and member.judged.judged > 0.0:
-                share = member.judged.accepted / member.judged.judged
-                facts |= {"acceptance": share, "draw_seconds": member.cost.draw_seconds}
-                if not built.model.info.variant:
-                    facts |= {"path": str(built.model.info.path)}
-            self.memory.remember(built.key, member.acceptance, facts)
+            self.memory.remember(built.key, member.acceptance, built.facts)
             for part in built.parts:
                 self._remember_part(part, self.memory)
         self.memory.save()
@@ -162,8 +164,9 @@ def _fill(drafting: Drafting, spec: DraftSpec, place: Place) -> None:
         calibrations = Calibrations(place.paths, place.notify)
         costs = calibrations.target(place.target, place.context)
         drafting.costs_file = calibrations.file(info)
-        drafting.memory = AcceptanceMemory(info.path, place.paths)
-        _build_links(drafting, spec, place, Builder(place, calibrations, drafting.memory), costs)
+        known = _knowledge(place, calibrations, costs)
+        drafting.memory = known.memory
+        _build_links(drafting, spec, place, Builder(place, calibrations, known.memory), known)
         if place.context.can_verify_tree:
             drafting.max_branches = place.context.max_branches
         if drafting.built:
@@ -179,15 +182,11 @@ def _fill(drafting: Drafting, spec: DraftSpec, place: Place) -> None:
 
 
 def _build_links(
-    drafting: Drafting, spec: DraftSpec, place: Place, builder: Builder, costs: CostModel
+    drafting: Drafting, spec: DraftSpec, place: Place, builder: Builder, known: Knowledge
 ) -> None:
-    assert drafting.memory is not None
-    links = list(spec.links)
+    links, costs = list(spec.links), known.costs
     if spec.is_automatic:
         links += guessing.worthwhile(costs, automatic.WORTHWHILE)
-        info = place.target.info
-        found = tuned(info, place.paths)
-        links += automatic.candidates(info, costs, drafting.memory, place.room, found)
     missing: list[str] = []
     for link in links:
         try:
@@ -199,6 +198,29 @@ def _build_links(
         if spec.is_automatic and not automatic.pays(built.member, costs):
             builder.drop(built)
             continue
+        built = _with_doubt(built, link, known, place.paths)
         drafting.built += [built, *builder.beside(built, costs)]
+    if spec.is_automatic:
+        n_ctx = place.context.n_ctx
+        room = available_memory() if place.room is None else place.room
+        found = automatic.drafter(known, builder, place.paths, MemoryPlan(n_ctx, n_ctx, room))
+        if found is not None:
+            drafting.built += [found, *builder.beside(found, costs)]
     drafting.given_up = builder.given_up
     drafting.missing = "; ".join(missing)
+
+
+def _with_doubt(built: Built, link: Link, known: Knowledge, paths: Paths) -> Built:
+    """The target's own copy with the reason why none was expected to pay, if this one does not."""
+    if link.kind is not LinkKind.SELF or link.recipe or automatic.pays(built.member, known.costs):
+        return built
+    doubt = own(known.target, paths).doubt
+    return replace(built, note="; ".join(filter(None, [built.note, doubt])))
+
+
+def _knowledge(place: Place, calibrations: Calibrations, costs: CostModel) -> Knowledge:
+    info = place.target.info
+    reference = Reference(info.path.name, info.path)
+    facts = facts_of(info.path, info.backend)
+    target = Target(reference, facts, place.target, place.backend)
+    return Knowledge.of(target, place.target, costs, calibrations, place.threads, place.gpu_layers)

@@ -26,6 +26,8 @@ def facts_in_words(one: Pair) -> Iterator[str]:
     gain = _gain(one)
     if gain:
         yield gain
+    if drafter.doubt and one.speedup is None:
+        yield drafter.doubt
     if drafter.kind is Kind.COMPOSED:
         yield "whether it pays is measured while it drafts"
     if one.memory_bytes:

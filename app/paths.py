@@ -69,6 +69,11 @@ class Paths:
         return self.data / "acceptance"
 
     @property
+    def findings(self) -> Path:
+        """What became of drafters that were tried unasked, by target and what runs it."""
+        return self.cache / "findings"
+
+    @property
     def retrieval(self) -> Path:
         """The index of earlier chats, a folder for each vocabulary."""
         return self.data / "retrieval"

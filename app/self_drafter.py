@@ -10,6 +10,7 @@ from backends.derivation import derive, derives
 from models.fingerprint import fingerprint
 from models.model_facts import ModelFacts, facts_of
 from models.recipe import Recipe
+from models.recipe_gain import Prospect
 
 _GROUP = 64
 """Weights that share a scale and an offset, where they are made in memory."""
@@ -44,6 +45,17 @@ def facts(info: ModelInfo, recipe: Recipe) -> ModelFacts:
     """
     recipe.check(info.name, info.n_layers, info.active_experts)
     return replace(facts_of(info.path, info.backend), weight_bytes=added_bytes(info, recipe))
+
+
+def doubt(info: ModelInfo, hoped: Prospect) -> str:
+    """Why no recipe is expected to pay for a model before it is tuned, in words; "" if one may."""
+    if hoped.can_pay:
+        return ""
+    share = f"{100 * hoped.acceptance:.0f} %"
+    return (
+        f"no copy of {info.name} is expected to pay: a token of the best, {hoped.recipe.text}, "
+        f"reads as much as {hoped.draw_cost:.2f} steps, and of such about {share} are accepted"
+    )
 
 
 def key(info: ModelInfo, recipe: Recipe) -> str:

@@ -10,9 +10,18 @@ from typing import Any
 
 from app.paths import Paths
 from app.tuning_key import tuning_key
-from backends.base import DiskFullError, ModelInfo, UsageError
+from backends.base import (
+    DiskFullError,
+    DraftUnavailableError,
+    ModelError,
+    ModelInfo,
+    UsageError,
+)
+from backends.derivation import derives
 from models.json_file import read_object
+from models.layer_cuts import require_cut
 from models.recipe import Recipe
+from models.recipe_gain import prospect
 from models.whole_file import write_whole
 
 SCHEMA = 1
@@ -28,9 +37,9 @@ class Tuned:
 
 
 def own_recipe(info: ModelInfo, paths: Paths) -> Recipe:
-    """What `self` means for a model: the recipe that was found for it here, else the default."""
+    """What `self` means for a model: what tuning found here, else what is expected to gain most."""
     found = tuned(info, paths)
-    return found.recipe if found else Recipe.default(info)
+    return found.recipe if found else prospect(info).recipe
 
 
 def tuned(info: ModelInfo, paths: Paths) -> Tuned | None:
@@ -80,7 +89,9 @@ def _known(kept: dict[str, Any], info: ModelInfo) -> Tuned | None:
             Recipe.parse(str(kept["recipe"])), float(kept["acceptance"]), float(kept["draw_cost"])
         )
         found.recipe.check(info.name, info.n_layers, info.active_experts)
-    except (KeyError, TypeError, ValueError, UsageError):
+        if not derives(info):
+            require_cut(info, found.recipe.skipped_layers)
+    except (KeyError, TypeError, ValueError, DraftUnavailableError, ModelError, UsageError):
         return None
     sound = 0.0 <= found.acceptance <= 1.0 and 0.0 < found.draw_cost < math.inf
     is_ours = kept.get("schema") == SCHEMA and kept.get("key") == tuning_key(info)

@@ -35,6 +35,8 @@ from decoding.generation import Limits
 from decoding.length import break_even, predicted_speedup
 from decoding.sampling import SamplingSettings
 from models.candidate_files import CandidateFiles
+from models.layer_cuts import can_cut
+from models.layer_knapsack import Skipped
 from models.recipe import Recipe
 from models.recipe_search import Ranked, RecipeSearch, Tried
 from models.self_draft import Progress, SelfDrafts
@@ -121,10 +123,14 @@ class Tuning:
             own = TargetContext(self._target, context)
             costs = Calibrations(self._paths, self._notify).target(self._target, own)
             agreement = Agreement(context, self._replies(context), info.n_vocab, _SETTINGS)
-            search = RecipeSearch(info.n_layers, bodies(info), _speedup(costs))
+            search = RecipeSearch(info.n_layers, bodies(info), _speedup(costs), self._can_skip)
             for recipe in search.recipes():
                 self._try(recipe, search, agreement, files)
         return self._finished(search.ranking, costs)
+
+    def _can_skip(self, skipped: Skipped) -> bool:
+        """Whether the layers left do what they did; views keep each in its place."""
+        return derives(self._target.info) or can_cut(self._target.info, skipped)
 
     def _try(
         self, recipe: Recipe, search: RecipeSearch, agreement: Agreement, files: CandidateFiles

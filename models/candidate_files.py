@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from backends.base import DraftUnavailableError, ModelInfo
+from models.layer_cuts import require_cut
 from models.recipe import Recipe
 from models.self_draft import Progress, SelfDrafts
 
@@ -38,6 +39,7 @@ class CandidateFiles:
         """
         info = self._info
         recipe.check(info.name, info.n_layers, info.active_experts)
+        require_cut(info, recipe.skipped_layers)
         body = self._of(recipe.of_weights.body)
         if not recipe.skipped_layers:
             yield body

@@ -5,22 +5,16 @@ import re
 from dataclasses import dataclass, replace
 from typing import Self
 
-from backends.base import ModelInfo, UsageError
-from backends.choice import MLX
+from backends.base import UsageError
 from models.layer_knapsack import runs
 
 _FILE_BITS = {
-    "q2_k": 2.6, "q3_k_s": 3.5, "q3_k_m": 3.9, "q4_0": 4.5, "q4_1": 5.0, "q4_k_s": 4.6,
+    "q2_k": 3.2, "q3_k_s": 3.7, "q3_k_m": 4.0, "q4_0": 4.5, "q4_1": 5.0, "q4_k_s": 4.6,
     "q4_k_m": 4.9, "q5_0": 5.5, "q5_1": 6.0, "q5_k_m": 5.7, "q6_k": 6.6, "q8_0": 8.5,
 }  # fmt: skip
-"""Bits of a weight in a file of that name, with its scales."""
+"""Bits of a weight in a file of that name, with its scales: Llama 3 8B, by llama.cpp's own list."""
 
 QUANTIZATIONS = tuple(_FILE_BITS)
-
-_FEW_BITS_OF_MLX = ("2-bit", "3-bit", "4-bit")
-"""Below four bits MLX's grid is too coarse: of the bundled model's likeliest tokens a copy in four
-kept 0.72, one in three 0.39, and a view without three of its thirty layers 0.67."""
-
 
 _LONGEST = 100
 """Characters that layers may take in a file name."""
@@ -65,15 +59,6 @@ class Recipe:
                     "Example: self:q4_0+skip=12-17",
                 )
         return cls(quantization, tuple(sorted(skipped)), experts)
-
-    @classmethod
-    def default(cls, info: ModelInfo) -> Self:
-        """Four bits in the layout CPUs are fastest with; fewer where the target has that."""
-        if info.backend == MLX and info.quantization in _FEW_BITS_OF_MLX and info.n_layers > 1:
-            return cls(None, _middle(info.n_layers))
-        if info.backend == MLX:
-            return cls("q4_0")
-        return cls("q2_k" if info.quantization.upper() == "Q4_0" else "q4_0")
 
     @property
     def body(self) -> Self:
@@ -142,13 +127,6 @@ class Recipe:
         if not 0 < self.experts < active_experts:
             has = f"it sends each to {active_experts}" if active_experts else "it has none"
             raise UsageError(f"{name} cannot send tokens to {self.experts} experts", has)
-
-
-def _middle(n_layers: int) -> tuple[int, ...]:
-    """An eighth of the layers: the first and the last matter most."""
-    count = max(n_layers // 8, 1)
-    first = (n_layers - count) // 2
-    return tuple(range(first, first + count))
 
 
 def _range(text: str, first: int, last: int) -> range:

@@ -57,12 +57,19 @@ class RecipeSearch:
     """Says what to try next, and ranks what was tried.
 
     bodies: those to try, the target's own apart. speedup: predicted, of an acceptance and a cost.
+    can_skip: whether the layers left would do what they did before.
     """
 
     def __init__(
-        self, n_layers: int, bodies: Sequence[Recipe], speedup: Callable[[float, float], float]
+        self,
+        n_layers: int,
+        bodies: Sequence[Recipe],
+        speedup: Callable[[float, float], float],
+        can_skip: Callable[[Skipped], bool] = lambda skipped: True,
     ) -> None:
         self._n_layers = n_layers
+        self._can_skip = can_skip
+        self._together = _together(n_layers, can_skip)
         self._bodies = list(bodies)
         self._speedup = speedup
         self._losses = LayerLosses(n_layers)
@@ -79,7 +86,7 @@ class RecipeSearch:
         yield from self._bodies
         yield from self._joined()
         bodies = sorted(self._tried, key=self._speedup_of, reverse=True)
-        if self._n_layers > 1:
+        if self._together:
             quickest = min(
                 filter(self._is_telling, bodies), key=lambda one: self._tried[one].draw_cost
             )
@@ -126,15 +133,17 @@ class RecipeSearch:
     def _first_looks(self) -> Iterator[Skipped]:
         """Each layer alone, and half of them in two ways: that tells what a layer costs.
 
-        One of these ways is early exit.
+        One of these ways is early exit. Where layers can only be skipped together, so they are.
         """
+        step = self._together
+        half = max(self._n_layers // 2 // step, 1) * step
         quarter = self._n_layers // 4
-        yield tuple(range(quarter, quarter + self._n_layers // 2))
-        for layer in range(self._n_layers):
+        yield tuple(range(quarter, quarter + half))
+        for layer in range(0, self._n_layers - step + 1, step):
             if self._cannot_skip:
                 return
-            yield (layer,)
-        yield tuple(range(self._n_layers - self._n_layers // 2, self._n_layers))
+            yield tuple(range(layer, layer + step))
+        yield tuple(range(self._n_layers - half, self._n_layers))
 
     @property
     def _cannot_skip(self) -> bool:
@@ -180,7 +189,7 @@ class RecipeSearch:
         best: tuple[float, Recipe] | None = None
         for skipped in sets:
             recipe = replace(body, skipped_layers=skipped)
-            if recipe in self._tried or recipe in self._failed:
+            if recipe in self._tried or recipe in self._failed or not self._can_skip(skipped):
                 continue
             share = whole * self._losses.share(skipped, hope)
             found = self._speedup(share, line.of(len(skipped)))
@@ -218,3 +227,12 @@ class RecipeSearch:
             if recipe.body == body:
                 measured.setdefault(len(recipe.skipped_layers), []).append(tried.draw_cost)
         return CostLine.through(measured, self._n_layers)
+
+
+def _together(n_layers: int, can_skip: Callable[[Skipped], bool]) -> int:
+    """How many layers in a row can be skipped anywhere, at the least; 0 where none can."""
+    for count in range(1, n_layers // 2 + 1):
+        firsts = range(0, n_layers - count, count)
+        if all(can_skip(tuple(range(first, first + count))) for first in firsts):
+            return count
+    return 0

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.base import DiskFullError, DraftUnavailableError, ModelInfo, Rollback
-from backends.gguf_header import read_header
+from backends.base import DiskFullError, DraftUnavailableError, ModelInfo
 from models.content_hash import content_hash
+from models.layer_cuts import require_cut
 from models.recipe import Recipe
 
 Progress = Callable[[int, int], None]
@@ -42,6 +42,7 @@ class SelfDrafts:
             UsageError: the recipe does not fit the model.
         """
         recipe.check(info.name, info.n_layers, info.active_experts)
+        require_cut(info, recipe.skipped_layers)
         recipe = recipe.of_weights
         if not recipe.text:
             return info.path
@@ -116,7 +117,6 @@ class SelfDrafts:
                 "no self-drafter can be made of a GGUF file here",
                 f"llama.cpp, which would make it, cannot be started: {error}",
             ) from error
-        _require_uniform(info, recipe)
         needed = round(_SPARE * expected_bytes(source.stat().st_size, info, recipe))
         self._require_room(needed)
         try:
@@ -149,14 +149,3 @@ def expected_bytes(source_bytes: int, info: ModelInfo, recipe: Recipe) -> float:
     bits = recipe.file_bits
     whole = source_bytes if bits is None else min(source_bytes, info.parameters * bits / 8)
     return whole * (1.0 - len(recipe.skipped_layers) / max(info.n_layers, 1))
-
-
-def _require_uniform(info: ModelInfo, recipe: Recipe) -> None:
-    """Layers can only be cut where all are alike; cutting shifts the numbers of the rest."""
-    if not recipe.skipped_layers:
-        return
-    window = read_header(info.path).integer("attention.sliding_window")
-    if info.rollback is not Rollback.ANY or window:
-        raise DraftUnavailableError(
-            f"{info.name} cannot skip layers", "its layers are of several kinds, in a fixed order"
-        )

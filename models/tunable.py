@@ -16,13 +16,18 @@ _SCALE_BITS = 0.5
 def bodies(info: ModelInfo) -> list[Recipe]:
     """Recipes with every layer that make a model cheaper, the gentlest first."""
     bits = 8 * info.weight_bytes / max(info.parameters, 1)
-    found = [Recipe(name) for name in _QUANTIZATIONS if _bits(Recipe(name), info) < _FEWER * bits]
+    found = [
+        Recipe(name)
+        for name in _QUANTIZATIONS
+        if bits_of(Recipe(name), info.backend) < _FEWER * bits
+    ]
     counts = {1, 2, info.active_experts // 2, info.active_experts - 1}
     experts = sorted((one for one in counts if 0 < one < info.active_experts), reverse=True)
     return [*found, *(replace(Recipe(), experts=one) for one in experts)]
 
 
-def _bits(recipe: Recipe, info: ModelInfo) -> float:
-    if info.backend == MLX:
+def bits_of(recipe: Recipe, backend: str) -> float:
+    """Of a weight of a copy in fewer bits, about, with its scales."""
+    if backend == MLX:
         return (recipe.bits or 0) + _SCALE_BITS
     return recipe.file_bits or 0.0

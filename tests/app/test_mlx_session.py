@@ -54,7 +54,7 @@ def test_threads_that_mean_nothing_are_told_and_the_copy_that_is_made_too(
     small_mlx: SmallMlx,
 ) -> None:
     told: list[str] = []
-    options = SessionOptions(str(small_mlx("plain")), draft="self", threads=1)
+    options = SessionOptions(str(small_mlx("plain")), draft="self:q4_0", threads=1)
     session = Session.open(options, Paths.of_this_user(), told.append)
     try:
         assert any("--threads means nothing to MLX" in note for note in session.notes)

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from app import automatic, draft_spec, self_drafter
-from app.acceptance_memory import AcceptanceMemory
+from app import draft_spec, self_drafter
+from app.automatic import promising
 from app.candidate import Kind, Target
 from app.candidates import candidates
 from app.cli.tune import verdict
@@ -32,8 +32,10 @@ from decoding.length import predicted_speedup
 from decoding.sampling import SamplingSettings
 from models.model_facts import facts_of
 from models.recipe import Recipe
+from models.recipe_gain import prospect
 from models.recipe_search import Ranked, RecipeSearch, Tried
 from models.reference import Reference
+from tests.fixtures.knowing import PLANNED, knowledge
 
 FLAT = CostModel({1: 0.02, 16: 0.022})
 LAYERS = 3
@@ -70,7 +72,7 @@ def measured(told: list[str]) -> list[str]:
 @pytest.mark.usefixtures("drafting_pays")
 def test_what_it_finds_is_what_self_means(target: Model, paths: Paths) -> None:
     info, told = target.info, []
-    assert own_recipe(info, paths) == Recipe.default(info)
+    assert own_recipe(info, paths) == prospect(info).recipe
     found = tune(target, paths, told)
     assert [one.speedup for one in found.ranking] == sorted(
         (one.speedup for one in found.ranking), reverse=True
@@ -132,7 +134,7 @@ def test_what_cannot_be_used_is_set_aside_and_said_once(
     assert len(said) == told
     assert (tuned(target.info, paths) is None) is bool(told)
     if told:
-        assert own_recipe(target.info, paths) == Recipe.default(target.info)
+        assert own_recipe(target.info, paths) == prospect(target.info).recipe
         assert len(list(paths.recipes.iterdir())) == 1
 
 
@@ -153,11 +155,8 @@ def test_auto_believes_what_tuning_measured(target: Model, paths: Paths) -> None
     for acceptance, wanted in ((0.95, 1), (0.05, 0)):
         kept = {"schema": 1, "key": key, "recipe": "skip=1", "acceptance": acceptance}
         file.write_text(json.dumps(kept | {"draw_cost": 0.3}))
-        found = tuned(target.info, paths)
-        assert found is not None
-        memory = AcceptanceMemory(target.info.path, paths)
-        links = automatic.candidates(target.info, FLAT, memory, None, found)
-        assert len(links) == wanted
+        found = list(promising(knowledge(target, paths), paths, PLANNED))
+        assert [one.drafter.name for one in found] == ["self"] * wanted
 
 
 def test_a_model_that_cannot_be_drafted_for_is_refused(

@@ -8,29 +8,28 @@ import pytest
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from app import automatic, draft_spec, self_drafter
+from app import draft_spec, self_drafter
 from app.acceptance_memory import AcceptanceMemory
+from app.automatic import promising
 from app.candidate import Kind, Target
 from app.candidates import candidates
-from app.draft_link import SELF, Link, LinkKind
 from app.drafter_building import Place
 from app.drafting import Drafting, build
+from app.memory_plan import MemoryPlan
 from app.paths import Paths
 from app.target_context import TargetContext
 from backends import mlx
 from backends.base import Context, Model, UsageError
 from decoding.acceptance import Acceptance
-from decoding.cost import CostModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
 from models.memory_bill import bill
 from models.model_facts import facts_of
 from models.recipe import Recipe
+from models.recipe_gain import prospect
 from models.reference import Reference
-
-FLAT = CostModel({1: 0.02, 16: 0.022})
-"""Passes that cost about the same at any length: drafting pays."""
+from tests.fixtures.knowing import PLANNED, knowledge
 
 GREEDY = SamplingSettings(temperature=0.0)
 LIMITS = Limits(24, frozenset())
@@ -91,7 +90,7 @@ def test_each_recipe_is_remembered_by_itself(target: Model, context: Context, pa
     memory = AcceptanceMemory(target.info.path, paths)
     recipes = [Recipe.parse(text) for text in ("q8_0", "q4_0", "skip=0")]
     assert keys == {self_drafter.key(target.info, recipe) for recipe in recipes}
-    assert all(memory.measured(key) for key in keys)
+    assert all(memory.recall(key).counts() for key in keys)
     assert memory.known_drafters() == []  # there is no file that could be loaded
 
 
@@ -109,14 +108,16 @@ def test_fewer_bits_than_there_are_must_be_asked_for(target: Model, context: Con
 
 
 def test_auto_takes_it_until_it_is_known_not_to_pay(target: Model, paths: Paths):
+    (found,) = promising(knowledge(target, paths), paths, PLANNED)
+    recipe = prospect(target.info).recipe
+    assert found.drafter.recipe == recipe
+    no_room = MemoryPlan(256, 256, 0)
+    assert list(promising(knowledge(target, paths), paths, no_room)) == []
     memory = AcceptanceMemory(target.info.path, paths)
-    assert automatic.candidates(target.info, FLAT, memory, None) == [Link(LinkKind.SELF, SELF)]
-    key = self_drafter.key(target.info, Recipe.default(target.info))
-    memory.remember(
-        key, Acceptance({"1:drawn": (1.0, 50.0)}), {"acceptance": 0.02, "draw_seconds": 0.005}
-    )
-    assert automatic.candidates(target.info, FLAT, memory, None) == []
-    assert automatic.candidates(target.info, FLAT, memory, room=0) == []
+    key = self_drafter.key(target.info, recipe)
+    memory.remember(key, Acceptance({"1:drawn": (1.0, 50.0)}), {})
+    memory.save()
+    assert list(promising(knowledge(target, paths), paths, PLANNED)) == []
 
 
 def test_it_is_listed_beside_other_drafters(target: Model, paths: Paths):
@@ -124,6 +125,6 @@ def test_it_is_listed_beside_other_drafters(target: Model, paths: Paths):
     listed = Target(Reference("small", path), facts_of(path), target)
     (own,) = [one for one in candidates(listed, paths, None) if one.kind is Kind.SELF]
     assert own.is_compatible
-    assert own.variant == Recipe.default(target.info).slug
+    assert own.variant == prospect(target.info).recipe.slug
     assert own.read_bytes is not None
     assert own.read_bytes < target.info.bytes_read_per_token

@@ -123,9 +123,9 @@ def test_what_trees_learn_is_known_of_the_drafter_itself(
         assert lines.member.judged.judged > 0.0
         drafting.remember()
         assert drafting.memory.recall(trees.key).counts()
-        known = drafting.memory.measured(lines.key)
-        assert known is not None
-        assert known[0] == lines.member.judged.accepted / lines.member.judged.judged
+        known = drafting.memory.recall(lines.key)
+        assert known.counts()
+        assert not known.is_trial
         assert not drafting.memory.recall(lines.key).is_trial
 
 

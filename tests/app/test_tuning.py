@@ -17,7 +17,7 @@ from app.drafter_building import Place
 from app.drafting import build
 from app.paths import Paths
 from app.target_context import TargetContext
-from app.tuned_recipe import own_recipe, tuned
+from app.tuned_recipe import Tuned, own_recipe, remember, set_aside_unusable, tuned
 from app.tuning import Tuning, TuningResult
 from backends import llamacpp
 from backends.base import DiskFullError, DraftUnavailableError, Model
@@ -244,3 +244,16 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_no_file(on_terminal: Any, pat
     assert "recipe 1: " not in again.read_until("recipe 2: ")
     again.type("\x03")
     assert again.end()[0] == 130
+
+
+def test_a_recipe_that_would_shift_a_pattern_is_no_longer_what_self_means(
+    tiny_llama: TinyLlama, paths: Paths
+) -> None:
+    with closing(llamacpp.load(tiny_llama(layers=8, architecture="smollm3"), threads=1)) as model:
+        for text, is_kept in (("skip=2-5", True), ("skip=2-4", False)):
+            remember(Tuned(Recipe.parse(text), 0.9, 0.5), model.info, paths)
+            assert (tuned(model.info, paths) is not None) is is_kept
+        told: list[str] = []
+        set_aside_unusable(model.info, paths, told.append)
+        assert len(told) == 1
+        assert own_recipe(model.info, paths).skipped_layers == ()

@@ -1,10 +1,8 @@
 """Recipes of self-drafters: what is written, what it means, and what a model cannot do."""
 
-import dataclasses
-
 import pytest
 
-from backends.base import Model, UsageError
+from backends.base import UsageError
 from models.recipe import QUANTIZATIONS, Recipe
 
 
@@ -76,30 +74,6 @@ def test_a_file_name_is_never_too_long() -> None:
     scattered = [Recipe("q4_0", tuple(range(start, 120, 2)), 1) for start in (0, 1)]
     assert len({recipe.slug for recipe in scattered}) == 2
     assert max(len(recipe.slug) for recipe in scattered) < 150
-
-
-@pytest.mark.parametrize(
-    ("target", "drafter"), [("Q4_1", "q4_0"), ("F16", "q4_0"), ("Q4_0", "q2_k")]
-)
-def test_the_default_has_fewer_bits_than_the_target(demo: Model, target: str, drafter: str) -> None:
-    info = dataclasses.replace(demo.info, quantization=target)
-    assert Recipe.default(info) == Recipe(drafter)
-
-
-@pytest.mark.parametrize(
-    ("target", "drafter"),
-    [
-        ("float16", Recipe("q4_0")),
-        ("8-bit", Recipe("q4_0")),
-        ("4-bit", Recipe(None, (13, 14, 15))),
-    ],
-)
-def test_on_mlx_layers_are_skipped_where_four_bits_are_all(
-    demo: Model, target: str, drafter: Recipe
-) -> None:
-    info = dataclasses.replace(demo.info, backend="mlx", quantization=target)
-    assert Recipe.default(info) == drafter
-    Recipe.default(info).check(info.name, info.n_layers)
 
 
 @pytest.mark.parametrize(("text", "bits"), [("q2_k", 2), ("q4_k_m+skip=1", 4), ("skip=1", None)])

@@ -8,7 +8,7 @@ import pytest
 
 from decoding.cost import CostModel
 from decoding.length import predicted_speedup
-from models.layer_knapsack import runs
+from models.layer_knapsack import Skipped, runs
 from models.recipe import Recipe
 from models.recipe_search import Ranked, RecipeSearch, Tried
 
@@ -152,3 +152,26 @@ def test_the_cost_of_a_layer_is_evened_out() -> None:
 def test_a_model_of_one_layer_has_copies_only() -> None:
     ranking, order = searched(1, [FEWER_BITS], lambda recipe: Tried(0.9, 0.5))
     assert order == [FEWER_BITS] == [one.recipe for one in ranking]
+
+
+def test_only_what_can_be_skipped_is_tried() -> None:
+    def can_skip(skipped: Skipped) -> bool:
+        return all(
+            sum(one < layer for one in skipped) % 4 == 0 for layer in set(range(16)) - set(skipped)
+        )
+
+    judge = random_model(3, 16, 0.1)
+    search = RecipeSearch(16, [FEWER_BITS], speedup, can_skip)
+    for recipe in search.recipes():
+        assert can_skip(recipe.skipped_layers), recipe.text
+        found = judge(recipe)
+        assert found is not None
+        search.learn(recipe, found)
+    tried = {one.recipe.skipped_layers for one in search.ranking}
+    assert {(0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15)} <= tried
+    assert search.ranking[0].recipe.skipped_layers
+
+
+def test_where_no_layer_can_be_skipped_copies_alone_are_tried() -> None:
+    search = RecipeSearch(8, [FEWER_BITS], speedup, lambda skipped: not skipped)
+    assert list(search.recipes()) == [FEWER_BITS]

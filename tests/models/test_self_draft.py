@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
-from backends.base import DraftUnavailableError, Model, ModelInfo, Rollback, UsageError
+from backends.base import DraftUnavailableError, Model, ModelInfo, UsageError
 from backends.gguf_header import read_header
 from backends.llamacpp import requantize as requantizing
 from backends.llamacpp.requantize import requantize
@@ -112,12 +112,6 @@ def test_a_recipe_that_does_not_fit_leaves_no_trace(store: SelfDrafts, demo: Mod
     with pytest.raises(UsageError):
         build(store, demo.info, Recipe(None, (99,)))
     assert not store.folder.exists()
-
-
-def test_layers_of_several_kinds_cannot_be_skipped(store: SelfDrafts, demo: Model) -> None:
-    info = dataclasses.replace(demo.info, rollback=Rollback.NONE)
-    with pytest.raises(DraftUnavailableError, match="cannot skip layers"):
-        build(store, info, Recipe(None, (3,)))
 
 
 def test_stopping_midway_leaves_nothing_behind(store: SelfDrafts, demo: Model) -> None:

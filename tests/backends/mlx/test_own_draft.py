@@ -111,6 +111,18 @@ def test_a_view_computes_what_a_model_without_the_layer_does(
     target.close()
 
 
+@pytest.mark.parametrize(("skipped", "left"), [(0, [0, 1]), (1, [1, 1]), (2, [1, 0])])
+def test_layers_without_positions_stay_without_them(
+    skipped: int, left: list[int], small_mlx: SmallMlx, tmp_path: Path
+):
+    folder = small_mlx("plain", model_type="smollm3", num_hidden_layers=3, no_rope_layers=[1, 0, 1])
+    target = mlx.load(folder)
+    other = mlx.load(shorter(folder, tmp_path / "shorter", skipped, no_rope_layers=left))
+    view = derive(target, "skip", None, (skipped,))
+    np.testing.assert_array_equal(logits(view), logits(other))
+    target.close()
+
+
 @pytest.mark.parametrize(("kind", "changes"), [("plain", {}), ("sliding", {}), ("plain", GEMMA3)])
 def test_every_layer_but_one_can_be_skipped(
     kind: str, changes: dict[str, Any], loaded: Callable[..., MlxModel]

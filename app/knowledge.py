@@ -1,0 +1,212 @@
+"""What this machine knows of a drafter beside a target: the one source of every ranking.
+
+Acceptance is what was judged, tuned or tried with this target; costs are what was measured here.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from app.acceptance_memory import AcceptanceMemory
+from app.calibrations import Calibrations
+from app.candidate import Candidate, Kind, Target
+from app.draft_link import SELF
+from app.drafter_engine import drafter_runner
+from app.findings import Finding, Findings
+from app.memory_plan import MemoryPlan, drafter_context
+from app.ranking import CostSource, Pair
+from app.run_key import run_key
+from app.session_options import DEFAULT_CONTEXT
+from backends.base import DraftUnavailableError, Model, ModelError
+from backends.runner import Runner
+from decoding.acceptance import Acceptance
+from decoding.cost import CostModel, DraftCost, TreeCosts
+from decoding.kinds import DRAWN, is_lossless
+from decoding.length import break_even, predicted_speedup
+from decoding.ngram_table import N_BYTES
+from models.fingerprint import fingerprint
+from models.memory_bill import Fit, bill, fit
+from models.model_facts import ModelFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """Of a target, whose model is loaded. threads, gpu_layers: those that drafters are run with."""
+
+    target: Target
+    model: Model
+    threads: int | None
+    gpu_layers: int | None
+    calibrations: Calibrations
+    costs: CostModel
+    memory: AcceptanceMemory
+    findings: Findings
+
+    @classmethod
+    def of(
+        cls,
+        target: Target,
+        model: Model,
+        costs: CostModel,
+        calibrations: Calibrations,
+        threads: int | None = None,
+        gpu_layers: int | None = None,
+    ) -> Self:
+        """What is kept of a target whose passes were measured."""
+        paths, info = calibrations.paths, model.info
+        memory, findings = AcceptanceMemory(info.path, paths), Findings(info, paths)
+        return cls(target, model, threads, gpu_layers, calibrations, costs, memory, findings)
+
+    def pair(self, one: Candidate, planned: MemoryPlan | None) -> Pair:
+        """A drafter with every figure that is known of it."""
+        pair = unmeasured(one, planned)
+        if one.is_compatible is False:
+            return pair
+        found = self.finding(one)
+        if found is not None and found.failed:
+            return replace(pair, drafter=replace(one, is_compatible=False, why=found.failed))
+        cost, source = self._draw_cost(one, found)
+        share, is_trial = self._remembered(one)
+        costs = TreeCosts(self.costs, one.tree) if one.tree else self.costs
+        expected = one.tuned.acceptance if share is None and one.tuned else share
+        speedup = None
+        if cost is not None and expected is not None and not one.is_free:
+            speedup = predicted_speedup(lambda _: expected, costs, cost)
+        return replace(
+            pair,
+            draw_cost=cost,
+            cost_source=source,
+            acceptance=share,
+            is_trial=is_trial,
+            speedup=speedup,
+            break_even=None if cost is None else break_even(costs, cost),
+        )
+
+    def finding(self, one: Candidate) -> Finding | None:
+        """What became of it when it was last tried unasked, as it would be run now."""
+        return self.findings.of(self.key(one))
+
+    def key(self, one: Candidate) -> str | None:
+        """By which findings of a drafter are kept; None where it cannot be had here."""
+        info = self.model.info
+        try:
+            if one.recipe is not None:
+                return run_key(info.path, one.recipe.slug, Runner.of(info))
+            runner = self._runner(one)
+            return run_key(one.path, one.variant, runner) if one.path and runner else None
+        except OSError:
+            return None
+
+    def _draw_cost(
+        self, one: Candidate, found: Finding | None
+    ) -> tuple[float | None, CostSource | None]:
+        """Of one token in plain steps, and how that is known."""
+        if one.needs_no_model:
+            return 0.0, CostSource.FREE
+        if one.kind is Kind.COMPOSED:
+            return None, None
+        measured, source = self._measured_cost(one, found)
+        if measured is not None:
+            return measured, source
+        if one.read_bytes is None:
+            return None, None
+        return one.read_bytes / max(self.model.info.bytes_read_per_token, 1), CostSource.SIZE
+
+    def _measured_cost(
+        self, one: Candidate, found: Finding | None
+    ) -> tuple[float | None, CostSource]:
+        """As it last ran here with its own engine, as tuning found, or as it was tried."""
+        known = self._known_cost(one)
+        if known is not None:
+            source = CostSource.MEASURED if known.is_steady else CostSource.BUSY
+            return known.draw_seconds / self.costs.seconds(1), source
+        if one.tuned is not None:
+            return one.tuned.draw_cost, CostSource.MEASURED
+        return found.draw_cost if found else None, CostSource.MEASURED
+
+    def _known_cost(self, one: Candidate) -> DraftCost | None:
+        """Of a drafter with its own engine, as a session would run it beside this target."""
+        runner = self._runner(one)
+        if one.path is None or runner is None:
+            return None
+        try:
+            return self.calibrations.known_drafter(one.path, runner, one.variant)
+        except OSError:
+            return None
+
+    def _runner(self, one: Candidate) -> Runner | None:
+        """What would run it; None where nothing can."""
+        if one.path is None:
+            return None
+        if one.variant:  # it is made of the target's loaded weights
+            return Runner.of(self.model.info)
+        try:
+            return drafter_runner(one.path, self.target.backend, self.threads, self.gpu_layers)
+        except ModelError:
+            return None
+
+    def _remembered(self, one: Candidate) -> tuple[float | None, bool]:
+        """The share of a drafter's tokens that this target accepted, at any temperature.
+
+        True where a trial alone expects it.
+        """
+        key = self._memory_key(one)
+        if key is None:
+            return None, False
+        known = self.memory.recall(key)
+        return share_of(known, is_free=one.is_free), known.is_trial
+
+    def _memory_key(self, one: Candidate) -> str | None:
+        """By which what was learned of a drafter is remembered, None where it is not made yet."""
+        if one.needs_no_model:
+            return one.name
+        if one.path is None:
+            return None
+        try:
+            own = fingerprint(one.path, one.variant)
+        except OSError:
+            return None
+        return one.name.replace(SELF, own) if one.kind is Kind.COMPOSED else own
+
+
+def share_of(known: Acceptance, *, is_free: bool = False) -> float | None:
+    """The share of a drafter's tokens that were accepted, at any temperature; None of none."""
+    kinds = "" if is_free else f":{DRAWN}"
+    counts = [
+        count
+        for kind, count in known.counts().items()
+        if kind.endswith(kinds) and is_lossless(kind)
+    ]
+    judged = sum(count[1] for count in counts)
+    return sum(count[0] for count in counts) / judged if judged else None
+
+
+def unmeasured(one: Candidate, planned: MemoryPlan | None) -> Pair:
+    """A drafter beside a target of which nothing was measured."""
+    is_installed = one.needs_no_model or one.path is not None
+    if one.is_compatible is False:
+        return Pair(one, is_installed)
+    return Pair(one, is_installed, *_memory(one, planned))
+
+
+def _memory(one: Candidate, planned: MemoryPlan | None) -> tuple[int | None, Fit | None]:
+    """What a drafter takes with the context that it would get beside the target."""
+    if one.kind is Kind.NGRAM:
+        return N_BYTES, Fit.FITS
+    if one.needs_no_model:
+        return 0, Fit.FITS
+    if one.facts is None:
+        return None, None
+    n_ctx = planned.n_ctx if planned else DEFAULT_CONTEXT
+    wanted = bill(one.facts, _context(one.facts, n_ctx)).total
+    if planned is None or planned.room is None:
+        return wanted, None
+    try:
+        given, given_up = drafter_context(one.name, one.facts, n_ctx, planned.room)
+    except DraftUnavailableError:
+        return wanted, Fit.TOO_BIG
+    size = bill(one.facts, given).total
+    return size, Fit.TIGHT if given_up else fit(size, planned.room)
+
+
+def _context(facts: ModelFacts, n_ctx: int) -> int:
+    return min(n_ctx, facts.context_limit or n_ctx)
