@@ -11,12 +11,11 @@ from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.candidate import Target
 from app.candidates import own
-from app.draft_link import Link, LinkKind
+from app.draft_link import LinkKind
 from app.draft_spec import DraftSpec
 from app.drafter_building import Builder, Built, Place
 from app.knowledge import Knowledge
 from app.memory_plan import MemoryPlan
-from app.paths import Paths
 from backends.base import DownloadError, DraftUnavailableError, ModelError, Rollback
 from backends.device import available_memory
 from decoding.context_class import ContextReader
@@ -164,9 +163,21 @@ def _fill(drafting: Drafting, spec: DraftSpec, place: Place) -> None:
         calibrations = Calibrations(place.paths, place.notify)
         costs = calibrations.target(place.target, place.context)
         drafting.costs_file = calibrations.file(info)
-        known = _knowledge(place, calibrations, costs)
-        drafting.memory = known.memory
-        _build_links(drafting, spec, place, Builder(place, calibrations, known.memory), known)
+        memory = drafting.memory = AcceptanceMemory(info.path, place.paths)
+        builder = Builder(place, calibrations, memory)
+        _build_links(drafting, spec, place, builder, costs)
+        if spec.is_automatic:
+            known = Knowledge.of(
+                _target(place),
+                place.target,
+                costs,
+                calibrations,
+                memory,
+                place.threads,
+                place.gpu_layers,
+            )
+            _build_automatic(drafting, place, builder, known)
+        drafting.given_up = builder.given_up
         if place.context.can_verify_tree:
             drafting.max_branches = place.context.max_branches
         if drafting.built:
@@ -182,9 +193,9 @@ def _fill(drafting: Drafting, spec: DraftSpec, place: Place) -> None:
 
 
 def _build_links(
-    drafting: Drafting, spec: DraftSpec, place: Place, builder: Builder, known: Knowledge
+    drafting: Drafting, spec: DraftSpec, place: Place, builder: Builder, costs: CostModel
 ) -> None:
-    links, costs = list(spec.links), known.costs
+    links = list(spec.links)
     if spec.is_automatic:
         links += guessing.worthwhile(costs, automatic.WORTHWHILE)
     missing: list[str] = []
@@ -195,32 +206,32 @@ def _build_links(
             if not spec.is_automatic:
                 missing.append(f"{error.what}: {error.why}" if error.why else error.what)
             continue
-        if spec.is_automatic and not automatic.pays(built.member, costs):
-            builder.drop(built)
-            continue
-        built = _with_doubt(built, link, known, place.paths)
+        if not automatic.pays(built.member, costs):
+            if spec.is_automatic:
+                builder.drop(built)
+                continue
+            if link.kind is LinkKind.SELF and link.recipe is None:
+                built = _with_doubt(built, place)
         drafting.built += [built, *builder.beside(built, costs)]
-    if spec.is_automatic:
-        n_ctx = place.context.n_ctx
-        room = available_memory() if place.room is None else place.room
-        found = automatic.drafter(known, builder, place.paths, MemoryPlan(n_ctx, n_ctx, room))
-        if found is not None:
-            drafting.built += [found, *builder.beside(found, costs)]
-    drafting.given_up = builder.given_up
     drafting.missing = "; ".join(missing)
 
 
-def _with_doubt(built: Built, link: Link, known: Knowledge, paths: Paths) -> Built:
-    """The target's own copy with the reason why none was expected to pay, if this one does not."""
-    if link.kind is not LinkKind.SELF or link.recipe or automatic.pays(built.member, known.costs):
-        return built
-    doubt = own(known.target, paths).doubt
+def _with_doubt(built: Built, place: Place) -> Built:
+    """The target's own copy with the reason why none was expected to pay."""
+    doubt = own(_target(place), place.paths).doubt
     return replace(built, note="; ".join(filter(None, [built.note, doubt])))
 
 
-def _knowledge(place: Place, calibrations: Calibrations, costs: CostModel) -> Knowledge:
+def _build_automatic(drafting: Drafting, place: Place, builder: Builder, known: Knowledge) -> None:
+    """Add the drafter model that is found to pay, if any is."""
+    n_ctx = place.context.n_ctx
+    room = available_memory() if place.room is None else place.room
+    found = automatic.drafter(known, builder, place.paths, MemoryPlan(n_ctx, n_ctx, room))
+    if found is not None:
+        drafting.built += [found, *builder.beside(found, known.costs)]
+
+
+def _target(place: Place) -> Target:
     info = place.target.info
     reference = Reference(info.path.name, info.path)
-    facts = facts_of(info.path, info.backend)
-    target = Target(reference, facts, place.target, place.backend)
-    return Knowledge.of(target, place.target, costs, calibrations, place.threads, place.gpu_layers)
+    return Target(reference, facts_of(info.path, info.backend), place.target, place.backend)

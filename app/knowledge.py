@@ -48,12 +48,12 @@ class Knowledge:
         model: Model,
         costs: CostModel,
         calibrations: Calibrations,
+        memory: AcceptanceMemory,
         threads: int | None = None,
         gpu_layers: int | None = None,
     ) -> Self:
         """What is kept of a target whose passes were measured."""
-        paths, info = calibrations.paths, model.info
-        memory, findings = AcceptanceMemory(info.path, paths), Findings(info, paths)
+        findings = Findings(model.info, calibrations.paths)
         return cls(target, model, threads, gpu_layers, calibrations, costs, memory, findings)
 
     def pair(self, one: Candidate, planned: MemoryPlan | None) -> Pair:

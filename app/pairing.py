@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
+from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import CONTEXT, Calibrations
 from app.candidate import Kind, Target
 from app.candidates import candidates, undraftable
@@ -112,7 +113,9 @@ def _known(
     found = calibrations.measured_target(model, context)
     target = replace(target, tree_refusal=context.tree_refusal)
     costs = CostModel.of(found)
-    known = Knowledge.of(target, model, costs, calibrations, options.threads, options.gpu_layers)
+    memory = AcceptanceMemory(model.info.path, paths)
+    threads, gpu_layers = options.threads, options.gpu_layers
+    known = Knowledge.of(target, model, costs, calibrations, memory, threads, gpu_layers)
     return known, found.spread
 
 
