@@ -21,8 +21,6 @@ from backends.device import available_memory
 from decoding.context_class import ContextReader
 from decoding.controller import Controller
 from decoding.cost import CostModel
-from decoding.draft import Drafter
-from decoding.drafters.chain import Chain
 from decoding.drafters.ngram import Ngram
 from decoding.parking import State, overall
 from models.model_facts import facts_of
@@ -64,12 +62,6 @@ class Drafting:
     def notes(self) -> tuple[str, ...]:
         """What is special about the drafters, and what was given up for them."""
         return (*self.given_up, *(built.note for built in self.built if built.note))
-
-    @property
-    def chain(self) -> Drafter | None:
-        """The same drafters, asked at every step whether it pays or not: for checks."""
-        drafters = [built.member.drafter for built in self.built]
-        return Chain(drafters, branches=self.max_branches) if drafters else None
 
     @property
     def all_built(self) -> Iterator[Built]:

@@ -3,12 +3,14 @@
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from app.draft_forms import Form, possible, tallied
 from app.prompts import built_in_prompts
 from app.session import Session
 from backends.base import Context
 from backends.chat_template import Message
+from decoding.controller import Controller
 from decoding.distribution_check import (
     LENGTH,
     Law,
@@ -17,9 +19,8 @@ from decoding.distribution_check import (
     exact_law,
     p_value,
     plain_distances,
-    replies,
+    reply,
 )
-from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits
 from decoding.greedy_check import (
@@ -35,16 +36,28 @@ from decoding.shape import Shape
 
 TOKENS = 64
 REPLIES = 1500
+"""With each settings."""
+
 _SECONDS = 90.0
-"""How long replies are drawn on a slow machine; fewer of them see only coarser faults."""
+"""How long replies are drawn on a slow machine in all; fewer of them see only coarser faults."""
 
 FALSE_ALARM = 1e-4
-_SETTINGS = SamplingSettings(1.0, top_k=4, top_p=0.97, min_p=0.02, repeat_penalty=1.2)
+_GREEDY = SamplingSettings(temperature=0.0)
+_WARPED = SamplingSettings(1.0, top_k=2, top_p=0.97, min_p=0.02)
+"""With two tokens to choose from, replies are long beside the number of different ones."""
+
+_PENALISED = replace(_WARPED, repeat_penalty=1.2)
+"""What depends on the text is judged by rows brought over from a device, which else judges."""
+
 _PASS_TOKENS = 16
 """The longest pass tried for rounding: over the tree of a few free drafters."""
 
 _OPENING = "My favourite season is the summer. Her favourite season is the"
-"""It repeats itself, so that prompt lookup has something to propose."""
+_BEFORE, _END = 16, 8
+"""Replies that stand before what is replied to, each with so many tokens of the opening's end.
+
+So prompt lookup has something to propose, whichever of its two tokens a reply begins with.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,20 @@ class Distance:
 
 
 @dataclass(frozen=True, slots=True)
+class _Tested:
+    """A loaded pair: the context is its session's, the controller drafts at no cost."""
+
+    session: Session
+    context: Context
+    controller: Controller
+
+    @property
+    def names(self) -> set[str]:
+        """The drafters."""
+        return {member.name for member in self.controller.members}
+
+
+@dataclass(frozen=True, slots=True)
 class Doing:
     """What is being checked, for a status line."""
 
@@ -81,32 +108,35 @@ class Doing:
 
 
 def verify_session(
-    session: Session, drafter: Drafter, rule: LossyRule | None = None
+    session: Session, controller: Controller, rule: LossyRule | None = None
 ) -> Iterator[Finding | Doing | Distance]:
     """Check a loaded pair, from rounding over greedy replies to the distribution.
 
-    rule: a lossy rule, whose distance from the model's distribution is measured. It changes nothing
-    at temperature 0.
+    The controller's drafters draft at every step, in turns, whatever that costs. rule: a lossy
+    rule, whose distance from the model's distribution is measured. It changes nothing at
+    temperature 0.
     """
     with session.context.use() as context:
-        yield from _findings(session, context, drafter, rule)
+        yield from _findings(_Tested(session, context, controller.at_no_cost()), rule)
 
 
-def _findings(
-    session: Session, context: Context, drafter: Drafter, rule: LossyRule | None
-) -> Iterator[Finding | Doing | Distance]:
-    rounding = _rounding(session, context)
+def _findings(pair: _Tested, rule: LossyRule | None) -> Iterator[Finding | Doing | Distance]:
+    rounding = _rounding(pair.session, pair.context)
     yield Finding(
         "Passes over several tokens give the same bits as over one."
         if rounding == 0.0
         else f"Passes over several tokens round otherwise than over one: logits move by up to "
         f"{rounding:.2g}, which can turn near-ties."
     )
-    yield from _greedy(session, context, drafter, rounding)
+    yield from _greedy(pair, rounding)
     if rule is None:
-        yield from _distribution(session, context, drafter)
+        for settings in (_WARPED, _PENALISED):
+            yield from _distribution(pair, settings)
     else:
-        yield from _distance(session, context, drafter, rule)
+        yield from _distance(pair, rule)
+    for member in pair.controller.members:
+        if member.dropped:
+            yield Finding(f"{member.name} drafted no more, as {member.dropped}.")
 
 
 def _rounding(session: Session, context: Context) -> float:
@@ -117,9 +147,8 @@ def _rounding(session: Session, context: Context) -> float:
     return kernel_difference(context, tokens[:room], most)
 
 
-def _greedy(
-    session: Session, context: Context, drafter: Drafter, rounding: float
-) -> Iterator[Finding | Doing]:
+def _greedy(pair: _Tested, rounding: float) -> Iterator[Finding | Doing]:
+    session, context = pair.session, pair.context
     limits = Limits(TOKENS, session.model.tokenizer.end_tokens)
     prompts = built_in_prompts()
     every: list[Step] = []
@@ -131,7 +160,7 @@ def _greedy(
             yield Finding(f"Prompt {number} ({prompt.kind}) does not fit the context: left out.")
             continue
         replies += 1
-        steps = list(greedy_reply(context, tokens, limits, drafter))
+        steps = list(greedy_reply(context, tokens, limits, pair.controller))
         every += steps
         said = [token for step in steps for token in step.tokens]
         found = list(divergences(context, tokens, said))
@@ -141,6 +170,7 @@ def _greedy(
         for one in found:
             yield _blame(session, one, rounding, f"prompt {number} ({prompt.kind})")
     yield Finding(_agreement(every, replies, turned))
+    yield from _coverage(pair, _GREEDY, tallied(every, pair.names))
 
 
 def _agreement(steps: Sequence[Step], replies: int, turned: int) -> str:
@@ -153,6 +183,22 @@ def _agreement(steps: Sequence[Step], replies: int, turned: int) -> str:
         f"decoding says after the same text ({drafted:,} drafted in {trees:,} trees and "
         f"{len(steps) - replies - trees:,} other steps, {accepted:,} accepted)."
     )
+
+
+def _coverage(pair: _Tested, settings: SamplingSettings, forms: Counter[Form]) -> Iterator[Finding]:
+    """How many tokens were drafted in each form, and the forms that should have come up."""
+    where = _where(settings)
+    drafted = ", ".join(f"{count:,} in {form}" for form, count in forms.most_common())
+    yield Finding(f"{where}, tokens drafted: {drafted or 'none'}.")
+    expected = possible(pair.controller, pair.context, settings)
+    missing = [str(form) for form in expected if not forms[form]]
+    if missing and settings.lossy is None:
+        yield Finding(f"{where}, not tested, as none came up: {', '.join(missing)}.")
+
+
+def _where(settings: SamplingSettings) -> str:
+    penalty = " with a repeat penalty" if settings.repeat_penalty != 1.0 else ""
+    return f"Temperature {settings.temperature:g}{penalty}"
 
 
 def _blame(session: Session, found: Divergence, rounding: float, where: str) -> Finding:
@@ -171,64 +217,84 @@ def _blame(session: Session, found: Divergence, rounding: float, where: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """Replies, how many tokens were drafted for them, and the law that the model gives them."""
+    """Replies by whose turn it was first, what was drafted for them, and the model's law."""
 
     law: Law
-    replies: Counter[Outcome]
-    drafted: int
+    replies: list[Counter[Outcome]]
+    forms: Counter[Form] = field(default_factory=Counter[Form])
+
+    @property
+    def every(self) -> Counter[Outcome]:
+        """All replies."""
+        return sum(self.replies, Counter[Outcome]())
+
+    @property
+    def words(self) -> str:
+        """How much was looked at."""
+        return (
+            f"the first {LENGTH} tokens of {self.every.total():,} replies, "
+            f"with {self.forms.total():,} drafted,"
+        )
 
 
 def _draw(
-    session: Session,
-    context: Context,
-    drafter: Drafter,
-    settings: SamplingSettings,
-    length: int = LENGTH,
+    pair: _Tested, settings: SamplingSettings, seconds: float
 ) -> Generator[Doing, None, _Drawn]:
-    prompt = session.raw_prompt(_OPENING).tokens
-    yield Doing("temperature 1: the model's own distribution")
-    law = exact_law(context, prompt, settings, length)
-    drawn: Counter[Outcome] = Counter()
+    context, turns, where = pair.context, pair.controller.turns, _where(settings).lower()
+    assert turns is not None
+    yield Doing(f"{where}: the model's own distribution")
+    prompt = _repetitive_prompt(pair, settings)
+    law = exact_law(context, prompt, settings)
+    found = _Drawn(law, [Counter() for _ in range(turns.count)])
     started = time.perf_counter()
-    drafted_tokens = 0
-    found = replies(context, prompt, settings, drafter, REPLIES)
-    for number, (outcome, drafted) in enumerate(found):
-        drawn[outcome[:length]] += 1
-        drafted_tokens += drafted
+    for number in range(REPLIES):
         if number % 10 == 0:
-            yield Doing(f"temperature 1: reply {number} of {REPLIES}")
-        if time.perf_counter() - started > _SECONDS:
+            yield Doing(f"{where}: reply {number} of {REPLIES}")
+        turns.start(number)
+        outcome, steps = reply(context, prompt, replace(settings, seed=number), pair.controller)
+        found.replies[number % turns.count][outcome] += 1
+        found.forms.update(tallied(steps, pair.names))
+        if time.perf_counter() - started > seconds:
             break
-    return _Drawn(law, drawn, drafted_tokens)
+    return found
 
 
-def _distribution(
-    session: Session, context: Context, drafter: Drafter
-) -> Iterator[Finding | Doing]:
-    drawn = yield from _draw(session, context, drafter, _SETTINGS)
-    chance = p_value(drawn.law, drawn.replies)
+def _repetitive_prompt(pair: _Tested, settings: SamplingSettings) -> list[int]:
+    """An opening whose end the model itself has gone on from several times before."""
+    prompt = list(pair.session.raw_prompt(_OPENING).tokens)
+    end = prompt[-_END:]
+    for seed in range(_BEFORE):
+        said, _ = reply(pair.context, prompt, replace(settings, seed=seed), None)
+        if len(prompt) + 2 * (len(said) + len(end)) > pair.context.n_ctx:
+            break
+        prompt += [*said, *end]
+    return prompt
+
+
+def _distribution(pair: _Tested, settings: SamplingSettings) -> Iterator[Finding | Doing]:
+    drawn = yield from _draw(pair, settings, _SECONDS / 2)
+    chance = p_value(drawn.law, *drawn.replies)
     lossless = chance >= FALSE_ALARM
     verdict = "as the model alone gives them" if lossless else "not what the model alone gives"
     yield Finding(
-        f"Temperature 1: the first {LENGTH} tokens of {drawn.replies.total():,} replies, with "
-        f"{drawn.drafted:,} drafted, are {verdict} (chi-square p = {chance:.2g}; a correct engine "
-        f"fails below {FALSE_ALARM:g} once in {1 / FALSE_ALARM:,.0f} times).",
+        f"{_where(settings)}: {drawn.words} are {verdict} (chi-square p = {chance:.2g}; a correct "
+        f"engine fails below {FALSE_ALARM:g} once in {1 / FALSE_ALARM:,.0f} times).",
         lossless,
     )
+    yield from _coverage(pair, settings, drawn.forms)
 
 
-def _distance(
-    session: Session, context: Context, drafter: Drafter, rule: LossyRule
-) -> Iterator[Finding | Doing | Distance]:
-    drawn = yield from _draw(session, context, drafter, replace(_SETTINGS, lossy=rule), LENGTH)
-    count = drawn.replies.total()
-    noise = plain_distances(drawn.law, count)
+def _distance(pair: _Tested, rule: LossyRule) -> Iterator[Finding | Doing | Distance]:
+    settings = replace(_PENALISED, lossy=rule)
+    drawn = yield from _draw(pair, settings, _SECONDS)
+    noise = plain_distances(drawn.law, drawn.every.total())
     yield Finding(
-        f"Temperature 1, {rule.words}: the first {LENGTH} tokens of {count:,} replies, with "
-        f"{drawn.drafted:,} drafted, were compared with what the model alone gives."
+        f"{_where(settings)}, {rule.words}: {drawn.words} were compared with what the model alone "
+        "gives."
     )
+    yield from _coverage(pair, settings, drawn.forms)
     yield Distance(
-        distance(drawn.law, drawn.replies),
+        distance(drawn.law, drawn.every),
         plain_mean=float(noise.mean()),
         plain_most=float(noise[round((1.0 - FALSE_ALARM) * (len(noise) - 1))]),
     )

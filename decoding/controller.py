@@ -18,10 +18,12 @@ from decoding.drawing import Drawing, Order
 from decoding.events import Step
 from decoding.free_drafting import FreeDrafting
 from decoding.member import Member
+from decoding.no_cost import NoCost
 from decoding.parking import Standing, is_promising, standing
 from decoding.probing import Probing
 from decoding.sampler import Sampler
 from decoding.silence import Silence, wasted
+from decoding.turns import Turns
 
 BASELINE_EVERY = 64
 """Steps after which one is plain, so that what plain decoding takes stays measured."""
@@ -38,7 +40,8 @@ class Controller:
 
     costs: of the target's passes. n_vocab: of the target. reader: tells the kind of text that is
     being said, so that each drafter is judged by what it did in text of that kind. max_branches: of
-    a tree that the target can verify, 1 if it cannot.
+    a tree that the target can verify, 1 if it cannot. turns: of its drafters, where not all of them
+    may draft at each step.
     """
 
     is_free = False
@@ -51,10 +54,14 @@ class Controller:
         clock: Callable[[], float] = time.perf_counter,
         reader: ContextReader | None = None,
         max_branches: int = 1,
+        turns: Turns | None = None,
     ) -> None:
         self.members = tuple(members)
+        self.max_branches = max_branches
+        self.turns = turns
         self._costs = costs
         self._clock = clock
+        self._n_vocab = n_vocab
         self.name = ",".join(member.name for member in members)
         self._reader = reader
         self._read_until = 0
@@ -78,6 +85,23 @@ class Controller:
         of the time."""
         self._sent: frozenset[str] = frozenset()
         self._refused: int | None = None
+
+    def at_no_cost(self) -> "Controller":
+        """Another of the same drafters, which take turns at every step as if drafting cost nothing.
+
+        So all that they can draft is seen, in the way it is drafted in replies: for checks. It need
+        not be told of steps, and goes on expecting of each drafter what it expects of a new one.
+        """
+        members = [member.as_new() for member in self.members]
+        return Controller(
+            members,
+            NoCost(self.costs.largest),
+            self._n_vocab,
+            clock=lambda: 0.0,
+            reader=self._reader,
+            max_branches=self.max_branches,
+            turns=Turns(members),
+        )
 
     @property
     def costs(self) -> CostModel:
@@ -134,6 +158,8 @@ class Controller:
         limit = min(limit, self._costs.largest - 1)
         due = self._free.due()
         dear = [member for member in self._dear if member.can_draft(history)]
+        if self.turns is not None:
+            due, dear, limit = self.turns.next(due, dear, limit)
         listening = [*due, *dear]
         if listening:
             self._catch_up()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from decoding.rule import Rule
 from decoding.shape import Shape
 from decoding.silence import Silence, wasted
 
@@ -65,6 +66,10 @@ class Step:
     """The same of each drafted token."""
     silences: tuple[Silence, ...] = ()
     """Who was asked for a draft in vain; the time is part of draft_seconds."""
+    rule: Rule = Rule.NONE
+    """By which the draft was judged."""
+    on_device: bool = False
+    """Whether it was judged there."""
 
     @property
     def passed(self) -> int:

@@ -140,6 +140,8 @@ def _step(
         _sources(draft, judged, accepted),
         draft.sources[: draft.drafted],
         draft.silences,
+        judged.rule,
+        judged.on_device,
     )
 
 

@@ -8,6 +8,7 @@ from decoding import rank_acceptance
 from decoding.acceptance import LEAST, Acceptance, Count
 from decoding.cost import CostModel, DraftCost, DraftCosts, TreeCosts, TreePasses, TreeSize
 from decoding.draft import NO_DRAFT, Draft, Drafter
+from decoding.drafters.cascade import Cascade
 from decoding.drafters.planned import PlannedDrafter
 from decoding.events import Step
 from decoding.first_branch import as_line, kept_of
@@ -56,6 +57,15 @@ class Member(Guarded):
         """The kind of text that the next token belongs to, "" where that is not known."""
         self._band = band(SamplingSettings().temperature)
         self._is_lossless = True
+
+    def as_new(self) -> "Member":
+        """The same drafter of which nothing is known; what it is made of drafts at no cost."""
+        drafter = self.drafter
+        if isinstance(drafter, Cascade):
+            drafter = drafter.at_no_cost()
+        found = Member(drafter, None, self.cost, self._tree, self.prior, self.planned)
+        found.dropped = self.dropped
+        return found
 
     def costs(self, passes: CostModel) -> DraftCosts:
         """What its drafts cost the target, by how many tokens of them may stand."""

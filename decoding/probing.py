@@ -59,8 +59,9 @@ class Probing:
             if member.cost is None or is_known_by_lines:
                 continue
             length = self._cheapest(member, member.cost, history, costs, limit)
-            if length > 0:
-                found.append(Probe(member, member.cost, length))
+            probe = Probe(member, member.cost, length)
+            if length > 0 and (probe.shape is None or probe.shape.nodes > 0):
+                found.append(probe)
         return max(
             found, key=lambda one: hopeful_speedup(one.member, one.cost, costs), default=None
         )

@@ -10,6 +10,7 @@ from backends.base import Context, Logits
 from backends.base.tree import count_leaves
 from decoding.draft import Draft
 from decoding.lossy_rule import LossyRule
+from decoding.rule import Rule
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, uniform
 from decoding.shape import Siblings
@@ -32,7 +33,8 @@ class Judged:
     """The drafted tokens that stand, in order, and the model's own token after them.
 
     at: when the target had been run. path: of a tree, the nodes of those tokens; None for a line.
-    places: where the target's pass has these nodes. branch: as decoding.events.Step has it.
+    places: where the target's pass has these nodes. branch, rule, on_device: as
+    decoding.events.Step has them.
     """
 
     accepted: tuple[int, ...]
@@ -41,6 +43,8 @@ class Judged:
     path: tuple[int, ...] | None = None
     places: tuple[int, ...] = ()
     branch: int | None = None
+    rule: Rule = Rule.NONE
+    on_device: bool = False
 
 
 def judge(
@@ -57,9 +61,11 @@ def judge(
     device = context.device_sampling if lossy is None else None
     warping = sampler.warping
     if device is not None and warping is not None and draft.distributions is None:
+        on_device = True
         verdict = verify_on_device(device, warping, history[-1], draft, sampler.verification)
         at = clock()
     else:
+        on_device = False
         draft = draft.brought_over()
         rows = context.forward([history[-1], *draft.tokens], 1 + len(draft))
         at = clock()
@@ -68,7 +74,13 @@ def judge(
             return Judged((), drawn(rows[0], sampler, history), at)
         laws = WarpedRows(rows, sampler, history, draft.tokens)
         verdict = verify_line(laws, draft, sampler.verification, lossy)
-    return Judged(draft.tokens[: verdict.accepted], verdict.next_token, at)
+    return Judged(
+        draft.tokens[: verdict.accepted],
+        verdict.next_token,
+        at,
+        rule=rule_of(draft, lossy),
+        on_device=on_device,
+    )
 
 
 def drawn(row: NDArray[np.float32], sampler: Sampler, history: Sequence[int]) -> int:
@@ -95,7 +107,9 @@ def _judge_tree(
     verdict = _verify_branches(branches, draft, sampler.verification)
     accepted = tuple(draft.tokens[node] for node in verdict.path)
     kept = tuple(places[node] for node in verdict.path)
-    return Judged(accepted, verdict.next_token, at, verdict.path, kept, verdict.longest)
+    return Judged(
+        accepted, verdict.next_token, at, verdict.path, kept, verdict.longest, rule_of(draft)
+    )
 
 
 def _as_passed(last: int, draft: Draft) -> tuple[list[int], list[int], Sequence[int]]:
@@ -115,26 +129,47 @@ def _as_passed(last: int, draft: Draft) -> tuple[list[int], list[int], Sequence[
     return tree.tokens, tree.parents, places
 
 
+def rule_of(draft: Draft, lossy: LossyRule | None = None) -> Rule:
+    """What decides what stands of a draft; lossy: the rule asked for, which judges lines alone.
+
+    Tokens that were not drawn gain nothing as a block, and a seed gives the plain reply.
+    """
+    if not draft.drafted:
+        return Rule.NONE
+    if draft.parents is None and lossy is not None:
+        return Rule.LOSSY
+    match draft.siblings:
+        case Siblings.INDEPENDENT:
+            return Rule.MULTI_ROUND
+        case Siblings.WITHOUT_REPLACEMENT:
+            return Rule.TRAVERSAL
+        case None:
+            return Rule.BLOCK if draft.is_drawn else Rule.SAMPLE_MATCH
+
+
 def verify_line(
     target: TargetRows,
     draft: Draft,
     generator: np.random.Generator,
     lossy: LossyRule | None = None,
 ) -> Verdict:
-    """Tokens that were not drawn gain nothing as a block, and a seed gives the plain reply."""
-    if lossy is not None:
-        return verify_lossy(target, draft, lossy, generator)
-    rule = verify if draft.distributions is None else verify_block
-    return rule(target, draft, generator)
+    """Judge a line where its target's rows are here."""
+    match rule_of(draft, lossy):
+        case Rule.LOSSY if lossy is not None:
+            return verify_lossy(target, draft, lossy, generator)
+        case Rule.BLOCK:
+            return verify_block(target, draft, generator)
+        case _:
+            return verify(target, draft, generator)
 
 
 def _verify_branches(target: TreeRows, draft: Draft, generator: np.random.Generator) -> TreeVerdict:
-    match draft.siblings:
-        case Siblings.INDEPENDENT:
+    match rule_of(draft):
+        case Rule.MULTI_ROUND:
             return verify_multi_round(target, draft, generator)
-        case Siblings.WITHOUT_REPLACEMENT:
+        case Rule.TRAVERSAL:
             return verify_traversal(target, draft, generator)
-        case None:
+        case _:
             return verify_tree(target, draft, generator)
 
 

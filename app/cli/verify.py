@@ -11,7 +11,7 @@ from app.cli.opening import open_session
 from app.session import Session
 from app.verification import Distance, Finding, verify_session
 from backends.base import DraftUnavailableError, UsageError
-from decoding.draft import Drafter
+from decoding.controller import Controller
 from decoding.lossy_rule import OFF, LossyRule
 
 
@@ -38,20 +38,20 @@ def verify(
         raise UsageError("there is nothing to verify", "drafting is off")
     session = open_session(session_options)
     try:
-        drafter = session.drafting.chain
-        if drafter is None:
+        controller = session.drafting.controller
+        if controller is None:
             raise DraftUnavailableError("there is nothing to verify", session.drafting.reason)
-        code = _report(session, drafter, rule)
+        code = _report(session, controller, rule)
     finally:
         session.close()
     raise typer.Exit(code)
 
 
-def _report(session: Session, drafter: Drafter, rule: LossyRule | None) -> int:
+def _report(session: Session, controller: Controller, rule: LossyRule | None) -> int:
     lossless = True
     distance: Distance | None = None
     with interruptible() as stop:
-        for found in verify_session(session, drafter, rule):
+        for found in verify_session(session, controller, rule):
             if stop.is_set():
                 raise KeyboardInterrupt
             if isinstance(found, Distance):
@@ -65,7 +65,7 @@ def _report(session: Session, drafter: Drafter, rule: LossyRule | None) -> int:
     verdict = "lossless" if lossless else "NOT lossless"
     if distance is not None and lossless:
         verdict = _as_asked(distance)
-    pair = f"{session.reference.name} drafted by {drafter.name}"
+    pair = f"{session.reference.name} drafted by {controller.name}"
     terminal.clear_status()
     terminal.say(f"Verdict: {verdict} on this machine, {pair}.\n")
     return terminal.EXIT_DONE if lossless else terminal.EXIT_ERROR

@@ -5,6 +5,7 @@ proposes, the drafter model verifies. Horizontal: late tokens of a draft, which 
 are the cheap drafter's alone.
 """
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -30,6 +31,10 @@ class Below(Drafter, Protocol):
 
     def observe(self, step: Step) -> None:
         """One pass of the drafter model, in the place of the target."""
+        ...
+
+    def at_no_cost(self) -> "Below":
+        """The same, as if drafting cost nothing."""
         ...
 
 
@@ -74,6 +79,12 @@ class Cascade:
         self._clock = clock
         self._reader = Reader(context)
         self._sampler = Sampler(SamplingSettings())
+
+    def at_no_cost(self) -> "Cascade":
+        """The same on the same context, whose model is drafted for whatever that costs."""
+        other = copy.copy(self)
+        other._below = self._below.at_no_cost()
+        return other
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         self._sampler = sampler

@@ -40,6 +40,11 @@ class DraftModel(ReadsBacklog[Reader]):
         self._end_tokens = end_tokens
         self._max_draft = max_draft
 
+    @property
+    def draws_on_device(self) -> bool:
+        """Whether it can, and what it draws from then stays there."""
+        return self._context.device_sampling is not None
+
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft, self._reader.room(history))
         if count <= 0:

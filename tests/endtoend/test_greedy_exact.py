@@ -23,6 +23,7 @@ from decoding.sampling import SamplingSettings
 from models.recipe import Recipe
 from models.self_draft import SelfDrafts
 from scripts.prompts import tokenized
+from tests.fixtures.chains import chain_of
 from tests.fixtures.corpora import corpus_of, document
 from tests.fixtures.replied import replied, said
 
@@ -108,7 +109,7 @@ def test_same_token_ids_as_plain_decoding(
     with closing(build(spec, _place(demo, context, paths))) as drafting:
         assert drafting.missing == ""
         for prompt, expected in zip(prompts, plain, strict=True):
-            steps = _steps(demo, context, prompt, drafting.chain)
+            steps = _steps(demo, context, prompt, chain_of(drafting))
             _assert_plain(context, prompt, steps, expected)
             accepted += sum(step.accepted for step in steps)
     assert accepted > 0, "nothing was accepted: the test proved nothing"

@@ -22,6 +22,7 @@ from decoding.greedy_check import branch_difference, divergences
 from decoding.shape import Shape
 from scripts.prompts import tokenized
 from tests.endtoend.test_guessing import drafting_by, steps
+from tests.fixtures.chains import chain_of
 from tests.fixtures.drafters import Rehearsed
 from tests.fixtures.replied import said
 
@@ -116,9 +117,8 @@ def test_trees_of_a_copy_of_the_model(
     found = Found()
     with drafting_by(spec, demo, context, paths) as drafting:
         assert drafting.missing == ""
-        assert drafting.chain is not None
         for prompt, most in zip(prompts, allowed, strict=True):
-            found.add(context, prompt, drafting.chain, most)
+            found.add(context, prompt, chain_of(drafting), most)
     with capsys.disabled():
         print(found, end="")
     assert found.tokens == TOKENS * len(prompts)
@@ -166,7 +166,7 @@ def test_the_cells_of_a_sibling_are_seen_if_they_are_kept(
 
     monkeypatch.setattr(TreePass, "keep", keep_a_sibling)
     with drafting_by(SPECS[0], demo, context, paths) as drafting:
-        reply = steps(context, prompts[0], TOKENS, drafting.chain)
+        reply = steps(context, prompts[0], TOKENS, chain_of(drafting))
     assert sum(step.accepted for step in reply) > 0
     margins = [one.margin for one in divergences(context, prompts[0], said(reply))]
     assert max(margins) > allowed[0], margins

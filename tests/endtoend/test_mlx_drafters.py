@@ -43,6 +43,7 @@ from decoding.member import Member
 from decoding.sampling import Distribution, SamplingSettings
 from decoding.verification import block
 from decoding.verification.residual import uncovered
+from tests.fixtures.chains import chain_of
 from tests.fixtures.corpora import corpus_of, document
 from tests.fixtures.replied import said
 
@@ -115,8 +116,7 @@ def drafted_by(
             )
             drafting = stack.enter_context(closing(build(draft_spec.parse(way, paths), place)))
             assert drafting.missing == ""
-            assert drafting.chain is not None
-            yield drafting.chain
+            yield chain_of(drafting)
             return
         folder = small_mlx("plain", noise=0.05)
         if way == "other vocabulary":
@@ -182,9 +182,10 @@ def test_same_token_ids_on_the_bundled_model(demo_mlx_folder: Path, paths: Paths
         place = Place(target, TargetContext(target, context), paths, None, None, lambda text: None)
         for way in ("lookup", "self:skip=13", "lookup,self:skip=12-13"):
             with closing(build(draft_spec.parse(way, paths), place)) as drafting:
-                assert drafting.chain is not None
                 for prompt, expected in zip(tokens, plain, strict=True):
-                    assert said(greedy_reply(context, prompt, LIMITS, drafting.chain)) == expected
+                    assert (
+                        said(greedy_reply(context, prompt, LIMITS, chain_of(drafting))) == expected
+                    )
 
 
 @pytest.fixture

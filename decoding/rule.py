@@ -1,0 +1,24 @@
+"""The rules that drafts are judged by."""
+
+from enum import StrEnum
+
+
+class Rule(StrEnum):
+    """How it is decided what stands of a draft; docs/lossless.md has their sources."""
+
+    NONE = "none"
+    """Nothing was drafted."""
+
+    SAMPLE_MATCH = "sample match"
+    """A certain token stands where the target draws it."""
+
+    BLOCK = "block verification"
+    """A drawn line, as a whole."""
+
+    MULTI_ROUND = "multi-round verification"
+    """A tree whose siblings were drawn independently, from the top down."""
+
+    TRAVERSAL = "traversal verification"
+    """A tree whose siblings were drawn without replacement, from its leaves up."""
+
+    LOSSY = "a lossy rule"
