@@ -13,7 +13,7 @@ class Chain:
 
     Where that is a free one, what the free ones after it say is put beside it as a tree. Those that
     are not take turns, as each has always something to say. It asks what nothing costs: how
-    `specchat verify` and the tests draft as much as they can. branches: the most of such a tree, 1
+    measurements at a fixed length and the tests draft. branches: the most of such a tree, 1
     for none.
     """
 

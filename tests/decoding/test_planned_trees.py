@@ -6,9 +6,12 @@ import pytest
 from decoding.acceptance import Acceptance
 from decoding.draft import Draft
 from decoding.events import Step
+from decoding.kinds import band
 from decoding.level_cost import LevelCost
 from decoding.parking import State, overall
+from decoding.probing import Probing
 from decoding.rank_acceptance import by_rank, learn, of_first
+from decoding.sampling import SamplingSettings
 from decoding.shape import Shape
 from tests.fixtures.simulated_text import constant
 from tests.fixtures.simulator import Machine, curve
@@ -42,6 +45,16 @@ def test_where_every_token_costs_the_drafter_is_parked_and_little_is_lost():
     state, reason = overall(machine.controller.standings)
     assert state is State.PARKED
     assert reason.startswith("tree: slower than plain: needs acceptance")
+
+
+def test_trees_that_were_never_right_are_probed_with_no_empty_one():
+    machine = ranked_machine(RANKS, FLAT, 0.02)
+    (trees,) = machine.controller.members
+    for _ in range(2000):
+        for rank in range(4):
+            trees.acceptance.add(f"{band(SamplingSettings().temperature)}:rank{rank}", False)
+    assert max(trees.by_rank()) < 0.005
+    assert Probing().next([trees], [1, 2], machine.controller.costs, 8) is None
 
 
 def test_a_tree_that_pays_only_when_small_is_found():

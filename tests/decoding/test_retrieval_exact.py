@@ -15,13 +15,14 @@ import pytest
 from numpy.typing import NDArray
 
 from decoding import target_pass
-from decoding.distribution_check import exact_law, p_value, replies
+from decoding.distribution_check import exact_law, p_value
 from decoding.draft import Draft
 from decoding.drafters.retrieval import Retrieval
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings, uniform
 from decoding.verification.token_level import TargetRows, Verdict
+from tests.fixtures.chance import SHORT, replies
 from tests.fixtures.corpora import corpus_of, document
 from tests.fixtures.replied import said
 
@@ -78,7 +79,7 @@ def chance(table: MakeTable, fake_context: Open, folder: Path) -> float:
         drawn[outcome] += 1
         drafted += tokens
     assert drafted >= REPLIES
-    return p_value(exact_law(context, PROMPT, SAMPLED), drawn)
+    return p_value(exact_law(context, PROMPT, SAMPLED, SHORT), drawn)
 
 
 def test_sampled_replies_follow_the_target(

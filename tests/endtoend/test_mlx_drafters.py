@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,11 @@ from app.prompts import built_in_prompts
 from app.target_context import TargetContext
 from backends import mlx
 from backends.base import Context, Model
+from backends.mlx import verification
 from backends.mlx.own_draft import derive
 from decoding.controller import Controller
 from decoding.cost import CostModel, DraftCost
-from decoding.distribution_check import exact_law, p_value, replies
+from decoding.distribution_check import exact_law, p_value, reply
 from decoding.draft import Drafter
 from decoding.drafters.across_vocabularies import AcrossVocabularies
 from decoding.drafters.cascade import Cascade
@@ -40,18 +42,17 @@ from decoding.generation import Limits, generate
 from decoding.greedy_check import greedy_reply
 from decoding.lossy_rule import LossyRule
 from decoding.member import Member
-from decoding.sampling import Distribution, SamplingSettings
-from decoding.verification import block
-from decoding.verification.residual import uncovered
+from decoding.sampling import SamplingSettings
 from tests.fixtures.chains import chain_of
 from tests.fixtures.corpora import corpus_of, document
 from tests.fixtures.replied import said
 
 SmallMlx = Callable[..., Path]
 FALSE_ALARM = 1e-4
-SAMPLED = SamplingSettings(1.0, top_k=6, top_p=0.97, min_p=0.02, repeat_penalty=1.3)
+ON_DEVICE = SamplingSettings(1.0, top_k=2, top_p=0.97, min_p=0.02)
+SAMPLED = replace(ON_DEVICE, repeat_penalty=1.3)
 N_CTX = 192
-REPLIES, MORE_REPLIES = 600, 1500
+REPLIES = 400
 LIMITS = Limits(32, frozenset())
 TEXTS = ("the rain on the hill and the rain on the", "one two three, one two")
 
@@ -195,7 +196,7 @@ def pair(small_mlx: SmallMlx) -> Iterator[tuple[Context, DraftModel]]:
         closing(mlx.load(small_mlx("plain"))) as target,
         closing(derive(target, "", 4, ())) as own,
     ):
-        model = DraftModel("self", own.open(64), n_vocab=target.info.n_vocab)
+        model = DraftModel("self", own.open(64), n_vocab=target.info.n_vocab, max_draft=5)
         yield target.open(64), model
 
 
@@ -214,22 +215,30 @@ def test_a_lossy_rule_judges_what_the_device_drafted(pair: tuple[Context, DraftM
     assert shares[0] < 0.9 < shares[1]
 
 
-def chance(pair: tuple[Context, Drafter], count: int) -> float:
+def chance(
+    pair: tuple[Context, Drafter], count: int, settings: SamplingSettings = SAMPLED
+) -> float:
     """How likely a correct engine is to give replies as far from the law as these."""
     context, model = pair
     prompt = [40, 41, 42, 43, 40, 41]
-    law = exact_law(context, prompt, SAMPLED)
+    law = exact_law(context, prompt, settings)
     drawn: Counter[tuple[int, ...]] = Counter()
     drafted = 0
-    for outcome, tokens in replies(context, prompt, SAMPLED, model, count):
+    for seed in range(count):
+        outcome, steps = reply(context, prompt, replace(settings, seed=seed), model)
         drawn[outcome] += 1
-        drafted += tokens
-    assert drafted >= count
+        drafted += sum(step.drafted for step in steps)
+        is_whole = settings.repeat_penalty == 1.0 and isinstance(model, DraftModel)
+        assert all(step.on_device == is_whole for step in steps if step.drafted)
+    assert drafted >= 4 * count
     return p_value(law, drawn)
 
 
-def test_sampled_replies_follow_the_target(pair: tuple[Context, DraftModel]):
-    assert chance(pair, REPLIES) > FALSE_ALARM
+@pytest.mark.parametrize("settings", [SAMPLED, ON_DEVICE], ids=["brought over", "on device"])
+def test_sampled_replies_follow_the_target(
+    settings: SamplingSettings, pair: tuple[Context, DraftModel]
+):
+    assert chance(pair, REPLIES, settings) > FALSE_ALARM
 
 
 @pytest.mark.slow
@@ -249,21 +258,18 @@ def test_sampled_replies_of_a_cascade_follow_the_target(of_devices: bool, small_
             members = [Member(model, cost=DraftCost(0.01, 0.001))]
         below = Controller(members, costs, n_vocab, clock=lambda: 0.0)
         cascade = Cascade(
-            "cascade", own.open(64), below, costs, n_vocab=n_vocab, tail=lookup, max_draft=2
+            "cascade", own.open(64), below, costs, n_vocab=n_vocab, tail=lookup, max_draft=3
         )
         assert chance((target.open(64), cascade), REPLIES) > FALSE_ALARM
 
 
-@pytest.mark.slow
-def test_the_test_sees_a_wrong_rule(
+def test_the_test_sees_a_rule_of_the_device_that_is_wrong_from_the_second_token_on(
     pair: tuple[Context, DraftModel], monkeypatch: pytest.MonkeyPatch
 ):
-    """Negative control: after a rejection, drawing from p_target as it stands is lossy."""
+    """What stands ends at the first head that fails; of one drafted token both are the same."""
 
-    def whole_target(
-        p_target: Distribution, q_draft: Distribution, share: float
-    ) -> tuple[Distribution, float]:
-        return p_target, uncovered(p_target, q_draft, share)[1]
+    def first_failure(passes: Any) -> Any:
+        return mx.cumprod(passes.astype(mx.int32)).sum()
 
-    monkeypatch.setattr(block, "uncovered", whole_target)
-    assert chance(pair, MORE_REPLIES) < FALSE_ALARM
+    monkeypatch.setattr(verification, "_longest", first_failure)
+    assert chance(pair, REPLIES, ON_DEVICE) < FALSE_ALARM

@@ -10,14 +10,19 @@ import pytest
 
 from app import verification
 from app.cli.main import main
+from app.prompts import built_in_prompts
 from decoding import target_pass
 from decoding.draft import Draft
-from decoding.sampling import Distribution
-from decoding.verification import block
+from decoding.sampling import Distribution, uniform
+from decoding.verification import block, traversal
 from decoding.verification.residual import uncovered
 from decoding.verification.token_level import TargetRows, Verdict
+from decoding.verification.tree import TreeRows, TreeVerdict
+from tests.fixtures.wrong_rules import first_failure
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
+
+Verify = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
@@ -25,12 +30,12 @@ def verify_tiny(
     tiny_llama: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> Callable[..., tuple[int, str]]:
+) -> Verify:
     """Runs the command on a model of random weights, drafted by a disturbed copy."""
 
-    def run(*more: str, noise: float = 0.15) -> tuple[int, str]:
+    def run(*more: str, noise: float = 0.15, draft: str = "lookup,{}") -> tuple[int, str]:
         target, drafter = tiny_llama(seed=1), tiny_llama(seed=1, noise=noise)
-        options = ["--model", str(target), "--draft", f"lookup,{drafter}"]
+        options = ["--model", str(target), "--draft", draft.format(drafter)]
         monkeypatch.setattr(sys, "argv", ["specchat", "verify", *options, *more])
         with pytest.raises(SystemExit) as ended:
             main()
@@ -40,20 +45,101 @@ def verify_tiny(
     return run
 
 
-def test_a_sound_engine_is_lossless(
-    verify_tiny: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(verification, "REPLIES", 400)
+def test_a_sound_engine_is_lossless(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(verification, "REPLIES", 200)
     code, said = verify_tiny()
     assert code == 0
     assert "Verdict: lossless" in said
     assert re.search(r"([\d,]+) of \1 tokens in \d+ replies are what plain decoding says", said)
     assert "NOT" not in said
+    for where in ("Temperature 0", "Temperature 1", "Temperature 1 with a repeat penalty"):
+        drafted = next(line for line in said.splitlines() if line.startswith(f"{where}, tokens"))
+        assert "lines of lookup by sample match" in drafted
+        assert "by block verification" in drafted
+    assert "not tested" not in said
 
 
-def test_accepting_every_draft_is_found(
-    verify_tiny: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def sampled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what is drawn is checked, and of that as much as shows a gross fault."""
+    monkeypatch.setattr(verification, "built_in_prompts", lambda: ())
+    monkeypatch.setattr(verification, "_rounding", lambda session: 0.0)
+    monkeypatch.setattr(verification, "REPLIES", 400)
+
+
+@pytest.mark.usefixtures("sampled_alone")
+def test_what_did_not_come_up_is_named(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(verification, "REPLIES", 4)
+    code, said = verify_tiny(draft="retrieval,{}")
+    assert code == 0
+    words = "Temperature 1, not tested, as none came up: lines of retrieval by sample match."
+    assert words in said
+
+
+@pytest.mark.usefixtures("sampled_alone", "drafting_never_pays")
+def test_every_form_of_a_drafter_model_and_of_what_it_is_part_of_is_drafted(
+    verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
+    """Trees, chosen lines, cascades, votes and the target's own guesses, none of which pays."""
+    monkeypatch.setattr(verification, "REPLIES", 80)
+    code, said = verify_tiny(
+        draft="tree({}),paths(self:q8_0),cascade(lookup,self:q4_0),vote(ngram,self:skip=1),"
+        "jacobi,lookahead"
+    )
+    assert code == 0
+    for where in ("Temperature 1", "Temperature 1 with a repeat penalty"):
+        drafted = next(line for line in said.splitlines() if line.startswith(f"{where}, tokens"))
+        assert "chosen lines of paths(self:q8_0) by block verification" in drafted
+        assert "lines of cascade(lookup,self:q4_0) by block verification" in drafted
+        assert "lines of vote(ngram,self:skip=1) by sample match" in drafted
+        assert "lines of jacobi by sample match" in drafted
+        assert "trees of lookahead by sample match" in drafted
+        assert re.search(r"trees of tree\(\S+\) by traversal verification", drafted)
+    assert "Temperature 1, not tested" not in said
+
+
+@pytest.mark.usefixtures("sampled_alone")
+def test_a_block_that_ends_at_the_first_failure_is_found(
+    verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
+):
+    """It is right for drafts of one token."""
+    monkeypatch.setattr(target_pass, "verify_block", first_failure)
+    code, said = verify_tiny(noise=0.1)
+    assert code == 1
+    assert "not what the model alone gives" in said
+
+
+@pytest.mark.usefixtures("sampled_alone", "drafting_never_pays")
+def test_a_traversal_that_forgets_the_residual_is_found(
+    verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
+):
+    def forgetful(
+        left: Distribution, q_draft: Distribution, share: float
+    ) -> tuple[Distribution, float]:
+        return left, uncovered(left, q_draft, share)[1]
+
+    monkeypatch.setattr(traversal, "uncovered", forgetful)
+    code, said = verify_tiny(noise=0.1, draft="lookup,tree({})")
+    assert code == 1
+    assert "not what the model alone gives" in said
+
+
+@pytest.mark.usefixtures("sampled_alone", "drafting_never_pays")
+def test_a_union_that_keeps_a_sibling_is_found(
+    verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
+):
+    def sibling(target: TreeRows, draft: Draft, generator: np.random.Generator) -> TreeVerdict:
+        target[()].draw(uniform(generator))
+        return TreeVerdict((0,), target[(0,)].draw(uniform(generator)), 1)
+
+    monkeypatch.setattr(target_pass, "verify_tree", sibling)
+    code, said = verify_tiny(draft="lookup,ngram")
+    assert code == 1
+    assert "trees of several drafters together by sample match" in said
+    assert "not what the model alone gives" in said
+
+
+def test_accepting_every_draft_is_found(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch):
     def accept_all(target: TargetRows, draft: Draft, generator: np.random.Generator) -> Verdict:
         return Verdict(len(draft), target[len(draft)].draw(generator.random()))
 
@@ -66,7 +152,7 @@ def test_accepting_every_draft_is_found(
 
 
 def test_a_wrong_residual_is_found_by_the_distribution_alone(
-    verify_tiny: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+    verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
     def whole_target(
         p_target: Distribution, q_draft: Distribution, share: float
@@ -74,6 +160,9 @@ def test_a_wrong_residual_is_found_by_the_distribution_alone(
         return p_target, uncovered(p_target, q_draft, share)[1]
 
     monkeypatch.setattr(block, "uncovered", whole_target)
+    monkeypatch.setattr(verification, "REPLIES", 600)
+    prompts = built_in_prompts()[:2]
+    monkeypatch.setattr(verification, "built_in_prompts", lambda: prompts)
     code, said = verify_tiny()
     assert code == 1
     assert "not what the model alone gives" in said
@@ -82,7 +171,7 @@ def test_a_wrong_residual_is_found_by_the_distribution_alone(
 
 @pytest.mark.slow
 def test_a_lossy_rule_is_measured_and_is_no_fault(
-    verify_tiny: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+    verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(verification, "built_in_prompts", lambda: ())
     monkeypatch.setattr(verification, "_rounding", lambda session: 0.0)
@@ -93,7 +182,7 @@ def test_a_lossy_rule_is_measured_and_is_no_fault(
 
 
 def test_what_is_set_for_answers_does_not_change_what_is_verified(
-    verify_tiny: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+    verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("SPECCHAT_LOSSY", "lenient:100")
     monkeypatch.setattr(verification, "built_in_prompts", lambda: ())

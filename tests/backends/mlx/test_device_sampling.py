@@ -18,13 +18,14 @@ from backends.mlx import verification
 from backends.mlx.context import MlxContext
 from backends.mlx.verification import Block
 from backends.mlx.warping import Weights
-from decoding.distribution_check import Law, exact_law, p_value, replies
+from decoding.distribution_check import Law, exact_law, p_value
 from decoding.draft import Draft
 from decoding.drafters.draft_model import DraftModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings
+from tests.fixtures.chance import SHORT, replies
 
 FALSE_ALARM = 1e-4
 REPLIES = 1000
@@ -175,7 +176,7 @@ def test_scores_that_are_no_numbers_are_an_error(small_mlx: Callable[..., Path])
 
 
 def law_and_draws(pair: Pair, near: MlxContext) -> tuple[Law, Counter[tuple[int, ...]]]:
-    law = exact_law(pair[0], PROMPT, FEW)
+    law = exact_law(pair[0], PROMPT, FEW, SHORT)
     drafter = DraftModel("near", near, n_vocab=pair[2], max_draft=2)
     outcomes = replies(pair[0], PROMPT, FEW, drafter, REPLIES)
     return law, Counter(outcome for outcome, _ in outcomes)
