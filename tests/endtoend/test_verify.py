@@ -36,6 +36,7 @@ def verify_tiny(
     def run(*more: str, noise: float = 0.15, draft: str = "lookup,{}") -> tuple[int, str]:
         target, drafter = tiny_llama(seed=1), tiny_llama(seed=1, noise=noise)
         options = ["--model", str(target), "--draft", draft.format(drafter)]
+        monkeypatch.setenv("SPECCHAT_THREADS", "1")
         monkeypatch.setattr(sys, "argv", ["specchat", "verify", *options, *more])
         with pytest.raises(SystemExit) as ended:
             main()
@@ -63,7 +64,7 @@ def test_a_sound_engine_is_lossless(verify_tiny: Verify, monkeypatch: pytest.Mon
 def sampled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what is drawn is checked, and of that as much as shows a gross fault."""
     monkeypatch.setattr(verification, "built_in_prompts", lambda: ())
-    monkeypatch.setattr(verification, "_rounding", lambda session: 0.0)
+    monkeypatch.setattr(verification, "_rounding", lambda session, context: 0.0)
     monkeypatch.setattr(verification, "REPLIES", 400)
 
 
@@ -174,7 +175,7 @@ def test_a_lossy_rule_is_measured_and_is_no_fault(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(verification, "built_in_prompts", lambda: ())
-    monkeypatch.setattr(verification, "_rounding", lambda session: 0.0)
+    monkeypatch.setattr(verification, "_rounding", lambda session, context: 0.0)
     code, said = verify_tiny("--lossy", "lenient:100", noise=1.0)
     assert code == 0
     assert "Verdict: lossy as asked: distance 0." in said
@@ -186,7 +187,7 @@ def test_what_is_set_for_answers_does_not_change_what_is_verified(
 ):
     monkeypatch.setenv("SPECCHAT_LOSSY", "lenient:100")
     monkeypatch.setattr(verification, "built_in_prompts", lambda: ())
-    monkeypatch.setattr(verification, "_rounding", lambda session: 0.0)
+    monkeypatch.setattr(verification, "_rounding", lambda session, context: 0.0)
     monkeypatch.setattr(verification, "REPLIES", 50)
     code, said = verify_tiny()
     assert code == 0
