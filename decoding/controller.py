@@ -157,10 +157,10 @@ class Controller:
         self._is_probe = False
         limit = min(limit, self._costs.largest - 1)
         due = self._free.due()
-        dear = [member for member in self._dear if member.can_draft(history)]
+        able = dear = [member for member in self._dear if member.can_draft(history)]
         if self.turns is not None:
             due, dear, limit = self.turns.next(due, dear, limit)
-        listening = [*due, *dear]
+        listening = [*due, *able]
         if listening:
             self._catch_up()
         self._listening = listening
@@ -182,7 +182,7 @@ class Controller:
             silences.append(found)
         if offer.gain > 0.0:
             return self._paying(offer.draft, offer.gain, silences)
-        return self._silent(*silences) if silences else self._probe(dear, history, limit)
+        return self._silent(*silences) if silences else self._probe(able, history, limit)
 
     def _orders(self, dear: Sequence[Member], history: Sequence[int], limit: int) -> list[Order]:
         """What may be drawn, the highest gain first."""
