@@ -159,15 +159,7 @@ def _fill(drafting: Drafting, spec: DraftSpec, place: Place) -> None:
         builder = Builder(place, calibrations, memory)
         _build_links(drafting, spec, place, builder, costs)
         if spec.is_automatic:
-            known = Knowledge.of(
-                _target(place),
-                place.target,
-                costs,
-                calibrations,
-                memory,
-                place.threads,
-                place.gpu_layers,
-            )
+            known = _knowledge(place, costs, calibrations, memory)
             _build_automatic(drafting, place, builder, known)
         drafting.given_up = builder.given_up
         if place.context.can_verify_tree:
@@ -214,13 +206,30 @@ def _with_doubt(built: Built, place: Place) -> Built:
     return replace(built, note="; ".join(filter(None, [built.note, doubt])))
 
 
-def _build_automatic(drafting: Drafting, place: Place, builder: Builder, known: Knowledge) -> None:
+def _build_automatic(
+    drafting: Drafting, place: Place, builder: Builder, known: Knowledge | None
+) -> None:
     """Add the drafter model that is found to pay, if any is."""
+    if known is None:
+        return
     n_ctx = place.context.n_ctx
     room = available_memory() if place.room is None else place.room
     found = automatic.drafter(known, builder, place.paths, MemoryPlan(n_ctx, n_ctx, room))
     if found is not None:
         drafting.built += [found, *builder.beside(found, known.costs)]
+
+
+def _knowledge(
+    place: Place, costs: CostModel, calibrations: Calibrations, memory: AcceptanceMemory
+) -> Knowledge | None:
+    """What is known of drafter models; None where the target's files are gone since it was loaded."""
+    try:
+        target = _target(place)
+    except ModelError:
+        return None
+    return Knowledge.of(
+        target, place.target, costs, calibrations, memory, place.threads, place.gpu_layers
+    )
 
 
 def _target(place: Place) -> Target:
