@@ -222,7 +222,7 @@ def _build_automatic(
 def _knowledge(
     place: Place, costs: CostModel, calibrations: Calibrations, memory: AcceptanceMemory
 ) -> Knowledge | None:
-    """What is known of drafter models; None where the target's files are gone since it was loaded."""
+    """What is known of drafter models; None where the target's files cannot be read any more."""
     try:
         target = _target(place)
     except ModelError:
