@@ -15,7 +15,7 @@ from typing import Any
 from app.paths import Paths
 from app.prompts import built_in_prompts
 from app.run_key import run_key
-from app.target_context import ContextInUseError, TargetContext
+from app.target_context import TargetContext
 from backends.base import Context, ContextFacts, Model, ModelInfo
 from backends.runner import Runner
 from decoding.calibration import MOST_TOKENS, calibrate, ends_early
@@ -100,14 +100,9 @@ class Calibrations:
         kept = _read(read_object(path))
         if kept is not None and not _is_to_improve(kept, path, facts):
             return kept.measured
-        try:
-            with for_measuring() as context:
-                self.notify(f"measuring what {name} costs here")
-                found = calibrate(context, _text(model))
-        except ContextInUseError:
-            if kept is None:
-                raise
-            return kept.measured
+        with for_measuring() as context:
+            self.notify(f"measuring what {name} costs here")
+            found = calibrate(context, _text(model))
 
         def added(before: dict[str, Any]) -> dict[str, Any]:
             return _record(model.info, _with(_read(before), found))
@@ -124,7 +119,12 @@ class Calibrations:
 
 
 def _is_to_improve(kept: _Kept, path: Path, facts: ContextFacts) -> bool:
-    """Whether to measure once more: not at every start, and the load has to have time to go."""
+    """Whether to measure once more: not at every start, and the load has to have time to go.
+
+    A context that holds a conversation is no start: whoever talks should not wait for it.
+    """
+    if facts.length:
+        return False
     if kept.measured.is_steady:
         return ends_early(kept.measured.seconds, facts)
     return _age(path) > _WAITS[min(kept.times, len(_WAITS)) - 1]

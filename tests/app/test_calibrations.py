@@ -16,7 +16,7 @@ import pytest
 from app.calibrations import Calibrations
 from app.paths import Paths
 from app.target_context import TargetContext
-from backends.base import Context, OutOfMemoryError
+from backends.base import Context
 from decoding.cost import CostModel, Measured
 from models.json_file import read_object
 from tests.fixtures.scripted import ScriptedModel
@@ -120,20 +120,16 @@ def test_what_stays_unsure_is_measured_more_and_more_seldom(
 
 
 @pytest.mark.usefixtures("bare_home")
-def test_an_unsure_curve_serves_while_a_reply_keeps_it_from_being_measured(
-    model: ScriptedModel, measuring: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+def test_nobody_waits_in_a_conversation_for_an_unsure_curve_to_be_improved(
+    model: ScriptedModel, measuring: Callable[..., None]
 ) -> None:
     measuring(UNSURE)
     start(model)
     age(model, DAY)
-    context = TargetContext(model, model.open(64))
-
-    def none_left(n_ctx: int) -> Context:
-        raise OutOfMemoryError("there is no memory for it")
-
-    monkeypatch.setattr(model, "open", none_left)
-    with context.use():
-        costs = Calibrations(Paths.of_this_user(), [].append).target(model, context)
+    opened = model.open(64)
+    opened.forward([2, 3], 1)
+    context = TargetContext(model, opened)
+    costs = Calibrations(Paths.of_this_user(), [].append).target(model, context)
     assert costs.points == UNSURE.seconds
 
 
