@@ -60,20 +60,20 @@ class Branching:
             MOST_TOKENS - 1, target.max_branches, target.max_logits - 1, drafting.max_branches
         )
 
-    def beside(self, part: Built, costs: CostModel) -> Iterator[Built]:
+    def beside(self, part: Built, costs: CostModel, *, always: bool = False) -> Iterator[Built]:
         """Those that may gain here beside the lines of the same drafter, which goes on holding it.
 
-        costs: of the target's passes.
+        costs: of the target's passes. always: those that may gain elsewhere too, for checks.
         """
         if part.member.cost is None or part.context is None:
             return
         with suppress(DraftUnavailableError):
-            yield from self._tree_beside(part, part.context, part.member.cost, costs)
+            yield from self._tree_beside(part, part.context, part.member.cost, costs, always)
         with suppress(DraftUnavailableError):
-            yield from self._paths_beside(part, part.member.cost, costs)
+            yield from self._paths_beside(part, part.member.cost, costs, always)
 
     def _tree_beside(
-        self, part: Built, context: Context, cost: DraftCost, costs: CostModel
+        self, part: Built, context: Context, cost: DraftCost, costs: CostModel, always: bool
     ) -> Iterator[Built]:
         nodes = min(_MOST_NODES, costs.largest - 1, self._most_nodes(context))
         depth = min(_DEEPEST, nodes - 1)
@@ -84,12 +84,14 @@ class Branching:
         if tree.member.planned is None:
             return
         largest = tree.member.planned.largest
-        if trees_may_gain(part.member, tree.member.by_rank(), cost, costs, largest):
+        if always or trees_may_gain(part.member, tree.member.by_rank(), cost, costs, largest):
             yield _beside(part, tree)
 
-    def _paths_beside(self, part: Built, cost: DraftCost, costs: CostModel) -> Iterator[Built]:
+    def _paths_beside(
+        self, part: Built, cost: DraftCost, costs: CostModel, always: bool
+    ) -> Iterator[Built]:
         settings = PathsSettings()
-        if paths_may_gain(part.member, cost, costs, settings.k):
+        if always or paths_may_gain(part.member, cost, costs, settings.k):
             paths = self.paths(f"{LinkKind.PATHS}({part.member.name})", part, settings)
             yield _beside(part, paths)
 

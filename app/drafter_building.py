@@ -59,6 +59,8 @@ class Place:
     """Brings a drafter that is not on this machine, or says how to get it."""
     backend: str = AUTO
     """The one that is asked for."""
+    every_form: bool = False
+    """Whether a drafter model drafts trees and paths too where they are not expected to gain."""
 
 
 def open_corpus(paths: Paths, target: Model) -> Corpus:
@@ -96,7 +98,7 @@ class Builder:
     def beside(self, built: Built, costs: CostModel) -> Iterator[Built]:
         """Further forms of what a drafter model drafts, where they may gain: it runs them all."""
         branching = Branching(self._place.target, self._place.context, self._memory)
-        yield from branching.beside(built, costs)
+        yield from branching.beside(built, costs, always=self._place.every_form)
 
     def drop(self, built: Built) -> None:
         """Free one that is not wanted after all."""

@@ -180,7 +180,7 @@ def _build_links(
     drafting: Drafting, spec: DraftSpec, place: Place, builder: Builder, costs: CostModel
 ) -> None:
     links = list(spec.links)
-    if spec.is_automatic:
+    if spec.is_automatic and costs.is_steady:
         links += guessing.worthwhile(costs, automatic.WORTHWHILE)
     missing: list[str] = []
     for link in links:
@@ -222,7 +222,12 @@ def _build_automatic(
 def _knowledge(
     place: Place, costs: CostModel, calibrations: Calibrations, memory: AcceptanceMemory
 ) -> Knowledge | None:
-    """What is known of drafter models; None where the target's files cannot be read any more."""
+    """What is known of drafter models; None where they should not be chosen by it.
+
+    So it is where the costs are of a busy machine, and where the target's files are gone by now.
+    """
+    if not costs.is_steady:
+        return None
     try:
         target = _target(place)
     except ModelError:

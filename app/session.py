@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app import draft_spec
 from app.conversation import Conversation
@@ -60,10 +60,13 @@ class Session:
         paths: Paths,
         notify: Callable[[str], None],
         usual_context: int = DEFAULT_CONTEXT,
+        *,
+        every_form: bool = False,
     ) -> "Session":
         """Load the model and its drafters; notify gets a line on each phase.
 
-        usual_context: tokens of the context where the options name no number.
+        usual_context: tokens of the context where the options name no number. every_form: drafter
+        models draft trees and paths too where they are not expected to gain, for checks.
 
         Raises:
             SpecchatError: an option cannot be met, or the model cannot be run.
@@ -80,7 +83,7 @@ class Session:
         reference = obtain(chosen, paths, notify, offline=options.offline)
         notify(f"loading {reference.name}")
         facts = facts_of(reference.path, expected_backend(reference, options.backend))
-        spec.check(reference.name, facts.n_layers)
+        spec.check(reference.name, facts.n_layers, facts.active_experts)
         planned = plan(reference.name, facts, options.ctx, usual_context, free)
         with ExitStack() as stack:
             templates = stack.enter_context(closing(TemplateProcess()))
@@ -94,7 +97,7 @@ class Session:
                 notes.append("--threads means nothing to MLX, which chooses its threads itself")
             place = _place(model, context, paths, options, notify, planned.room)
             bandwidth = memory_bandwidth(model.info, paths)
-            drafting = build(spec, place)
+            drafting = build(spec, replace(place, every_form=every_form))
             held = stack.pop_all()
         if options.model:
             remember_model(reference, paths)

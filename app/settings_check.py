@@ -117,7 +117,8 @@ def _refused(given: _Given, paths: Paths) -> Iterator[tuple[str, SpecchatError]]
     if "draft" in given.values:
         try:
             spec = draft_spec.parse(options.draft, paths, chosen, wanted)
-            spec.check(chosen.name, facts.n_layers if facts else 0)
+            if facts is not None:
+                spec.check(chosen.name, facts.n_layers, facts.active_experts)
         except UsageError as error:
             yield "draft", error
     try:

@@ -22,6 +22,9 @@ _SHAPING = re.compile(r"embed|wte|norm|proj|qkv")
 
 _HALVES = ({"F16"}, {"BF16"})
 
+ACTIVE_EXPERTS = "num_experts_per_tok"
+"""The setting that says how many experts a token is sent to."""
+
 
 @dataclass(frozen=True, slots=True)
 class MlxFolder:
@@ -46,6 +49,16 @@ class MlxFolder:
         if type(value) is not int or not 0 <= value < _MAX_COUNT:
             raise ModelError(f"its {_CONFIG} is damaged", f"{key} is {str(value)[:40]!r}")
         return value
+
+    @property
+    def experts(self) -> int:
+        """How many there are, 0 in a model without."""
+        return self.count("num_local_experts") or self.count("num_experts")
+
+    @property
+    def active_experts(self) -> int:
+        """How many of them a token is sent to."""
+        return self.count(ACTIVE_EXPERTS) if self.experts else 0
 
     @property
     def layer_kinds(self) -> tuple[str, ...]:

@@ -28,6 +28,8 @@ class ModelFacts:
     attention: Attention
     n_layers: int = 0
     """All of them, those without attention too."""
+    active_experts: int | None = None
+    """How many a token is sent to, 0 in a model without experts, None where that is not known."""
 
 
 def facts_of(path: Path, backend: str = LLAMACPP) -> ModelFacts:
@@ -78,6 +80,7 @@ def _of_header(header: GgufHeader, weight_bytes: int) -> ModelFacts:
         context_limit=header.integer("context_length"),
         attention=_attention_of_header(header, width),
         n_layers=header.integer("block_count"),
+        active_experts=header.integer("expert_used_count"),
     )
 
 
@@ -138,6 +141,7 @@ def _of_folder(folder: MlxFolder) -> ModelFacts:
             tuple(kind for kind in (full, windowed) if kind.count), folder.number_bytes
         ),
         n_layers=count,
+        active_experts=folder.active_experts,
     )
 
 

@@ -11,7 +11,12 @@ from app.session import Session
 from app.session_options import DEFAULT_CONTEXT, SessionOptions
 
 
-def open_session(session_options: SessionOptions, usual_context: int = DEFAULT_CONTEXT) -> Session:
+def open_session(
+    session_options: SessionOptions,
+    usual_context: int = DEFAULT_CONTEXT,
+    *,
+    every_form: bool = False,
+) -> Session:
     """Load everything, saying what is going on; the first Ctrl-C ends it at the next phase.
 
     Raises:
@@ -20,7 +25,7 @@ def open_session(session_options: SessionOptions, usual_context: int = DEFAULT_C
     """
     with phases() as (notify, stop):
         paths = Paths.of_this_user()
-        session = Session.open(session_options, paths, notify, usual_context)
+        session = Session.open(session_options, paths, notify, usual_context, every_form=every_form)
         if stop.is_set():
             session.close()
     return session

@@ -36,7 +36,7 @@ def verify(
     rule = options.lossy_rule(context, only_typed=True)
     if session_options.draft == draft_spec.OFF:
         raise UsageError("there is nothing to verify", "drafting is off")
-    session = open_session(session_options)
+    session = open_session(session_options, every_form=True)
     try:
         controller = session.drafting.controller
         if controller is None:

@@ -23,9 +23,6 @@ from backends.mlx.tokenizer import MlxTokenizer
 from backends.mlx.tokenizer_files import read_engine, read_tokenizer
 from backends.mlx_folder import MlxFolder
 
-ACTIVE_EXPERTS = "num_experts_per_tok"
-"""The setting that says how many experts a token is sent to."""
-
 _CHUNK = 256
 _UNKNOWN_CONTEXT = 4096
 
@@ -148,7 +145,6 @@ def _describe(
 ) -> ModelInfo:
     weights = weights_of(module)
     refusal = rollback_refusal(caches)
-    experts = folder.count("num_local_experts") or folder.count("num_experts")
     return ModelInfo(
         path=path,
         name=path.name,
@@ -156,18 +152,18 @@ def _describe(
         quantization=_quantization(folder, weights),
         parameters=get_total_parameters(module),
         weight_bytes=sum(array.nbytes for _, array in weights),
-        bytes_read_per_token=_read_per_token(folder, weights, experts),
+        bytes_read_per_token=_read_per_token(folder, weights),
         n_vocab=tokenizer.n_vocab,
         n_layers=folder.count("num_hidden_layers"),
         context_limit=folder.count("max_position_embeddings") or _UNKNOWN_CONTEXT,
-        is_moe=experts > 0,
+        is_moe=folder.experts > 0,
         rollback=Rollback.NONE if refusal else Rollback.ANY,
         backend="mlx",
         engine=library.build(),
         device=library.device(),
         threads=physical_cores(),
         rollback_refusal=refusal,
-        active_experts=folder.count(ACTIVE_EXPERTS) if experts else 0,
+        active_experts=folder.active_experts,
     )
 
 
@@ -180,9 +176,9 @@ def _quantization(folder: MlxFolder, weights: list[tuple[str, mx.array]]) -> str
     return str(largest.dtype).removeprefix("mlx.core.")
 
 
-def _read_per_token(folder: MlxFolder, weights: list[tuple[str, mx.array]], experts: int) -> int:
+def _read_per_token(folder: MlxFolder, weights: list[tuple[str, mx.array]]) -> int:
     """Of experts only those that a token is sent to; no table of embeddings that is only read."""
-    active = folder.count(ACTIVE_EXPERTS)
+    experts, active = folder.experts, folder.active_experts
     has_head = any(name.startswith("lm_head") for name, _ in weights)
     total = 0
     for name, array in weights:

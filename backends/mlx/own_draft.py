@@ -8,9 +8,10 @@ from mlx import nn
 
 from backends.base import DraftUnavailableError, ModelError
 from backends.mlx.fewer_experts import with_fewer_experts
-from backends.mlx.model import ACTIVE_EXPERTS, MlxModel, weights_of
+from backends.mlx.model import MlxModel, weights_of
 from backends.mlx.requantized import in_fewer_bits
 from backends.mlx.skipped_layers import without_layers
+from backends.mlx_folder import ACTIVE_EXPERTS
 
 
 def derive(

@@ -197,6 +197,17 @@ def test_what_pays_is_kept_and_taken_again(
 
 
 @pytest.mark.usefixtures("flat")
+def test_nothing_is_chosen_by_costs_of_a_busy_machine(
+    target: Model, paths: Paths, tried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agreeing(0.9, monkeypatch)
+    unsure = Measured({1: 0.02, 16: 0.02}, 0.0, {16: 0.5})
+    monkeypatch.setattr("app.calibrations.calibrate", lambda context, tokens: unsure)
+    assert started(target, paths).names == ["lookup", "retrieval", "ngram"]
+    assert tried == []
+
+
+@pytest.mark.usefixtures("flat")
 def test_what_does_not_pay_makes_room_for_the_next_and_is_not_loaded_again(
     target: Model, paths: Paths, tried: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,7 +80,7 @@ def test_each_recipe_is_remembered_by_itself(target: Model, context: Context, pa
     keys: set[str] = set()
     for spec in ("self:q8_0", "self:q4_0", "self:skip=0"):
         with closing(built(spec, target, context, paths, None)) as drafting:
-            keys |= {one.key for one in drafting.built}
+            keys |= {one.key for one in drafting.built if not one.member.lines}
             controller = drafting.controller
             assert controller is not None
             for event in generate(context, [40, 41], GREEDY, LIMITS, drafter=controller):

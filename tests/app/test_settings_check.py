@@ -36,6 +36,7 @@ REFUSED = [
     ("draft", '"sefl"', "nearest: self"),
     ("draft", '"lookup,"', "gap"),
     ("draft", '"self:skip=99"', "layers 0 to 29"),
+    ("draft", '"tree(self:experts=2)"', "it has none"),
     ("ctx", "100000000", "at most 8,192"),
     ("gpu_layers", "3", "processor alone"),
     ("zzz", "1", "known: "),

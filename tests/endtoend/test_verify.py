@@ -78,6 +78,19 @@ def test_what_did_not_come_up_is_named(verify_tiny: Verify, monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("sampled_alone", "drafting_never_pays")
+def test_trees_and_paths_of_a_model_named_alone_are_drafted_though_they_would_not_gain_here(
+    verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
+):
+    """Another start may measure costs at which they do, and the verdict is for that one too."""
+    monkeypatch.setattr(verification, "REPLIES", 40)
+    code, said = verify_tiny(draft="{}")
+    assert code == 0
+    drafted = next(line for line in said.splitlines() if line.startswith("Temperature 1, tokens"))
+    assert re.search(r"trees of tree\(\S+\) by traversal verification", drafted)
+    assert re.search(r"chosen lines of paths\(\S+\) by block verification", drafted)
+
+
+@pytest.mark.usefixtures("sampled_alone", "drafting_never_pays")
 def test_every_form_of_a_drafter_model_and_of_what_it_is_part_of_is_drafted(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
@@ -104,6 +117,7 @@ def test_a_block_that_ends_at_the_first_failure_is_found(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
     """It is right for drafts of one token."""
+    monkeypatch.setattr(verification, "REPLIES", 800)  # a quarter of which begin with a line
     monkeypatch.setattr(target_pass, "verify_block", first_failure)
     code, said = verify_tiny(noise=0.1)
     assert code == 1
@@ -176,7 +190,7 @@ def test_a_lossy_rule_is_measured_and_is_no_fault(
 ):
     monkeypatch.setattr(verification, "built_in_prompts", lambda: ())
     monkeypatch.setattr(verification, "_rounding", lambda session, context: 0.0)
-    code, said = verify_tiny("--lossy", "lenient:100", noise=1.0)
+    code, said = verify_tiny("--lossy", "lenient:100")
     assert code == 0
     assert "Verdict: lossy as asked: distance 0." in said
     assert "chance alone" not in said, said
