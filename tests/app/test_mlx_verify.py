@@ -1,6 +1,7 @@
 """`specchat verify` with MLX: what is judged on the device is checked too."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app import verification
+from app.cli.opening import open_session
 from backends.mlx import verification as on_device
 
 Verify = Callable[[int], CompletedProcess[str]]
@@ -61,6 +63,8 @@ def test_a_block_rule_with_a_wrong_ratio_on_the_device_is_found(
         return shares(p_of_token, q_of_token // 2 + 1)
 
     monkeypatch.setattr(on_device, "_shares", twice_as_likely)
+    lines_alone = partial(open_session, every_form=False)  # few replies tell then
+    monkeypatch.setattr("app.cli.verify.open_session", lambda options, **_: lines_alone(options))
     ended = verify_small(250)
     assert ended.returncode == 1
     assert "not what the model alone gives" in ended.stdout

@@ -120,9 +120,8 @@ def test_a_variable_takes_the_place_of_what_the_file_says(
     assert check_settings(Paths.of_this_user()) == []
 
 
-def test_a_model_that_may_not_be_downloaded_is_told(
-    write_settings: Write,
-) -> None:
+@pytest.mark.usefixtures("llamacpp")
+def test_a_model_that_may_not_be_downloaded_is_told(write_settings: Write) -> None:
     write_settings('model = "qwen3-4b"\noffline = true\n')
     (fault,) = check_settings(Paths.of_this_user())
     assert fault.key == "model"
