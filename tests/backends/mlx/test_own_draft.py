@@ -157,10 +157,14 @@ def held_memory() -> int:
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
 def test_a_copy_has_the_weights_in_fewer_bits(bits: int, loaded: Callable[..., MlxModel]):
     target = loaded("experts")
-    derive(target, "copy", bits, ()).close()  # what MLX keeps from the first time is no weight
-    before = held_memory()
-    made = derive(target, "copy", bits, ())
-    growth = held_memory() - before
+    growths: list[int] = []
+    for _ in range(3):  # what MLX keeps of the first time, or of an earlier test, is no weight
+        derive(target, "copy", bits, ()).close()
+        before = held_memory()
+        made = derive(target, "copy", bits, ())
+        growths.append(held_memory() - before)
+        made.close()
+    made, growth = derive(target, "copy", bits, ()), min(growths)
     assert made.info.weight_bytes <= growth <= 1.1 * made.info.weight_bytes
     # Scales and offsets of float32 for 64 weights each add a bit.
     assert made.info.weight_bytes < target.info.weight_bytes * (bits + 1.2) / 32
