@@ -26,7 +26,7 @@ from app.paths import Paths
 from app.session_options import SessionOptions
 from backends.chat_template import Message
 from decoding.sampling import SamplingSettings
-from tests.fixtures.heard import Heard, assert_plain, hear
+from tests.fixtures.heard import Heard, assert_plain, hear, hurry
 
 MOST_TOKENS = 32
 _ENOUGH = 1000
@@ -156,9 +156,7 @@ def play(specchat: Specchat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
 
     What is measured is measured shortly, and a change is taken up at the very next step.
     """
-    monkeypatch.setattr("app.engine._PUBLISH_SECONDS", 0.0)
-    monkeypatch.setattr("decoding.calibration.BUDGET_SECONDS", 0.0)
-    monkeypatch.setattr("decoding.calibration._SECONDS", 0.0)
+    hurry(monkeypatch)
     monkeypatch.setattr("app.tuning._SAID", 6)
     monkeypatch.setattr("app.verification.REPLIES", 20)
     with ExitStack() as stack:

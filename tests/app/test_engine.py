@@ -16,11 +16,11 @@ from app.engine_status import Phase
 from app.paths import Paths
 from app.saved_states import SavedStates
 from app.session_options import SessionOptions
-from backends.base import ModelError, OutOfMemoryError, UsageError
+from backends.base import ModelError, UsageError
 from backends.chat_template import Message
 from decoding.events import FinishReason, Origin
 from decoding.sampling import SamplingSettings
-from tests.fixtures.scripted import ScriptedContext, ScriptedModel, opened
+from tests.fixtures.scripted import Narrow, ScriptedModel, opened
 
 WORDS = [f"word{number} " for number in range(40)]
 GREEDY = SamplingSettings(temperature=0.0)
@@ -128,15 +128,6 @@ def test_closing_stops_what_is_at_work(start: Start) -> None:
     assert engine.close(5.0)
     assert answer.finish_reason is FinishReason.CANCELLED
     assert engine.status.phase is Phase.CLOSED
-
-
-class Narrow(ScriptedModel):
-    """A model with memory for one context."""
-
-    def open(self, n_ctx: int) -> ScriptedContext:
-        if self.passes:
-            raise OutOfMemoryError("cannot open a context", "memory is short")
-        return super().open(n_ctx)
 
 
 def drafters(engine: Engine) -> tuple[str, ...]:

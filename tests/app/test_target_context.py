@@ -3,17 +3,7 @@
 import pytest
 
 from app.target_context import ContextInUseError, TargetContext
-from backends.base import OutOfMemoryError
-from tests.fixtures.scripted import ScriptedContext, ScriptedModel
-
-
-class Narrow(ScriptedModel):
-    """A model with memory for one context."""
-
-    def open(self, n_ctx: int) -> ScriptedContext:
-        if self.passes:
-            raise OutOfMemoryError("cannot open a context", "memory is short")
-        return super().open(n_ctx)
+from tests.fixtures.scripted import Narrow, ScriptedContext, ScriptedModel
 
 
 def holding(model: ScriptedModel) -> tuple[TargetContext, ScriptedContext]:

@@ -14,7 +14,7 @@ from app.session_options import SessionOptions
 from app.tui.app import SpecchatApp
 from decoding.sampling import SamplingSettings
 from tests.app.tui.conftest import Chat
-from tests.fixtures.heard import Heard, assert_plain, hear
+from tests.fixtures.heard import Heard, assert_plain, hear, hurry
 
 KEYS = ("f3", "f3", "f3", "f2", "f4", "escape", "ctrl+t", "ctrl+r")
 LINES = (
@@ -28,9 +28,7 @@ LINES = (
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[Heard]:
     """Every reply; what is measured is measured shortly."""
     monkeypatch.setenv("SPECCHAT_THREADS", "1")
-    monkeypatch.setattr("app.engine._PUBLISH_SECONDS", 0.0)
-    monkeypatch.setattr("decoding.calibration.BUDGET_SECONDS", 0.0)
-    monkeypatch.setattr("decoding.calibration._SECONDS", 0.0)
+    hurry(monkeypatch)
     return hear(monkeypatch)
 
 
