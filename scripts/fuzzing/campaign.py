@@ -1,0 +1,140 @@
+"""Many damaged files, read by workers that are replaced when a file ends or stops them."""
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from queue import Empty, SimpleQueue
+
+from scripts.fuzzing.kind import Kind
+from scripts.fuzzing.worker import Reading, serve
+
+MOST_SECONDS = 5.0
+MOST_BYTES = 200 << 20
+"""Memory that a file may take beyond its own size."""
+
+_START_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file by its number, and what became of it."""
+
+    number: int
+    reading: Reading
+
+
+@dataclass(slots=True)
+class Summary:
+    """What became of the files so far."""
+
+    outcomes: Counter[str] = field(default_factory=Counter[str])
+    faults: list[Found] = field(default_factory=list[Found])
+    slowest: float = 0.0
+    most_bytes: int = 0
+
+    def add(self, found: Found) -> None:
+        """Count one more file."""
+        reading = found.reading
+        self.outcomes[reading.outcome] += 1
+        self.slowest = max(self.slowest, reading.seconds)
+        self.most_bytes = max(self.most_bytes, reading.grown_bytes)
+        if reading.fault:
+            self.faults.append(found)
+
+
+def readings(kind: Callable[[], Kind], count: int, seed: int, workers: int = 2) -> Iterator[Found]:
+    """Damage and read so many files of a kind, in no order; the same files for the same seed.
+
+    kind: makes one; a class of a module, as it is called in other processes.
+    """
+    numbers: SimpleQueue[int] = SimpleQueue()
+    found: SimpleQueue[Found | BaseException] = SimpleQueue()
+    for number in range(count):
+        numbers.put(number)
+
+    def work() -> None:
+        try:
+            for one in _worked(kind, seed, numbers):
+                found.put(one)
+        except BaseException as error:
+            found.put(error)
+            raise
+
+    with ThreadPoolExecutor(workers) as pool:
+        for _ in range(workers):
+            pool.submit(work)
+        for one in islice(iter(found.get, None), count):
+            if isinstance(one, BaseException):
+                raise one
+            yield one
+
+
+def _worked(kind: Callable[[], Kind], seed: int, numbers: "SimpleQueue[int]") -> Iterator[Found]:
+    worker = _Worker(kind, seed)
+    try:
+        while True:
+            try:
+                number = numbers.get_nowait()
+            except Empty:
+                return
+            reading = worker.read(number)
+            yield Found(number, reading)
+            if not worker.is_alive:
+                worker.close()
+                worker = _Worker(kind, seed)
+    finally:
+        worker.close()
+
+
+class _Worker:
+    """One process, from its start to its end."""
+
+    def __init__(self, kind: Callable[[], Kind], seed: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._requests, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(kind, seed, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.is_alive = True
+        if not self._requests.poll(_START_SECONDS):
+            self._process.kill()
+            raise TimeoutError(f"no worker is ready in {_START_SECONDS:.0f} s")
+        self._requests.recv()
+
+    def read(self, number: int) -> Reading:
+        """What became of a file; the worker is not alive after one that ended or stopped it."""
+        try:
+            self._requests.send(number)
+            patience = 2 * MOST_SECONDS
+            if not self._requests.poll(patience):
+                self.is_alive = False
+                return Reading("hang", patience, fault=f"no end in {patience:.0f} s")
+            reading: Reading = self._requests.recv()
+        except (EOFError, OSError):
+            self.is_alive = False
+            self._process.join()
+            code = self._process.exitcode
+            return Reading("crash", fault=f"the process ended with {code}")
+        return _judged(reading)
+
+    def close(self) -> None:
+        """End the process, whatever it is at."""
+        self._requests.close()
+        if not self.is_alive:
+            self._process.kill()
+        self._process.join()
+
+
+def _judged(reading: Reading) -> Reading:
+    """The reading, with a fault where it took too long or too much."""
+    if reading.fault:
+        return reading
+    fault = ""
+    if reading.seconds > MOST_SECONDS:
+        fault = f"took {reading.seconds:.1f} s"
+    elif reading.grown_bytes > MOST_BYTES + reading.file_bytes:
+        fault = f"took {reading.grown_bytes >> 20} MB for a file of {reading.file_bytes:,} bytes"
+    return Reading(reading.outcome, reading.seconds, reading.grown_bytes, reading.file_bytes, fault)
