@@ -37,9 +37,10 @@ def main() -> None:
 
 def _line(kind: str, summary: Summary) -> str:
     outcomes = ", ".join(f"{count:,} {name}" for name, count in summary.outcomes.most_common())
+    slowest, memory = f"{summary.slowest:.2f} s", f"{summary.most_bytes >> 20} MB"
     return (
         f"{kind:14} {summary.outcomes.total():>7,} files: {outcomes}; "
-        f"{len(summary.faults)} faults; slowest {summary.slowest:.2f} s, most memory {summary.most_bytes >> 20} MB"
+        f"{len(summary.faults)} faults; slowest {slowest}, most memory {memory}"
     )
 
 
