@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from queue import Empty, SimpleQueue
+from tempfile import TemporaryDirectory
 
 from scripts.fuzzing.kind import Kind
 from scripts.fuzzing.worker import Reading, serve
@@ -57,13 +59,13 @@ def readings(kind: Callable[[], Kind], count: int, seed: int, workers: int = 2) 
 
     def work() -> None:
         try:
-            for one in _worked(kind, seed, numbers):
+            for one in _worked(lambda: _Worker(kind, seed, Path(folder)), numbers):
                 found.put(one)
         except BaseException as error:
             found.put(error)
             raise
 
-    with ThreadPoolExecutor(workers) as pool:
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
         for _ in range(workers):
             pool.submit(work)
         for one in islice(iter(found.get, None), count):
@@ -72,19 +74,18 @@ def readings(kind: Callable[[], Kind], count: int, seed: int, workers: int = 2) 
             yield one
 
 
-def _worked(kind: Callable[[], Kind], seed: int, numbers: "SimpleQueue[int]") -> Iterator[Found]:
-    worker = _Worker(kind, seed)
+def _worked(start: "Callable[[], _Worker]", numbers: "SimpleQueue[int]") -> Iterator[Found]:
+    worker = start()
     try:
         while True:
             try:
                 number = numbers.get_nowait()
             except Empty:
                 return
-            reading = worker.read(number)
-            yield Found(number, reading)
+            yield Found(number, worker.read(number))
             if not worker.is_alive:
                 worker.close()
-                worker = _Worker(kind, seed)
+                worker = start()
     finally:
         worker.close()
 
@@ -92,10 +93,11 @@ def _worked(kind: Callable[[], Kind], seed: int, numbers: "SimpleQueue[int]") ->
 class _Worker:
     """One process, from its start to its end."""
 
-    def __init__(self, kind: Callable[[], Kind], seed: int) -> None:
+    def __init__(self, kind: Callable[[], Kind], seed: int, folder: Path) -> None:
         context = multiprocessing.get_context("spawn")
         self._requests, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(kind, seed, theirs), daemon=True)
+        given = (kind, seed, theirs, folder)
+        self._process = context.Process(target=serve, args=given, daemon=True)
         self._process.start()
         theirs.close()
         self.is_alive = True

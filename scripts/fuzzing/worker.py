@@ -30,19 +30,21 @@ class Reading:
     """Why this may not happen; empty where all is well."""
 
 
-def serve(make: Callable[[], Kind], seed: int, requests: Connection) -> None:
-    """Say None when ready, then read the files asked for by number until the other end closes."""
+def serve(make: Callable[[], Kind], seed: int, requests: Connection, folder: Path) -> None:
+    """Say None when ready, then read the files asked for by number until the other end closes.
+
+    folder: for what is written; what a process that dies leaves there is the caller's to remove.
+    """
     kind = make()
-    with TemporaryDirectory() as made:
+    with TemporaryDirectory(dir=folder) as made:
         samples = kind.samples(Path(made))
     requests.send(None)
-    with TemporaryDirectory() as folder:
-        while True:
-            try:
-                number = requests.recv()
-            except EOFError:
-                return
-            requests.send(_reading(kind, damaged_file(kind, samples, seed, number), Path(folder)))
+    while True:
+        try:
+            number = requests.recv()
+        except EOFError:
+            return
+        requests.send(_reading(kind, damaged_file(kind, samples, seed, number), folder))
 
 
 def damaged_file(kind: Kind, samples: Sequence[bytes], seed: int, number: int) -> bytes:
