@@ -97,7 +97,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self._requests, theirs = context.Pipe()
         given = (kind, seed, theirs, folder)
-        self._process = context.Process(target=serve, args=given, daemon=True)
+        self._process = context.Process(target=serve, args=given)
         self._process.start()
         theirs.close()
         self.is_alive = True
@@ -125,8 +125,8 @@ class _Worker:
     def close(self) -> None:
         """End the process, whatever it is at."""
         self._requests.close()
-        if not self.is_alive:
-            self._process.kill()
+        self._process.join(0.0 if not self.is_alive else MOST_SECONDS)
+        self._process.kill()
         self._process.join()
 
 
