@@ -4,21 +4,20 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from backends.base import DownloadError
 from models.hub import receipts
+from models.hub.cache import RepositoryCache, part_bytes, real_folder
 from models.hub.checksum import check
 from models.hub.choice import files_wanted
-from models.hub.client import hub_client
+from models.hub.connection import Connection
 from models.hub.faults import free_bytes, told_as_ours
+from models.hub.paths import require_distinct
 from models.hub.progress import Meter, Phase, Progress
 from models.hub.repository import Repository, RepositoryFile, list_repository
 from models.hub.settings import HubSettings
 from models.hub.transfer import receive
-from models.hub.unfinished import PART_SUFFIX
 from models.size_text import size_text
-from models.whole_file import write_whole
 
 _LOCK_SECONDS = 0.2
 
@@ -54,76 +53,104 @@ def download(
         UsageError: the repository has no such model.
     """
     yield Progress(Phase.ASKING)
-    repository = list_repository(request.repository, settings)
-    files = files_wanted(repository, request.wanted)
-    with told_as_ours(repository.name, settings), _alone(repository, files[0], settings):
-        blobs = settings.folder(repository.name) / "blobs"
-        blobs.mkdir(parents=True, exist_ok=True)
-        missing = [
-            _Missing(file, blobs / digest)
-            for digest, file in {file.digest: file for file in files}.items()
-            if not (blobs / digest).is_file()
-        ]
-        _require_room(missing, settings)
-        yield from _received(repository, missing, settings)
-        yield from _checked(missing, settings)
-        for one in missing:
-            one.part.replace(one.blob)
-        path = _placed(repository, files, settings)
-        ours = [one.file.path for one in missing]
-        receipts.record(settings.receipts, repository.name, repository.commit, ours)
-        size = sum(file.size_bytes for file in files)
-        return Downloaded(repository.name, repository.commit, path, size)
+    with told_as_ours(request.repository, settings), Connection(settings) as connection:
+        repository = yield from list_repository(request.repository, connection, settings)
+        files = files_wanted(repository, request.wanted)
+        _require_downloadable(files, repository)
+        with _alone(repository, files[0], settings):
+            return (yield from _brought(repository, files, connection, settings))
 
 
-@dataclass(frozen=True, slots=True)
-class _Missing:
-    """A file to fetch, and where the cache wants its content."""
+def _brought(
+    repository: Repository,
+    files: tuple[RepositoryFile, ...],
+    connection: Connection,
+    settings: HubSettings,
+) -> Generator[Progress, None, Downloaded]:
+    cache = RepositoryCache.of(repository, settings)
+    by_digest = {file.digest: file for file in files}
+    contents = yield from _already_there(by_digest.values(), cache)
+    missing = [file for digest, file in by_digest.items() if digest not in contents]
+    _require_room(missing, cache, settings)
+    yield from _received(repository, missing, cache, connection, settings)
+    yield from _checked(missing, cache, settings)
+    for file in missing:
+        contents[file.digest] = cache.part(file).replace(cache.home(file))
+    for file in files:
+        cache.enter(file, contents[file.digest])
+    cache.name_main()
+    brought = {file.digest for file in missing}
+    ours = [file.path for file in files if file.digest in brought]
+    receipts.record(settings.receipts, repository.name, repository.commit, ours)
+    size = sum(file.size_bytes for file in files)
+    is_file = files[0].path.lower().endswith(".gguf")
+    path = cache.entry(files[0]) if is_file else cache.snapshot
+    return Downloaded(repository.name, repository.commit, path, size)
 
-    file: RepositoryFile
-    blob: Path
 
-    @property
-    def part(self) -> Path:
-        """What came so far. The client's own names for parts are left alone."""
-        return self.blob.with_name(f"{self.blob.name}{PART_SUFFIX}")
+def _require_downloadable(files: tuple[RepositoryFile, ...], repository: Repository) -> None:
+    require_distinct((file.path for file in files), (file.path for file in repository.files))
+    for file in files:
+        if not file.size_bytes:
+            raise ValueError(f"{file.path} is listed as empty")
 
-    @property
-    def had_bytes(self) -> int:
-        """How much came so far."""
-        return self.part.stat().st_size if self.part.exists() else 0
+
+def _already_there(
+    files: Iterable[RepositoryFile], cache: RepositoryCache
+) -> Generator[Progress, None, dict[str, Path]]:
+    """Where contents lie, by digest. A name proves nothing: each file is read to its end."""
+    found = {file: path for file in files if (path := cache.candidate(file))}
+    meter = Meter(Phase.CHECKING, _total(found))
+    contents: dict[str, Path] = {}
+    for file, path in found.items():
+        try:
+            for count in check(path, file):
+                yield meter.add(count)
+        except ValueError:
+            continue  # it comes anew, and takes the damaged one's place
+        contents[file.digest] = path
+    return contents
 
 
 def _received(
-    repository: Repository, missing: list[_Missing], settings: HubSettings
+    repository: Repository,
+    missing: list[RepositoryFile],
+    cache: RepositoryCache,
+    connection: Connection,
+    settings: HubSettings,
 ) -> Iterator[Progress]:
-    total, had = _total(missing), sum(one.had_bytes for one in missing)
-    meter = Meter(Phase.RECEIVING, total, had)
-    for one in missing:
-        yield from receive(repository, one.file, one.part, settings, meter)
+    had = sum(part_bytes(cache.part(file)) for file in missing)
+    meter = Meter(Phase.RECEIVING, _total(missing), had)
+    for file in missing:
+        yield from receive(repository, file, cache.part(file), connection, settings, meter)
 
 
-def _checked(missing: list[_Missing], settings: HubSettings) -> Iterator[Progress]:
+def _checked(
+    missing: list[RepositoryFile], cache: RepositoryCache, settings: HubSettings
+) -> Iterator[Progress]:
     meter = Meter(Phase.CHECKING, _total(missing))
-    for one in missing:
+    for file in missing:
+        part = cache.part(file)
         try:
-            for count in check(one.part, one.file):
+            for count in check(part, file):
                 yield meter.add(count)
         except ValueError as error:
-            one.part.unlink()
+            part.unlink()
             raise DownloadError(
-                f"{one.file.path} came damaged and was deleted",
+                f"{file.path} came damaged and was deleted",
                 str(error),
                 f"Download it again. If that happens again, {settings.endpoint} has a wrong file.",
             ) from error
 
 
-def _total(missing: Iterable[_Missing]) -> int:
-    return sum(one.file.size_bytes for one in missing)
+def _total(files: Iterable[RepositoryFile]) -> int:
+    return sum(file.size_bytes for file in files)
 
 
-def _require_room(missing: list[_Missing], settings: HubSettings) -> None:
-    needed = _total(missing) - sum(one.had_bytes for one in missing)
+def _require_room(
+    missing: list[RepositoryFile], cache: RepositoryCache, settings: HubSettings
+) -> None:
+    needed = _total(missing) - sum(part_bytes(cache.part(file)) for file in missing)
     free = free_bytes(settings)
     if needed > free:
         raise DownloadError(
@@ -133,37 +160,12 @@ def _require_room(missing: list[_Missing], settings: HubSettings) -> None:
         )
 
 
-def _placed(
-    repository: Repository, files: tuple[RepositoryFile, ...], settings: HubSettings
-) -> Path:
-    """Let the client enter the files into its cache; their contents are there already."""
-    hub: Any = hub_client()
-    paths = [
-        hub.hf_hub_download(
-            repository.name,
-            file.path,
-            revision=repository.commit,
-            cache_dir=settings.cache,
-            endpoint=settings.endpoint,
-            etag_timeout=settings.timeout,
-        )
-        for file in files
-    ]
-    folder = settings.folder(repository.name)
-    (folder / "refs").mkdir(exist_ok=True)
-    write_whole(folder / "refs" / "main", repository.commit)
-    if files[0].path.lower().endswith(".gguf"):
-        return Path(paths[0])
-    return folder / "snapshots" / repository.commit
-
-
 @contextmanager
 def _alone(repository: Repository, first: RepositoryFile, settings: HubSettings) -> Generator[None]:
     """Keep two downloads from writing the same part."""
     from huggingface_hub.utils import WeakFileLock
 
-    locks = settings.cache / ".locks" / settings.folder(repository.name).name
-    locks.mkdir(parents=True, exist_ok=True)
+    locks = real_folder(settings.cache, ".locks", settings.folder(repository.name).name)
     lock = WeakFileLock(locks / f"specchat-{first.digest}.lock", timeout=_LOCK_SECONDS)
     with ExitStack() as held:
         try:

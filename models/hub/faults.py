@@ -1,17 +1,20 @@
 """What can go wrong between here and the hub, in words that help."""
 
 import errno
+import re
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
 
 from backends.base import DownloadError, HubUnreachableError, SpecchatError
 from models.hub.client import hub_client
+from models.hub.connection import Answer, CutError
 from models.hub.settings import HubSettings
 from models.size_text import size_text
 
 _RESUMES = "Ask for it again later: it goes on where it stopped."
+_LONGEST_TEXT = 300
+_SECONDS = re.compile(r"[0-9]{1,5}")
 
 
 @contextmanager
@@ -26,34 +29,32 @@ def told_as_ours(repository: str, settings: HubSettings) -> Generator[None]:
             f"{repository} is not downloaded", "specchat is offline, as --offline or a setting says"
         )
     hub_client()
-    from httpx2 import HTTPError, TransportError
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from httpx2 import HTTPError, InvalidURL, TransportError
+    from huggingface_hub.errors import HFValidationError
 
     try:
         yield
     except SpecchatError:
         raise
-    except HfHubHTTPError as error:
-        raise _refused(error, repository, settings) from error
-    except TransportError as error:
+    except (CutError, TransportError) as error:
         raise _unreachable(error, settings) from error
-    except LocalEntryNotFoundError as error:  # the client could not enter a file into its cache
-        cause = error.__cause__
-        if isinstance(cause, HfHubHTTPError):
-            raise _refused(cause, repository, settings) from error
-        raise _unreachable(cause or error, settings) from error
     except HFValidationError as error:
         raise DownloadError(
             f"{repository!r} cannot be a repository", "it has the form organization/name"
         ) from error
     except OSError as error:
         raise disk_fault(error, settings) from error
-    except (HTTPError, ValueError) as error:
+    except (HTTPError, InvalidURL, ValueError) as error:
         raise DownloadError(
             f"{settings.endpoint} gave an answer that makes no sense",
-            f"{type(error).__name__}: {error}",
+            shorten(str(error)) or type(error).__name__,
             "Is HF_ENDPOINT right, and no sign-in page of a network in between?",
         ) from error
+
+
+def shorten(text: str) -> str:
+    """Foreign text, cut to what a message can hold."""
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 
 def disk_fault(error: OSError, settings: HubSettings) -> DownloadError:
@@ -77,27 +78,17 @@ def free_bytes(settings: HubSettings) -> int:
     return shutil.disk_usage(folder).free
 
 
-def _unreachable(error: BaseException, settings: HubSettings) -> HubUnreachableError:
-    timed_out = "Timeout" in type(error).__name__
-    why = f"it was silent for {settings.timeout:g} seconds" if timed_out else str(error)
-    return HubUnreachableError(
-        f"{settings.endpoint} cannot be reached", why or type(error).__name__, _RESUMES
-    )
-
-
-def _refused(error: Any, repository: str, settings: HubSettings) -> DownloadError:
-    """An answer of the hub other than the wanted one; by its status and the client's reading."""
-    from huggingface_hub.errors import GatedRepoError
-
-    status = int(error.response.status_code)
+def refused(answer: Answer, repository: str, settings: HubSettings) -> DownloadError:
+    """An answer other than the wanted one, by its status; nothing of its text is shown."""
+    status = answer.status
     page = f"{settings.endpoint}/{repository}"
-    if isinstance(error, GatedRepoError):
+    if answer.headers.get("X-Error-Code") == "GatedRepo":
         return DownloadError(
             f"{repository} is gated",
             "its owner wants its conditions accepted first",
             f"Accept them at {page}, then set HF_TOKEN to a token of that account.",
         )
-    if status == 401 and "invalid" in str(error.response.headers.get("X-Error-Message")).lower():
+    if status == 401 and "invalid" in answer.headers.get("X-Error-Message", "").lower():
         return DownloadError(
             "the hub does not know your token",
             "it is mistyped, expired or withdrawn",
@@ -113,17 +104,21 @@ def _refused(error: Any, repository: str, settings: HubSettings) -> DownloadErro
     if status == 404:
         return DownloadError(f"the hub has no {repository}", "", "Check its name.")
     if status == 429:
-        return _too_many(error.response.headers, settings)
+        return _too_many(answer.headers.get("Retry-After", ""), settings)
     return DownloadError(
         f"{settings.endpoint} has trouble", f"it answers {status}", _RESUMES if status > 499 else ""
     )
 
 
-def _too_many(headers: Any, settings: HubSettings) -> DownloadError:
-    wait = str(headers.get("Retry-After", "")).strip()
-    when = (
-        f"in {wait} seconds" if wait.isdigit() else f"after {wait}" if wait else "in some minutes"
-    )
+def _unreachable(error: Exception, settings: HubSettings) -> HubUnreachableError:
+    timed_out = "Timeout" in type(error).__name__
+    silent = f"it was silent for {settings.timeout:g} seconds"
+    why = silent if timed_out else shorten(str(error)) or type(error).__name__
+    return HubUnreachableError(f"{settings.endpoint} cannot be reached", why, _RESUMES)
+
+
+def _too_many(wait: str, settings: HubSettings) -> DownloadError:
+    when = f"in {wait} seconds" if _SECONDS.fullmatch(wait) else "in some minutes"
     return DownloadError(
         f"{settings.endpoint} has had too many requests from here",
         "it answers 429",

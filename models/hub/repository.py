@@ -1,14 +1,23 @@
-"""What a repository of the hub holds."""
+"""What a repository of the hub holds, as far as its listing can be believed."""
 
+import json
 import re
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from models.hub.client import hub_client
-from models.hub.faults import told_as_ours
+from models.hub.connection import Connection
+from models.hub.faults import refused
+from models.hub.paths import is_safe
+from models.hub.progress import Phase, Progress
 from models.hub.settings import HubSettings
 
-_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_LONGEST_LISTING = 8 << 20
+"""Bytes; about 20,000 files."""
+_MOST_FILES = 20_000
+_LARGEST_FILE = 2**63 - 1
+_SHA1 = re.compile(r"[0-9a-f]{40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,36 +39,88 @@ class Repository:
     files: tuple[RepositoryFile, ...]
 
 
-def list_repository(name: str, settings: HubSettings) -> Repository:
+def list_repository(
+    name: str, connection: Connection, settings: HubSettings
+) -> Generator[Progress, None, Repository]:
     """Ask the hub for a repository's files with their sizes and digests: one request.
 
     Raises:
-        DownloadError: there is none, it may not be read, or the hub does not answer as it should.
+        DownloadError: the hub refuses.
+        ValueError: the answer is no listing, contradicts itself, or is too long.
     """
-    with told_as_ours(name, settings):
-        hub = hub_client()
-        try:
-            found: Any = hub.HfApi(endpoint=settings.endpoint).model_info(
-                name, files_metadata=True, timeout=settings.timeout
-            )
-            entries = [one for one in found.siblings or () if _can_be_shown(one)]
-            return Repository(name, _digest(found.sha), tuple(map(_file, entries)))
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"not a listing: {error}") from error
+    from huggingface_hub.utils import validate_repo_id
+
+    validate_repo_id(name)
+    content = bytearray()
+    with connection.get(f"{settings.endpoint}/api/models/{name}?blobs=true") as answer:
+        if answer.status != 200:
+            raise refused(answer, name, settings)
+        for chunk in answer.chunks():
+            content += chunk
+            if len(content) > _LONGEST_LISTING:
+                raise ValueError(f"the listing is longer than {_LONGEST_LISTING:,} bytes")
+            yield Progress(Phase.ASKING)
+    return parse_listing(name, bytes(content))
 
 
-def _can_be_shown(entry: Any) -> bool:
-    """Whether a file has a size, and a name that does not steer a terminal."""
-    return entry.size is not None and str(entry.rfilename).isprintable()
+def parse_listing(name: str, content: bytes) -> Repository:
+    """Read a listing. Files without a size, and those whose path is not safe, are left out.
+
+    Raises:
+        ValueError: it is no listing, or contradicts itself.
+    """
+    try:
+        listing = _object(json.loads(content), "listing")
+    except RecursionError as error:
+        raise ValueError("the listing is nested too deep") from error
+    commit = _matching(_SHA1, listing.get("sha"), "commit")
+    entries: object = listing.get("siblings") or []
+    if not isinstance(entries, list):
+        raise ValueError("the listing names no files")
+    found = cast(list[object], entries)
+    if len(found) > _MOST_FILES:
+        raise ValueError(f"the listing names more than {_MOST_FILES:,} files")
+    files = tuple(file for file in map(_file, found) if file)
+    _require_consistent(files)
+    return Repository(name, commit, files)
 
 
-def _file(entry: Any) -> RepositoryFile:
-    digest = entry.lfs.sha256 if entry.lfs else entry.blob_id
-    return RepositoryFile(entry.rfilename, int(entry.size), _digest(digest))
+def _file(value: object) -> RepositoryFile | None:
+    entry = _object(value, "file")
+    path, size, lfs = entry.get("rfilename"), entry.get("size"), entry.get("lfs")
+    if not isinstance(path, str):
+        raise ValueError("a file without a name is listed")
+    if size is None or not is_safe(path):
+        return None
+    if type(size) is not int or not 0 <= size <= _LARGEST_FILE:
+        raise ValueError(f"{path} is listed with a size that is none")
+    if lfs is None:
+        return RepositoryFile(path, size, _matching(_SHA1, entry.get("blobId"), path))
+    large = _object(lfs, path)
+    if large.get("size", size) != size:
+        raise ValueError(f"{path} is listed with two sizes")
+    return RepositoryFile(path, size, _matching(_SHA256, large.get("sha256"), path))
 
 
-def _digest(value: object) -> str:
+def _require_consistent(files: tuple[RepositoryFile, ...]) -> None:
+    paths: set[str] = set()
+    sizes: dict[str, int] = {}
+    for file in files:
+        if file.path in paths:
+            raise ValueError(f"{file.path} is listed twice")
+        paths.add(file.path)
+        if sizes.setdefault(file.digest, file.size_bytes) != file.size_bytes:
+            raise ValueError(f"{file.path} is listed with the digest of a file of another size")
+
+
+def _object(value: object, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{what}: not an object")
+    return cast(dict[str, Any], value)
+
+
+def _matching(form: re.Pattern[str], value: object, what: str) -> str:
     """A digest as the hub gave it; it becomes the name of a file."""
-    if not _DIGEST.fullmatch(str(value)):
-        raise ValueError(f"{value!r} is no digest")
-    return str(value)
+    if not isinstance(value, str) or not form.fullmatch(value):
+        raise ValueError(f"{what}: its digest is none")
+    return value

@@ -25,6 +25,10 @@ class HubSettings:
     """How often a file is asked for before giving up, counted anew whenever bytes come."""
     first_wait: float = 1.0
     """Seconds before the second attempt; each further wait is twice as long."""
+    window: float = 60.0
+    """Seconds within which an answer has to begin, and then to bring window_bytes each time."""
+    window_bytes: int = 60_000
+    """With the window 1 kB/s: a fifth of a dial-up line's. A gigabyte would take twelve days."""
 
     @classmethod
     def of_environment(cls, receipts: Path, offline: bool = False) -> Self:

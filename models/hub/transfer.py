@@ -1,79 +1,123 @@
 """One file from the hub into a part that the next attempt continues."""
 
+import os
+import re
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from models.hub.cache import opened_part, part_bytes
 from models.hub.client import hub_client
+from models.hub.connection import Answer, Connection, CutError
+from models.hub.faults import refused
 from models.hub.progress import Meter, Progress
 from models.hub.repository import Repository, RepositoryFile
 from models.hub.settings import HubSettings
 
+_WHOLE = 200
 _PARTIAL_CONTENT = 206
 _RANGE_REFUSED = 416
 _SERVER_FAULT = 500
 _TICK_SECONDS = 0.1
+_RANGE = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/([0-9]{1,19}|\*)")
 
 
-class _CutError(Exception):
-    """A connection that ended before the file did."""
+class _StartedAnewError(CutError):
+    """An answer that does not go on where the last one ended: what came is lost."""
 
 
 def receive(
-    repository: Repository, file: RepositoryFile, part: Path, settings: HubSettings, meter: Meter
+    repository: Repository,
+    file: RepositoryFile,
+    part: Path,
+    connection: Connection,
+    settings: HubSettings,
+    meter: Meter,
 ) -> Generator[Progress, None, None]:
     """Append to a part until it is as long as the file; cut connections are taken up again.
 
-    Closing the generator keeps the part.
+    At most one file's length comes for each attempt. Closing the generator keeps the part.
 
     Raises:
-        TransportError: of httpx2, when the last attempt brought nothing.
-        HfHubHTTPError: of huggingface_hub, when the hub refuses.
+        CutError: the last attempt brought too little.
+        TransportError: of httpx2, likewise.
+        DownloadError: the hub refuses.
+        ValueError: what comes is not the file that is listed.
         OSError: the part cannot be written.
     """
     from httpx2 import TransportError
 
-    attempt = 1
-    while (before := _size(part)) < file.size_bytes:
+    attempt, anew = 1, 0
+    while (before := part_bytes(part)) < file.size_bytes:
         try:
-            yield from _attempt(repository, file, part, settings, meter)
-        except (TransportError, _CutError) as cut:
-            attempt = 1 if _size(part) > before else attempt + 1
-            if attempt > settings.attempts:
-                raise cut if isinstance(cut, TransportError) else TransportError(str(cut)) from cut
+            yield from _attempt(repository, file, part, connection, settings, meter)
+        except (TransportError, CutError) as cut:
+            anew += isinstance(cut, _StartedAnewError)
+            came = part_bytes(part) - before
+            # A byte for each connection is not progress: it would go on for ever.
+            attempt = 1 if came >= settings.window_bytes else attempt + 1
+            if max(attempt, anew) > settings.attempts:
+                raise
             yield from _wait(settings.first_wait * 2 ** max(attempt - 2, 0), meter)
 
 
 def _attempt(
-    repository: Repository, file: RepositoryFile, part: Path, settings: HubSettings, meter: Meter
+    repository: Repository,
+    file: RepositoryFile,
+    part: Path,
+    connection: Connection,
+    settings: HubSettings,
+    meter: Meter,
 ) -> Iterator[Progress]:
     hub: Any = hub_client()
-    start = _size(part)
+    start = part_bytes(part)
     url = hub.hf_hub_url(
         repository.name, file.path, revision=repository.commit, endpoint=settings.endpoint
     )
-    # Compressed content would not count the bytes that the range means.
-    headers = {**hub.utils.build_hf_headers(), "Accept-Encoding": "identity"}
-    if start:
-        headers["Range"] = f"bytes={start}-"
-    with hub.get_session().stream("GET", url, headers=headers, timeout=settings.timeout) as answer:
-        if answer.status_code >= _SERVER_FAULT:
-            raise _CutError(f"the hub answers {answer.status_code}")
-        if answer.status_code != _RANGE_REFUSED:
-            hub.utils.hf_raise_for_status(answer)
-        if start and answer.status_code != _PARTIAL_CONTENT:
+    with connection.get(url, {"Range": f"bytes={start}-"} if start else None) as answer:
+        if answer.status >= _SERVER_FAULT:
+            raise CutError(f"it answers {answer.status}")
+        if start and answer.status in (_WHOLE, _RANGE_REFUSED):
             part.unlink()
             yield meter.add(-start)
-            if answer.status_code == _RANGE_REFUSED:
-                return
-        with part.open("ab") as out:
-            for chunk in answer.iter_bytes():
-                out.write(chunk)
-                out.flush()  # what came stays, however this process ends
-                yield meter.add(len(chunk))
-    if _size(part) < file.size_bytes:
-        raise _CutError("the connection ended early")
+            raise _StartedAnewError("it does not go on where the download stopped")
+        if answer.status != (_PARTIAL_CONTENT if start else _WHOLE):
+            raise refused(answer, repository.name, settings)
+        _require_announced(answer.headers, start, file)
+        yield from _append(answer, part, file, meter)
+    if part_bytes(part) < file.size_bytes:
+        raise CutError("the connection ended early")
+
+
+def _append(answer: Answer, part: Path, file: RepositoryFile, meter: Meter) -> Iterator[Progress]:
+    left = file.size_bytes - part_bytes(part)
+    with opened_part(part) as out:
+        for chunk in answer.chunks():
+            if len(chunk) > left:
+                out.truncate(0)
+                raise ValueError(f"{file.path} is longer than the {file.size_bytes:,} bytes listed")
+            left -= len(chunk)
+            out.write(chunk)
+            out.flush()  # what came stays, however this process ends
+            yield meter.add(len(chunk))
+        os.fsync(out.fileno())
+
+
+def _require_announced(headers: Mapping[str, str], start: int, file: RepositoryFile) -> None:
+    """Check that what is to come is the rest of the file, before any of it is read.
+
+    Raises:
+        ValueError: it is not.
+    """
+    rest = file.size_bytes - start
+    length = headers.get("Content-Length")
+    if length is not None and length != str(rest):
+        raise ValueError(f"{file.path} comes with {length[:20]} bytes where {rest:,} are listed")
+    if start:
+        found = _RANGE.fullmatch(headers.get("Content-Range", ""))
+        if not found or int(found[1]) != start or found[2] not in ("*", str(file.size_bytes)):
+            raise ValueError(f"{file.path} goes on at another place than it stopped at")
 
 
 def _wait(seconds: float, meter: Meter) -> Iterator[Progress]:
@@ -82,7 +126,3 @@ def _wait(seconds: float, meter: Meter) -> Iterator[Progress]:
     while (left := until - time.monotonic()) > 0:
         yield meter.waiting()
         time.sleep(min(left, _TICK_SECONDS))
-
-
-def _size(part: Path) -> int:
-    return part.stat().st_size if part.exists() else 0

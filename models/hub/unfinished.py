@@ -10,7 +10,7 @@ def unfinished(cache: Path) -> dict[str, int]:
     """Bytes on disk by repository."""
     sizes: dict[str, int] = {}
     for repository, part in _parts(cache):
-        sizes[repository] = sizes.get(repository, 0) + part.stat().st_size
+        sizes[repository] = sizes.get(repository, 0) + part.lstat().st_size
     return sizes
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from backends.base import DownloadError
 from tests.fixtures.local_hub import LocalHub
-from tests.models.hub.conftest import CONTENT, REPOSITORY, Pull
+from tests.models.hub.conftest import REPOSITORY, Pull
 
 REFUSALS = {
     "gated": (403, {"X-Error-Code": "GatedRepo"}, ["is gated", "HF_TOKEN", f"/{REPOSITORY}"]),
@@ -31,15 +31,6 @@ def test_refusals_are_explained(hub: LocalHub, pull: Pull, case: str, place: str
         pull()
     for word in words:
         assert word in str(refused.value)
-
-
-def test_the_last_request_is_refused(hub: LocalHub, pull: Pull) -> None:
-    hub.refusals["HEAD /"] = (403, {})
-    with pytest.raises(DownloadError, match="the hub answers 403"):
-        pull()
-    hub.refusals.clear()
-    assert pull()[0].path.read_bytes() == CONTENT
-    assert len(hub.ranges()) == 1
 
 
 def test_a_repository_that_does_not_exist(pull: Pull) -> None:
