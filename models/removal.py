@@ -1,6 +1,7 @@
 """Removing models that specchat put here, and no others."""
 
 import shutil
+from dataclasses import replace
 from typing import Any
 
 from backends.base import SpecchatError, UsageError
@@ -55,12 +56,15 @@ def _remove_from_cache(model: Installed, settings: HubSettings) -> None:
     hub: Any = hub_client()
     cache = hub.scan_cache_dir(settings.cache)
     resolved = {settings.cache.resolve() / path.relative_to(settings.cache) for path in paths}
-    for revision in (one for repository in cache.repos for one in repository.revisions):
-        doomed = [file for file in revision.files if file.file_path in resolved]
-        if doomed and len(doomed) == len(revision.files):
-            cache.delete_revisions(revision.commit_hash).execute()
-        elif doomed:
-            cache.delete_files(*doomed).execute()
+    for repository in cache.repos:
+        # Alone: the client takes a commit of the same name in another repository for this one.
+        alone = replace(cache, repos=frozenset({repository}))
+        for revision in repository.revisions:
+            doomed = [file for file in revision.files if file.file_path in resolved]
+            if doomed and len(doomed) == len(revision.files):
+                alone.delete_revisions(revision.commit_hash).execute()
+            elif doomed:
+                alone.delete_files(*doomed).execute()
 
 
 def _foreign(model: Installed, why: str) -> UsageError:

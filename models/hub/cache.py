@@ -16,7 +16,6 @@ from backends.base import DownloadError
 from models.hub.repository import Repository, RepositoryFile
 from models.hub.settings import HubSettings
 from models.hub.unfinished import PART_SUFFIX
-from models.whole_file import write_whole
 
 _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n"
 """Backup programs leave a folder out whose CACHEDIR.TAG begins so (bford.info/cachedir)."""
@@ -26,6 +25,7 @@ _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n"
 class RepositoryCache:
     """Where the files of one repository at one commit lie."""
 
+    root: Path
     blobs: Path
     refs: Path
     snapshot: Path
@@ -48,7 +48,7 @@ class RepositoryCache:
         snapshot = real_folder(settings.cache, folder, "snapshots", repository.commit)
         with suppress(FileExistsError), (settings.cache / "CACHEDIR.TAG").open("x") as tag:
             tag.write(_TAG)
-        return cls(blobs, refs, snapshot, are_symlinks_supported(settings.cache))
+        return cls(settings.cache, blobs, refs, snapshot, are_symlinks_supported(settings.cache))
 
     def blob(self, file: RepositoryFile) -> Path:
         """Where a file's content lies if entries are links."""
@@ -73,10 +73,14 @@ class RepositoryCache:
         return self.blob(file) if self.links else self.entry(file)
 
     def candidate(self, file: RepositoryFile) -> Path | None:
-        """A file of the right size where its content would lie, whoever put it there."""
+        """A file of the right size where its content would lie, whoever put it there.
+
+        A blob may be a link within the cache: the client shares contents between repositories so.
+        """
         entry, blob = self.entry(file), self.blob(file)
         places = (blob,) if is_link(entry) else (entry, blob)
-        return next((place for place in places if _may_be(place, file)), None)
+        found = next((place for place in places if _may_be(place, file)), None)
+        return found if found and found.resolve().is_relative_to(self.root.resolve()) else None
 
     def enter(self, file: RepositoryFile, content: Path) -> None:
         """Let a file's path in the snapshot lead to checked content.
@@ -105,7 +109,11 @@ class RepositoryCache:
         Raises:
             OSError: it cannot be written.
         """
-        write_whole(self.refs / "main", self.snapshot.name)
+        part = self.blobs / f"main-{os.getpid()}{PART_SUFFIX}"
+        with opened_part(part) as out:
+            out.truncate(0)
+            out.write(self.snapshot.name.encode())
+        part.replace(self.refs / "main")
 
 
 def real_folder(root: Path, *names: str) -> Path:
@@ -136,8 +144,8 @@ def is_link(path: Path) -> bool:
         status = path.lstat()
     except OSError:
         return False
-    reparse = getattr(stat, "FILE_ATTRIBUTE_REPARSE_POINT", 0)
-    return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_file_attributes", 0) & reparse)
+    junction = getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", None)
+    return stat.S_ISLNK(status.st_mode) or getattr(status, "st_reparse_tag", 0) == junction
 
 
 def part_bytes(part: Path) -> int:

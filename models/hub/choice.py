@@ -1,20 +1,24 @@
 """Which files of a repository are wanted."""
 
 import difflib
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
 
 from backends.base import DownloadError, UsageError
+from models.hub.faults import shorten
 from models.hub.repository import Repository, RepositoryFile
 from models.quantization import is_model_file, part, quantization_of, stem
 from models.size_text import size_text
 
 DEFAULT_QUANTIZATION = "Q4_K_M"
 _FOLDER_FILES = (
-    "*.json", "*.safetensors", "*.jinja", "tokenizer*", "*.tiktoken", "merges.txt", "vocab.txt",
+    "*.json", "*.safetensors", "*.jinja", "*.model", "*.tiktoken", "merges.txt", "vocab.txt",
 )  # fmt: skip
+"""No program code: `tokenizer*` would match tokenizer.py."""
+_LONGEST_LIST = 800
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +122,21 @@ def _unclear(
 ) -> UsageError:
     wish = wanted or DEFAULT_QUANTIZATION
     if chosen:
-        names = ", ".join(f"{one.files[0].path} ({size_text(one.size_bytes)})" for one in chosen)
-        return UsageError(f"{repository} has several {wish}", names, "Name the file.")
-    sizes = {one.label: f"{one.label} ({size_text(one.size_bytes)})" for one in models}
+        paths = [f"{shorten(one.files[0].path)} ({size_text(one.size_bytes)})" for one in chosen]
+        return UsageError(f"{repository} has several {wish}", _some(paths), "Name the file.")
+    sizes = {one.label: f"{shorten(one.label)} ({size_text(one.size_bytes)})" for one in models}
     near = difflib.get_close_matches(wish.upper(), sizes, n=3, cutoff=0.5)
     nearest = f"nearest: {', '.join(sizes[label] for label in near)}; " if near else ""
     return UsageError(
         f"{repository} has no {wish}",
-        f"{nearest}it has {', '.join(sizes.values())}",
+        f"{nearest}it has {_some(list(sizes.values()))}",
         f"Name one, for example {repository}:{near[0] if near else models[0].label}",
     )
+
+
+def _some(names: list[str]) -> str:
+    """As many of them as a message can hold."""
+    lengths = itertools.accumulate(len(name) for name in names)
+    shown = max(1, sum(length <= _LONGEST_LIST for length in lengths))
+    more = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {more:,} more" if more else "")

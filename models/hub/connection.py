@@ -34,11 +34,12 @@ class Connection:
     def __init__(self, settings: HubSettings) -> None:
         hub_client()
         from httpx2 import Client
-        from huggingface_hub.utils import build_hf_headers
+        from huggingface_hub import utils
 
+        hub_utils: Any = utils
         # Compressed content could grow without bound, and would not count the bytes a range means.
         identity = {"Accept-Encoding": "identity"}
-        self._headers: dict[str, str] = {**build_hf_headers(), **identity}
+        self._headers: dict[str, str] = {**hub_utils.build_hf_headers(), **identity}
         self._client = Client(timeout=settings.timeout)
         self._settings = settings
         self._sockets: WeakSet[socket.socket] = WeakSet()
@@ -93,7 +94,9 @@ class Connection:
 
     def _remember_socket(self, event: str, info: dict[str, Any]) -> None:
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
-            self._sockets.add(info["return_value"].get_extra_info("socket"))
+            opened = info["return_value"].get_extra_info("socket")
+            if isinstance(opened, socket.socket):
+                self._sockets.add(opened)
 
 
 @dataclass(frozen=True, slots=True)

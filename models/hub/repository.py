@@ -15,6 +15,8 @@ from models.hub.settings import HubSettings
 _LONGEST_LISTING = 8 << 20
 """Bytes; about 20,000 files."""
 _MOST_FILES = 20_000
+_MOST_VALUES = 500_000
+"""Of any kind: each takes some 70 bytes of memory, though it may be 2 bytes of the listing."""
 _LARGEST_FILE = 2**63 - 1
 _SHA1 = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -69,6 +71,8 @@ def parse_listing(name: str, content: bytes) -> Repository:
     Raises:
         ValueError: it is no listing, or contradicts itself.
     """
+    if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise ValueError(f"the listing holds more than {_MOST_VALUES:,} values")
     try:
         listing = _object(json.loads(content), "listing")
     except RecursionError as error:

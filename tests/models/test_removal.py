@@ -53,6 +53,17 @@ def test_one_quantization_leaves_the_other(settings: HubSettings) -> None:
     assert not settings.folder(REPOSITORY).exists()
 
 
+@pytest.mark.parametrize("name", [f"maker/Copy{number}" for number in range(4)])
+def test_a_repository_with_the_same_commit_stays(
+    local_hub: LocalHub, settings: HubSettings, name: str
+) -> None:
+    local_hub.repositories[name] = {"Copy-Q4_K_M.gguf": CONTENT}
+    _pull(settings, REPOSITORY, "Q4_K_M")
+    _pull(settings, name)
+    remove(_names(settings)[f"{name}:Q4_K_M"], settings)
+    assert list(_names(settings)) == ["maker/Small:Q4_K_M"]
+
+
 def test_a_folder_goes_whole(settings: HubSettings) -> None:
     _pull(settings, "mlx-community/Small")
     remove(_names(settings)["mlx-community/Small"], settings)

@@ -1,0 +1,22 @@
+"""One way in which a hub, or what lies in the cache, is hostile."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scripts.hostile_hub.server import HostileHub
+
+Lie = Callable[[HostileHub], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A lie, and what a download has to make of it."""
+
+    name: str
+    lie: Lie
+    says: str | None
+    """A pattern of the error's text; None where the right file has to come all the same."""
+    is_slow: bool = False
+    """Whether it is about time, so that the client has little patience."""
+    most_bytes: int = 1 << 20
+    """What the client may receive at most."""
