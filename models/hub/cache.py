@@ -31,9 +31,11 @@ class RepositoryCache:
     snapshot: Path
     links: bool
     """Whether a snapshot's files are links to the blobs; without, they are the files themselves."""
+    writer: str
+    """Whose parts are written here: no two downloads that run at once have the same."""
 
     @classmethod
-    def of(cls, repository: Repository, settings: HubSettings) -> Self:
+    def of(cls, repository: Repository, settings: HubSettings, writer: str) -> Self:
         """Make its folders.
 
         Raises:
@@ -48,15 +50,20 @@ class RepositoryCache:
         snapshot = real_folder(settings.cache, folder, "snapshots", repository.commit)
         with suppress(FileExistsError), (settings.cache / "CACHEDIR.TAG").open("x") as tag:
             tag.write(_TAG)
-        return cls(settings.cache, blobs, refs, snapshot, are_symlinks_supported(settings.cache))
+        return cls(
+            settings.cache, blobs, refs, snapshot, are_symlinks_supported(settings.cache), writer
+        )
 
     def blob(self, file: RepositoryFile) -> Path:
         """Where a file's content lies if entries are links."""
         return self.blobs / file.digest
 
     def part(self, file: RepositoryFile) -> Path:
-        """What came of a file so far. The client's own names for parts are left alone."""
-        return self.blobs / f"{file.digest}{PART_SUFFIX}"
+        """What came of a file so far, for this writer alone: nobody else appends to what it checks.
+
+        The client's own names for parts are left alone.
+        """
+        return self._part(file.digest)
 
     def entry(self, file: RepositoryFile) -> Path:
         """A file in the snapshot, its folder made where it is missing.
@@ -109,11 +116,15 @@ class RepositoryCache:
         Raises:
             OSError: it cannot be written.
         """
-        part = self.blobs / f"main-{os.getpid()}{PART_SUFFIX}"
+        part = self._part("main")
         with opened_part(part) as out:
             out.truncate(0)
             out.write(self.snapshot.name.encode())
         part.replace(self.refs / "main")
+
+    def _part(self, name: str) -> Path:
+        of_writer = "" if name == self.writer else f"-{self.writer[:12]}"
+        return self.blobs / f"{name}{of_writer}{PART_SUFFIX}"
 
 
 def real_folder(root: Path, *names: str) -> Path:

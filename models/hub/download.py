@@ -67,7 +67,7 @@ def _brought(
     connection: Connection,
     settings: HubSettings,
 ) -> Generator[Progress, None, Downloaded]:
-    cache = RepositoryCache.of(repository, settings)
+    cache = RepositoryCache.of(repository, settings, files[0].digest)
     by_digest = {file.digest: file for file in files}
     contents = yield from _already_there(by_digest.values(), cache)
     missing = [file for digest, file in by_digest.items() if digest not in contents]

@@ -26,7 +26,7 @@ def cache_modes() -> list[Mode]:
         "the locks": "../.locks",
     }
     files = {"part": part, "blob": blob, "entry": entry, "ref": "refs/main"}
-    draft = f"blobs/main-{os.getpid()}.specchat.incomplete"
+    draft = f"blobs/main-{_DIGEST[:12]}.specchat.incomplete"
     lock_file = f"{locks}/specchat-{_DIGEST}.lock"
     return [
         *(

@@ -4,6 +4,7 @@ import hashlib
 import json
 import random
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -100,6 +101,8 @@ class HostileHub:
     asked: int = 0
     foreign_tokens: int = 0
     """Requests to the storage, another origin, that carried the token."""
+    tls: ssl.SSLContext | None = None
+    """What the hub encrypts with; its storage never does."""
     over: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -174,7 +177,8 @@ def _listening(hub: HostileHub, is_storage: bool) -> Iterator[str]:
         # Little waits unread in the system's buffers, so that what is sent is what is received.
         server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BLOCK)
         threading.Thread(target=_accept, args=(hub, server, is_storage), daemon=True).start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        scheme = "https" if hub.tls and not is_storage else "http"
+        yield f"{scheme}://127.0.0.1:{server.getsockname()[1]}"
         with suppress(OSError):
             server.shutdown(socket.SHUT_RDWR)
 
@@ -186,9 +190,15 @@ def _accept(hub: HostileHub, server: socket.socket, is_storage: bool) -> None:
             threading.Thread(target=_talk, args=(hub, connection, is_storage), daemon=True).start()
 
 
-def _talk(hub: HostileHub, connection: socket.socket, is_storage: bool) -> None:
+def _encrypted(hub: HostileHub, connection: socket.socket, is_storage: bool) -> socket.socket:
+    if hub.tls is None or is_storage:
+        return connection
+    return hub.tls.wrap_socket(connection, server_side=True)
+
+
+def _talk(hub: HostileHub, accepted: socket.socket, is_storage: bool) -> None:
     """One request for each connection."""
-    with connection, suppress(GoneError, OSError):
+    with suppress(GoneError, OSError), _encrypted(hub, accepted, is_storage) as connection:
         received = b""
         while b"\r\n\r\n" not in received and len(received) < _LONGEST_REQUEST:
             more = connection.recv(_BLOCK)

@@ -1,11 +1,14 @@
 """A download on its own thread: watched, stopped, resumed."""
 
 from dataclasses import replace
+from pathlib import Path
+from threading import Event
 
 import pytest
 
 from backends.base import DownloadError, DownloadStoppedError, UsageError
 from models.hub import DownloadJob, DownloadRequest, HubSettings, Phase
+from scripts.hostile_hub.server import HostileHub, Wire, serving
 from tests.fixtures.local_hub import LocalHub
 from tests.models.hub.conftest import CONTENT, FILE, REPOSITORY, part_of
 
@@ -57,6 +60,23 @@ def test_stopped_while_it_waits_for_the_connection(hub: LocalHub, settings: HubS
         job.result()
 
 
+def test_stopped_while_the_listing_trickles(settings: HubSettings, tmp_path: Path) -> None:
+    began = Event()
+
+    def trickle(wire: Wire) -> None:
+        wire.head(200, {"Content-Length": "1000000"})
+        began.set()
+        wire.trickle([b" " * 1000] * 1000, 0.01)
+
+    hub = HostileHub(tmp_path, settings.cache, on_listing=trickle)
+    with serving(hub):
+        job = DownloadJob(REQUEST, replace(settings, endpoint=hub.endpoint))
+        assert began.wait(PATIENCE_SECONDS)
+        job.stop()
+        with pytest.raises(DownloadStoppedError):
+            job.result()
+
+
 def test_two_of_the_same_do_not_meet(hub: LocalHub, settings: HubSettings) -> None:
     hub.pause_at = 1000
     first = DownloadJob(REQUEST, settings)
@@ -67,6 +87,30 @@ def test_two_of_the_same_do_not_meet(hub: LocalHub, settings: HubSettings) -> No
     hub.released.set()
     assert first.result().path.read_bytes() == CONTENT
     assert other.result().path.read_bytes() == CONTENT * 2
+
+
+def test_two_that_share_a_file_do_not_write_the_same_part(
+    hub: LocalHub, settings: HubSettings
+) -> None:
+    """A hub may list one part for two models: what one has checked the other must not append to."""
+    shared = bytes(range(256)) * 2000
+    names = ("Big-Q4_0-0000{}-of-00002.gguf", "Big-Q8_0-0000{}-of-00002.gguf")
+    hub.repositories[REPOSITORY] = {
+        file: shared if part == 2 else file.encode()
+        for name in names
+        for part in (1, 2)
+        for file in [name.format(part)]
+    }
+    hub.pause_at, hub.pause_only = 1000, "Q4_0-00002"
+    slow = DownloadJob(DownloadRequest(REPOSITORY, "Q4_0"), settings)
+    assert hub.paused.wait(PATIENCE_SECONDS)
+    quick = DownloadJob(DownloadRequest(REPOSITORY, "Q8_0"), settings).result()
+    parts = sorted(path.stat().st_size for path in settings.cache.rglob("*.incomplete"))
+    assert parts == [len("Big-Q4_0-00001-of-00002.gguf"), 1000]
+    hub.released.set()
+    for done in (quick, slow.result()):
+        second = done.path.with_name(done.path.name.replace("00001-of", "00002-of"))
+        assert second.read_bytes() == shared
 
 
 def test_nothing_is_written_to_the_terminal(
