@@ -106,7 +106,7 @@ def _already_there(
         try:
             for count in check(path, file):
                 yield meter.add(count)
-        except ValueError:
+        except (OSError, ValueError):
             continue  # it comes anew, and takes the damaged one's place
         contents[file.digest] = path
     return contents

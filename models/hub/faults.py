@@ -44,7 +44,7 @@ def told_as_ours(repository: str, settings: HubSettings) -> Generator[None]:
         ) from error
     except OSError as error:
         raise disk_fault(error, settings) from error
-    except (HTTPError, InvalidURL, ValueError) as error:
+    except (HTTPError, InvalidURL, OverflowError, ValueError) as error:  # a port of 30 digits
         raise DownloadError(
             f"{settings.endpoint} gave an answer that makes no sense",
             shorten(str(error)) or type(error).__name__,

@@ -196,6 +196,7 @@ def _redirects() -> list[Mode]:
         Mode("sent on to FTP", to("ftp://127.0.0.1/x"), nowhere),
         Mode("sent on to a script", to("javascript:alert(1)"), nowhere),
         Mode("sent on to no port", to("http://127.0.0.1:99999999/"), nowhere),
+        Mode("sent on to a port of 30 digits", to(f"http://127.0.0.1:{'9' * 30}/"), _SENSELESS),
         Mode("sent on to no address", to("http://[::/"), nowhere),
         Mode("sent on without a place", _reply(lambda wire: wire.answer(302)), "answers 302"),
         Mode("sent on to another origin", to(elsewhere), None),

@@ -141,7 +141,10 @@ class HostileHub:
 
     def store_honestly(self, wire: Wire) -> None:
         """Reply with a file, from the byte asked for on."""
-        content, start = self.files[wire.path.removeprefix("/storage/")], wire.start
+        content, start = self.files.get(wire.path.removeprefix("/storage/")), wire.start
+        if content is None:
+            wire.answer(404)
+            return
         span = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
         wire.answer(206 if start else 200, content[start:], span if start else {})
 
