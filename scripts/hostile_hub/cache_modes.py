@@ -1,6 +1,7 @@
 """An honest hub, and a cache in which somebody put what leads out of it or is not what it seems."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,7 +110,8 @@ def _folder(path: Path, _: Path) -> None:
 
 
 def _pipe(path: Path, _: Path) -> None:
-    os.mkfifo(path)
+    if sys.platform != "win32":
+        os.mkfifo(path)
 
 
 def _device(path: Path, _: Path) -> None:

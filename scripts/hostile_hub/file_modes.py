@@ -164,7 +164,7 @@ def _slow_bodies() -> list[Mode]:
     return [
         Mode("a byte now and then", _stored(bytewise), slow, True),
         Mode("headers of a file that trickle", _stored(headers), slow, True),
-        Mode("a file that stands still", _stored(stalled), "silent", True),
+        Mode("a file that stands still", _stored(stalled), slow, True),
         Mode("a slow, true connection", _stored(modest), None, True),
     ]
 

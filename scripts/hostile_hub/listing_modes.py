@@ -163,7 +163,7 @@ def _slow_answers() -> list[Mode]:
         Mode("a chunk's size that trickles", _reply(extension), slow, True),
         Mode("a listing without a length that trickles", _reply(unframed), slow, True),
         Mode("hints without end", _reply(informational), slow, True),
-        Mode("a silent hub", _reply(Wire.hang), "silent", True),
+        Mode("a silent hub", _reply(Wire.hang), slow, True),
     ]
 
 

@@ -43,8 +43,8 @@ def tls_hub(
         yield hub
 
 
-def _pull(hub: HostileHub, settings: HubSettings) -> Path:
-    patience = replace(settings, endpoint=hub.endpoint, window=0.5, window_bytes=1000)
+def _pull(hub: HostileHub, settings: HubSettings, window: float = 60.0) -> Path:
+    patience = replace(settings, endpoint=hub.endpoint, window=window, window_bytes=1000)
     return DownloadJob(DownloadRequest(REPOSITORY), patience).result().path
 
 
@@ -72,4 +72,4 @@ def test_an_encrypted_trickle_ends(
 
     tls_hub.on_listing = trickle
     with pytest.raises(HubUnreachableError, match=r"less than 1\.0 kB in 0\.5 seconds"):
-        _pull(tls_hub, settings)
+        _pull(tls_hub, settings, window=0.5)
