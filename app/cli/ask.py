@@ -1,6 +1,5 @@
 """`specchat ask`: one question, one answer, for scripts."""
 
-import json as json_format
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,7 +129,7 @@ class _Question:
         terminal.clear_status()
         if self.as_json:
             report = reply_report(self.session, reply, self.settings, self.max_tokens)
-            terminal.say(json_format.dumps(report, ensure_ascii=False) + "\n")
+            terminal.say_json(report)
             return
         text = "" if self.streaming else reply.text
         terminal.say(text if reply.text.endswith("\n") else f"{text}\n")

@@ -17,6 +17,7 @@ from app.bench.table import table
 from app.cli import options, terminal
 from app.cli.interrupt import interruptible
 from app.cli.opening import open_session
+from app.printable import printable
 from backends.base import SpecchatError, UsageError
 
 _CONTEXT = 1024
@@ -90,7 +91,7 @@ def _measure(runner: Runner) -> bool:
 def _report(runner: Runner, json: Path | None, html: Path | None) -> None:
     terminal.clear_status()
     result = runner.bench
-    terminal.say(f"{table(result)}\n")
+    terminal.say(printable(f"{table(result)}\n"))
     try:
         if json is not None:
             json.write_text(json_format.dumps(result.as_json(), indent=1), encoding="utf-8")

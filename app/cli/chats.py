@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from app.cli import terminal
-from app.cli.printable import printable, say_json
 from app.history import Chat, History
 from app.history.export import as_json, as_markdown, write_export
 from app.history.opening import open_history
 from app.history.removal import remove_chat
 from app.paths import Paths
+from app.printable import printable
 from backends.base import UsageError
 
 chats = typer.Typer(
@@ -38,12 +38,12 @@ def list_chats(
         with _history() as history:
             found = history.chats(query)
     if json:
-        say_json([asdict(chat) for chat in found])
+        terminal.say_json([asdict(chat) for chat in found])
         return
     for chat in found:
         day = datetime.datetime.fromtimestamp(chat.updated).astimezone().date()
         line = f"{chat.number:5}  {day}  {chat.messages:4} messages  {_title(chat)}"
-        terminal.say(f"{line}\n")
+        terminal.say_line(line)
     if not found:
         terminal.note("no chat holds these words" if query else "there are no chats yet")
 
@@ -54,7 +54,7 @@ def show(number: Number, json: Json = False) -> None:
     with _history() as history:
         chat, messages = _chat(history, number), history.messages(number)
     if json:
-        say_json(as_json(chat, messages))
+        terminal.say_json(as_json(chat, messages))
     else:
         terminal.say(printable(as_markdown(chat, messages)))
 
@@ -98,4 +98,4 @@ def _chat(history: History, number: int) -> Chat:
 
 def _title(chat: Chat) -> str:
     """A chat's title on one line."""
-    return printable(" ".join(chat.title.split())) or "untitled"
+    return " ".join(chat.title.split()) or "untitled"

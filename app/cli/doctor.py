@@ -1,6 +1,5 @@
 """`specchat doctor`: what runs here, why, and what would run faster."""
 
-import json as json_format
 import platform
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import terminal
-from app.cli.printable import printable
 from app.paths import Paths
 from app.performance import mlx_bandwidth, processor_bandwidth
 from app.settings_check import Fault, check_settings
@@ -47,10 +45,10 @@ def doctor(
     faults = check_settings(Paths.of_this_user())
     facts = _facts(faults)
     if json:
-        terminal.say(json_format.dumps(facts, ensure_ascii=False, indent=2) + "\n")
+        terminal.say_json(facts, indent=2)
     else:
         for line in [*_lines(facts), *_wrong(faults)]:
-            terminal.say(printable(line) + "\n")
+            terminal.say_line(line)
     if faults:
         raise typer.Exit(terminal.EXIT_USAGE)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from app.cli.model_facts import facts_of
-from app.cli.printable import printable
 from app.model_list import facts_for_bill, fit_here
 from app.paths import Paths
 from backends.base import UsageError
@@ -59,7 +58,7 @@ def model_info(name: str, paths: Paths) -> dict[str, Any]:
         if isinstance(found, HubReference):
             return dict.fromkeys(KEYS) | _of_catalogue(found)
         if not found.path.exists():
-            raise UsageError(f"there is no file {printable(str(found.path))}")
+            raise UsageError(f"there is no file {found.path}")
         here = _of_path(found.path, paths)
     return dict.fromkeys(KEYS) | here | _of_file(here["name"], Path(here["path"]))
 
@@ -117,9 +116,9 @@ def _of_catalogue(found: HubReference) -> dict[str, Any]:
     entry, quantization = found.entry, found.quantization
     if entry is None or quantization is None:
         raise UsageError(
-            f"{printable(found.name)} is not on this machine, and not in the catalogue",
+            f"{found.name} is not on this machine, and not in the catalogue",
             "the hub is asked when a model is downloaded",
-            f"`specchat models pull {printable(found.name)}` downloads it.",
+            f"`specchat models pull {found.name}` downloads it.",
         )
     size = entry.size(quantization)
     return {

@@ -8,7 +8,6 @@ import typer
 from app.cli import options, terminal
 from app.cli.model_info import as_json, in_words, model_info
 from app.cli.pair import pair
-from app.cli.printable import printable, say_json
 from app.cli.pulling import pull_model
 from app.cli.tune import tune
 from app.model_list import Offered, offered
@@ -45,7 +44,9 @@ def list_models(json: Json = False) -> None:
     if json:
         here = [_offered_here(one) for one in found if one.is_installed]
         more = [_offered_there(one) for one in found if not one.is_installed]
-        say_json({"schema": 1, "models": here, "catalogue": more, "unfinished_bytes": parts})
+        terminal.say_json(
+            {"schema": 1, "models": here, "catalogue": more, "unfinished_bytes": parts}
+        )
         return
     width = max(len(model.name) for model in found)
     for is_installed, title in ((True, "on this machine"), (False, "`specchat models pull NAME`")):
@@ -53,9 +54,9 @@ def list_models(json: Json = False) -> None:
         for model in (one for one in found if one.is_installed is is_installed):
             size = size_text(model.size_bytes) if model.size_bytes else "?"
             line = f"  {model.name:<{width}}  {size:>10}  {model.fit or '?':7}  {model.about}"
-            terminal.say(printable(line) + "\n")
+            terminal.say_line(line)
     for repository, size in parts.items():
-        terminal.note(f"unfinished: {printable(repository)}, {size_text(size)}")
+        terminal.note(f"unfinished: {repository}, {size_text(size)}")
 
 
 @models.command()
@@ -78,14 +79,14 @@ def pull(
         done = pull_model(request_for(on_hub(model, paths.models, preferred)), settings)
     except HubUnreachableError as error:
         names = ", ".join(one.name for one in _installed())
-        at_hand = f"On this machine: {printable(names)}" if names else ""
+        at_hand = f"On this machine: {names}" if names else ""
         remedy = "\n".join(filter(None, (error.remedy, at_hand)))
         raise HubUnreachableError(error.what, error.why, remedy) from error
     name = next((one.name for one in _installed() if one.path == done.path), done.repository)
     if json:
-        say_json({"schema": 1, "name": name, **asdict(done), "path": str(done.path)})
+        terminal.say_json({"schema": 1, "name": name, **asdict(done), "path": str(done.path)})
     else:
-        terminal.say(printable(f"{name}  {size_text(done.size_bytes)}  {done.path}") + "\n")
+        terminal.say_line(f"{name}  {size_text(done.size_bytes)}  {done.path}")
 
 
 @models.command()
@@ -101,9 +102,9 @@ def remove(name: Name, json: Json = False) -> None:
     model = _named(name)
     remove_model(model, HubSettings.of_environment(paths.downloads))
     if json:
-        say_json({"schema": 1, "removed": as_json(model)})
+        terminal.say_json({"schema": 1, "removed": as_json(model)})
     else:
-        terminal.note(printable(f"removed {model.name}, {size_text(model.size_bytes)}"))
+        terminal.note(f"removed {model.name}, {size_text(model.size_bytes)}")
 
 
 @models.command()
@@ -111,10 +112,10 @@ def info(name: NameOrPath, json: Json = False) -> None:
     """What a model's file, or its folder, says of it; what the catalogue says of one not here."""
     facts = model_info(name, Paths.of_this_user())
     if json:
-        say_json({"schema": 1, **facts})
+        terminal.say_json({"schema": 1, **facts})
         return
     for label, value in in_words(facts):
-        terminal.say(printable(f"{label:<17} {value}") + "\n")
+        terminal.say_line(f"{label:<17} {value}")
 
 
 models.command()(pair)
@@ -127,9 +128,9 @@ def _discard(repository: str, json: bool) -> None:
     except OSError as error:
         raise SpecchatError(f"cannot discard {repository}", str(error)) from error
     if json:
-        say_json({"schema": 1, "discarded": repository})
+        terminal.say_json({"schema": 1, "discarded": repository})
     else:
-        terminal.note(f"discarded what came of {printable(repository)}")
+        terminal.note(f"discarded what came of {repository}")
 
 
 def _installed() -> list[Installed]:
@@ -144,7 +145,7 @@ def _named(name: str) -> Installed:
     near = nearest_names(name, found)
     raise UsageError(
         f"there is no model called {name!r} on this machine",
-        f"nearest: {printable(', '.join(near))}" if near else "",
+        f"nearest: {', '.join(near)}" if near else "",
         "`specchat models list` names all of them.",
     )
 

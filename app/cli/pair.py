@@ -10,10 +10,10 @@ import typer
 
 from app.cli import options, terminal
 from app.cli.opening import phases
-from app.cli.printable import printable, say_json
 from app.pair_words import doubt, facts_in_words
 from app.pairing import rank
 from app.paths import Paths
+from app.printable import one_line
 from app.ranking import Pair, Ranking
 
 _COLUMNS = 100
@@ -37,10 +37,10 @@ def pair(
     with phases() as (notify, _):
         found = rank(session_options, Paths.of_this_user(), notify)
     if json:
-        say_json(_as_json(found))
+        terminal.say_json(_as_json(found))
         return
     for line in _lines(found):
-        terminal.say(line + "\n")
+        terminal.say_line(line)
 
 
 def _lines(found: Ranking) -> Iterator[str]:
@@ -57,7 +57,7 @@ def _lines(found: Ranking) -> Iterator[str]:
 
 def _wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(
-        printable(text), _COLUMNS, initial_indent=indent, subsequent_indent=f"{indent}    "
+        one_line(text), _COLUMNS, initial_indent=indent, subsequent_indent=f"{indent}    "
     )
 
 

@@ -1,11 +1,17 @@
-"""The one owner of standard error and of exit codes: standard output belongs to answers."""
+"""The one owner of standard error and of exit codes: standard output belongs to answers.
+
+Standard error is always printable, whoever writes to it (`app/printable.py`). Standard output is
+on a terminal; elsewhere it is data for a program, and an answer stays as it was said, byte by byte.
+"""
 
 import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO, cast
 
+from app.cli.printable_stream import PrintableStream
+from app.printable import one_line, printable_json
 from backends.base import DownloadError, SpecchatError, UsageError
 
 EXIT_DONE = 0
@@ -47,7 +53,8 @@ def status(text: str) -> None:
     """What is going on, replaced by the next one; only where someone can watch."""
     global _status_shown  # noqa: PLW0603 - there is one terminal
     if sys.stderr.isatty():
-        _write(f"{_ERASE}{text[: _width() - 1]}")
+        _erase()
+        _write(one_line(text)[: _width() - 1])
         _status_shown = True
 
 
@@ -68,7 +75,7 @@ def clear_status() -> None:
     """Take the status line away, if there is one: an answer may share its line."""
     global _status_shown  # noqa: PLW0603 - there is one terminal
     if _status_shown:
-        _write(_ERASE)
+        _erase()
         _status_shown = False
 
 
@@ -90,6 +97,26 @@ def say(text: str) -> None:
         raise SpecchatError("cannot write the answer", error.strerror or str(error)) from error
 
 
+def say_line(text: str) -> None:
+    """A line of our own that names foreign things: one line, printable wherever it goes.
+
+    Raises:
+        ReaderGoneError: nobody reads standard output any more.
+        SpecchatError: it cannot be written.
+    """
+    say(f"{one_line(text)}\n")
+
+
+def say_json(value: object, indent: int | None = None) -> None:
+    """A JSON value on standard output, escaped so that it is printable.
+
+    Raises:
+        ReaderGoneError: nobody reads standard output any more.
+        SpecchatError: it cannot be written.
+    """
+    say(f"{printable_json(value, indent)}\n")
+
+
 def leave(code: int) -> NoReturn:
     """End the program at once, whatever its other threads are at."""
     clear_status()
@@ -106,7 +133,10 @@ def _stop_writing() -> None:
 
 
 def prepare() -> None:
-    """Do with what the caller gave: closed streams go nowhere, odd encodings show a substitute."""
+    """Do with what the caller gave: closed streams go nowhere, odd encodings show a substitute.
+
+    From here on nothing foreign drives the terminal.
+    """
     nothing = Path(os.devnull)
     sys.stdin = sys.stdin or nothing.open(encoding="utf-8")
     sys.stdout = sys.stdout or nothing.open("w", encoding="utf-8")
@@ -114,6 +144,19 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
+    sys.stderr = _printable(sys.stderr)
+    if sys.stdout.isatty():
+        sys.stdout = _printable(sys.stdout)
+
+
+def _printable(stream: TextIO) -> TextIO:
+    return stream if isinstance(stream, PrintableStream) else cast(TextIO, PrintableStream(stream))
+
+
+def _erase() -> None:
+    """Begin the line of standard error anew."""
+    with contextlib.suppress(OSError, ValueError):
+        cast(PrintableStream, _printable(sys.stderr)).drive(_ERASE)
 
 
 def _write(text: str) -> None:

@@ -11,7 +11,6 @@ import typer
 from app.cli import options, terminal
 from app.cli.interrupt import interruptible
 from app.cli.opening import phases
-from app.cli.printable import printable, say_json
 from app.model_choice import choose_model
 from app.paths import Paths
 from app.session_options import SessionOptions, check_ranges
@@ -54,10 +53,10 @@ def tune(
             _say(_stopped(tuning))
             raise
     if json:
-        say_json({"schema": 1, "target": reference.name, **_as_json(found)})
+        terminal.say_json({"schema": 1, "target": reference.name, **_as_json(found)})
         return
     for line in _lines(reference.name, found):
-        terminal.say(printable(line) + "\n")
+        terminal.say_line(line)
 
 
 @contextmanager
@@ -68,7 +67,7 @@ def _steps() -> Iterator[Callable[[str], None]]:
         def notify(text: str) -> None:
             if stop.is_set():
                 raise KeyboardInterrupt
-            terminal.status(printable(text))
+            terminal.status(text)
 
         try:
             yield notify
@@ -77,11 +76,11 @@ def _steps() -> Iterator[Callable[[str], None]]:
 
 
 def _say(text: str) -> None:
-    terminal.note(printable(text))
+    terminal.note(text)
 
 
 def _tell(text: str) -> None:
-    terminal.step(printable(text))
+    terminal.step(text)
 
 
 def _stopped(tuning: Tuning) -> str:

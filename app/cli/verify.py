@@ -59,7 +59,7 @@ def _report(session: Session, controller: Controller, rule: LossyRule | None) ->
                 distance = found
             elif isinstance(found, Finding):
                 terminal.clear_status()
-                terminal.say(f"{found.text}\n")
+                terminal.say_line(found.text)
                 lossless = lossless and found.lossless
             else:
                 terminal.status(found.text)
@@ -68,7 +68,7 @@ def _report(session: Session, controller: Controller, rule: LossyRule | None) ->
         verdict = _as_asked(distance)
     pair = f"{session.reference.name} drafted by {controller.name}"
     terminal.clear_status()
-    terminal.say(f"Verdict: {verdict} on this machine, {pair}.\n")
+    terminal.say_line(f"Verdict: {verdict} on this machine, {pair}.")
     return terminal.EXIT_DONE if lossless else terminal.EXIT_ERROR
 
 

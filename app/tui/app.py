@@ -1,10 +1,11 @@
 """The app: an engine, a history and one screen on top of another."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from textual.app import App, SystemCommand
+from textual.filter import LineFilter
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
@@ -19,6 +20,7 @@ from app.tui.appearance import set_theme
 from app.tui.chat_screen import ChatScreen
 from app.tui.dialogue import Dialogue
 from app.tui.keymap import check_keys, keys_of
+from app.tui.printable_lines import PrintableLines, show_stand_ins
 from backends.base import UsageError
 from decoding.sampling import SamplingSettings
 
@@ -55,11 +57,17 @@ class SpecchatApp(App[None]):
         preferences: Preferences | None = None,
     ) -> None:
         super().__init__()
+        show_stand_ins()
+        self._printable = PrintableLines()
         self.engine = engine
         self._dialogue = Dialogue(history, system, engine.options.model or "")
         self._settings = settings
         self._max_tokens = max_tokens
         self._preferences = preferences or read_preferences(Paths.of_this_user())
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """What each line of every widget passes before it is painted."""
+        return [*super().get_line_filters(), self._printable]
 
     def on_mount(self) -> None:
         """Show the conversation at once; the model loads meanwhile."""
