@@ -101,11 +101,14 @@ class SpecchatApp(App[None]):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Tell something for a short while; what is being told already is not told twice."""
+        """Tell something for a short while; what is being told already is not told twice.
+
+        It is never taken for markup, for which `Widget.notify` asks: it may name foreign things.
+        """
         if all(one.message != message for one in self._notifications):
             usual = _TOLD_SECONDS if severity == "information" else _WARNED_SECONDS
             seconds = usual if timeout is None else timeout
-            super().notify(message, title=title, severity=severity, timeout=seconds, markup=markup)
+            super().notify(message, title=title, severity=severity, timeout=seconds, markup=False)
 
     def action_help_quit(self) -> None:
         """Ctrl+C with nothing to copy."""

@@ -16,6 +16,7 @@ from textual.widgets.option_list import Option
 from app.history import Chat, History, HistoryError
 from app.history.removal import remove_chat
 from app.paths import Paths
+from app.printable import one_line
 from app.tui.ordered_keys import OrderedInput
 
 Result = TypeVar("Result")
@@ -180,5 +181,5 @@ def _line(chat: Chat, room: int) -> Content:
     if room < _NARROW:
         before, after = f"{time:%m-%d}  ", ""
     left = max(room - len(before) - len(after), 1)
-    title = Content(chat.title or "untitled").truncate(left, ellipsis=True, pad=True)
+    title = Content(one_line(chat.title) or "untitled").truncate(left, ellipsis=True, pad=True)
     return Content.assemble(before, title, after)

@@ -5,7 +5,8 @@ from textual.app import App
 
 
 def copy(app: App[None], text: str, what: str) -> str:
-    """Copy a text; returns what to tell the user."""
+    """Copy a text as it was said; returns what to tell the user."""
+    text = text.encode(errors="replace").decode()  # no clipboard takes half a surrogate pair
     try:
         pyperclip.copy(text)
     except pyperclip.PyperclipException:

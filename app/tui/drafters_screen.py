@@ -13,6 +13,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.pair_words import doubt, facts_in_words
+from app.printable import one_line
 from app.ranking import Pair, Ranking
 from backends.base import SpecchatError
 
@@ -73,6 +74,6 @@ class DraftersScreen(ModalScreen[str | None]):
 
 def _option(pair: Pair) -> Option:
     drafter = pair.drafter
-    facts = "; ".join(facts_in_words(pair))
-    line = Content.assemble((drafter.name, "bold"), f"  {facts}")
+    facts = one_line("; ".join(facts_in_words(pair)))
+    line = Content.assemble((one_line(drafter.name), "bold"), f"  {facts}")
     return Option(line, id=drafter.name, disabled=drafter.is_compatible is False)

@@ -11,6 +11,7 @@ from textual.widget import Widget
 from textual.widgets import Collapsible, Markdown, Static
 from textual.widgets.markdown import MarkdownFence
 
+from app.printable import printable
 from app.thinking import split
 from app.tui.clipboard import copy
 from app.tui.compact_markdown import CompactMarkdown
@@ -46,10 +47,10 @@ class Message(Vertical):
 
     def compose(self) -> ComposeResult:
         if self.role == "user":
-            yield Static(Content(self.text), classes="text")
+            yield Static(Content(printable(self.text)), classes="text")
         else:
             parts = split(self.text)
-            thoughts = Static(Content(parts.thinking), classes="thoughts")
+            thoughts = Static(Content(printable(parts.thinking)), classes="thoughts")
             collapsible = Collapsible(thoughts, title="Thinking", collapsed=True)
             collapsible.display = bool(parts.thinking)
             yield collapsible
@@ -121,7 +122,7 @@ class GrowingMessage(Message):
         collapsible.display = True
         collapsible.title = "Thinking…" if is_thinking else "Thinking"
         if not collapsible.collapsed or not is_thinking:
-            self.query_one(".thoughts", Static).update(Content(thinking))
+            self.query_one(".thoughts", Static).update(Content(printable(thinking)))
 
     async def settle(self) -> None:
         """Render once more as a whole: links defined below their use resolve only then."""

@@ -13,6 +13,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.model_list import Offered
+from app.printable import one_line
 from app.tui import wording
 from app.tui.ordered_keys import OrderedInput
 from models.memory_bill import Fit
@@ -110,8 +111,8 @@ class ModelsScreen(ModalScreen[str | None]):
         return Content.assemble(
             f"{mark} {size:>8} ",
             (f"{fit:7}", style),
-            f" {self._limit(model):>13} {model.name:20} ",
-            (about, "$text-muted"),
+            f" {self._limit(model):>13} {one_line(model.name):20} ",
+            (one_line(about), "$text-muted"),
         )
 
     def _limit(self, model: Offered) -> str:

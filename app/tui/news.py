@@ -7,6 +7,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from app.engine_status import Phase
+from app.printable import one_line
 from app.tui import wording
 from app.tui.figure_text import FigureText
 from app.tui.file_costs import FileCosts
@@ -80,7 +81,7 @@ class News:
             self._status_shown = text
             shown = screen.query_one("#what", Static)
             shown.set_class(status.error is not None, "-fault")
-            shown.update(Content(text), layout=status.error is not None)
+            shown.update(Content(one_line(text)), layout=status.error is not None)
             if status.phase is Phase.READY:
                 self.greet()
 
@@ -93,7 +94,7 @@ class News:
                 screen.notify(ended.error, severity="error", timeout=10)
             else:
                 screen.notify(f"The download of {ended.name} was stopped; what came is kept.")
-        text = "\n".join(f"{name}: {line}" for name, line in screen.downloads.lines.items())
+        text = "\n".join(one_line(f"{name}: {line}") for name, line in screen.downloads.lines.items())
         shown = screen.query_one("#downloads", FigureText)
         shown.display = bool(text)
         if text:

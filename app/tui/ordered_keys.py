@@ -5,11 +5,14 @@ from quick fingers or over a slow line, would be there before it.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input
+
+from app.tui.text_fields import StandIns
 
 
 async def act_on_own_key(
@@ -24,7 +27,10 @@ async def act_on_own_key(
 
 
 class OrderedInput(Input):
-    """A line of text."""
+    """A line of text, shown printable."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, highlighter=StandIns(), **options)
 
     async def _on_key(self, event: events.Key) -> None:
         await act_on_own_key(self, Input.BINDINGS, event)

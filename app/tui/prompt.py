@@ -11,13 +11,15 @@ from textual.widgets import OptionList, TextArea
 from textual.widgets.option_list import Option
 
 from app.attachments import file_names, quoted
+from app.printable import one_line
 from app.tui.actions import matching
 from app.tui.ordered_keys import act_on_own_key
+from app.tui.text_fields import PrintableTextArea
 
 _MOST_OFFERED = 6
 
 
-class PromptArea(TextArea):
+class PromptArea(PrintableTextArea):
     """Enter sends and Ctrl+J or Shift+Enter begins a line, or the other way round."""
 
     class Sent(Event):
@@ -173,7 +175,7 @@ def _commands(text: str) -> list[Option]:
 
 def _files(before: str) -> list[Option]:
     found = file_names(before)[:_MOST_OFFERED]
-    return [Option(Content(name), id=f"@{name}") for name in found]
+    return [Option(Content(one_line(name)), id=f"@{name}") for name in found]
 
 
 class Prompt(Vertical):

@@ -13,6 +13,7 @@ from textual.widgets import Footer, Static
 from app.answer import Answer, Request
 from app.conversation import Conversation
 from app.engine import Engine
+from app.printable import one_line
 from app.tui import wording
 from app.tui.message import GrowingMessage
 from decoding.sampling import SamplingSettings
@@ -32,7 +33,7 @@ class Lane(Vertical):
 
     def __init__(self, title: str) -> None:
         super().__init__()
-        self.border_title = title
+        self.border_title = Content(one_line(title))
         self.answer: Answer | None = None
         self._is_shown = False
 

@@ -13,6 +13,7 @@ from app import draft_spec
 from app.settings import catalogue
 from app.settings.catalogue import Key, Kind, Part, Value
 from app.tui.ordered_keys import OrderedInput
+from app.tui.text_fields import PrintableTextArea
 from backends.base import SpecchatError, UsageError
 
 _EMPTY_MEANS = {"draft": draft_spec.AUTO}
@@ -62,7 +63,7 @@ class SettingField(Vertical):
                 options, value=self._given, allow_blank=False, compact=True, tooltip=key.comment
             )
         if key.name == "system":
-            return TextArea(
+            return PrintableTextArea(
                 self._given,
                 compact=True,
                 tab_behavior="focus",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -12,6 +13,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Select, Static, TextArea
 
+from app.printable import one_line
 from app.settings.answering import PRESET, Answering
 from app.settings.catalogue import APP_KEYS, CHAT_KEYS, PRESET_KEYS, Value
 from app.tui.setting_field import SettingField
@@ -81,7 +83,7 @@ class SettingsScreen(ModalScreen[bool]):
         with Vertical(id="page"):
             with VerticalScroll(can_focus=False):
                 yield Label("This chat", classes="part")
-                presets = [(name, name) for name in self._given.presets]
+                presets = [(Text(one_line(name)), name) for name in self._given.presets]
                 with Horizontal(id="preset"):
                     yield Label("Preset")
                     yield Select(
