@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from app.answer import Piece
+from app.printable import printable
 from decoding.events import Origin
 
 _MODEL = {
@@ -34,7 +35,7 @@ def styles(pieces: Sequence[Piece]) -> dict[str, str]:
 def painted(pieces: Sequence[Piece]) -> Content:
     """The text with its styles, then the legend with counts."""
     known = styles(pieces)
-    text = Content.assemble(*((piece.text, known[piece.origin]) for piece in pieces))
+    text = Content.assemble(*((printable(piece.text), known[piece.origin]) for piece in pieces))
     return Content("\n\n").join([text, legend(pieces)])
 
 

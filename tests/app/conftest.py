@@ -1,5 +1,6 @@
 """Ways to run the command: in this process, as a process of its own, and on a terminal."""
 
+import codecs
 import io
 import json
 import os
@@ -129,7 +130,10 @@ class Terminal:
     def __init__(self, process: Popen[bytes], descriptor: int) -> None:
         self._process = process
         self._descriptor = descriptor
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._unread = ""
+        self.written = bytearray()
+        """All that was written, byte by byte."""
 
     def type(self, text: str) -> None:
         os.write(self._descriptor, text.encode())
@@ -154,9 +158,11 @@ class Terminal:
         ready, _, _ = select.select([self._descriptor], [], [], PATIENCE_SECONDS)
         assert ready, f"nothing more came after {self._unread!r}"
         try:
-            return os.read(self._descriptor, 65536).decode(errors="replace")
+            written = os.read(self._descriptor, 65536)
         except OSError:  # Linux: nobody holds the other side any more
             return ""
+        self.written += written
+        return self._decoder.decode(written) or self._read()
 
 
 @pytest.fixture
