@@ -94,7 +94,9 @@ class News:
                 screen.notify(ended.error, severity="error", timeout=10)
             else:
                 screen.notify(f"The download of {ended.name} was stopped; what came is kept.")
-        text = "\n".join(one_line(f"{name}: {line}") for name, line in screen.downloads.lines.items())
+        text = "\n".join(
+            one_line(f"{name}: {line}") for name, line in screen.downloads.lines.items()
+        )
         shown = screen.query_one("#downloads", FigureText)
         shown.display = bool(text)
         if text:

@@ -9,6 +9,7 @@ import shutil
 import string
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +24,9 @@ from app.cli.main import main
 from backends.chat_template import ChatTemplate, Message, Prompt
 
 COMMAND = Path(sys.executable).with_name("specchat")
+SIZE = (24, 80)
+"""Lines and columns of terminals that tests open."""
+
 PATIENCE_SECONDS = 120
 """How long a test waits for what must come, before it fails."""
 
@@ -101,15 +105,21 @@ def ask_json(specchat: Specchat) -> Callable[..., dict[str, Any]]:
 def launch() -> Iterator[Launch]:
     """Starts the command as a process of its own, its three streams piped unless given.
 
-    first is Python source to run in the child before the command takes its place.
+    first is Python source to run in the child before the command takes its place; command is
+    what to run in place of specchat.
     """
     with ExitStack() as stack:
 
-        def start(*arguments: str | bytes, first: str = "", **options: Any) -> Popen[bytes]:
+        def start(
+            *arguments: str | bytes,
+            first: str = "",
+            command: Sequence[str | Path] = (COMMAND,),
+            **options: Any,
+        ) -> Popen[bytes]:
             prelude = [sys.executable, "-S", "-E", "-c", _PRELUDE.format(first=first)]
             streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
             begin = cast(Callable[..., Popen[bytes]], Popen)
-            process = begin([*prelude, COMMAND, *arguments], **streams | options)
+            process = begin([*prelude, *command, *arguments], **streams | options)
             stack.callback(_end, process)
             return process
 
@@ -140,12 +150,20 @@ class Terminal:
 
     def read_until(self, text: str) -> str:
         """What appears up to and including text."""
-        while text not in self._unread:
-            shown = self._read()
-            assert shown, f"{text!r} never came after {self._unread!r}"
-            self._unread += shown
+        assert self.comes(text, PATIENCE_SECONDS), f"{text!r} never came after {self._unread!r}"
         before, found, self._unread = self._unread.partition(text)
         return before + found
+
+    def comes(self, text: str, seconds: float) -> bool:
+        """Whether text appears in time."""
+        end = time.monotonic() + seconds
+        while text not in self._unread and (left := end - time.monotonic()) > 0:
+            ready, _, _ = select.select([self._descriptor], [], [], left)
+            shown = self._read() if ready else ""
+            if ready and not shown:
+                break
+            self._unread += shown
+        return text in self._unread
 
     def end(self) -> tuple[int, str]:
         """Exit code, and what still appeared until the command ended."""
@@ -167,21 +185,25 @@ class Terminal:
 
 @pytest.fixture
 def on_terminal(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Starts the command on a pseudo-terminal of its own: on_terminal("chat") -> Terminal."""
+    """Starts the command on a pseudo-terminal of its own: on_terminal("chat") -> Terminal.
+
+    Options are those of Popen.
+    """
     import pty
     import termios
 
     monkeypatch.setenv("TERM", "dumb")
     with ExitStack() as stack:
 
-        def start(*arguments: str) -> Terminal:
+        def start(*arguments: str, **options: Any) -> Terminal:
             ours, theirs = pty.openpty()
-            termios.tcsetwinsize(theirs, (24, 80))
+            termios.tcsetwinsize(theirs, SIZE)
             stack.callback(os.close, ours)
             process = launch(
                 *arguments,
                 first=_TAKE_TERMINAL,
                 start_new_session=True,
+                **options,
                 **dict.fromkeys(("stdin", "stdout", "stderr"), theirs),
             )
             os.close(theirs)

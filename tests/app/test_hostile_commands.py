@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import click
 import pytest
@@ -22,7 +23,6 @@ from app.paths import Paths
 from tests.fixtures.hostile import MARK, TEXTS, UNENCODABLE
 from tests.fixtures.hostile_model import write_hostile_model
 from tests.fixtures.written import Written, by_command
-
 
 
 def _can_be_name(text: str) -> bool:
@@ -183,7 +183,8 @@ def test_a_folder_of_ones_own(run: Run, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    "text", [f'"{rule.one_line(NAME)}" = 1', f'model = {json.dumps("PWN" + ALL[:400])}', "PWN\x1b[2J"]
+    "text",
+    [f'"{rule.one_line(NAME)}" = 1', f"model = {json.dumps('PWN' + ALL[:400])}", "PWN\x1b[2J"],
 )
 def test_settings(run: Run, hostile_home: Path, text: str) -> None:
     Paths.of_this_user().settings.write_text(text, encoding="utf-8", errors="replace")
@@ -266,7 +267,7 @@ class TestAnswers:
         assert len(run(*self.ASK, "--model", str(model)).strange) >= len(TEXTS)
 
     def test_a_pipe_gets_what_was_said(
-        self, specchat: Callable[..., object], hostile_home: Path, model: Path
+        self, specchat: Callable[..., CompletedProcess[str]], hostile_home: Path, model: Path
     ) -> None:
         ended = specchat(*self.ASK, "--model", str(model))
         assert ended.stdout == "".join(TEXTS) + "\n"

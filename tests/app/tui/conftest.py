@@ -67,11 +67,18 @@ Chatting = Callable[..., AbstractAsyncContextManager[Chat]]
 
 @pytest.fixture
 def chatting() -> Chatting:
-    """Opens the app: async with chatting(model, size=(80, 24)) as chat."""
+    """Opens the app: async with chatting(model, size=(80, 24)) as chat.
+
+    toasts: whether they are shown; they cover a part of the screen.
+    """
 
     @asynccontextmanager
     async def open_chat(
-        model: ScriptedModel, size: tuple[int, int] = (80, 24), *, keeps: bool = True
+        model: ScriptedModel,
+        size: tuple[int, int] = (80, 24),
+        *,
+        keeps: bool = True,
+        toasts: bool = False,
     ) -> AsyncIterator[Chat]:
         paths = Paths.of_this_user()
         history = History.open(paths.history) if keeps else None
@@ -79,7 +86,7 @@ def chatting() -> Chatting:
         settings = SamplingSettings(temperature=0.0)
         app = SpecchatApp(engine, history, "", settings, 100_000)
         try:
-            async with app.run_test(size=size) as pilot:
+            async with app.run_test(size=size, notifications=toasts) as pilot:
                 await pilot.pause()
                 yield Chat(app, pilot)
         finally:
