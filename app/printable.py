@@ -42,6 +42,8 @@ STOPPED_IN_LINE = re.compile(f"[\n\t{_STOPPED}]")
 
 def printable(text: str) -> str:
     """Text of any number of lines; a carriage return before a newline goes without a trace."""
+    if text.isprintable():
+        return text
     return _IN_TEXT.sub(lambda found: "" if found[1] else STAND_INS[ord(found[0])], text)
 
 

@@ -6,6 +6,8 @@ from typer import Context
 
 from app.cli import options, terminal, text_input
 from app.paths import Paths
+from app.unexpected import unexpected
+from backends.base import SpecchatError
 
 _PLAIN_TERMINALS = ("dumb", "unknown", "")
 
@@ -36,7 +38,14 @@ def open_app(context: Context) -> None:
     )
     options.check_max_tokens(given["max_tokens"])
     system = text_input.check(given["system"], "the system message") if given["system"] else ""
-    run(session_options, Paths.of_this_user(), system, settings, given["max_tokens"])
+    paths, code = Paths.of_this_user(), terminal.EXIT_DONE
+    try:
+        run(session_options, paths, system, settings, given["max_tokens"])
+    except SpecchatError:
+        raise
+    except Exception as error:
+        terminal.show_error(unexpected(error, paths))
+        code = terminal.EXIT_ERROR
     # Native code may still load a model, which would keep the interpreter from ending; and MLX
     # calls the interpreter when its thread is over already, which aborts one that is ending.
-    terminal.leave(terminal.EXIT_DONE)
+    terminal.leave(code)

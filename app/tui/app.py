@@ -110,6 +110,15 @@ class SpecchatApp(App[None]):
             seconds = usual if timeout is None else timeout
             super().notify(message, title=title, severity=severity, timeout=seconds, markup=False)
 
+    def _fatal_error(self) -> None:
+        """A crash ends the app quietly; `run` raises what happened, which is told in a sentence."""
+        self._close_messages_no_wait()
+
+    @property
+    def crash(self) -> Exception | None:
+        """What ended the app, where its user did not."""
+        return self._exception
+
     def action_help_quit(self) -> None:
         """Ctrl+C with nothing to copy."""
         self.notify("Nothing is selected to copy. Esc stops an answer, Ctrl+Q quits.")
@@ -137,6 +146,7 @@ def run(
 
     Raises:
         UsageError: the settings file, a variable or a key of the user's cannot be used.
+        Exception: the app crashed.
     """
     preferences = read_preferences(paths)
     check_keys(preferences.keys, preferences.file)
@@ -152,6 +162,8 @@ def run(
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         app.run()
+        if app.crash is not None:
+            raise app.crash
     finally:
         engine.close(_QUIT_SECONDS)
         if history is not None:

@@ -36,7 +36,7 @@ def _printable(segment: Segment) -> Segment:
     text, style, control = segment
     if style is not None and style.link:
         style = style.update_link(None)
-    elif STOPPED_IN_LINE.search(text) is None:
+    elif text.isprintable() or STOPPED_IN_LINE.search(text) is None:
         return segment
     return Segment(STOPPED_IN_LINE.sub(_of_same_width, text), style, control)
 

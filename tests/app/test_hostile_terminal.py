@@ -38,6 +38,18 @@ main()
 """The command without the rule, to show that these tests would find what it stops."""
 
 
+CRASH = """
+from app.cli.main import main
+from app.tui.chat_screen import ChatScreen
+
+def crash(self):
+    raise ValueError("PWN \\x1b]0;PWN\\x07\\x9b2J[@click=app.quit]")
+
+ChatScreen.on_mount = crash
+main()
+"""
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> str:
     """Its answer is every hostile text; chats, files, presets and its own name are hostile too."""
@@ -129,6 +141,16 @@ def open_app(
     monkeypatch.setenv("SPECCHAT_MAX_TOKENS", "100")
     options = ("--model", model, "--draft", "off")
     return lambda **more: on_terminal(*options, cwd=tmp_path, **more)
+
+
+def test_a_crash_of_the_app_is_one_sentence(open_app: Callable[..., Any]) -> None:
+    app = open_app(command=(sys.executable, "-c", CRASH))
+    code, _ = app.end()
+    written = by_app(bytes(app.written))
+    assert (code, written.strange) == (1, ())
+    assert "something went wrong inside specchat" in written.text
+    assert "Traceback" not in written.text
+    assert "PWN" in (Paths.of_this_user().data / "last-error.txt").read_text()
 
 
 @pytest.mark.slow
