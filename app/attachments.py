@@ -57,7 +57,7 @@ def block(path: Path) -> str:
     Raises:
         UsageError: it is no text, or too large.
     """
-    return f"{path.name}:\n```\n{_read(path)}\n```"
+    return _encodable(f"{path.name}:\n```\n{_read(path)}\n```")
 
 
 def with_files(text: str) -> str:
@@ -66,7 +66,7 @@ def with_files(text: str) -> str:
     Raises:
         UsageError: a file is no text, or too large.
     """
-    return "\n\n".join([text, *map(block, named_files(text))])
+    return _encodable("\n\n".join([text, *map(block, named_files(text))]))
 
 
 def without_files(text: str) -> str:
@@ -75,6 +75,11 @@ def without_files(text: str) -> str:
     heads = (f"\n\n{Path(name).name}:\n```\n" for name in names)
     places = [text.index(head) for head in heads if head in text]
     return text[: min(places)] if places else text
+
+
+def _encodable(text: str) -> str:
+    """Text a model can read; a file name in another encoding has halves of characters."""
+    return text.encode(errors="replace").decode()
 
 
 def _file(name: str) -> Path | None:

@@ -1,8 +1,8 @@
 """Which model answers when none is named."""
 
 import contextlib
+import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from app.paths import Paths
 from backends.base import SpecchatError
@@ -52,11 +52,11 @@ def remember_model(reference: Reference, paths: Paths) -> None:
     name = str(path.resolve()) if outside else reference.name
     with contextlib.suppress(OSError):
         paths.last_model.parent.mkdir(parents=True, exist_ok=True)
-        paths.last_model.write_text(name, encoding="utf-8")
+        paths.last_model.write_bytes(os.fsencode(name))
 
 
 def _last_used(paths: Paths) -> str:
     try:
-        return Path(paths.last_model).read_text(encoding="utf-8").strip()
+        return os.fsdecode(paths.last_model.read_bytes()).strip()
     except (OSError, ValueError):
         return ""

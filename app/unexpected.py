@@ -13,6 +13,7 @@ def unexpected(error: Exception, paths: Paths) -> SpecchatError:
     with contextlib.suppress(OSError):
         paths.data.mkdir(parents=True, exist_ok=True)
         report = paths.data / "last-error.txt"
-        report.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        details = "".join(traceback.format_exception(error))
+        report.write_text(details, encoding="utf-8", errors="backslashreplace")
         remedy = f"Please report this; the details are in {report}"
     return SpecchatError("something went wrong inside specchat", repr(error), remedy)

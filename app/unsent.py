@@ -11,7 +11,7 @@ def keep(paths: Paths, text: str) -> None:
     if text:
         with suppress(OSError):
             paths.unsent.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(paths.unsent, text)
+            write_whole(paths.unsent, text.encode(errors="replace").decode())
 
 
 def take(paths: Paths) -> str:

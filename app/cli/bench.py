@@ -96,6 +96,6 @@ def _report(runner: Runner, json: Path | None, html: Path | None) -> None:
         if json is not None:
             json.write_text(json_format.dumps(result.as_json(), indent=1), encoding="utf-8")
         if html is not None:
-            html.write_text(page(result), encoding="utf-8")
+            html.write_text(page(result), encoding="utf-8", errors="replace")
     except OSError as error:
         raise SpecchatError("cannot write the results", error.strerror or str(error)) from error

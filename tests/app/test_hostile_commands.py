@@ -272,3 +272,13 @@ class TestAnswers:
         ended = specchat(*self.ASK, "--model", str(model))
         assert ended.stdout == "".join(TEXTS) + "\n"
         assert by_command(ended.stderr.encode()).strange == ()
+
+    def test_a_model_whose_name_is_in_another_encoding(
+        self, run: Run, hostile_home: Path, model: Path
+    ) -> None:
+        name = "half\udc9b\udcff"
+        path = Paths.of_this_user().models / f"{name}.gguf"
+        os.link(model, path)
+        _check(run(*self.ASK, "--model", str(path)))
+        _check(run(*self.ASK))  # the model used last
+        assert run("chat", "--model", name, stdin=b"hi\n").strange == ()
