@@ -1,7 +1,7 @@
 """What llama.cpp asserts of a file's header: one that breaks it would end the process.
 
-Read from llama_model_base::load_hparams and ggml of llama-cpp-python 0.3.36. What single architectures assert beyond that is found by running a model in a child first
-(backends/proof_process.py).
+Read from llama_model_base::load_hparams and ggml of llama-cpp-python 0.3.36. What architectures
+assert beyond that shows when a model runs in a child first (backends/proof_process.py).
 """
 
 from collections.abc import Callable, Iterator
