@@ -4,12 +4,19 @@ Read from llama_model_base::load_hparams and ggml of llama-cpp-python 0.3.36. Wh
 assert beyond that shows when a model runs in a child first (backends/proof_process.py).
 """
 
+import re
 from collections.abc import Callable, Iterator
 
 from backends.gguf_header import GgufHeader
 
 _MOST_LAYERS = 512
 _MOST_EXPERTS = 1024
+_NOT_MULTIPLIED = range(24, 29)
+"""Whole numbers and doubles, by ggml's numbers; for these it calls a function that is not there."""
+
+_MULTIPLIED = re.compile(
+    r"(?:^|\.)(?:attn_\w+|ffn_(?:gate|up|down)(?:_exps)?|\w*norm|output|ssm_\w+)\.weight$"
+)
 _HEADS_KEPT = "attention.head_count_kv"
 _ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 _WITHOUT_COUNTED_EXPERTS = ("hunyuan-dense", "hunyuan_vl")
@@ -83,6 +90,8 @@ def _tensors(header: GgufHeader) -> Iterator[str]:
     for tensor in header.tensors:
         if 0 in tensor.shape:
             yield f"tensor {tensor.name[:64]} holds nothing"
+        if tensor.ggml_type in _NOT_MULTIPLIED and _MULTIPLIED.search(tensor.name):
+            yield f"tensor {tensor.name[:64]} is of a type that nothing is multiplied with"
 
 
 _RULES: tuple[Callable[[GgufHeader], Iterator[str]], ...] = (
