@@ -53,7 +53,7 @@ class GgufHeader:
     spelled_bytes: frozenset[int] = frozenset()
     """Bytes that have a token of their own."""
     tokens_at: int = 0
-    """Where in the file the list of tokens begins; 0 in one without."""
+    """Where in the file the list of tokens begins; 0 in one without, or of other things."""
 
     @property
     def architecture(self) -> str:
@@ -162,7 +162,9 @@ def _parse(data: mmap.mmap, path: Path) -> GgufHeader:
         key = cursor.string()
         kind = int(cursor.take("<I"))
         if kind == ARRAY:
-            tokens_at = cursor.at if key == _TOKENS else tokens_at
+            if key == _TOKENS:
+                is_texts = data[cursor.at : cursor.at + 4] == struct.pack("<I", STRING)
+                tokens_at = cursor.at if is_texts else 0
             numbers = cursor.numbers()
             if numbers:
                 arrays[key] = numbers

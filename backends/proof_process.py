@@ -21,12 +21,21 @@ from typing import IO, Any
 import psutil
 
 from backends.base import ModelError, OutOfMemoryError, SpecchatError, UsageError
+from backends.choice import LLAMACPP, MLX
+from backends.runner import expected_runner
 
-START_SECONDS = 30.0
-"""What starting the interpreter and an engine may take on a busy machine."""
+_START_SECONDS = 60.0
+"""What starting the interpreter and importing an engine may take on a busy machine."""
 
-_BYTES_PER_SECOND = 20e6
-"""Of the slowest disk; a model of 5 GB may take four minutes. Ctrl-C and Esc stop it before."""
+_SECONDS = 5.0
+_GPU_SECONDS = 60.0
+"""A driver may compile its kernels first."""
+
+_BYTES_PER_SECOND = {LLAMACPP: 10e6, MLX: 2.5e6}
+"""A model that hangs is given up after so long; Esc and Ctrl-C end it before.
+
+The bundled model of 98 MB takes 0.16 s in llama.cpp. MLX without a GPU takes seconds for a token.
+"""
 
 _POLL_SECONDS = 0.1
 _MOST_BYTES = 2 << 30
@@ -68,7 +77,6 @@ class ProofProcess:
         trial: Trial,
         file_bytes: int,
         tick: Callable[[], None] = lambda: None,
-        start_seconds: float = START_SECONDS,
     ) -> None:
         """Have a model load and say a token in the child.
 
@@ -78,7 +86,9 @@ class ProofProcess:
             ModelError: it cannot be run, or it ended or stopped the child.
             UsageError: it cannot be run with these settings.
         """
-        seconds = start_seconds + file_bytes / _BYTES_PER_SECOND
+        on_gpu = expected_runner(trial.backend, 1, trial.gpu_layers).device.startswith("GPU")
+        seconds = _GPU_SECONDS if on_gpu else _SECONDS
+        seconds += file_bytes / _BYTES_PER_SECOND[trial.backend]
         child = self._child = self._child or _Child.start()
         try:
             answer = child.ask(trial, seconds, 3 * file_bytes + _MOST_BYTES, tick)
@@ -149,6 +159,13 @@ class _Child:
             ModelError: the child ended, took too long or too much memory.
         """
         self._send({**asdict(trial), "path": str(trial.path), "seconds": seconds})
+        self._line(trial, _START_SECONDS, most_bytes, tick)  # it has started the engine
+        return _checked(self._line(trial, seconds, most_bytes, tick), trial)
+
+    def _line(
+        self, trial: Trial, seconds: float, most_bytes: int, tick: Callable[[], None]
+    ) -> bytes:
+        """The next line that the child writes."""
         ends = time.monotonic() + seconds
         while True:
             try:
@@ -162,7 +179,7 @@ class _Child:
                 continue
             if not line:
                 raise _stops(trial, self._last_words())
-            return _checked(line, trial)
+            return line
 
     def _send(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None

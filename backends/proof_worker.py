@@ -1,6 +1,7 @@
 """The child of ProofProcess: runs models for one token each, and may die of one.
 
-Reads a request a line as JSON, writes an answer a line: {} where the model ran, else the error.
+Reads a request a line as JSON. Writes a line when the engine has started, and one with the answer:
+{} where the model ran, else the error.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from threading import Thread
 from typing import Any
 
 from backends.base import Model, SpecchatError
-from backends.choice import load, vocabulary
+from backends.choice import check_gpu_layers, load, vocabulary
 from backends.gguf_tokens import require_distinct_tokens
 
 _CONTEXT = 256
@@ -38,6 +39,10 @@ def main() -> None:
     Thread(target=_receive, args=(requests,), daemon=True).start()
     while True:
         request = json.loads(requests.get())
+        with contextlib.suppress(SpecchatError):  # which loading a model tells too
+            check_gpu_layers(request["backend"], None)
+        answers.write("started\n")
+        answers.flush()
         # Its thread needs no interpreter, which native code may hold for good.
         faulthandler.dump_traceback_later(request["seconds"] + _GRACE_SECONDS, exit=True)
         answer = _answer(request)

@@ -41,8 +41,6 @@ ANSWERED = "answered"
 
 _CONTEXT = 8192
 _TOKENS = 4
-_SECONDS = 4.0
-"""A file of kilobytes is answered in milliseconds; a child that is new takes up to a second."""
 
 
 class Gguf:
@@ -115,11 +113,11 @@ class _Lent:
 
     def prove(self, trial: Trial, file_bytes: int, tick: Callable[[], None]) -> None:
         try:
-            self._process.prove(trial, file_bytes, tick, _SECONDS)
+            self._process.prove(trial, file_bytes, tick)
         except ModelError as error:
             if not _is_stop(error):
                 raise
-            self._process.prove(trial, file_bytes, tick, _SECONDS)
+            self._process.prove(trial, file_bytes, tick)
             raise AssertionError(f"only after other files: {error}") from error
 
     def close(self) -> None:
