@@ -41,10 +41,18 @@ def model_choices(
     if last is not None:
         yield last
     best = best_installed(paths.models, available_memory(), forms)
-    for other in filter(None, (best, DEMO if best != DEMO else None)):
-        reference = at_hand(resolve(other, paths.models))
+    if best is not None:
+        reference = at_hand(resolve(best, paths.models))
         if last is None or reference.path != last.path:
             yield reference
+    try:
+        demo = at_hand(resolve(DEMO, paths.models))
+    except SpecchatError:
+        if last is None and best is None:
+            raise
+        return  # what went wrong with the others tells more
+    if last is None or demo.path != last.path:
+        yield demo
 
 
 def expected_backend(reference: Reference | HubReference, wanted: str) -> str:

@@ -27,14 +27,15 @@ from backends.runner import expected_runner
 _START_SECONDS = 60.0
 """What starting the interpreter and importing an engine may take on a busy machine."""
 
-_SECONDS = 5.0
+_SECONDS = {LLAMACPP: 4.0, MLX: 20.0}
 _GPU_SECONDS = 60.0
 """A driver may compile its kernels first."""
 
 _BYTES_PER_SECOND = {LLAMACPP: 10e6, MLX: 2.5e6}
 """A model that hangs is given up after so long; Esc and Ctrl-C end it before.
 
-The bundled model of 98 MB takes 0.16 s in llama.cpp. MLX without a GPU takes seconds for a token.
+The bundled model of 98 MB takes 0.16 s in llama.cpp. MLX without a GPU takes seconds for a token,
+and loads the code of an architecture first.
 """
 
 _POLL_SECONDS = 0.1
@@ -87,7 +88,7 @@ class ProofProcess:
             UsageError: it cannot be run with these settings.
         """
         on_gpu = expected_runner(trial.backend, 1, trial.gpu_layers).device.startswith("GPU")
-        seconds = _GPU_SECONDS if on_gpu else _SECONDS
+        seconds = _GPU_SECONDS if on_gpu else _SECONDS[trial.backend]
         seconds += file_bytes / _BYTES_PER_SECOND[trial.backend]
         child = self._child = self._child or _Child.start()
         try:

@@ -115,7 +115,7 @@ class _Lent:
         try:
             self._process.prove(trial, file_bytes, tick)
         except ModelError as error:
-            if not _is_stop(error):
+            if "process ended" not in error.why:
                 raise
             self._process.prove(trial, file_bytes, tick)
             raise AssertionError(f"only after other files: {error}") from error
