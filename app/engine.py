@@ -76,7 +76,6 @@ class Engine:
     def load(self, model: str) -> None:
         """Change to another model, after what is at work was stopped."""
         self._stop_current()
-        self.stop_loading()
         self._jobs.put(lambda: self._change_model(model))
 
     def stop_loading(self) -> None:

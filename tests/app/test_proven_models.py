@@ -116,6 +116,15 @@ def test_a_hang_is_given_up(
     assert not psutil.Process().children()
 
 
+def test_a_model_that_takes_all_memory_is_ended(
+    models: ProvenModels, hanging: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof_process, "_MOST_BYTES", 0)
+    with pytest.raises(ModelError, match=r"it took over 0\.0 GB"):
+        load(models, hanging)
+    assert not psutil.Process().children()
+
+
 def test_a_vocabulary_is_proved_too(tmp_path: Path, models: ProvenModels, asked: Started) -> None:
     parts = good_parts(tmp_path / "good")
     path = written(tmp_path, parts)
