@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
+
 from scripts.fuzzing.campaign import Summary, readings
 from scripts.fuzzing.kind import READ, REFUSED, Kind
 from scripts.fuzzing.model_files import (
@@ -33,7 +35,6 @@ def test_readers_refuse_by_name_or_read(kind: Callable[[], Kind]) -> None:
     assert min(found.outcomes[READ], found.outcomes[REFUSED]) > 10
 
 
-@pytest.mark.usefixtures("llamacpp")
 def test_no_model_file_ends_the_program() -> None:
     found = summary_of(Engine, 40)
     assert not found.faults
