@@ -15,6 +15,7 @@ from app.findings import Finding
 from app.knowledge import Knowledge, share_of
 from app.memory_plan import MemoryPlan
 from app.paths import Paths
+from app.proven_models import ProvenModels
 from app.ranking import Pair
 from backends.base import (
     DiskFullError,
@@ -65,6 +66,7 @@ def promising(known: Knowledge, paths: Paths, planned: MemoryPlan) -> Iterator[P
     target's vocabulary, which is compared when its turn comes.
     """
     asked = 0
+    models = ProvenModels(paths, known.calibrations.notify)
     pairs = [known.pair(one, planned) for one in _at_hand(known, paths)]
     for pair in sorted(pairs, key=lambda pair: _gain(pair, known), reverse=True):
         one = pair.drafter
@@ -77,7 +79,7 @@ def promising(known: Knowledge, paths: Paths, planned: MemoryPlan) -> Iterator[P
             asked += 1
             if asked > _MOST_COMPARED:
                 continue
-        opened = known.pair(compared(one, known.target), planned)
+        opened = known.pair(compared(one, known.target, models), planned)
         if _gain(opened, known) >= WORTHWHILE:
             yield opened
         elif opened.drafter.is_compatible is False:

@@ -12,6 +12,7 @@ from app.draft_link import JACOBI, LOOKAHEAD, LOOKUP, NGRAM, RETRIEVAL, SELF, Li
 from app.drafter_engine import drafter_backend
 from app.obtaining import facts_before
 from app.paths import Paths
+from app.proven_models import ProvenModels
 from app.settings.learning import may_index
 from app.translation import Translation
 from app.tuned_recipe import tuned
@@ -21,7 +22,7 @@ from backends.base import (
     Rollback,
     Vocabulary,
 )
-from backends.choice import forms, vocabulary
+from backends.choice import forms
 from backends.derivation import derives
 from backends.gguf_header import parts, read_header, read_per_token
 from models import catalogue
@@ -43,9 +44,10 @@ _COMPOSED = {
 
 
 def candidates(
-    target: Target, paths: Paths, memory: AcceptanceMemory | None
+    target: Target, models: ProvenModels, memory: AcceptanceMemory | None
 ) -> Iterator[Candidate]:
     """Each file once: as the catalogue names it for this target, else as it was found."""
+    paths = models.paths
     yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before")
     yield _retrieval(paths)
     yield Candidate(NGRAM, Kind.NGRAM, True, "says what the model mostly says")
@@ -60,7 +62,7 @@ def candidates(
             yield one
         elif one.path.resolve() not in seen:
             seen.append(one.path.resolve())
-            yield compared(one, target)
+            yield compared(one, target, models)
 
 
 def unopened(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:
@@ -181,13 +183,13 @@ def _unopened(name: str, path: Path, kind: Kind | None = None) -> Candidate:
     return Candidate(name, kind, False, f"{path} cannot be read", path)
 
 
-def compared(one: Candidate, target: Target) -> Candidate:
+def compared(one: Candidate, target: Target, models: ProvenModels) -> Candidate:
     """A model on this machine with what its files tell, its vocabulary beside the target's."""
     one = _described(one, target)
     if one.is_compatible is False or one.path is None:
         return one
     try:
-        with vocabulary(one.path) as drafter:
+        with models.vocabulary(one.path) as drafter:
             return _compared(one, drafter, target)
     except ModelError as error:
         return replace(one, is_compatible=False, why=_words(error))

@@ -20,6 +20,7 @@ from app.ngram_file import NgramFile
 from app.ngram_memory import NgramMemory
 from app.obtaining import facts_before
 from app.paths import Paths
+from app.proven_models import ProvenModels
 from app.settings.learning import may_index, may_learn
 from app.target_context import TargetContext
 from app.tuned_recipe import own_recipe, set_aside_unusable
@@ -61,6 +62,11 @@ class Place:
     """The one that is asked for."""
     every_form: bool = False
     """Whether a drafter model drafts trees and paths too where they are not expected to gain."""
+
+    @property
+    def models(self) -> ProvenModels:
+        """What loads the models of drafters."""
+        return ProvenModels(self.paths, self.notify)
 
 
 def open_corpus(paths: Paths, target: Model) -> Corpus:
@@ -202,14 +208,16 @@ class Builder:
         if link.reference is not None:
             path = place.obtain(link.reference).path
             facts = facts_of(path, drafter_backend(path, place.backend))
-            return facts, lambda: load_drafter(path, place.backend, place.threads, place.gpu_layers)
+            return facts, lambda: load_drafter(
+                place.models, path, place.backend, place.threads, place.gpu_layers
+            )
         if link.recipe is None:
             set_aside_unusable(info, place.paths, place.notify)
         recipe = link.recipe or own_recipe(info, place.paths)
         own = None if derives(info) else self._own_file(recipe)
         return (
             facts_of(own) if own else self_drafter.facts(info, recipe),
-            lambda: self_drafter.made(place.target, recipe, own, place.gpu_layers, place.notify),
+            lambda: self_drafter.made(place.target, recipe, own, place.gpu_layers, place.models),
         )
 
     def _own_file(self, recipe: Recipe) -> Path:

@@ -5,8 +5,9 @@ Only tokens and rows of probabilities go between the two.
 
 from pathlib import Path
 
+from app.proven_models import ProvenModels
 from backends.base import Model, UsageError
-from backends.choice import MLX, backend_for, load
+from backends.choice import MLX, backend_for
 from backends.runner import Runner, expected_runner
 
 
@@ -22,14 +23,16 @@ def drafter_backend(path: Path, wanted: str) -> str:
         return backend_for(path)
 
 
-def load_drafter(path: Path, wanted: str, threads: int | None, gpu_layers: int | None) -> Model:
+def load_drafter(
+    models: ProvenModels, path: Path, wanted: str, threads: int | None, gpu_layers: int | None
+) -> Model:
     """Load a drafter with the backend that runs it.
 
     Raises:
         ModelError: it cannot be loaded.
     """
     backend = drafter_backend(path, wanted)
-    return load(path, threads, None if backend == MLX else gpu_layers, backend)
+    return models.load(path, threads, None if backend == MLX else gpu_layers, backend)
 
 
 def drafter_runner(path: Path, wanted: str, threads: int | None, gpu_layers: int | None) -> Runner:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 
 from app.answer import Answer, Request, Stage, pieces
 from app.engine_status import Loaded, Phase, Status
@@ -30,6 +30,13 @@ _PUBLISH_SECONDS = 0.1
 """Between two pictures of the figures: nothing is summed up per token."""
 
 
+class LoadingStoppedError(SpecchatError):
+    """A model that is not wanted any more before it is loaded."""
+
+    def __init__(self) -> None:
+        super().__init__("loading was stopped", "", "Choose a model with /model.")
+
+
 OpenSession = Callable[[SessionOptions, Paths, Callable[[str], None]], Session]
 
 
@@ -51,6 +58,7 @@ class Engine:
         self._waiting_draft = ""
         """The spec that can be built only once the reply at work has ended."""
         self._current: Answer | None = None
+        self._loading_stopped = Event()
         self._counts = TokenCounts()
         self._thread = Thread(target=self._run, name="engine", daemon=True)
 
@@ -69,6 +77,10 @@ class Engine:
         """Change to another model, after what is at work was stopped."""
         self._stop_current()
         self._jobs.put(lambda: self._change_model(model))
+
+    def stop_loading(self) -> None:
+        """Give up the model that is being loaded, if one is, at its next phase."""
+        self._loading_stopped.set()
 
     def count(self, text: str) -> Future[int]:
         """The tokens of a text, counted between two steps."""
@@ -104,6 +116,7 @@ class Engine:
     def close(self, seconds: float) -> bool:
         """Stop what is at work, free everything and end; False if that took longer."""
         self._stop_current()
+        self.stop_loading()
         self._jobs.put(None)
         if self._thread.is_alive():
             self._thread.join(seconds)
@@ -147,9 +160,10 @@ class Engine:
             session.close()
 
     def _load(self) -> None:
+        self._loading_stopped.clear()
         self.status = Status(Phase.LOADING, "loading")
         self._close_session()
-        self._session = self._open(self.options, self.paths, self._notify)
+        self._session = self._open(self.options, self.paths, self._notify_of_load)
         self._keeper = StateKeeper.of(self._session)
         self._indexing = Indexing.of(self._session)
         self._publish()
@@ -170,6 +184,11 @@ class Engine:
     def _count(self) -> None:
         if self._session is not None:
             self._counts.count(self._session.model.tokenizer)
+
+    def _notify_of_load(self, text: str) -> None:
+        if self._loading_stopped.is_set():
+            raise LoadingStoppedError
+        self._notify(text)
 
     def _notify(self, text: str) -> None:
         self.status = replace(self.status, text=text)

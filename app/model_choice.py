@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from app.paths import Paths
 from backends.base import SpecchatError
@@ -15,23 +15,44 @@ from models.reference import HubReference, Reference, at_hand, resolve
 def choose_model(
     name: str | None, paths: Paths, forms: Sequence[Form] = (Form.GGUF,)
 ) -> Reference | HubReference:
-    """The named model; else the last one used, the best installed, the bundled one.
+    """The first of model_choices.
 
-    forms: those to look for where a model comes in several, the best first.
+    Raises:
+        SpecchatError: nobody knows the named model, or the bundled one is not there.
+    """
+    return next(model_choices(name, paths, forms))
+
+
+def model_choices(
+    name: str | None, paths: Paths, forms: Sequence[Form] = (Form.GGUF,)
+) -> Iterator[Reference | HubReference]:
+    """The named model; else the last one that answered, the best installed, the bundled one.
+
+    forms: those to look for where a model comes in several, the best first. Each is looked for
+    when its turn comes.
 
     Raises:
         SpecchatError: nobody knows the named model, or the bundled one is not there.
     """
     if name:
-        return resolve(name, paths.models, forms=forms)
+        yield resolve(name, paths.models, forms=forms)
+        return
     last = _last_used(paths)
-    if last:
-        with contextlib.suppress(SpecchatError):
-            reference = at_hand(resolve(last, paths.models))
-            if reference.path.exists():
-                return reference
-    best = best_installed(paths.models, available_memory(), forms) or DEMO
-    return at_hand(resolve(best, paths.models))
+    if last is not None:
+        yield last
+    best = best_installed(paths.models, available_memory(), forms)
+    if best is not None:
+        reference = at_hand(resolve(best, paths.models))
+        if last is None or reference.path != last.path:
+            yield reference
+    try:
+        demo = at_hand(resolve(DEMO, paths.models))
+    except SpecchatError:
+        if last is None and best is None:
+            raise
+        return  # what went wrong with the others tells more
+    if last is None or demo.path != last.path:
+        yield demo
 
 
 def expected_backend(reference: Reference | HubReference, wanted: str) -> str:
@@ -46,16 +67,30 @@ def expected_backend(reference: Reference | HubReference, wanted: str) -> str:
 
 
 def remember_model(reference: Reference, paths: Paths) -> None:
-    """Note a model that was asked for and loaded, for the next time none is named."""
+    """Note a model that was asked for and has answered, for the next time none is named."""
     path = reference.path
     outside = path.name == reference.name and (path.suffix or path.is_dir())
     name = str(path.resolve()) if outside else reference.name
+    if name == _last_name(paths):
+        return
     with contextlib.suppress(OSError):
         paths.last_model.parent.mkdir(parents=True, exist_ok=True)
         paths.last_model.write_bytes(os.fsencode(name))
 
 
-def _last_used(paths: Paths) -> str:
+def _last_used(paths: Paths) -> Reference | None:
+    """The model that is remembered, None where none is or it is gone."""
+    name = _last_name(paths)
+    if not name:
+        return None
+    with contextlib.suppress(SpecchatError):
+        reference = at_hand(resolve(name, paths.models))
+        if reference.path.exists():
+            return reference
+    return None
+
+
+def _last_name(paths: Paths) -> str:
     try:
         return os.fsdecode(paths.last_model.read_bytes()).strip()
     except (OSError, ValueError):

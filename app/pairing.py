@@ -18,12 +18,13 @@ from app.memory_plan import MemoryPlan, plan
 from app.model_choice import choose_model, expected_backend
 from app.obtaining import facts_before
 from app.paths import Paths
+from app.proven_models import ProvenModels
 from app.ranking import Pair, Ranking
 from app.session import Session
 from app.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
 from app.target_context import TargetContext
 from backends.base import Rollback
-from backends.choice import check_backend, forms, free_memory, load
+from backends.choice import check_backend, forms, free_memory
 from decoding.cost import CostModel
 from models.memory_bill import Fit
 from models.model_facts import facts_of
@@ -51,14 +52,16 @@ def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -
         known, spread = None, 0.0
         if is_here:
             notify(f"loading {reference.name}")
-            model = load(reference.path, options.threads, options.gpu_layers, options.backend)
+            model = ProvenModels(paths, notify).load(
+                reference.path, options.threads, options.gpu_layers, options.backend
+            )
             stack.enter_context(closing(model))
             target = Target(reference, facts, model, options.backend)
             opened = model.open(min(CONTEXT, model.info.context_limit))
             context = TargetContext(model, opened)
             known, spread = _known(target, context, options, paths, notify)
         notify("comparing vocabularies")
-        return _ranking(target, paths, planned, known, spread=spread)
+        return _ranking(target, ProvenModels(paths, notify), planned, known, spread=spread)
 
 
 def rank_for(session: Session) -> Ranking:
@@ -73,7 +76,8 @@ def rank_for(session: Session) -> Ranking:
     n_ctx = session.context.n_ctx
     planned = MemoryPlan(n_ctx, n_ctx, session.place(_silent).room)
     known, spread = _known(target, session.context, options, session.paths, _silent)
-    return _ranking(target, session.paths, planned, known, spread=spread)
+    models = ProvenModels(session.paths, _silent)
+    return _ranking(target, models, planned, known, spread=spread)
 
 
 def _silent(_: str) -> None: ...
@@ -81,7 +85,7 @@ def _silent(_: str) -> None: ...
 
 def _ranking(
     target: Target,
-    paths: Paths,
+    models: ProvenModels,
     planned: MemoryPlan | None,
     known: Knowledge | None,
     *,
@@ -89,7 +93,7 @@ def _ranking(
 ) -> Ranking:
     name, is_here = target.reference.name, target.model is not None
     target = known.target if known else target
-    found = list(candidates(target, paths, known.memory if known else None))
+    found = list(candidates(target, models, known.memory if known else None))
     if target.model and target.model.info.rollback is not Rollback.ANY:
         found = undraftable(f"{name} {target.model.info.rollback_refusal}", found)
     paired = known.pair if known else unmeasured

@@ -49,6 +49,11 @@ class Paths:
         return self.cache / "calibration"
 
     @property
+    def proofs(self) -> Path:
+        """Which models ran here in a child process, and may be loaded by this one."""
+        return self.cache / "proofs.json"
+
+    @property
     def tuning(self) -> Path:
         """What was measured of recipes of self-drafters, until the best one is found."""
         return self.cache / "tuning"

@@ -1,11 +1,10 @@
 """The drafter that is made of its target: what it will take, and making it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from app.proven_models import ProvenModels
 from backends.base import Model, ModelInfo
-from backends.choice import load
 from backends.derivation import derive, derives
 from models.fingerprint import fingerprint
 from models.model_facts import ModelFacts, facts_of
@@ -68,11 +67,11 @@ def made(
     recipe: Recipe,
     path: Path | None,
     gpu_layers: int | None,
-    notify: Callable[[str], None],
+    models: ProvenModels,
 ) -> Model:
     """Make one of a target, run as that is.
 
-    path: its file, None where it is made of loaded weights.
+    path: its file, None where it is made of loaded weights. models: loads it, and is told of it.
 
     Raises:
         DraftUnavailableError: it cannot be made of this model.
@@ -81,16 +80,16 @@ def made(
     """
     info = target.info
     if path is not None:
-        return load(path, info.threads, gpu_layers, info.backend, recipe.experts)
+        return models.load(path, info.threads, gpu_layers, info.backend, recipe.experts)
     recipe.check(info.name, info.n_layers, info.active_experts)
     copy = f" (a copy in {recipe.bits} bits)" if recipe.bits else ""
     words = f"making the self-drafter {recipe.slug}{copy}"
-    notify(words)
+    models.notify(words)
     return derive(
         target,
         recipe.slug,
         recipe.bits,
         recipe.skipped_layers,
         recipe.experts,
-        progress=lambda done, total: notify(f"{words}: {done} of {total}"),
+        progress=lambda done, total: models.notify(f"{words}: {done} of {total}"),
     )

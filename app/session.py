@@ -10,17 +10,18 @@ from app.conversation import Conversation
 from app.drafter_building import Place
 from app.drafting import Drafting, build
 from app.memory_plan import open_context, plan
-from app.model_choice import choose_model, expected_backend, remember_model
+from app.model_choice import expected_backend, model_choices, remember_model
 from app.obtaining import facts_before, obtain
 from app.paths import Paths
 from app.performance import memory_bandwidth
+from app.proven_models import ProvenModels
 from app.reply import Reply
 from app.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
 from app.target_context import TargetContext
 from backends.bandwidth import Bandwidth
-from backends.base import Model
+from backends.base import Model, ModelError, OutOfMemoryError
 from backends.chat_template import ChatTemplate, Prompt
-from backends.choice import MLX, Form, check_backend, forms, free_memory, load
+from backends.choice import MLX, Form, check_backend, forms, free_memory
 from backends.energy import Energy, EnergyMeter, energy_meter
 from backends.template_process import TemplateProcess
 from decoding.drafters.switch import Switch
@@ -46,7 +47,7 @@ class Session:
     meter: EnergyMeter | None
     load_seconds: float
     notes: tuple[str, ...]
-    """What was given up to run the model here."""
+    """What was given up to run the model here, and which models could not be run."""
     options: SessionOptions
     _room: int | None
     """Bytes that drafters may take."""
@@ -66,16 +67,49 @@ class Session:
         """Load the model and its drafters; notify gets a line on each phase.
 
         usual_context: tokens of the context where the options name no number. every_form: drafter
-        models draft trees and paths too where they are not expected to gain, for checks.
+        models draft trees and paths too where they are not expected to gain, for checks. Where no
+        model is named and one cannot be run, the next choice is opened, and a note says so.
+
+        Raises:
+            SpecchatError: an option cannot be met, or the model cannot be run.
+        """
+        check_backend(options.backend)
+        check_ranges(options)
+        choices = model_choices(options.model, paths, forms(options.backend))
+        first: ModelError | None = None
+        failed: list[str] = []
+        for chosen in choices:
+            try:
+                session = cls._open(chosen, options, paths, notify, usual_context, every_form)
+            except OutOfMemoryError:  # which may be free again at the next start
+                raise
+            except ModelError as error:
+                first = first or error
+                why = f"{error.what}: {error.why}" if error.why else error.what
+                failed.append(f"{chosen.name} is passed over: {why}")
+                continue
+            session.notes = (*failed, *session.notes)
+            return session
+        assert first is not None
+        raise first
+
+    @classmethod
+    def _open(
+        cls,
+        chosen: Reference | HubReference,
+        options: SessionOptions,
+        paths: Paths,
+        notify: Callable[[str], None],
+        usual_context: int,
+        every_form: bool,
+    ) -> "Session":
+        """Load a model and its drafters.
 
         Raises:
             SpecchatError: an option cannot be met, or the model cannot be run.
         """
         started = time.perf_counter()
-        check_backend(options.backend)
-        check_ranges(options)
         preferred = forms(options.backend)
-        chosen = choose_model(options.model, paths, preferred)
         spec = draft_spec.parse(options.draft, paths, chosen, preferred)
         free = free_memory(expected_backend(chosen, options.backend), options.gpu_layers)
         if (expected := facts_before(chosen)) is not None:
@@ -87,9 +121,11 @@ class Session:
         planned = plan(reference.name, facts, options.ctx, usual_context, free)
         with ExitStack() as stack:
             templates = stack.enter_context(closing(TemplateProcess()))
-            model = stack.enter_context(
-                closing(load(reference.path, options.threads, options.gpu_layers, options.backend))
+            models = ProvenModels(paths, notify)
+            model = models.load(
+                reference.path, options.threads, options.gpu_layers, options.backend
             )
+            stack.callback(model.close)
             opened, notes = open_context(model, planned, options.ctx)
             context = TargetContext(model, opened)
             spec.check(reference.name, model.info.n_layers, model.info.active_experts)
@@ -99,8 +135,6 @@ class Session:
             bandwidth = memory_bandwidth(model.info, paths)
             drafting = build(spec, replace(place, every_form=every_form))
             held = stack.pop_all()
-        if options.model:
-            remember_model(reference, paths)
         template = ChatTemplate(model.tokenizer, templates)
         seconds = time.perf_counter() - started
         meter = energy_meter(on_gpu=model.info.device.startswith("GPU"))
@@ -189,6 +223,8 @@ class Session:
                 yield from self._filled(reply, prompt, events)
         finally:
             self.drafting.remember()
+            if self.options.model and reply.token_ids:
+                remember_model(self.reference, self.paths)
 
     def _filled(
         self, reply: Reply, prompt: Prompt, events: Iterator[Event]

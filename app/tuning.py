@@ -12,6 +12,7 @@ from app import self_drafter
 from app.calibrations import Calibrations
 from app.paths import Paths
 from app.prompts import built_in_prompts
+from app.proven_models import ProvenModels
 from app.target_context import TargetContext
 from app.tuned_recipe import Tuned, remember, set_aside_unusable
 from app.tuning_results import TuningResults
@@ -99,6 +100,7 @@ class Tuning:
         self._paths = paths
         self._gpu_layers = gpu_layers
         self._notify = notify
+        self._models = ProvenModels(paths, notify)
         self._tell = tell
         self._failed: dict[Recipe, str] = {}
         self.best_so_far = ""
@@ -171,7 +173,7 @@ class Tuning:
         target = self._target
         with ExitStack() as stack:
             path = None if derives(target.info) else stack.enter_context(files.made(recipe))
-            made = self_drafter.made(target, recipe, path, self._gpu_layers, self._notify)
+            made = self_drafter.made(target, recipe, path, self._gpu_layers, self._models)
             yield stack.enter_context(closing(made))
 
     def _require_memory(self, recipe: Recipe) -> None:

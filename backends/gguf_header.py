@@ -52,6 +52,8 @@ class GgufHeader:
     arrays: dict[str, tuple[Number, ...]] = field(default_factory=dict[str, tuple[Number, ...]])
     spelled_bytes: frozenset[int] = frozenset()
     """Bytes that have a token of their own."""
+    tokens_at: int = 0
+    """Where in the file the list of tokens begins; 0 in one without, or of other things."""
 
     @property
     def architecture(self) -> str:
@@ -155,10 +157,14 @@ def _parse(data: mmap.mmap, path: Path) -> GgufHeader:
     metadata: dict[str, Scalar] = {}
     array_lengths: dict[str, int] = {}
     arrays: dict[str, tuple[Number, ...]] = {}
+    tokens_at = 0
     for _ in range(n_metadata):
         key = cursor.string()
         kind = int(cursor.take("<I"))
         if kind == ARRAY:
+            if key == _TOKENS:
+                is_texts = data[cursor.at : cursor.at + 4] == struct.pack("<I", STRING)
+                tokens_at = cursor.at if is_texts else 0
             numbers = cursor.numbers()
             if numbers:
                 arrays[key] = numbers
@@ -170,7 +176,8 @@ def _parse(data: mmap.mmap, path: Path) -> GgufHeader:
         else:
             raise ValueError(f"an unknown value type {kind}")
     tensors = _tensors(cursor, n_tensors, metadata)
-    return GgufHeader(metadata, array_lengths, tensors, arrays, frozenset(cursor.spelled))
+    spelled = frozenset(cursor.spelled)
+    return GgufHeader(metadata, array_lengths, tensors, arrays, spelled, tokens_at)
 
 
 def _tensors(cursor: Cursor, count: int, metadata: dict[str, Scalar]) -> tuple[Tensor, ...]:

@@ -1,5 +1,6 @@
 """Fixtures for every test: folders of its own, and the bundled model loaded once."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -32,8 +33,14 @@ def _one_core() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def proofs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What tests before this one proved: a model they share runs in a child once."""
+    return tmp_path_factory.mktemp("proofs") / "proofs.json"
+
+
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, proofs: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Settings, data and cache of this test alone; no variable of the caller's counts."""
     import os
 
@@ -44,7 +51,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("HOME", "USERPROFILE", "HF_HOME", "LLAMA_CACHE", "OLLAMA_MODELS"):
         monkeypatch.setenv(name, str(folder / name.lower()))
     monkeypatch.setenv("SPECCHAT_THREADS", "1")
-    return folder
+    kept = folder / "cache" / "proofs.json"
+    if proofs.exists():
+        kept.parent.mkdir(parents=True)
+        shutil.copyfile(proofs, kept)
+    yield folder
+    if kept.exists():
+        shutil.copyfile(kept, proofs)
 
 
 @pytest.fixture(scope="session")

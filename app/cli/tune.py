@@ -13,10 +13,11 @@ from app.cli.interrupt import interruptible
 from app.cli.opening import phases
 from app.model_choice import choose_model
 from app.paths import Paths
+from app.proven_models import ProvenModels
 from app.session_options import SessionOptions, check_ranges
 from app.tuning import Tuning, TuningResult
 from backends.base import UsageError
-from backends.choice import check_backend, forms, load
+from backends.choice import check_backend, forms
 from decoding.cost import BUSY
 from models.recipe_search import Ranked
 from models.reference import Reference
@@ -42,7 +43,9 @@ def tune(
     reference, layers = _here(session_options, paths), session_options.gpu_layers
     with phases() as (notify, stop):
         notify(f"loading {reference.name}")
-        loaded = load(reference.path, session_options.threads, layers, session_options.backend)
+        loaded = ProvenModels(paths, notify).load(
+            reference.path, session_options.threads, layers, session_options.backend
+        )
         if stop.is_set():
             loaded.close()
     with closing(loaded), _steps() as notify:

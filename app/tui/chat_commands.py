@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from textual.widgets import Static
 
 from app.attachments import without_files
+from app.engine_status import Phase
 from app.tui import appearance, model_commands, provenance, settings_commands
 from app.tui.chats_screen import ChatsScreen
 from app.tui.clipboard import copy
@@ -34,6 +35,8 @@ Command = Callable[["ChatScreen", str], Awaitable[None]]
 
 
 async def _stop(screen: "ChatScreen", argument: str) -> None:
+    if screen.engine.status.phase is Phase.LOADING:
+        screen.engine.stop_loading()
     if screen.work is not None:
         screen.work.answer.stop()
 

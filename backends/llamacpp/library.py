@@ -37,6 +37,8 @@ def forget_log() -> None:
 def last_reason() -> str:
     """The engine's own words for what just failed, or an empty text."""
     for message in _messages:
+        if message.startswith("gguf_init"):  # the first tells most; others say that it failed
+            return message.partition(": ")[2]
         if "error loading model" in message or "unknown model architecture" in message:
             return message.partition("error loading model: ")[2] or message
     return _messages[-1] if _messages else ""

@@ -5,15 +5,18 @@ from pathlib import Path
 from backends.base import ModelError
 from backends.gguf_header import GgufHeader, read_header
 from backends.llamacpp import library
+from backends.llamacpp.asserted import broken_assertion
 
 
 def checked_header(path: Path) -> GgufHeader:
     """The header of a file that llama.cpp can take without ending the process.
 
     Raises:
-        ModelError: it is missing or damaged, or some letters have no token.
+        ModelError: it is missing or damaged, or breaks what the engine takes for granted.
     """
     header = read_header(path)
+    if reason := broken_assertion(header):
+        raise ModelError(f"cannot run {path}", reason, "Choose another conversion of the model.")
     if not header.can_spell_any_text:
         # llama.cpp ends the process at the first letter that has no token.
         raise ModelError(

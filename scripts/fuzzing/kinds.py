@@ -3,5 +3,8 @@
 from collections.abc import Callable
 
 from scripts.fuzzing.kind import Kind
+from scripts.fuzzing.model_files import Engine, Gguf, MlxConfig, Safetensors
 
-KINDS: dict[str, Callable[[], Kind]] = {}
+KINDS: dict[str, Callable[[], Kind]] = {
+    kind.name: kind for kind in (Gguf, Safetensors, MlxConfig, Engine)
+}

@@ -53,7 +53,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _measured_once(home: Path, measured: Path) -> Iterator[None]:
     """Every test has a home of its own; costs and bandwidth are measured by the first of them."""
     cache = home / "cache"
-    shutil.copytree(measured, cache)
+    shutil.copytree(measured, cache, dirs_exist_ok=True)
     yield
     for name in ("calibration", "bandwidth"):
         if (cache / name).is_dir():

@@ -243,12 +243,12 @@ def test_what_failed_is_not_tried_again_until_what_runs_it_changes(
     agreeing(0.9, monkeypatch)
     loads: list[str] = []
 
-    def load(path: Path, *_: object) -> Model:
+    def load(_models: object, path: Path, *_: object) -> Model:
         loads.append(path.stem)
         raise ModelError("it cannot be loaded", "it was made so")
 
     monkeypatch.setattr("app.drafter_building.load_drafter", load)
-    monkeypatch.setattr("app.drafter_building.self_drafter.made", lambda *_: load(Path(SELF)))
+    monkeypatch.setattr("app.drafter_building.self_drafter.made", lambda *_: load(None, Path(SELF)))
     for _ in range(3):
         started(target, paths)
     assert sorted(loads) == ["middle", SELF, "small"]

@@ -6,6 +6,7 @@ from subprocess import CompletedProcess
 import pytest
 
 Specchat = Callable[..., CompletedProcess[str]]
+LOAD = "app.proven_models.ProvenModels.load"
 
 OUT_OF_RANGE = [
     ("--temperature", "-0.1"),
@@ -80,7 +81,7 @@ def test_what_cannot_be_meant_is_refused_before_the_model_is_loaded(
     arguments: tuple[str, ...],
     told: str,
 ) -> None:
-    monkeypatch.setattr("app.session.load", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(LOAD, lambda *_: pytest.fail("the model was loaded"))
     ended = specchat("ask", "hi", *arguments)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert told in ended.stderr
@@ -94,7 +95,7 @@ def test_what_cannot_be_meant_is_refused_before_the_model_is_loaded(
 def test_layers_the_model_does_not_have_cannot_be_skipped(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch, recipe: str, told: str
 ) -> None:
-    monkeypatch.setattr("app.session.load", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(LOAD, lambda *_: pytest.fail("the model was loaded"))
     ended = specchat("ask", "hi", "--draft", f"self:{recipe}")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert told in ended.stderr

@@ -11,10 +11,11 @@ import pytest
 from app import state_keeper
 from app.answer import Answer, Request, Stage
 from app.conversation import Conversation
-from app.engine import Engine
+from app.engine import Engine, LoadingStoppedError
 from app.engine_status import Phase
 from app.paths import Paths
 from app.saved_states import SavedStates
+from app.session import Session
 from app.session_options import SessionOptions
 from backends.base import ModelError, UsageError
 from backends.chat_template import Message
@@ -117,6 +118,35 @@ def test_each_model_that_cannot_be_loaded_is_told_by_its_own_error() -> None:
     assert engine.ask(request()).wait(30)
     assert str(engine.status.error) == "no model second"
     assert engine.options.model == "first"
+    assert engine.close(10.0)
+
+
+def never_ends(_options: SessionOptions, _paths: Paths, notify: Callable[[str], None]) -> NoReturn:
+    """Opens a model that is checked for ever, as long as nobody stops it."""
+    while True:
+        notify("checking a file")
+
+
+@pytest.mark.parametrize("way", ["stop_loading", "close"])
+def test_a_model_that_is_being_loaded_is_given_up(way: str) -> None:
+    opening = [never_ends, opened(ScriptedModel(WORDS))]
+
+    def open_next(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -> Session:
+        return opening.pop(0)(options, paths, notify)
+
+    engine = Engine(SessionOptions(), Paths.of_this_user(), open_next)
+    engine.start()
+    while engine.status.text != "checking a file":
+        Event().wait(0.01)
+    if way == "close":
+        assert engine.close(10.0)
+        return
+    engine.stop_loading()
+    assert engine.ask(request()).wait(30)
+    assert engine.status.phase is Phase.FAILED
+    assert isinstance(engine.status.error, LoadingStoppedError)
+    engine.load("another")
+    assert text_of(engine.ask(request(max_tokens=1))) == WORDS[0]
     assert engine.close(10.0)
 
 

@@ -128,7 +128,7 @@ def test_a_session_that_cannot_fit_loads_nothing(
     def load(*_: object) -> None:
         raise AssertionError("something was loaded")
 
-    monkeypatch.setattr("app.session.load", load)
+    monkeypatch.setattr("app.proven_models.ProvenModels.load", load)
     with pytest.raises(OutOfMemoryError, match="0 MB are free"):
         opened(1000, SessionOptions(model=str(tiny_llama())))
 

@@ -19,6 +19,7 @@ from app.cli.tune import verdict
 from app.drafter_building import Place
 from app.drafting import build
 from app.paths import Paths
+from app.proven_models import ProvenModels
 from app.target_context import TargetContext
 from app.tuned_recipe import Tuned, own_recipe, remember, set_aside_unusable, tuned, tuned_file
 from app.tuning import Tuning, TuningResult
@@ -91,7 +92,8 @@ def test_what_it_finds_is_what_self_means(target: Model, paths: Paths) -> None:
         with closing(build(draft_spec.parse("self:q4_0", paths), place)) as drafting:
             assert drafting.built[0].key == self_drafter.key(info, Recipe("q4_0"))
     listed = Target(Reference("small", info.path), facts_of(info.path), target)
-    (own,) = [one for one in candidates(listed, paths, None) if one.kind is Kind.SELF]
+    models = ProvenModels(paths, lambda text: None)
+    (own,) = [one for one in candidates(listed, models, None) if one.kind is Kind.SELF]
     assert known.recipe.text in own.why
     assert "tuning" in own.why
 

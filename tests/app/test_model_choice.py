@@ -1,15 +1,21 @@
 """Which model answers when none is named."""
 
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
 from app.model_choice import choose_model, remember_model
 from app.paths import Paths
+from app.session import Session
+from app.session_options import SessionOptions
+from backends.base import ModelError
 from models.reference import Reference, at_hand, resolve
+from tests.fixtures.damaged_gguf import good_parts, set_number, written
 
 
 @pytest.fixture
@@ -76,3 +82,49 @@ def test_only_a_model_that_was_named_is_remembered(
     assert not paths.last_model.exists()
     ask_json("hi", "--max-tokens", "1", "--model", "Demo")
     assert paths.last_model.read_text(encoding="utf-8") == "demo"
+
+
+@pytest.fixture
+def crashing(tmp_path: Path) -> Path:
+    """A model over which the engine ends the process, for no reason that its header tells."""
+    parts = good_parts(tmp_path / "good", "hybrid")
+    set_number(parts, "rope.dimension_count", 512)
+    return written(tmp_path, parts, "crashing.gguf")
+
+
+@pytest.mark.usefixtures("llamacpp")
+def test_a_model_that_did_not_answer_is_not_remembered(
+    specchat: Callable[..., CompletedProcess[str]], paths: Paths, crashing: Path
+) -> None:
+    ended = specchat("ask", "hi", "--model", str(crashing))
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "crashing.gguf stops the engine" in ended.stderr
+    assert not paths.last_model.exists()
+    session = Session.open(SessionOptions("demo", "off"), paths, lambda text: None)
+    session.close()
+    assert not paths.last_model.exists()
+
+
+@pytest.mark.usefixtures("llamacpp")
+def test_where_the_last_model_cannot_be_run_the_next_one_answers_and_says_so(
+    specchat: Callable[..., CompletedProcess[str]], paths: Paths, crashing: Path
+) -> None:
+    shutil.copyfile(crashing, paths.models / "best.gguf")
+    remember_model(Reference(crashing.name, crashing), paths)
+    ended = specchat("ask", "hi", "--max-tokens", "1", "--draft", "off")
+    assert ended.returncode == 0, ended.stderr
+    for name in ("crashing.gguf", "best"):
+        assert f"note: {name} is passed over: " in ended.stderr
+    assert paths.last_model.read_text(encoding="utf-8") == str(crashing)
+
+
+@pytest.mark.usefixtures("llamacpp")
+def test_a_model_that_was_named_is_never_replaced(
+    paths: Paths, crashing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ModelError, match="stops the engine"):
+        Session.open(SessionOptions(str(crashing), "off"), paths, lambda text: None)
+    monkeypatch.setattr("models.installed.demo_path", lambda: None)
+    remember_model(Reference(crashing.name, crashing), paths)
+    with pytest.raises(ModelError, match="stops the engine"):  # not that there is no other
+        Session.open(SessionOptions(None, "off"), paths, lambda text: None)

@@ -17,6 +17,7 @@ from app.drafter_building import Place
 from app.drafting import Drafting, build
 from app.memory_plan import MemoryPlan
 from app.paths import Paths
+from app.proven_models import ProvenModels
 from app.target_context import TargetContext
 from backends import mlx
 from backends.base import Context, Model, UsageError
@@ -100,7 +101,8 @@ def test_layers_that_are_not_there_are_refused(target: Model, context: Context, 
 
 
 def test_fewer_bits_than_there_are_must_be_asked_for(target: Model, context: Context, paths: Paths):
-    made = self_drafter.made(target, Recipe("q4_0"), None, None, lambda text: None)
+    models = ProvenModels(paths, lambda text: None)
+    made = self_drafter.made(target, Recipe("q4_0"), None, None, models)
     with closing(made), closing(made.open(256)) as its_context:
         place = Place(made, TargetContext(made, its_context), paths, None, None, lambda text: None)
         drafting = build(draft_spec.parse("self:q8_0", paths), place)
@@ -123,7 +125,11 @@ def test_auto_takes_it_until_it_is_known_not_to_pay(target: Model, paths: Paths)
 def test_it_is_listed_beside_other_drafters(target: Model, paths: Paths):
     path = target.info.path
     listed = Target(Reference("small", path), facts_of(path), target)
-    (own,) = [one for one in candidates(listed, paths, None) if one.kind is Kind.SELF]
+    (own,) = [
+        one
+        for one in candidates(listed, ProvenModels(paths, lambda text: None), None)
+        if one.kind is Kind.SELF
+    ]
     assert own.is_compatible
     assert own.variant == prospect(target.info).recipe.slug
     assert own.read_bytes is not None

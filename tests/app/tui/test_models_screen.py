@@ -1,5 +1,7 @@
 """Changing the model in the app: what is installed, what fits, and what fails."""
 
+from collections.abc import Callable
+
 import pytest
 from textual.widgets import OptionList, Static
 
@@ -133,3 +135,23 @@ async def test_the_model_before_comes_back_when_another_cannot_be_loaded() -> No
         assert engine.options.model is None
     finally:
         assert engine.close(10.0)
+
+
+async def test_escape_stops_a_model_that_is_being_checked(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["a"])) as chat:
+        engine = chat.app.engine
+        await chat.until(lambda: engine.status.phase is Phase.READY)
+
+        def checks(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -> Session:
+            while True:
+                notify("checking large.gguf")
+
+        usual, engine._open = engine._open, checks
+        await chat.say("/model large")
+        shown = chat.screen.query_one("#what", Static)
+        await chat.until(lambda: str(shown.content) == "checking large.gguf…")
+        engine._open = usual  # the one before comes back
+        await chat.pilot.press("escape")
+        await chat.until(lambda: "loading was stopped" in told(chat))
+        await chat.until(lambda: engine.status.phase is Phase.READY)
+        assert engine.options.model is None

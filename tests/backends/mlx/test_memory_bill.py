@@ -11,6 +11,8 @@ import pytest
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app import self_drafter
+from app.paths import Paths
+from app.proven_models import ProvenModels
 from backends import mlx
 from backends.base import Model
 from models.memory_bill import bill
@@ -103,7 +105,8 @@ def test_a_self_drafter(small_mlx: SmallMlx, tmp_path: Path) -> None:
         with closing(mlx.load(path)) as target:
             recipe = Recipe.parse("q4_0")
             expected = self_drafter.facts(target.info, recipe)
-            with closing(self_drafter.made(target, recipe, None, None, lambda _: None)) as made:
+            models = ProvenModels(Paths.of_this_user(), lambda _: None)
+            with closing(self_drafter.made(target, recipe, None, None, models)) as made:
                 held = made.info.weight_bytes + 64 * made.open(64).kv_bytes_per_token
             said = bill(expected, 64)
             assert said.weights + said.cache == pytest.approx(held, rel=0.02)

@@ -1,0 +1,64 @@
+"""Which models have run on this machine: they need not be proved again until a file changes."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from backends.base import ModelError
+from backends.proof_process import Trial
+from backends.runner import expected_runner
+from models.content_hash import stamp
+from models.json_file import change_object, read_object
+from models.model_files import model_files
+
+SCHEMA = 1
+MOST = 1000
+"""Proofs kept; a tuning adds a few dozen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """The record in a file; what is damaged in it is proved again."""
+
+    file: Path
+
+    def hold(self, key: str) -> bool:
+        """Whether a model was proved before."""
+        return key in _keys(read_object(self.file))
+
+    def add(self, key: str) -> None:
+        """Keep a proof, in place of the oldest where there are too many."""
+
+        def added(before: dict[str, Any]) -> dict[str, Any]:
+            keys = [one for one in _keys(before) if one != key]
+            return {"schema": SCHEMA, "proven": [*keys, key][-MOST:]}
+
+        change_object(self.file, added)
+
+
+def proof_key(trial: Trial) -> str:
+    """The identity of a model's files and of what runs them.
+
+    Raises:
+        ModelError: a file is missing, or the engine cannot be started.
+    """
+    try:
+        stamps = [stamp(file) for file in _files(trial.path)]
+    except OSError as error:
+        raise ModelError(f"cannot read {trial.path}", error.strerror or str(error)) from error
+    runner = expected_runner(trial.backend, trial.threads, trial.gpu_layers)
+    settings = (runner.engine, runner.device, trial.experts, trial.vocabulary_only)
+    return hashlib.sha256("\n".join(map(str, (*stamps, *settings))).encode()).hexdigest()[:32]
+
+
+def _files(path: Path) -> list[Path]:
+    """All that an engine may read: of a folder more than decides its numbers."""
+    if not path.is_dir():
+        return model_files(path)
+    return sorted(file for file in path.iterdir() if file.is_file())
+
+
+def _keys(record: dict[str, Any]) -> list[str]:
+    keys = record.get("proven") if record.get("schema") == SCHEMA else None
+    return [str(one) for one in cast(list[Any], keys)] if isinstance(keys, list) else []

@@ -1,0 +1,231 @@
+"""Model files: their headers as specchat reads them, and what an engine makes of them."""
+
+import json
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from app import proven_models
+from app.cli.model_facts import facts_of as facts_shown
+from app.memory_plan import open_context, plan
+from app.paths import Paths
+from backends.base import ModelError, SpecchatError
+from backends.choice import LLAMACPP, MLX
+from backends.device import available_memory
+from backends.gguf_header import read_header, read_per_token
+from backends.gguf_tokens import require_distinct_tokens
+from backends.llamacpp.refusals import checked_header
+from backends.mlx_folder import read_mlx_folder
+from backends.mlx_gguf import reason_against
+from backends.proof_process import ProofProcess, Trial
+from backends.safetensors_header import stored_tensors
+from decoding.events import Step
+from decoding.generation import Limits, generate
+from decoding.sampling import SamplingSettings
+from models.fingerprint import fingerprint
+from models.model_facts import facts_of
+from scripts.fuzzing import gguf_damage
+from scripts.fuzzing.damage import damaged
+from scripts.fuzzing.json_damage import changed
+from scripts.fuzzing.kind import READ
+from scripts.fuzzing.small_gguf import small_models
+
+REFUSED_BY_CHECK = "refused by a check"
+REFUSED_BY_ENGINE = "refused by the engine"
+STOPPED = "stopped the child"
+ANSWERED = "answered"
+
+_CONTEXT = 8192
+_TOKENS = 4
+
+
+class Gguf:
+    """Whatever reads a GGUF file without an engine."""
+
+    name = "gguf"
+    file_name = "model.gguf"
+
+    def samples(self, folder: Path) -> Sequence[bytes]:
+        return [path.read_bytes() for path in small_models(folder)]
+
+    def damage(self, good: bytes, random: Random) -> bytes:
+        return random.choice((damaged, gguf_damage.damaged, gguf_damage.damaged))(good, random)
+
+    def read(self, path: Path) -> str:
+        """All readers are asked, also after one refused it."""
+        refusal = _first_refusal(_READERS, path)
+        _refusal(lambda: facts_of(path, MLX))  # which runs few of the files that others run
+        fingerprint(path)
+        if refusal is not None:
+            raise refusal
+        return READ
+
+
+class Engine(Gguf):
+    """The way of a file through the app: checks, the child that proves it, an answer."""
+
+    name = "engine"
+
+    def __init__(self) -> None:
+        lent = _Lent(ProofProcess())
+        proven_models.ProofProcess = lambda: lent  # pyright: ignore[reportAttributeAccessIssue]
+
+    def read(self, path: Path) -> str:
+        paths = Paths(path.parent, path.parent, path.parent)
+        models = proven_models.ProvenModels(paths, lambda text: None)
+        try:
+            checked_header(path)
+            require_distinct_tokens(path)
+            facts = facts_of(path)
+            planned = plan(path.name, facts, None, _CONTEXT, available_memory())
+        except SpecchatError:
+            return REFUSED_BY_CHECK
+        try:
+            with closing(models.load(path, 1, 0, LLAMACPP)) as model:
+                context, _ = open_context(model, planned, None)
+                tokens = model.tokenizer.encode("Say the inge", special=False) or [0]
+                said = [
+                    event
+                    for event in generate(
+                        context, tokens, SamplingSettings(seed=1), Limits(_TOKENS, frozenset())
+                    )
+                    if isinstance(event, Step)
+                ]
+                for step in said:
+                    for token in step.tokens:
+                        model.tokenizer.piece(token)
+        except ModelError as error:
+            return STOPPED if _is_stop(error) else REFUSED_BY_ENGINE
+        except SpecchatError:
+            return REFUSED_BY_ENGINE
+        return ANSWERED
+
+
+class _Lent:
+    """A child that is kept for the next file. One that a file stopped gets a second try alone."""
+
+    def __init__(self, process: ProofProcess) -> None:
+        self._process = process
+
+    def prove(self, trial: Trial, file_bytes: int, tick: Callable[[], None]) -> None:
+        try:
+            self._process.prove(trial, file_bytes, tick)
+        except ModelError as error:
+            if "process ended" not in error.why:
+                raise
+            self._process.prove(trial, file_bytes, tick)
+            raise AssertionError(f"only after other files: {error}") from error
+
+    def close(self) -> None:
+        pass
+
+
+def _is_stop(error: ModelError) -> bool:
+    return "stops the engine" in error.what
+
+
+def _figures(path: Path) -> None:
+    header = read_header(path)
+    read_per_token(header, header.tensors)
+
+
+_READERS: tuple[Callable[[Path], object], ...] = (
+    _figures, facts_shown, facts_of, reason_against, checked_header, require_distinct_tokens,
+)  # fmt: skip
+_FOLDER_READERS: tuple[Callable[[Path], object], ...] = (read_mlx_folder, facts_shown, facts_of)
+
+
+def _first_refusal(readers: Sequence[Callable[[Path], object]], path: Path) -> SpecchatError | None:
+    """Ask all of them, also after one refused it."""
+    refusals = [_refusal(lambda reader=reader: reader(path)) for reader in readers]
+    return next(filter(None, refusals), None)
+
+
+def _refusal(read: Callable[[], object]) -> SpecchatError | None:
+    try:
+        read()
+    except SpecchatError as error:
+        return error
+    return None
+
+
+class Safetensors:
+    """A file of weights with its settings beside it, read without an engine."""
+
+    name = "safetensors"
+    file_name = "model.safetensors"
+
+    def samples(self, folder: Path) -> Sequence[bytes]:
+        return [_safetensors({"embed.weight": (64, 32), "norm.weight": (32,), "a.b": ()})]
+
+    def damage(self, good: bytes, random: Random) -> bytes:
+        if random.randrange(2):
+            return damaged(good, random)
+        (size,) = struct.unpack_from("<Q", good)
+        header = json.dumps(changed(json.loads(good[8 : 8 + size]), random)).encode()
+        return struct.pack("<Q", len(header)) + header + good[8 + size :]
+
+    def read(self, path: Path) -> str:
+        (path.parent / "config.json").write_text(json.dumps(_CONFIG), encoding="utf-8")
+        refusal = _refusal(lambda: stored_tensors(path))
+        refusal = _first_refusal(_FOLDER_READERS, path.parent) or refusal
+        fingerprint(path.parent)
+        if refusal is not None:
+            raise refusal
+        return READ
+
+
+class MlxConfig:
+    """The settings of a folder of weights."""
+
+    name = "mlx-config"
+    file_name = "config.json"
+
+    def samples(self, folder: Path) -> Sequence[bytes]:
+        return [json.dumps(_CONFIG).encode()]
+
+    def damage(self, good: bytes, random: Random) -> bytes:
+        if random.randrange(3) == 0:
+            return damaged(good, random)
+        return json.dumps(changed(json.loads(good), random)).encode()
+
+    def read(self, path: Path) -> str:
+        weights = _safetensors({"embed.weight": (64, 32)})
+        (path.parent / "model.safetensors").write_bytes(weights)
+        refusal = _first_refusal(_FOLDER_READERS, path.parent)
+        if refusal is not None:
+            raise refusal
+        return READ
+
+
+_CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "vocab_size": 64,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+    "layer_types": ["full_attention", "sliding_attention"],
+    "sliding_window": 16,
+    "quantization": {"bits": 4, "group_size": 64},
+    "text_config": {"hidden_size": 32},
+}
+
+
+def _safetensors(shapes: dict[str, tuple[int, ...]]) -> bytes:
+    header, data = dict[str, object](), b""
+    for name, shape in shapes.items():
+        values = np.zeros(shape, np.float32).tobytes()
+        place = [len(data), len(data) + len(values)]
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": place}
+        data += values
+    head = json.dumps(header).encode()
+    return struct.pack("<Q", len(head)) + head + data
