@@ -2,14 +2,19 @@
 
 import contextlib
 from collections.abc import Sequence
-from pathlib import Path
 
 from app.paths import Paths
 from backends.base import SpecchatError
+from backends.base.private_file import make_private_folder
+from backends.base.regular_file import read_text
 from backends.choice import Form, backend_for, backend_for_form
 from backends.device import available_memory
 from models.installed import DEMO, best_installed
 from models.reference import HubReference, Reference, at_hand, resolve
+from models.whole_file import write_whole
+
+_LONGEST_NAME = 1 << 14
+"""Bytes; a path has at most a few thousand."""
 
 
 def choose_model(
@@ -51,12 +56,12 @@ def remember_model(reference: Reference, paths: Paths) -> None:
     outside = path.name == reference.name and (path.suffix or path.is_dir())
     name = str(path.resolve()) if outside else reference.name
     with contextlib.suppress(OSError):
-        paths.last_model.parent.mkdir(parents=True, exist_ok=True)
-        paths.last_model.write_text(name, encoding="utf-8")
+        make_private_folder(paths.data)
+        write_whole(paths.last_model, name)
 
 
 def _last_used(paths: Paths) -> str:
     try:
-        return Path(paths.last_model).read_text(encoding="utf-8").strip()
+        return read_text(paths.last_model, _LONGEST_NAME).strip()
     except (OSError, ValueError):
         return ""
