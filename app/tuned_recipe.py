@@ -93,7 +93,8 @@ def _known(kept: dict[str, Any], info: ModelInfo) -> Tuned | None:
         if not derives(info):
             require_cut(info, found.recipe.skipped_layers)
     except (
-        KeyError, TypeError, ValueError, OverflowError, DraftUnavailableError, ModelError, UsageError,
+        KeyError, TypeError, ValueError, OverflowError,
+        DraftUnavailableError, ModelError, UsageError,
     ):  # fmt: skip
         return None
     sound = 0.0 <= found.acceptance <= 1.0 and 0.0 < found.draw_cost < math.inf

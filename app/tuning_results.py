@@ -110,7 +110,7 @@ class TuningResults:
             recipe.check(info.name, info.n_layers, info.active_experts)
             self.tried.setdefault(recipe, _found(entry))
         except (
-            KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, UsageError,
+            AttributeError, KeyError, OverflowError, RecursionError, TypeError, UsageError, ValueError,
         ):  # fmt: skip
             return False
         return True

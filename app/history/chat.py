@@ -1,8 +1,12 @@
 """What the history holds: chats, and the messages of each."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 _TITLE_LENGTH = 60
+_YEAR_9999 = 253_370_764_800.0
+"""In seconds since 1970; calendars end there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,13 @@ class Chat:
     updated: float
     messages: int
 
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Self:
+        """A chat of its columns, which may be damaged."""
+        number, title, model, system, created, updated, messages = row
+        texts = map(as_text, (title, model, system))
+        return cls(number, *texts, as_seconds(created), as_seconds(updated), messages)
+
 
 @dataclass(frozen=True, slots=True)
 class Saved:
@@ -27,6 +38,25 @@ class Saved:
     text: str
     ending: str
     created: float
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Self:
+        """A message of its columns, which may be damaged."""
+        number, *texts, created = row
+        return cls(number, *map(as_text, texts), as_seconds(created))
+
+
+def as_text(value: object) -> str:
+    """A column that should hold text; what cannot be read of it is shown as a substitute."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    return "" if value is None else str(value)
+
+
+def as_seconds(value: object) -> float:
+    """A column that should hold seconds since 1970; 0 where it holds none."""
+    is_time = isinstance(value, int | float) and 0.0 <= value < _YEAR_9999
+    return float(value) if is_time else 0.0
 
 
 def title_of(text: str) -> str:

@@ -171,4 +171,6 @@ def _check(where: str, name: str, value: object, path: Path) -> None:
     try:
         catalogue.checked(BY_NAME[name], value)
     except UsageError as error:
-        raise UsageError(f"{where} in {path} cannot be {catalogue.shown(value)}", error.why) from error
+        raise UsageError(
+            f"{where} in {path} cannot be {catalogue.shown(value)}", error.why
+        ) from error

@@ -193,7 +193,12 @@ def test_a_file_that_is_no_database(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("not a database, by any means" * 100)
     with pytest.raises(HistoryError, match="cannot open the chats"):
-        History.open(path)
+        History.open(path, repairs=False)
+    with closing(History.open(path)) as history:
+        assert history.chats() == []
+        assert "0 messages" in history.news()
+    (kept,) = path.parent.glob("*.damaged-*")
+    assert kept.read_text() == "not a database, by any means" * 100
 
 
 def test_a_file_of_a_newer_version(history: History, path: Path) -> None:
