@@ -20,7 +20,8 @@ _TEXT_OR_COMMENT = re.compile(
 )
 """Also matches what is not closed, so that no character is looked at twice."""
 
-_LONG_KEY = re.compile(rf"(?:[^\s.=\[\]{{}},]++[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}")
+_PART = r"[^\s.=\[\]{},]"
+_LONG_KEY = re.compile(rf"(?<!{_PART})(?:{_PART}++[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}")
 _BRACKET = re.compile(r"[\[\]{}]")
 
 

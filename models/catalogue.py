@@ -125,10 +125,7 @@ def entries() -> tuple[Entry, ...]:
     Raises:
         SpecchatError: the file is damaged.
     """
-    try:
-        return read(read_text(FILE, _MOST_BYTES))
-    except (OSError, ValueError) as error:
-        raise _damaged(str(error)) from error
+    return read_file(FILE)
 
 
 def find(name: str) -> Entry | None:
@@ -142,6 +139,18 @@ def entry_of_file(file_name: str) -> Entry | None:
     starts = {simplified(entry.file_pattern.partition("{")[0]): entry for entry in entries()}
     found = [start for start in starts if wanted.startswith(start)]
     return starts[max(found, key=len)] if found else None
+
+
+def read_file(path: Path) -> tuple[Entry, ...]:
+    """Read a catalogue out of a file.
+
+    Raises:
+        SpecchatError: it is damaged, or cannot be read.
+    """
+    try:
+        return read(read_text(path, _MOST_BYTES))
+    except (OSError, ValueError) as error:
+        raise _damaged(str(error)) from error
 
 
 def read(text: str) -> tuple[Entry, ...]:

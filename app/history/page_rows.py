@@ -70,7 +70,7 @@ def _rows_of(page: bytes, number: int, file: PageFile) -> Iterator[FoundRow]:
     last = min(first + _POINTER_BYTES * count, len(page))
     seen: set[int] = set()
     for at in range(first, last, _POINTER_BYTES):
-        place = int.from_bytes(page[at : at + _POINTER_BYTES])
+        place = int.from_bytes(page[at : at + _POINTER_BYTES]) % len(page)  # as SQLite reads it
         if place not in seen:
             seen.add(place)
             row = _row(page, place, file)
@@ -122,8 +122,10 @@ def _values(payload: bytes) -> tuple[Value, ...]:
     while place < head_bytes:
         kind, place = _varint(payload, place)
         kinds.append(kind)
-    if place != head_bytes or not 0 < len(kinds) <= _MOST_COLUMNS:
+    if not 0 < len(kinds) <= _MOST_COLUMNS:
         raise ValueError
+    if place > head_bytes:  # the last kind is damaged, and the columns before it are not
+        kinds[-1], place = 0, head_bytes
     values: list[Value] = []
     for kind in kinds:
         size = _size(kind)

@@ -47,17 +47,17 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(error, DamagedFileError | UnicodeDecodeError) or code & 0xFF in _DAMAGE
 
 
-def repair(path: Path, wait_seconds: float) -> str:
+def repair(path: Path, wait_seconds: float, *, is_ours: bool) -> str:
     """Replace a database by one with every row that can be read; says what was done.
 
-    "" where the file holds no row of ours, and so is not known to be ours: nothing is done then,
-    unless it is no database of anyone's.
+    is_ours: False where it may be another program's; if no row of it looks like ours, nothing is
+    done, and "" returned.
 
     Raises:
         OSError, sqlite3.Error: it cannot be; the database is as it was.
     """
     found = _readable(path)
-    if not found.chats and not found.messages and _is_database(path):
+    if not (is_ours or found.chats or found.messages):
         return ""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -78,15 +78,6 @@ def repair(path: Path, wait_seconds: float) -> str:
 
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(f"{path.name}{suffix}")
-
-
-def _is_database(path: Path) -> bool:
-    """Whether SQLite can read it: then it is another program's."""
-    try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
-            return bool(connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
-    except (sqlite3.Error, UnicodeDecodeError):
-        return False
 
 
 def _keep(path: Path) -> Path:

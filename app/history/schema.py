@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from app.history.search import title_holds
@@ -120,7 +120,7 @@ def _check(connection: sqlite3.Connection) -> None:
         raise DamagedFileError("messages belong to no chat")
 
 
-def is_odd(error: BaseException) -> bool:
+def is_odd(error: BaseException | None) -> bool:
     """Whether SQLite could read the file and a statement of ours did not fit what is in it."""
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
 
@@ -149,8 +149,10 @@ def prepare(connection: sqlite3.Connection, wait_seconds: float) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = _version(connection)
-        if version > VERSION:
+        if version > VERSION and _layout(connection) != _present_layout():
             raise NewerSchemaError
+        if not 0 <= version <= VERSION:
+            raise DamagedFileError("it names a version whose layout it has not")
         for step in _STEPS[version:]:
             for statement in _statements(step):
                 connection.execute(statement)
@@ -161,6 +163,17 @@ def prepare(connection: sqlite3.Connection, wait_seconds: float) -> None:
         if connection.in_transaction:  # after some errors SQLite has already gone back
             connection.execute("ROLLBACK")
         raise
+
+
+def _layout(connection: sqlite3.Connection) -> set[str]:
+    return {str(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_schema")}
+
+
+def _present_layout() -> set[str]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for step in _STEPS:
+            connection.executescript(step)
+        return _layout(connection)
 
 
 def _version(connection: sqlite3.Connection) -> int:

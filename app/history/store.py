@@ -101,7 +101,8 @@ class History:
         try:
             with lock:
                 if os.path.samestat(self._file, self._path.stat()):
-                    done = repair(self._path, _WAIT_SECONDS)
+                    ours = not is_odd(error.__cause__)
+                    done = repair(self._path, _WAIT_SECONDS, is_ours=ours)
                     if not done:
                         raise error
                     self._news.append(done)

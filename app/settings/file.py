@@ -17,8 +17,11 @@ from models.whole_file import write_whole
 
 KEYS_TABLE, PRESETS_TABLE = "keys", "presets"
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 18
 """Of a settings file; it may hold long system prompts."""
+
+_MOST_FAULTS = 100
+"""After so many it is no settings file; each takes a search for the nearest name."""
 
 WHOLE_FILE = ""
 """In place of a key, where nothing of the file can be read."""
@@ -48,6 +51,8 @@ def examined(path: Path) -> tuple[dict[str, Any], dict[str, UsageError]]:
             check()
         except UsageError as error:
             faults[key] = error
+            if len(faults) == _MOST_FAULTS:
+                return {}, faults
     wrong = {key.partition(".")[0] for key in faults}
     return {name: value for name, value in settings.items() if name not in wrong}, faults
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from backends import template_process
 from backends.chat_template import PLAIN_STOPS, ChatTemplate, Message, Prompt
 from backends.template_process import TemplateProcess
+from tests.fixtures.byte_tokenizer import BOS, END, START, ByteTokenizer
 
-BOS, START, END = "<s>", "<|im_start|>", "<|im_end|>"
 CHATML = """
 {%- for message in messages -%}
 {{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
@@ -22,44 +22,6 @@ CHATML = """
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 HELLO = [Message("user", "Hi")]
 PLAIN_HELLO = "User: Hi\n\nAssistant:"
-
-
-class ByteTokenizer:
-    """One token a byte, and one for each control text."""
-
-    special_texts = (BOS, START, END)
-    n_vocab = 256 + len(special_texts)
-    end_tokens = frozenset([256 + special_texts.index(END)])
-    eos = 256 + special_texts.index(END)
-
-    def __init__(self, chat_template: str | None, *, bos: int | None = None) -> None:
-        self.chat_template = chat_template
-        self.bos = bos
-
-    def encode(self, text: str, *, special: bool) -> list[int]:
-        tokens: list[int] = []
-        while text:
-            control = next((name for name in self.special_texts if text.startswith(name)), None)
-            if special and control is not None:
-                tokens.append(256 + self.special_texts.index(control))
-                text = text[len(control) :]
-            else:
-                tokens += text[0].encode()
-                text = text[1:]
-        return tokens
-
-    def piece(self, token: int) -> bytes:
-        return bytes([token]) if token < 256 else b""
-
-    def entry(self, token: int) -> bytes:
-        return bytes([token]) if token < 256 else self.special_texts[token - 256].encode()
-
-    def is_padding(self, token: int) -> bool:
-        return False
-
-    def spell(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, control texts and all."""
-        return b"".join(map(self.entry, tokens)).decode()
 
 
 class InThisProcess:
