@@ -110,7 +110,8 @@ class TuningResults:
             recipe.check(info.name, info.n_layers, info.active_experts)
             self.tried.setdefault(recipe, _found(entry))
         except (
-            AttributeError, KeyError, OverflowError, RecursionError, TypeError, UsageError, ValueError,
+            AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
+            UsageError,
         ):  # fmt: skip
             return False
         return True

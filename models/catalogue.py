@@ -182,7 +182,7 @@ def _checked(entry: Entry) -> Entry:
         entry.parameters, entry.active, entry.context,
         *(n for one in layers for n in (one.count, one.kv_heads, one.key_size, one.window or 1)),
     )  # fmt: skip
-    texts = (
+    texts: tuple[object, ...] = (
         *entry.names, entry.family, entry.licence, entry.repository, entry.file_pattern, entry.mlx,
         entry.template, entry.evidence, entry.checked, *entry.quantizations, *entry.sizes,
         *(text for one in entry.drafters for text in (one.alias, one.model, one.repository)),

@@ -88,7 +88,7 @@ def connected(path: Path, wait_seconds: float) -> sqlite3.Connection:
     Raises:
         ForeignFileError: it is another program's.
         NewerSchemaError: this version does not know the layout.
-        DamagedFileError, sqlite3.Error, UnicodeDecodeError: it is damaged, no database of ours, or cannot be written.
+        DamagedFileError, sqlite3.Error, UnicodeDecodeError: it is damaged, or cannot be written.
     """
     connection = sqlite3.connect(path, timeout=wait_seconds, isolation_level=None)
     try:
@@ -115,7 +115,7 @@ def _check(connection: sqlite3.Connection) -> None:
     for table in ("messages", "chats"):
         ((found, *_), *_) = connection.execute(f"PRAGMA integrity_check({table})").fetchall()
         if found != "ok":
-            raise DamagedFileError(found)
+            raise DamagedFileError(f"the table {table} is malformed")
     if connection.execute(_WITHOUT_CHAT).fetchall():
         raise DamagedFileError("messages belong to no chat")
 
@@ -139,7 +139,7 @@ def prepare(connection: sqlite3.Connection, wait_seconds: float) -> None:
         sqlite3.Error: it is not a database, or cannot be written.
     """
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
-    if tables and "chats" not in tables and _version(connection) == 0:
+    if tables and tables.isdisjoint({"chats", "messages"}) and _version(connection) == 0:
         raise ForeignFileError
     _write_ahead(connection, wait_seconds)
     connection.execute("PRAGMA synchronous = NORMAL")

@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 from app.history.chat import Chat, Saved, as_text, title_of
 from app.history.errors import HistoryError
 from app.history.repair import BESIDE, is_damage, repair
-from app.history.schema import DamagedFileError, ForeignFileError, NewerSchemaError, connected, is_odd
+from app.history.schema import (
+    DamagedFileError,
+    ForeignFileError,
+    NewerSchemaError,
+    connected,
+    is_odd,
+)
 from app.history.search import condition
 from app.history.versions import VERSIONS, Version
 from backends.base.private_file import FILE_MODE, make_private_folder, private_opener

@@ -18,7 +18,7 @@ def make_private_folder(folder: Path) -> None:
     Raises:
         OSError: one cannot be made, or is a file.
     """
-    missing = []
+    missing: list[Path] = []
     while not folder.is_dir():
         missing.append(folder)
         if folder == folder.parent:

@@ -82,7 +82,7 @@ class ChatDatabaseKind:
             history.removed_last()
             number = history.add(history.create("demo"), "user", "of the whale")
             history.update(number, "of the ship")
-            assert history.chats("of the ship")
+            history.chats("of the ship")
             news += history.news()
         return REBUILT if news else READ
 

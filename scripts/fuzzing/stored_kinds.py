@@ -36,7 +36,9 @@ class NgramKind:
         found: list[bytes] = []
         for length in (40, 3000):
             statistics = NgramStatistics()
-            statistics.learn(Passage([Random(n // 3).randrange(_N_VOCAB) for n in range(length)], 0))
+            statistics.learn(
+                Passage([Random(n // 3).randrange(_N_VOCAB) for n in range(length)], 0)
+            )
             file = NgramFile(folder / self.file_name, _FINGERPRINT, _N_VOCAB)
             file.write(statistics)
             found.append(file.path.read_bytes())

@@ -1,6 +1,7 @@
 """Chat templates of strangers, rendered with texts that try them."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
@@ -16,7 +17,8 @@ _CHATML = """\
 {%- endfor -%}
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 _ODD = (
-    "\ud800", "{{ '\\ud800' }}", "\ue000", "\ue0000\ue000", "{{ '\\ue000' + '9' * 5000 + '\\ue000' }}",
+    "\ud800", "{{ '\\ud800' }}", "\ue000", "\ue0000\ue000",
+    "{{ '\\ue000' + '9' * 5000 + '\\ue000' }}",
     "\0", "{{ messages[0].content[1:] }}", "{{ 1/0 }}", "{% for x in range(9**9) %}x{% endfor %}",
     "{{ raise_exception('\ud800') }}", "{{ '%c' % 57344 }}", "{{" * 3000, "{% if x %}" * 300,
     "((" * 2000, "{{ 9 ** 9999 }}", "{{ messages | tojson }}", "{{ strftime_now('\ud800%Y') }}",
@@ -34,9 +36,6 @@ class TemplateKind:
     name = "template"
     file_name = "chat_template.jinja"
 
-    def __init__(self) -> None:
-        self._process = TemplateProcess()
-
     def samples(self, folder: Path) -> Sequence[bytes]:
         return [_CHATML.encode()]
 
@@ -50,8 +49,9 @@ class TemplateKind:
         return text.encode("utf-8", "surrogatepass")
 
     def read(self, path: Path) -> str:
-        source = path.read_bytes().decode("utf-8", "replace" if len(path.read_bytes()) % 2 else "surrogateescape")
-        prompt = ChatTemplate(ByteTokenizer(source), self._process).prompt(_SAID)
+        source = path.read_bytes().decode("utf-8", "surrogateescape")
+        with closing(TemplateProcess()) as process:
+            prompt = ChatTemplate(ByteTokenizer(source), process).prompt(_SAID)
         assert prompt.tokens or not prompt.note
         prompt.note.encode()
         return REBUILT if prompt.note else READ

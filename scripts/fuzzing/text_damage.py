@@ -7,10 +7,12 @@ from scripts.fuzzing.damage import damaged
 
 _VALUE = re.compile(rb'"(?:[^"\\\n]|\\.)*"|-?\d[\d.eE+_-]*|true|false|null')
 _ODD = (
-    b"1" + b"0" * 400, b"-1" + b"0" * 400, b"1e400", b"-1", b"0", b"0.0", b"1e-320", b"true", b"null",
+    b"1" + b"0" * 400, b"-1" + b"0" * 400, b"1e400", b"-1", b"0", b"0.0", b"1e-320", b"true",
+    b"null",
     b"[]", b"{}", b'""', b"NaN", b"Infinity", b"-Infinity", b"nan", b"inf", b"9" * 5000,
     b"9223372036854775808", b'"\\ud800"', b'"\\u0000"', b'"\xff"', b"0x" + b"f" * 6000,
-    b'"' + b"a" * 5000 + b'"', b"[[[[1]]]]", b'{"a": {"a": {}}}', b"'\\'", b"1979-05-27", b'"../../x"',
+    b'"' + b"a" * 5000 + b'"', b"[[[[1]]]]", b'{"a": {"a": {}}}', b"'\\'", b"1979-05-27",
+    b'"../../x"',
 )  # fmt: skip
 
 
