@@ -190,7 +190,7 @@ def _checked(entry: Entry) -> Entry:
     if (
         any(type(one) is not int or not 0 < one < _MOST for one in numbers)
         or any(type(one) not in (int, float) or not 0 < one < _MOST for one in entry.sizes.values())
-        or not all(isinstance(one, str) for one in texts)
+        or {type(one) for one in texts} != {str}
         or {type(entry.is_gated), type(entry.chats)} != {bool}
         or not entry.quantizations
     ):

@@ -25,8 +25,8 @@ class Chat:
     def of(cls, row: Sequence[Any]) -> Self:
         """A chat of its columns, which may be damaged."""
         number, title, model, system, created, updated, messages = row
-        texts = map(as_text, (title, model, system))
-        return cls(number, *texts, as_seconds(created), as_seconds(updated), messages)
+        times = as_seconds(created), as_seconds(updated)
+        return cls(number, as_text(title), as_text(model), as_text(system), *times, messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Saved:
     @classmethod
     def of(cls, row: Sequence[Any]) -> Self:
         """A message of its columns, which may be damaged."""
-        number, *texts, created = row
-        return cls(number, *map(as_text, texts), as_seconds(created))
+        number, role, text, ending, created = row
+        return cls(number, as_text(role), as_text(text), as_text(ending), as_seconds(created))
 
 
 def as_text(value: object) -> str:
@@ -55,8 +55,9 @@ def as_text(value: object) -> str:
 
 def as_seconds(value: object) -> float:
     """A column that should hold seconds since 1970; 0 where it holds none."""
-    is_time = isinstance(value, int | float) and 0.0 <= value < _YEAR_9999
-    return float(value) if is_time else 0.0
+    if isinstance(value, int | float) and 0.0 <= value < _YEAR_9999:
+        return float(value)
+    return 0.0
 
 
 def title_of(text: str) -> str:

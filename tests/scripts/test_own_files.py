@@ -1,5 +1,6 @@
 """Some damaged files of every kind of ours: read, rebuilt or refused by name."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,3 +41,17 @@ def test_good_files_are_read(name: str, tmp_path: Path) -> None:
         folder.mkdir()
         (folder / kind.file_name).write_bytes(sample)
         assert kind.read(folder / kind.file_name) == "read"
+
+
+@pytest.mark.parametrize("odd", [b"1" + b"0" * 400, b"NaN", b"[[1]]"])
+def test_odd_values_in_every_place_of_json(tmp_path: Path, odd: bytes) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    kind = KINDS["json"]()
+    for sample in kind.samples(made):
+        for number, place in enumerate(re.finditer(rb"(?<=[:\[ ])\d[\d.]*|true|null", sample)):
+            folder = tmp_path / str(number)
+            folder.mkdir(exist_ok=True)
+            path = folder / kind.file_name
+            path.write_bytes(sample[: place.start()] + odd + sample[place.end() :])
+            assert kind.read(path) == "read"
