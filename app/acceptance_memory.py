@@ -44,7 +44,7 @@ class AcceptanceMemory:
             for name, path in named
             if isinstance(name, str) and isinstance(path, str)
         ]
-        return [one for one in found if one.path.exists()]
+        return [one for one in found if _exists(one.path)]
 
     def remember(self, key: str, acceptance: Acceptance, facts: dict[str, Any]) -> None:
         """Take what was learned; it reaches the disk with save."""
@@ -59,6 +59,13 @@ class AcceptanceMemory:
             write_object(self._path, self._drafters)
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # names no file can have
+        return False
+
+
 def _counts(entry: dict[str, Any]) -> dict[str, tuple[float, float]]:
     """Kinds with accepted and judged; what makes no sense is left out."""
     found: dict[str, tuple[float, float]] = {}
@@ -66,7 +73,7 @@ def _counts(entry: dict[str, Any]) -> dict[str, tuple[float, float]]:
     for kind, pair in list(counts.items())[:_MOST_KINDS] if isinstance(counts, dict) else ():
         try:
             accepted, judged = map(float, pair)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
         if 0.0 <= accepted <= judged < math.inf:
             found[str(kind)] = (accepted, judged)

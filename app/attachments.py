@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from backends.base import UsageError
+from backends.base.regular_file import TooLargeError, read_text
 
 _MOST_BYTES = 1 << 20
 _BEGUN = re.compile(r"(?<!\S)@(\"[^\"]*|\S*)$")
@@ -92,9 +93,9 @@ def _file(name: str) -> Path | None:
 
 def _read(path: Path) -> str:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise UsageError(f"{path} is too large", "a file may have 1 MB")
-        return path.read_text(encoding="utf-8")
+        return read_text(path, _MOST_BYTES)
+    except TooLargeError as error:
+        raise UsageError(f"{path} is too large", "a file may have 1 MB") from error
     except (OSError, UnicodeDecodeError) as error:
         why = "it is not text" if isinstance(error, UnicodeDecodeError) else str(error)
         raise UsageError(f"cannot read {path}", why) from error

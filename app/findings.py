@@ -67,7 +67,7 @@ def _finding(entry: Any) -> Finding | None:
             str(entry["failed"]),
             entry["has_other_tokens"] is True,
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
     is_sound = found.draw_cost is None or 0.0 < found.draw_cost < math.inf
     return found if is_sound else None

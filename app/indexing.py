@@ -108,7 +108,7 @@ class Indexing:
         if not self._paths.history.exists():
             self._corpus.forget_all_but(())
             return
-        with closing(open_history(self._paths)) as history:
+        with closing(open_history(self._paths, repairs=False)) as history:
             versions = history.versions()
             self._corpus.refresh()
             self._corpus.tidy()

@@ -6,10 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from app.paths import Paths
 from backends.base import SpecchatError
+from backends.base.private_file import make_private_folder, write_whole_bytes
+from backends.base.regular_file import read_bounded
 from backends.choice import Form, backend_for, backend_for_form
 from backends.device import available_memory
 from models.installed import DEMO, best_installed
 from models.reference import HubReference, Reference, at_hand, resolve
+
+_LONGEST_NAME = 1 << 14
+"""Bytes; a path has at most a few thousand."""
 
 
 def choose_model(
@@ -74,8 +79,8 @@ def remember_model(reference: Reference, paths: Paths) -> None:
     if name == _last_name(paths):
         return
     with contextlib.suppress(OSError):
-        paths.last_model.parent.mkdir(parents=True, exist_ok=True)
-        paths.last_model.write_bytes(os.fsencode(name))
+        make_private_folder(paths.data)
+        write_whole_bytes(paths.last_model, os.fsencode(name))
 
 
 def _last_used(paths: Paths) -> Reference | None:
@@ -92,6 +97,6 @@ def _last_used(paths: Paths) -> Reference | None:
 
 def _last_name(paths: Paths) -> str:
     try:
-        return os.fsdecode(paths.last_model.read_bytes()).strip()
+        return os.fsdecode(read_bounded(paths.last_model, _LONGEST_NAME)).strip()
     except (OSError, ValueError):
         return ""

@@ -5,7 +5,6 @@ Layout, little-endian: magic (8 bytes), CRC-32 of all that follows (4), fingerpr
 (8 each, came true and then judged), slots of the entries (4 each), the entries (8 each).
 """
 
-import os
 import struct
 import zlib
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from backends.base.private_file import write_whole_bytes
+from backends.base.regular_file import NotRegularError, TooLargeError, read_bounded
 from decoding.ngram_statistics import KINDS, NgramStatistics
 from decoding.ngram_table import ENTRY, SLOTS, Contents
 
@@ -50,10 +51,11 @@ class NgramFile:
             UnusableFileError: it is damaged, of another version or of another model.
         """
         try:
-            size = self.path.stat().st_size
-            data = self.path.read_bytes() if size <= MOST_BYTES else b""
+            data = read_bounded(self.path, MOST_BYTES)
         except FileNotFoundError:
             return None
+        except (NotRegularError, TooLargeError) as error:
+            raise UnusableFileError("damaged") from error
         if data[: len(MAGIC)] != MAGIC:
             is_ours = len(data) >= len(MAGIC) and data.startswith(MAGIC[:-1])
             raise UnusableFileError("of another version" if is_ours else "damaged")
@@ -89,15 +91,7 @@ class NgramFile:
             found.slots.astype("<u4").tobytes(),
             found.entries.astype(_ENTRY).tobytes(),
         ])  # fmt: skip
-        fresh = self.path.with_name(f".{self.path.name}.new")
-        try:
-            with open(fresh, "wb", opener=_private) as file:
-                file.write(_CHECKED.pack(MAGIC, zlib.crc32(body)))
-                file.write(body)
-            fresh.replace(self.path)
-        except OSError:
-            fresh.unlink(missing_ok=True)
-            raise
+        write_whole_bytes(self.path, _CHECKED.pack(MAGIC, zlib.crc32(body)) + body)
 
     def set_aside(self) -> None:
         """Give way to a new file; what was there is kept beside it, once.
@@ -117,7 +111,3 @@ def _is_possible(counts: NDArray[np.float64]) -> bool:
     return bool(
         np.isfinite(judged).all() and (came_true >= 0).all() and (came_true <= judged).all()
     )
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from threading import Thread
 
 from app.ngram_file import NgramFile, UnusableFileError
+from backends.base.private_file import FILE_MODE, make_private_folder
 from decoding.drafters.ngram import Ngram
 from decoding.ngram_statistics import NgramStatistics, Passage
 
@@ -77,8 +78,8 @@ class NgramMemory:
 
         path = self._file.path
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
+            make_private_folder(path.parent)
+            with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS, mode=FILE_MODE):
                 statistics = self._on_disk()
                 for passage in passages:
                     statistics.learn(passage)

@@ -29,6 +29,23 @@ class Paths:
         return cls(usual.user_config_path, usual.user_data_path, usual.user_cache_path)
 
     @property
+    def bandwidth(self) -> Path:
+        """What the memory of this machine was measured to give."""
+        return self.cache / "bandwidth"
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """How the names of all begin that specchat keeps in its three folders."""
+        kept = (
+            self.settings, self.models, self.downloads, self.recipes, self.acceptance,
+            self.retrieval, self.ngrams, self.history, self.unsent, self.last_error,
+            self.last_model, self.self_drafts, self.calibrations, self.tuning, self.saved_states,
+            self.findings, self.bandwidth,
+        )  # fmt: skip
+        names = [path.with_suffix("").name for path in kept]
+        return (*names, *(f".{name}" for name in names))
+
+    @property
     def models(self) -> Path:
         """Where the user puts GGUF files to call them by name."""
         return self.data / "models"
@@ -97,6 +114,11 @@ class Paths:
     def unsent(self) -> Path:
         """What stood in the prompt when the app was left."""
         return self.data / "unsent.txt"
+
+    @property
+    def last_error(self) -> Path:
+        """The traceback of the last fault of specchat itself."""
+        return self.data / "last-error.txt"
 
     @property
     def settings(self) -> Path:

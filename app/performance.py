@@ -56,7 +56,7 @@ def _kept(
 ) -> Bandwidth | None:
     """The highest that was measured in a place; it is measured if it never was, or again."""
     name = hashlib.sha256(place.encode()).hexdigest()[:16]
-    path = paths.cache / "bandwidth" / f"{name}.json"
+    path = paths.bandwidth / f"{name}.json"
     known = _known(read_object(path))
     if known is not None and not again:
         return known

@@ -12,6 +12,7 @@ import numpy as np
 
 from app.state_file import SavedState, read_head, read_state, write_state
 from backends.base import CacheState
+from backends.base.private_file import make_private_folder
 
 MOST_BYTES = 1_000_000_000
 """What all files take together at most."""
@@ -64,7 +65,7 @@ class SavedStates:
         """
         name = hashlib.sha256(np.array(tokens, dtype="<i4").tobytes()).hexdigest()[:16]
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self.folder)
             path = self.folder / f"{key.hex()[:16]}-{name}.state"
             if state.size <= self.limit() and not write_state(path, key, tokens, state, is_wanted):
                 return False

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from backends.base import CacheState
+from backends.base.private_file import private_opener
+from backends.base.regular_file import open_regular
 
 KEY_BYTES = 32
 MAGIC = b"scstate1"
@@ -43,7 +45,7 @@ def read_head(path: Path) -> SavedState | None:
     Raises:
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         start = file.read(_START.size)
         if len(start) < _START.size:
@@ -66,7 +68,9 @@ def read_state(saved: SavedState) -> CacheState | None:
         MemoryError: it does not fit.
     """
     offset = _head_bytes(len(saved.tokens))
-    state = np.fromfile(saved.path, np.uint8, saved.state_bytes, offset=offset)
+    with open_regular(saved.path) as file:
+        file.seek(offset)
+        state = np.fromfile(file, np.uint8, saved.state_bytes)
     sound = hashlib.sha256(state.data).digest() == saved.state_digest
     return state if sound else None
 
@@ -82,7 +86,7 @@ def write_state(
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     digest = hashlib.sha256()
     try:
-        with open(fresh, "wb", opener=_private) as file:
+        with open(fresh, "wb", opener=private_opener) as file:
             file.seek(_head_bytes(len(tokens)))
             for start in range(0, state.size, _PIECE_BYTES):
                 if not is_wanted():
@@ -110,7 +114,3 @@ def _head(key: bytes, digest: bytes, tokens: Sequence[int], state_bytes: int) ->
 
 def _head_bytes(tokens: int) -> int:
     return _START.size + 4 * tokens + _DIGEST_BYTES
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -17,6 +17,7 @@ from backends.base import (
     ModelInfo,
     UsageError,
 )
+from backends.base.private_file import make_private_folder
 from backends.derivation import derives
 from models.json_file import read_object
 from models.layer_cuts import require_cut
@@ -57,7 +58,7 @@ def remember(found: Tuned, info: ModelInfo, paths: Paths) -> None:
     measured = {"acceptance": found.acceptance, "draw_cost": found.draw_cost}
     entry = {"schema": SCHEMA, "key": tuning_key(info), "recipe": found.recipe.text, **measured}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         write_whole(path, json.dumps(entry))
     except OSError as error:
         raise DiskFullError(
@@ -91,7 +92,10 @@ def _known(kept: dict[str, Any], info: ModelInfo) -> Tuned | None:
         found.recipe.check(info.name, info.n_layers, info.active_experts)
         if not derives(info):
             require_cut(info, found.recipe.skipped_layers)
-    except (KeyError, TypeError, ValueError, DraftUnavailableError, ModelError, UsageError):
+    except (
+        KeyError, TypeError, ValueError, OverflowError,
+        DraftUnavailableError, ModelError, UsageError,
+    ):  # fmt: skip
         return None
     sound = 0.0 <= found.acceptance <= 1.0 and 0.0 < found.draw_cost < math.inf
     is_ours = kept.get("schema") == SCHEMA and kept.get("key") == tuning_key(info)

@@ -14,6 +14,8 @@ from typing import Any, cast
 from app.paths import Paths
 from app.tuning_key import tuning_key
 from backends.base import DiskFullError, ModelInfo, UsageError
+from backends.base.private_file import FILE_MODE, make_private_folder
+from backends.base.regular_file import open_regular
 from decoding.agreement import Reply
 from models.recipe import Recipe
 from models.recipe_search import Tried
@@ -78,7 +80,7 @@ class TuningResults:
 
     def _read(self, say: Callable[[str], None]) -> None:
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 kept, is_longer = file.read(_LONGEST), bool(file.read(1))
         except FileNotFoundError:
             return
@@ -107,7 +109,10 @@ class TuningResults:
             info = self._info
             recipe.check(info.name, info.n_layers, info.active_experts)
             self.tried.setdefault(recipe, _found(entry))
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UsageError):
+        except (
+            AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
+            UsageError,
+        ):  # fmt: skip
             return False
         return True
 
@@ -128,8 +133,8 @@ def append_line(path: Path, line: bytes) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    make_private_folder(path.parent)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
     try:
         written = os.write(descriptor, line)
     finally:

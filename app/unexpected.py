@@ -5,15 +5,15 @@ import traceback
 
 from app.paths import Paths
 from backends.base import SpecchatError
+from backends.base.private_file import make_private_folder
+from models.whole_file import write_whole
 
 
 def unexpected(error: Exception, paths: Paths) -> SpecchatError:
     """An error to show for a fault nobody foresaw, its traceback kept in the data folder."""
     remedy = "Please report this."
     with contextlib.suppress(OSError):
-        paths.data.mkdir(parents=True, exist_ok=True)
-        report = paths.data / "last-error.txt"
-        details = "".join(traceback.format_exception(error))
-        report.write_text(details, encoding="utf-8", errors="backslashreplace")
-        remedy = f"Please report this; the details are in {report}"
+        make_private_folder(paths.data)
+        write_whole(paths.last_error, "".join(traceback.format_exception(error)))
+        remedy = f"Please report this; the details are in {paths.last_error}"
     return SpecchatError("something went wrong inside specchat", repr(error), remedy)

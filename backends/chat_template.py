@@ -1,13 +1,16 @@
 """Turns a conversation into the prompt a model was trained on, by the template it ships."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backends.base import Tokenizer, UsageError
 from backends.template_process import TemplateProcess
 
-_MARK = "\ue000"
-"""A private-use character that stands, with a number, for a control text a user wrote."""
+_MARKS = range(0xE000, 0xF900)
+"""Private-use characters. One that is nowhere else stands, with a number, for a control text."""
+
+_LONGEST_NUMBER = 9
 
 PLAIN_STOPS = ("\nUser:", "\nSystem:")
 """Texts that end a reply in the plain form, where no control token does."""
@@ -41,8 +44,9 @@ class ChatTemplate:
 
     def prompt(self, messages: Sequence[Message]) -> Prompt:
         """The tokens of a conversation, up to where the assistant's next words begin."""
-        marks = _Marks(self._tokenizer.special_texts)
-        guarded = [Message(message.role, marks.hide(message.content)) for message in messages]
+        whole = [Message(message.role, _whole_characters(message.content)) for message in messages]
+        marks = _Marks(self._tokenizer.special_texts, [self._source or "", *_contents(whole)])
+        guarded = [Message(message.role, marks.hide(message.content)) for message in whole]
         text, note = self._render(guarded)
         stops = PLAIN_STOPS if text is None else ()
         text = plain_form(guarded) if text is None else text
@@ -68,9 +72,11 @@ class ChatTemplate:
         if refused and messages and messages[0].role == "system":
             # Some templates know no system message; its words then lead the first user message.
             answer = self._run(self._source, _without_system(messages))
-        if "text" in answer:
-            return answer["text"], ""
-        return None, f"the model's chat template failed ({answer['error']}): a plain form is used"
+        text = answer.get("text")
+        if text is not None and text == _whole_characters(text):
+            return text, ""
+        why = answer.get("error", "it wrote half of a character")
+        return None, f"the model's chat template failed ({why}): a plain form is used"
 
     def _run(self, source: str, messages: Sequence[Message]) -> dict[str, str]:
         variables = {
@@ -113,17 +119,38 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
     return [Message("user", system.content), *rest]
 
 
-class _Marks:
-    """Keeps control texts in a user's words from becoming control tokens."""
+def _contents(messages: Sequence[Message]) -> list[str]:
+    return [message.content for message in messages]
 
-    def __init__(self, special_texts: Sequence[str]) -> None:
-        self._special_texts = sorted(special_texts, key=len, reverse=True)
+
+def _unused(texts: Sequence[str]) -> str:
+    """A character to mark with that is in none of the texts."""
+    marks = map(chr, _MARKS)
+    return next((one for one in marks if not any(one in text for text in texts)), chr(_MARKS[0]))
+
+
+def _whole_characters(text: str) -> str:
+    """A text with a question mark for each half of a character, which no tokenizer takes."""
+    return text.encode(errors="replace").decode()
+
+
+class _Marks:
+    """Keeps control texts in a user's words from becoming control tokens.
+
+    known: the texts in which the mark must not occur.
+    """
+
+    def __init__(self, special_texts: Sequence[str], known: Sequence[str]) -> None:
+        self._special_texts = sorted(filter(None, special_texts), key=len, reverse=True)
         self._hidden: list[str] = []
+        self._mark = _unused((*known, *special_texts))
+        number = rf"([0-9]{{1,{_LONGEST_NUMBER}}})"
+        self._shown_mark = re.compile(f"{self._mark}{number}{self._mark}")
 
     def hide(self, content: str) -> str:
-        for text in (_MARK, *self._special_texts):
+        for text in self._special_texts:
             if text in content:
-                content = content.replace(text, f"{_MARK}{len(self._hidden)}{_MARK}")
+                content = content.replace(text, f"{self._mark}{len(self._hidden)}{self._mark}")
                 self._hidden.append(text)
         return content
 
@@ -133,11 +160,10 @@ class _Marks:
             return [(text, True)]
         return [
             (piece, True) if index % 2 == 0 else (self._shown(piece), False)
-            for index, piece in enumerate(text.split(_MARK))
+            for index, piece in enumerate(self._shown_mark.split(text))
             if piece
         ]
 
-    def _shown(self, piece: str) -> str:
-        """What a mark stands for; a template may have cut a mark in two."""
-        known = piece.isdecimal() and int(piece) < len(self._hidden)
-        return self._hidden[int(piece)] if known else piece
+    def _shown(self, number: str) -> str:
+        """What a mark stands for; a template may write marks of its own."""
+        return self._hidden[int(number)] if int(number) < len(self._hidden) else number

@@ -73,7 +73,8 @@ def main() -> None:
     except MemoryError:
         answer = {"error": "it asked for too much memory"}
     except Exception as error:
-        answer = {"error": f"{type(error).__name__}: {error}"[:500]}
+        why = f"{type(error).__name__}: {error}"[:500]
+        answer = {"error": why.encode(errors="replace").decode()}
     sys.stdout.buffer.write(json.dumps(answer).encode())
 
 

@@ -1,17 +1,23 @@
 """The models specchat knows by a short name: catalogue.toml, read when first asked for."""
 
 import functools
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from backends.base import SpecchatError
+from backends.base.regular_file import read_text
 from models.attention import Attention, Layers
+from models.bounded_toml import parse_toml
 from models.names import simplified
 
 FILE = Path(__file__).with_name("catalogue.toml")
+
+_MOST_BYTES = 1 << 18
+_MOST = 1 << 60
+_LONGEST_REASON = 200
 
 _BITS_PER_WEIGHT = {
     "Q2_K": 3.2, "Q3_K_M": 3.9, "Q4_0": 4.6, "Q4_K_S": 4.6, "Q4_K_M": 4.9, "UD-Q4_K_M": 5.0,
@@ -114,8 +120,12 @@ class Entry:
 
 @functools.cache
 def entries() -> tuple[Entry, ...]:
-    """The whole catalogue, in the order of its file."""
-    return read(FILE.read_text(encoding="utf-8"))
+    """The whole catalogue, in the order of its file.
+
+    Raises:
+        SpecchatError: the file is damaged.
+    """
+    return read_file(FILE)
 
 
 def find(name: str) -> Entry | None:
@@ -131,10 +141,61 @@ def entry_of_file(file_name: str) -> Entry | None:
     return starts[max(found, key=len)] if found else None
 
 
+def read_file(path: Path) -> tuple[Entry, ...]:
+    """Read a catalogue out of a file.
+
+    Raises:
+        SpecchatError: it is damaged, or cannot be read.
+    """
+    try:
+        return read(read_text(path, _MOST_BYTES))
+    except (OSError, ValueError) as error:
+        raise _damaged(str(error)) from error
+
+
 def read(text: str) -> tuple[Entry, ...]:
-    """Read a catalogue; families and general keys fill in what a model does not say itself."""
-    data = tomllib.loads(text)
-    return tuple(_entry(model, data["family"][model["family"]], data) for model in data["model"])
+    """Read a catalogue; families and general keys fill in what a model does not say itself.
+
+    Raises:
+        SpecchatError: it is damaged.
+    """
+    try:
+        data = parse_toml(text)
+        found = (_entry(one, data["family"][one["family"]], data) for one in data["model"])
+        return tuple(map(_checked, found))
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+        raise _damaged(f"{type(error).__name__}: {error}") from error
+
+
+def _damaged(why: str) -> SpecchatError:
+    return SpecchatError(f"{FILE} is damaged", why, "Install specchat again.")
+
+
+def _checked(entry: Entry) -> Entry:
+    """An entry of which every value is of its kind.
+
+    Raises:
+        TypeError: one is not.
+    """
+    layers = entry.attention.layers if entry.attention else ()
+    numbers = (
+        entry.parameters, entry.active, entry.context,
+        *(n for one in layers for n in (one.count, one.kv_heads, one.key_size, one.window or 1)),
+    )  # fmt: skip
+    texts: tuple[object, ...] = (
+        *entry.names, entry.family, entry.licence, entry.repository, entry.file_pattern, entry.mlx,
+        entry.template, entry.evidence, entry.checked, *entry.quantizations, *entry.sizes,
+        *(text for one in entry.drafters for text in (one.alias, one.model, one.repository)),
+    )  # fmt: skip
+    if (
+        any(type(one) is not int or not 0 < one < _MOST for one in numbers)
+        or any(type(one) not in (int, float) or not 0 < one < _MOST for one in entry.sizes.values())
+        or {type(one) for one in texts} != {str}
+        or {type(entry.is_gated), type(entry.chats)} != {bool}
+        or not entry.quantizations
+    ):
+        raise TypeError(f"{entry.name!r} has a value of the wrong kind"[:_LONGEST_REASON])
+    return entry
 
 
 def drafters(target: Entry | None) -> tuple[CatalogueDrafter, ...]:

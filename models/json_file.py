@@ -6,7 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from backends.base.private_file import FILE_MODE, make_private_folder
+from backends.base.regular_file import read_bounded
 from models.whole_file import write_whole
+
+MOST_BYTES = 16 << 20
+"""The longest true ones list the weights of models with thousands of experts."""
 
 _LOCK_SECONDS = 2.0
 """A process holds the lock for a read and a write."""
@@ -15,7 +20,7 @@ _LOCK_SECONDS = 2.0
 def read_object(path: Path) -> dict[str, Any]:
     """The object a file holds, an empty one where it cannot be had."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_bounded(path, MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return cast(dict[str, Any], value) if isinstance(value, dict) else {}
@@ -24,7 +29,7 @@ def read_object(path: Path) -> dict[str, Any]:
 def write_object(path: Path, value: dict[str, Any]) -> None:
     """Replace a file whole; where that is not possible, leave it."""
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         write_whole(path, json.dumps(value))
 
 
@@ -37,8 +42,8 @@ def change_object(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]
     from filelock import FileLock, Timeout
 
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
+        make_private_folder(path.parent)
+        with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS, mode=FILE_MODE):
             changed = change(read_object(path))
             write_whole(path, json.dumps(changed))
     except (OSError, Timeout, NotImplementedError):  # or no locks on this disk

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.base import DiskFullError, DraftUnavailableError, ModelInfo
+from backends.base.private_file import make_private_folder
 from models.content_hash import content_hash
 from models.layer_cuts import require_cut
 from models.recipe import Recipe
@@ -47,7 +48,7 @@ class SelfDrafts:
         if not recipe.text:
             return info.path
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.folder)
             digest = content_hash(info.path, self.folder / "hashes.json")
             stem = f"{digest[:24]}-{recipe.slug}"
             path = self._find(stem) or self._build(info, stem, recipe, progress)
@@ -92,7 +93,7 @@ class SelfDrafts:
         Raises:
             OSError: the folder cannot be written.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.folder)
         self._remove_stale()
         descriptor, name = tempfile.mkstemp(dir=self.folder, suffix=_PARTIAL)
         os.close(descriptor)

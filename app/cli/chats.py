@@ -85,7 +85,11 @@ def _history() -> Generator[History, None, None]:
     if not paths.history.exists():
         raise UsageError("there are no chats yet")
     with closing(open_history(paths)) as history:
-        yield history
+        try:
+            yield history
+        finally:
+            if news := history.news():
+                terminal.note(news)
 
 
 def _chat(history: History, number: int) -> Chat:

@@ -18,6 +18,7 @@ from app.cli.path import path
 from app.cli.screen import can_show_app, open_app
 from app.cli.verify import verify
 from app.paths import Paths
+from app.private_folders import tighten
 from app.unexpected import unexpected
 from backends.base import SpecchatError, UsageError
 from decoding.lossy_rule import OFF
@@ -99,6 +100,7 @@ def start(
 def main() -> None:
     """Run the command line; every way out has its exit code and no traceback."""
     terminal.prepare()
+    tighten(Paths.of_this_user())
     defaults, fault = {}, None
     try:
         defaults = settings.defaults(Paths.of_this_user())

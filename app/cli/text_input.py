@@ -6,6 +6,7 @@ from pathlib import Path
 
 from app.cli import terminal
 from backends.base import UsageError
+from backends.base.regular_file import NotRegularError, TooLargeError, read_bounded
 
 MAX_BYTES = 64 << 20
 """More than any context holds."""
@@ -36,7 +37,7 @@ def decode(data: bytes, source: str) -> str:
         UsageError: they are another encoding, or no text at all.
     """
     if len(data) > MAX_BYTES:
-        raise UsageError(f"{source} is too large", f"over {MAX_BYTES / 1e6:.0f} MB of text")
+        raise _too_large(source)
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise UsageError(f"{source} is UTF-16", "only UTF-8 is read", "Convert it to UTF-8 first.")
     try:
@@ -48,6 +49,10 @@ def decode(data: bytes, source: str) -> str:
             "Convert it to UTF-8 first.",
         ) from error
     return check(text, source)
+
+
+def _too_large(source: str) -> UsageError:
+    return UsageError(f"{source} is too large", f"over {MAX_BYTES / 1e6:.0f} MB of text")
 
 
 def check(text: str, source: str) -> str:
@@ -93,7 +98,11 @@ def _read(path: Path) -> str:
     if path.is_dir():
         raise UsageError(f"{path} is a folder", "--file takes one file at a time")
     try:
-        with path.open("rb") as file:
-            return decode(file.read(MAX_BYTES + 1), str(path))
+        return decode(read_bounded(path, MAX_BYTES), str(path))
+    except TooLargeError as error:
+        raise _too_large(str(path)) from error
+    except NotRegularError as error:
+        remedy = "Pipe its text in: COMMAND | specchat ask"
+        raise UsageError(f"cannot read {path}", "it is a pipe or a device", remedy) from error
     except OSError as error:
         raise UsageError(f"cannot read {path}", error.strerror or str(error)) from error

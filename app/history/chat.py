@@ -1,8 +1,12 @@
 """What the history holds: chats, and the messages of each."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 _TITLE_LENGTH = 60
+_YEAR_9999 = 253_370_764_800.0
+"""In seconds since 1970; calendars end there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,13 @@ class Chat:
     updated: float
     messages: int
 
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Self:
+        """A chat of its columns, which may be damaged."""
+        number, title, model, system, created, updated, messages = row
+        times = as_seconds(created), as_seconds(updated)
+        return cls(number, as_text(title), as_text(model), as_text(system), *times, messages)
+
 
 @dataclass(frozen=True, slots=True)
 class Saved:
@@ -27,6 +38,26 @@ class Saved:
     text: str
     ending: str
     created: float
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Self:
+        """A message of its columns, which may be damaged."""
+        number, role, text, ending, created = row
+        return cls(number, as_text(role), as_text(text), as_text(ending), as_seconds(created))
+
+
+def as_text(value: object) -> str:
+    """A column that should hold text; what cannot be read of it is shown as a substitute."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    return "" if value is None else str(value)
+
+
+def as_seconds(value: object) -> float:
+    """A column that should hold seconds since 1970; 0 where it holds none."""
+    if isinstance(value, int | float) and 0.0 <= value < _YEAR_9999:
+        return float(value)
+    return 0.0
 
 
 def title_of(text: str) -> str:

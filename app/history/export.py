@@ -67,7 +67,7 @@ def write_export(history: History, number: int, path: Path) -> Path:
     else:
         text = json.dumps(as_json(chat, messages), ensure_ascii=False, indent=1) + "\n"
     try:
-        write_whole(path, text)
+        write_whole(path, text, is_private=False)
     except OSError as error:
         raise HistoryError(f"cannot write {path}", error.strerror or str(error)) from error
     return path.absolute()

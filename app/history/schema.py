@@ -2,6 +2,10 @@
 
 import sqlite3
 import time
+from contextlib import closing, suppress
+from pathlib import Path
+
+from app.history.search import title_holds
 
 _PAUSE_SECONDS = 0.01
 
@@ -47,26 +51,108 @@ _STEPS = (_TABLES, _SETTINGS)
 VERSION = len(_STEPS)
 
 
+_PROBES = (
+    "SELECT number, title, model, system, created, updated, removed, settings FROM chats LIMIT 1",
+    "SELECT number, chat, role, text, ending, created FROM messages LIMIT 1",
+    "SELECT rowid FROM words LIMIT 1",
+)
+"""What a file must answer to be of use."""
+
+_MOST_CHECKED_BYTES = 32 << 20
+"""The check takes 1 ms a megabyte; in a larger file damage is found where it is met."""
+
+_WITHOUT_CHAT = "SELECT chat FROM messages WHERE chat NOT IN (SELECT number FROM chats) LIMIT 1"
+
+
 class NewerSchemaError(Exception):
     """The file was written by a newer version."""
+
+    def __init__(self) -> None:
+        super().__init__("a newer version of specchat wrote it")
+
+
+class DamagedFileError(Exception):
+    """The file is damaged, which SQLite finds only when it is asked."""
+
+
+class ForeignFileError(Exception):
+    """The file is a database of another program."""
+
+    def __init__(self) -> None:
+        super().__init__("it is a database of another program")
+
+
+def connected(path: Path, wait_seconds: float) -> sqlite3.Connection:
+    """The file, brought to the present layout.
+
+    Raises:
+        ForeignFileError: it is another program's.
+        NewerSchemaError: this version does not know the layout.
+        DamagedFileError, sqlite3.Error, UnicodeDecodeError: it is damaged, or cannot be written.
+    """
+    connection = sqlite3.connect(path, timeout=wait_seconds, isolation_level=None)
+    try:
+        connection.text_factory = _text
+        prepare(connection, wait_seconds)
+        connection.create_function("title_holds", 2, title_holds, deterministic=True)
+        for probe in _PROBES:
+            connection.execute(probe).fetchall()
+        if path.stat().st_size <= _MOST_CHECKED_BYTES:
+            _check(connection)
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.close()
+        raise
+    return connection
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    """Find damage that queries are silent about, such as messages that an index lacks.
+
+    Raises:
+        DamagedFileError: there is some.
+    """
+    for table in ("messages", "chats"):
+        ((found, *_), *_) = connection.execute(f"PRAGMA integrity_check({table})").fetchall()
+        if found != "ok":
+            raise DamagedFileError(f"the table {table} is malformed")
+    if connection.execute(_WITHOUT_CHAT).fetchall():
+        raise DamagedFileError("messages belong to no chat")
+
+
+def is_odd(error: BaseException | None) -> bool:
+    """Whether SQLite could read the file and a statement of ours did not fit what is in it."""
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+
+
+def _text(data: bytes) -> str:
+    """A column as it can be shown, damaged or not."""
+    return data.decode(errors="replace")
 
 
 def prepare(connection: sqlite3.Connection, wait_seconds: float) -> None:
     """Bring the tables to the present layout; two programs may do so at once.
 
     Raises:
+        ForeignFileError: it is another program's.
         NewerSchemaError: this version does not know the layout.
         sqlite3.Error: it is not a database, or cannot be written.
     """
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    if tables and tables.isdisjoint({"chats", "messages"}) and _version(connection) == 0:
+        raise ForeignFileError
     _write_ahead(connection, wait_seconds)
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA secure_delete = ON")
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("BEGIN IMMEDIATE")
     try:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > VERSION:
+        version = _version(connection)
+        if version > VERSION and _layout(connection) != _present_layout():
             raise NewerSchemaError
+        if not 0 <= version <= VERSION:
+            raise DamagedFileError("it names a version whose layout it has not")
         for step in _STEPS[version:]:
             for statement in _statements(step):
                 connection.execute(statement)
@@ -77,6 +163,21 @@ def prepare(connection: sqlite3.Connection, wait_seconds: float) -> None:
         if connection.in_transaction:  # after some errors SQLite has already gone back
             connection.execute("ROLLBACK")
         raise
+
+
+def _layout(connection: sqlite3.Connection) -> set[str]:
+    return {str(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_schema")}
+
+
+def _present_layout() -> set[str]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for step in _STEPS:
+            connection.executescript(step)
+        return _layout(connection)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
 def _write_ahead(connection: sqlite3.Connection, wait_seconds: float) -> None:

@@ -24,14 +24,14 @@ def condition(query: str) -> tuple[str, list[str]]:
             found, value = _IN_INDEX, _phrase(word, may_be_cut=place == len(words) - 1)
         else:
             found, value = _IN_TEXT, f"%{_literal(word)}%"
-        conditions.append(f"(title_holds(title, ?) OR chats.number IN ({found}))")
+        conditions.append(f"(title_holds(CAST(title AS BLOB), ?) OR chats.number IN ({found}))")
         values += [word, value]
     return " AND ".join(conditions), values
 
 
-def title_holds(title: str, word: str) -> bool:
-    """Whether a title holds a word or a part of one, whatever its case and accents."""
-    return _folded(word) in _folded(title)
+def title_holds(title: bytes | None, word: str) -> bool:
+    """Whether a title, in UTF-8, holds a word or a part of one, whatever its case and accents."""
+    return _folded(word) in _folded((title or b"").decode(errors="replace"))
 
 
 def _indexed(word: str) -> bool:

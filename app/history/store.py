@@ -6,17 +6,31 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from app.history.chat import Chat, Saved, title_of
+from app.history.chat import Chat, Saved, as_text, title_of
 from app.history.errors import HistoryError
-from app.history.schema import NewerSchemaError, prepare
-from app.history.search import condition, title_holds
+from app.history.repair import BESIDE, is_damage, repair
+from app.history.schema import (
+    DamagedFileError,
+    ForeignFileError,
+    NewerSchemaError,
+    connected,
+    is_odd,
+)
+from app.history.search import condition
 from app.history.versions import VERSIONS, Version
+from backends.base.private_file import FILE_MODE, make_private_folder, private_opener
+from backends.base.regular_file import open_regular
 
 _WAIT_SECONDS = 3.0
 _KEPT_SECONDS = 86_400.0
 """How long a removed chat can be restored."""
+
+_LOCK_SECONDS = 60.0
+"""Another program repairs the file."""
+
+_Result = TypeVar("_Result")
 
 _COLUMNS = """
     chats.number, title, model, system, created, updated,
@@ -24,46 +38,92 @@ _COLUMNS = """
 """
 
 
+class _DamageError(HistoryError):
+    """The file is damaged, or looks so."""
+
+
 class History:
     """All chats. One thread at a time may use it; each write is a transaction of its own."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._connection = connection
-        self._path = path
-        self._file = path.stat()
-        self.has_purged = False
-        """Whether chats were deleted for good since it was opened."""
-
-    @classmethod
-    def open(cls, path: Path) -> "History":
-        """Open the file, or make it.
+    def __init__(self, path: Path, *, repairs: bool) -> None:
+        """As open.
 
         Raises:
             HistoryError: it cannot be used.
         """
-        path = path.absolute()
+        self._path = path
+        self._news: list[str] = []
+        self._may_repair = repairs
+        self._connection = sqlite3.connect(":memory:")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(mode=0o600)
-            with suppress(OSError):
-                path.chmod(0o600)  # what is said is its user's alone
-            connection = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None)
-        except (OSError, sqlite3.Error) as error:
-            raise HistoryError(f"cannot open the chats in {path}", str(error)) from error
-        try:
-            prepare(connection, _WAIT_SECONDS)
-            connection.create_function("title_holds", 2, title_holds, deterministic=True)
-            history = cls(connection, path)
-        except NewerSchemaError as error:
-            connection.close()
-            why = "a newer version of specchat wrote it"
-            raise HistoryError(f"cannot open the chats in {path}", why) from error
-        except (OSError, sqlite3.Error) as error:
-            connection.close()
-            raise HistoryError(f"cannot open the chats in {path}", str(error)) from error
+            self._connect()
+        except _DamageError as error:
+            self._repair(error)
+        self.has_purged = False
+        """Whether chats were deleted for good since it was opened."""
         with suppress(HistoryError):  # another program may be writing; next time will do
-            history.purge()
-        return history
+            self.purge()
+
+    @classmethod
+    def open(cls, path: Path, *, repairs: bool = True) -> "History":
+        """Open the file, or make it; a damaged one is made anew of what can be read of it.
+
+        repairs: False leaves a damaged one as it is.
+
+        Raises:
+            HistoryError: it cannot be used.
+        """
+        return cls(path.absolute(), repairs=repairs)
+
+    def news(self) -> str:
+        """What the user should know of the file, each thing once."""
+        told = "; ".join(self._news)
+        self._news.clear()
+        return told
+
+    def _connect(self) -> None:
+        try:
+            self._file = _private_file(self._path)
+            self._connection = connected(self._path, _WAIT_SECONDS)
+        except (ForeignFileError, NewerSchemaError) as error:
+            raise HistoryError(f"cannot open the chats in {self._path}", str(error)) from error
+        except (DamagedFileError, OSError, sqlite3.Error, UnicodeDecodeError) as error:
+            kind = _DamageError if is_damage(error) or is_odd(error) else HistoryError
+            raise kind(f"cannot open the chats in {self._path}", str(error)) from error
+
+    def _repair(self, error: "_DamageError") -> None:
+        """Make the file anew of what can be read of it, unless another program just did.
+
+        Raises:
+            HistoryError: error, or what kept it from being repaired.
+        """
+        from filelock import FileLock, Timeout
+
+        if not self._may_repair:
+            raise error
+        self._may_repair = False
+        self.close()
+        lock = FileLock(self._path.with_suffix(".lock"), timeout=_LOCK_SECONDS, mode=FILE_MODE)
+        try:
+            with lock:
+                if os.path.samestat(self._file, self._path.stat()):
+                    ours = not is_odd(error.__cause__)
+                    done = repair(self._path, _WAIT_SECONDS, is_ours=ours)
+                    if not done:
+                        raise error
+                    self._news.append(done)
+                self._connect()
+        except (OSError, Timeout, NotImplementedError, sqlite3.Error) as trouble:
+            why = f"{error.why}; nor can they be repaired: {trouble}"
+            raise HistoryError(error.what, why) from trouble
+
+    def _healing(self, work: Callable[[], _Result]) -> _Result:
+        """What work returns; if it finds the file damaged, it is done again on a repaired one."""
+        try:
+            return work()
+        except _DamageError as error:
+            self._repair(error)
+        return work()
 
     def create(self, model: str, system: str = "", settings: str = "{}") -> int:
         """A new chat; returns its number. settings: its own, a JSON object."""
@@ -77,7 +137,7 @@ class History:
         where, values = condition(query)
         sql = f"""SELECT {_COLUMNS} FROM chats WHERE removed IS NULL {where and f"AND {where}"}
             ORDER BY updated DESC, chats.number DESC LIMIT ?"""
-        return [Chat(*row) for row in self._rows(sql, [*values, limit])]
+        return [Chat.of(row) for row in self._rows(sql, [*values, limit])]
 
     def chat(self, number: int) -> Chat:
         """One chat.
@@ -89,12 +149,12 @@ class History:
         rows = self._rows(sql, (number,))
         if not rows:
             raise HistoryError(f"there is no chat {number}", "", "specchat chats list names all.")
-        return Chat(*rows[0])
+        return Chat.of(rows[0])
 
     def messages(self, chat: int) -> list[Saved]:
         """Its messages, oldest first."""
         sql = "SELECT number, role, text, ending, created FROM messages WHERE chat = ? ORDER BY 1"
-        return [Saved(*row) for row in self._rows(sql, (chat,))]
+        return [Saved.of(row) for row in self._rows(sql, (chat,))]
 
     def versions(self) -> list[Version]:
         """The present state of each chat, the latest first."""
@@ -104,7 +164,7 @@ class History:
         """The last questions of all chats, oldest first."""
         sql = """SELECT text FROM messages JOIN chats ON chat = chats.number
             WHERE role = 'user' AND removed IS NULL ORDER BY messages.number DESC LIMIT ?"""
-        return [text for (text,) in reversed(self._rows(sql, (limit,)))]
+        return [as_text(text) for (text,) in reversed(self._rows(sql, (limit,)))]
 
     def add(self, chat: int, role: str, text: str, ending: str = "") -> int:
         """Append a message; the first question gives an untitled chat its title.
@@ -115,9 +175,9 @@ class History:
 
         def write() -> int:
             sql = "INSERT INTO messages (chat, role, text, ending, created) VALUES (?, ?, ?, ?, ?)"
-            number = self._run(sql, (chat, role, text, ending, now)).lastrowid
+            number = self._executed(sql, (chat, role, text, ending, now))[0].lastrowid
             title = title_of(text) if role == "user" else ""
-            self._run(
+            self._executed(
                 """UPDATE chats SET removed = NULL, updated = ?, title = iif(title = '', ?, title)
                 WHERE number = ?""",
                 (now, title, chat),
@@ -151,7 +211,7 @@ class History:
     def settings(self, chat: int) -> str:
         """What was set for a chat alone: a JSON object, as it was kept."""
         rows = self._rows("SELECT settings FROM chats WHERE number = ?", (chat,))
-        return str(rows[0][0]) if rows else "{}"
+        return as_text(rows[0][0]) if rows else "{}"
 
     def set_settings(self, chat: int, settings: str) -> None:
         """Keep what is set for a chat alone: a JSON object."""
@@ -183,31 +243,39 @@ class History:
             self._connection.close()
 
     def _rows(self, sql: str, values: Sequence[str | float]) -> list[tuple[Any, ...]]:
-        cursor = self._run(sql, values)
-        try:
-            return cursor.fetchall()
-        except sqlite3.Error as error:  # damage may show only after the first row
-            raise self._error(str(error)) from error
+        return self._healing(lambda: self._executed(sql, values)[1])
 
     def _run(self, sql: str, values: Sequence[str | float] = ()) -> sqlite3.Cursor:
+        return self._healing(lambda: self._executed(sql, values)[0])
+
+    def _executed(
+        self, sql: str, values: Sequence[str | float] = ()
+    ) -> tuple[sqlite3.Cursor, list[tuple[Any, ...]]]:
+        """A statement that is done, and its rows: damage may show only after the first."""
         self._check_file()
         try:
-            return self._connection.execute(sql, [_storable(value) for value in values])
-        except (OverflowError, sqlite3.Error) as error:
-            raise self._error(str(error)) from error
+            cursor = self._connection.execute(sql, [_storable(value) for value in values])
+            return cursor, cursor.fetchall()
+        except (OverflowError, UnicodeDecodeError, sqlite3.Error) as error:
+            kind = _DamageError if is_damage(error) else HistoryError
+            raise kind(f"cannot use the chats in {self._path}", str(error)) from error
 
     def _together(self, write: Callable[[], int]) -> int:
         """Several writes, of which all happen or none."""
-        self._run("BEGIN IMMEDIATE")
-        try:
-            result = write()
-            self._run("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:  # on a full disk SQLite has already gone back
-                with suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
-            raise
-        return result
+
+        def transaction() -> int:
+            self._executed("BEGIN IMMEDIATE")
+            try:
+                result = write()
+                self._executed("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:  # on a full disk SQLite has already gone back
+                    with suppress(sqlite3.Error):
+                        self._connection.execute("ROLLBACK")
+                raise
+            return result
+
+        return self._healing(transaction)
 
     def _check_file(self) -> None:
         """What is written to a deleted file is lost without a word from SQLite."""
@@ -220,6 +288,26 @@ class History:
 
     def _error(self, why: str) -> HistoryError:
         return HistoryError(f"cannot use the chats in {self._path}", why)
+
+
+def _private_file(path: Path) -> os.stat_result:
+    """Make the file where there is none, its owner's alone; what SQLite opens is a regular file.
+
+    Raises:
+        OSError: it cannot be made, or is something else.
+    """
+    make_private_folder(path.parent)
+    with suppress(FileExistsError), open(path, "xb", opener=private_opener):
+        pass
+    for suffix in BESIDE:
+        with suppress(FileNotFoundError):
+            open_regular(path.with_name(f"{path.name}{suffix}")).close()
+    with open_regular(path) as file:
+        found = os.fstat(file.fileno())
+    if os.name != "nt" and found.st_mode & 0o077:
+        with suppress(OSError):
+            path.chmod(FILE_MODE)  # what is said is its user's alone
+    return found
 
 
 def _storable(value: str | float) -> str | float:

@@ -4,6 +4,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Self
 
+from app.history.chat import as_seconds
+
 VERSIONS = """
     SELECT chats.number, updated, chats.created, count(*), max(messages.number),
         max(messages.created), total(length(text))
@@ -25,4 +27,4 @@ class Version:
     def of(cls, number: int, updated: float, *facts: float) -> Self:
         """Of a row of VERSIONS."""
         stamp = hashlib.sha256(repr((number, updated, *facts)).encode()).digest()
-        return cls(number, updated, stamp[:_STAMP_BYTES])
+        return cls(number, as_seconds(updated), stamp[:_STAMP_BYTES])

@@ -18,6 +18,8 @@ Value = str | int | float | bool
 DEFAULT_MAX_TOKENS = 2048
 _USUAL = SamplingSettings()
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_MOST_BITS = 64
+_MOST_SHOWN = 120
 LOSSY = "lossy"
 SAMPLING = tuple(field.name for field in fields(SamplingSettings))
 
@@ -210,9 +212,18 @@ def variable_of(name: str) -> str:
     return f"SPECCHAT_{name.upper()}"
 
 
+def shown(value: object) -> str:
+    """A value as an error shows it: cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than some thousand digits
+        return "so large a number"
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
+
+
 def unusable(name: str, value: Value, error: UsageError) -> UsageError:
     """What is wrong with the value of a key's variable, by what is wrong with such a value."""
-    return UsageError(f"{variable_of(name)} cannot be {value!r}", error.why, error.remedy)
+    return UsageError(f"{variable_of(name)} cannot be {shown(value)}", error.why, error.remedy)
 
 
 def checked(key: Key, value: object) -> Value:
@@ -231,8 +242,10 @@ def checked(key: Key, value: object) -> Value:
     if not isinstance(value, wanted) or is_switch != (key.kind is Kind.SWITCH):
         raise _wrong_kind(key, value)
     assert isinstance(value, str | int | float)
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise UsageError(f"{key.name} cannot be {shown(value)}", "it is out of range")
     if key.choices:
-        known(str(value), key.choices, f"{key.name} cannot be {value!r}")
+        known(str(value), key.choices, f"{key.name} cannot be {shown(value)}")
     if isinstance(value, str):
         _check_text(key, value)
     _check_range(key.name, value)
@@ -240,7 +253,7 @@ def checked(key: Key, value: object) -> Value:
 
 
 def _check_text(key: Key, text: str) -> None:
-    what = f"{key.name} cannot be {text!r}"
+    what = f"{key.name} cannot be {shown(text)}"
     if "\0" in text:
         raise UsageError(what, "it holds a NUL character")
     try:
@@ -258,10 +271,10 @@ def _check_range(name: str, value: Value) -> None:
         elif name == "backend":
             check_backend(str(value))
     except UsageError as error:
-        raise UsageError(f"{name} cannot be {value!r}", error.why, error.remedy) from error
+        raise UsageError(f"{name} cannot be {shown(value)}", error.why, error.remedy) from error
     if name == "max_tokens" and isinstance(value, int) and value < 1:
-        raise UsageError(f"{name} cannot be {value!r}", "it is at least 1")
+        raise UsageError(f"{name} cannot be {shown(value)}", "it is at least 1")
 
 
 def _wrong_kind(key: Key, value: object) -> UsageError:
-    return UsageError(f"{key.name} cannot be {value!r}", f"it is {key.kind}")
+    return UsageError(f"{key.name} cannot be {shown(value)}", f"it is {key.kind}")

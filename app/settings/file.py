@@ -1,7 +1,6 @@
 """The settings file: read and checked whole, changed without touching what a person wrote in it."""
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -11,9 +10,18 @@ from app.settings import catalogue
 from app.settings.catalogue import BY_NAME, PRESET_KEYS, Value
 from app.tui import actions
 from backends.base import UsageError
+from backends.base.private_file import make_private_folder
+from backends.base.regular_file import read_text
+from models.bounded_toml import parse_toml
 from models.whole_file import write_whole
 
 KEYS_TABLE, PRESETS_TABLE = "keys", "presets"
+
+MOST_BYTES = 1 << 18
+"""Of a settings file; it may hold long system prompts."""
+
+_MOST_FAULTS = 100
+"""After so many it is no settings file; each takes a search for the nearest name."""
 
 WHOLE_FILE = ""
 """In place of a key, where nothing of the file can be read."""
@@ -43,15 +51,22 @@ def examined(path: Path) -> tuple[dict[str, Any], dict[str, UsageError]]:
             check()
         except UsageError as error:
             faults[key] = error
+            if len(faults) == _MOST_FAULTS:
+                return {}, faults
     wrong = {key.partition(".")[0] for key in faults}
     return {name: value for name, value in settings.items() if name not in wrong}, faults
 
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(_text(path) or "")
+        return parse_toml(_text(path) or "")
     except ValueError as error:
-        raise UsageError(f"cannot read the settings in {path}", str(error)) from error
+        raise _unreadable(path, str(error)) from error
+
+
+def _unreadable(path: Path, why: str) -> UsageError:
+    remedy = "Mend it, or move it away: specchat then starts as usual."
+    return UsageError(f"cannot read the settings in {path}", why, remedy)
 
 
 def _checks(settings: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -97,7 +112,7 @@ def save(path: Path, changes: Mapping[str, Value]) -> None:
         raise UsageError(f"cannot change the settings in {path}", str(error)) from error
     real = path.resolve()  # a link into a folder of settings stays one
     try:
-        real.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(real.parent)
         write_whole(real, text)
     except OSError as error:
         raise UsageError(f"cannot write {path}", error.strerror or str(error)) from error
@@ -115,7 +130,7 @@ def _changed(text: str, name: str, value: Value) -> str:
         # The template's own line for the key, unless it stands inside a text or a table.
         pattern = re.compile(rf"^# {name} = .*$", re.MULTILINE)
         freed = pattern.sub(lambda _: shown, text, count=1)
-        if freed != text and tomllib.loads(freed) == wanted:
+        if freed != text and parse_toml(freed) == wanted:
             return freed
     document[name] = value
     return tomlkit.dumps(document)
@@ -123,11 +138,13 @@ def _changed(text: str, name: str, value: Value) -> str:
 
 def _text(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path, MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read the settings in {path}", str(error)) from error
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    except ValueError as error:
+        raise _unreadable(path, str(error)) from error
 
 
 def _table(value: object, name: str, path: Path) -> None:
@@ -146,7 +163,7 @@ def _check_key(where: str, name: str, value: object, path: Path) -> None:
     catalogue.known(name, [one.name for one in actions.ACTIONS if one.keys], what)
     if not isinstance(value, str) or not value.strip():
         why = 'one key is "ctrl+n", several are "ctrl+n,f10"'
-        raise UsageError(f"{where} in {path} cannot be {value!r}", why)
+        raise UsageError(f"{where} in {path} cannot be {catalogue.shown(value)}", why)
 
 
 def _check_preset(where: str, name: str, value: object, path: Path) -> None:
@@ -159,4 +176,6 @@ def _check(where: str, name: str, value: object, path: Path) -> None:
     try:
         catalogue.checked(BY_NAME[name], value)
     except UsageError as error:
-        raise UsageError(f"{where} in {path} cannot be {value!r}", error.why) from error
+        raise UsageError(
+            f"{where} in {path} cannot be {catalogue.shown(value)}", error.why
+        ) from error

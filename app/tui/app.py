@@ -159,6 +159,8 @@ def run(
     app = SpecchatApp(engine, history, system, settings, max_tokens, preferences)
     if fault:
         app.call_later(app.notify, f"Chats are not saved: {fault}", severity="error", timeout=10)
+    if history is not None and (news := history.news()):
+        app.call_later(app.notify, news, severity="warning", timeout=30)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         app.run()

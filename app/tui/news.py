@@ -46,6 +46,9 @@ class News:
         if fault and fault != self._told_fault:
             screen.notify(f"This chat is not saved: {fault}", severity="error", timeout=10)
         self._told_fault = fault
+        history = screen.dialogue.history
+        if history is not None and (news := history.news()):
+            screen.notify(news, severity="warning", timeout=30)
 
     def greet(self) -> None:
         """Say once what one can do, and that the bundled model is small."""

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
+from backends.base.private_file import make_private_folder
 from decoding.retrieval.document import Document, Note
 from decoding.retrieval.merging import to_merge
 from decoding.retrieval.segment import Occurrence, Segment
@@ -167,7 +168,7 @@ class Corpus:
         Raises:
             OSError: they cannot be written; the corpus is as it was.
         """
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self._folder)
         path = self._folder / f"{uuid4().hex}{SUFFIX}"
         yield from write_segment(path, self._vocabulary, documents)
         self.refresh()

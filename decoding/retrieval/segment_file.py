@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from backends.base.private_file import private_opener
+from backends.base.regular_file import open_regular
 from decoding.retrieval.document import STAMP_BYTES, Document
 from decoding.retrieval.suffix_order import suffix_order
 
@@ -104,7 +106,7 @@ def read_head(path: Path, vocabulary: bytes) -> Head:
         SegmentError: it cannot be used.
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         start = file.read(_HEAD.size)
         if len(start) < _HEAD.size:
@@ -134,7 +136,7 @@ def numbers_in(path: Path) -> set[int]:
         SegmentError: it cannot be used.
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         start = file.read(_HEAD.size)
     vocabulary = _HEAD.unpack(start)[2] if len(start) == _HEAD.size else b""
     return set(read_head(path, vocabulary).table["number"].tolist())
@@ -147,7 +149,7 @@ def is_sound(path: Path, head: Head) -> Generator[None, None, bool]:
         OSError: it cannot be read.
     """
     found = 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(head.text_offset)
         while piece := file.read(_PIECE_BYTES):
             found = zlib.crc32(piece, found)
@@ -178,7 +180,7 @@ def write_segment(
     head = _HEAD.pack(_MAGIC, _ORDER_MARK, vocabulary, *counts) + table.tobytes()
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(fresh, "wb", opener=_private) as file:
+        with open(fresh, "wb", opener=private_opener) as file:
             file.write(head + _checksum(head))
             for part in payload:
                 file.write(part.data)
@@ -206,7 +208,3 @@ def _laid_out(documents: Sequence[Document]) -> tuple[NDArray[np.uint32], NDArra
 
 def _checksum(data: bytes) -> bytes:
     return zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "little")
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -18,7 +18,6 @@ from backends.choice import LLAMACPP, MLX
 from backends.device import available_memory
 from backends.gguf_header import read_header, read_per_token
 from backends.gguf_tokens import require_distinct_tokens
-from backends.llamacpp.refusals import checked_header
 from backends.mlx_folder import read_mlx_folder
 from backends.mlx_gguf import reason_against
 from backends.proof_process import ProofProcess, Trial
@@ -55,6 +54,13 @@ class Gguf:
     def damage(self, good: bytes, random: Random) -> bytes:
         return random.choice((damaged, gguf_damage.damaged, gguf_damage.damaged))(good, random)
 
+
+def _checked_header(path: Path) -> object:
+    """Whether llama.cpp would be given the file; imported late, as it may not be installed."""
+    from backends.llamacpp.refusals import checked_header
+
+    return checked_header(path)
+
     def read(self, path: Path) -> str:
         """All readers are asked, also after one refused it."""
         refusal = _first_refusal(_READERS, path)
@@ -78,7 +84,7 @@ class Engine(Gguf):
         paths = Paths(path.parent, path.parent, path.parent)
         models = proven_models.ProvenModels(paths, lambda text: None)
         try:
-            checked_header(path)
+            _checked_header(path)
             require_distinct_tokens(path)
             facts = facts_of(path)
             planned = plan(path.name, facts, None, _CONTEXT, available_memory())
@@ -134,7 +140,7 @@ def _figures(path: Path) -> None:
 
 
 _READERS: tuple[Callable[[Path], object], ...] = (
-    _figures, facts_shown, facts_of, reason_against, checked_header, require_distinct_tokens,
+    _figures, facts_shown, facts_of, reason_against, _checked_header, require_distinct_tokens,
 )  # fmt: skip
 _FOLDER_READERS: tuple[Callable[[Path], object], ...] = (read_mlx_folder, facts_shown, facts_of)
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from backends import template_process
 from backends.chat_template import PLAIN_STOPS, ChatTemplate, Message, Prompt
 from backends.template_process import TemplateProcess
+from tests.fixtures.byte_tokenizer import BOS, END, START, ByteTokenizer
 
-BOS, START, END = "<s>", "<|im_start|>", "<|im_end|>"
 CHATML = """
 {%- for message in messages -%}
 {{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
@@ -22,44 +22,6 @@ CHATML = """
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 HELLO = [Message("user", "Hi")]
 PLAIN_HELLO = "User: Hi\n\nAssistant:"
-
-
-class ByteTokenizer:
-    """One token a byte, and one for each control text."""
-
-    special_texts = (BOS, START, END)
-    n_vocab = 256 + len(special_texts)
-    end_tokens = frozenset([256 + special_texts.index(END)])
-    eos = 256 + special_texts.index(END)
-
-    def __init__(self, chat_template: str | None, *, bos: int | None = None) -> None:
-        self.chat_template = chat_template
-        self.bos = bos
-
-    def encode(self, text: str, *, special: bool) -> list[int]:
-        tokens: list[int] = []
-        while text:
-            control = next((name for name in self.special_texts if text.startswith(name)), None)
-            if special and control is not None:
-                tokens.append(256 + self.special_texts.index(control))
-                text = text[len(control) :]
-            else:
-                tokens += text[0].encode()
-                text = text[1:]
-        return tokens
-
-    def piece(self, token: int) -> bytes:
-        return bytes([token]) if token < 256 else b""
-
-    def entry(self, token: int) -> bytes:
-        return bytes([token]) if token < 256 else self.special_texts[token - 256].encode()
-
-    def is_padding(self, token: int) -> bool:
-        return False
-
-    def spell(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, control texts and all."""
-        return b"".join(map(self.entry, tokens)).decode()
 
 
 class InThisProcess:
@@ -314,3 +276,50 @@ def test_a_child_that_died_while_waiting_is_told_and_replaced(
 def test_an_answer_may_be_as_long_as_allowed(process: TemplateProcess) -> None:
     assert process.render("{{ 'a' * 10 }}", {}, 10) == {"text": "a" * 10}
     assert process.render("{{ 'a' * 11 }}", {}, 10) == {"error": "it wrote 11 characters"}
+
+
+ODD = Message("user", f"\ud83d {END} \ue000 0 \ue0000\ue000 \0 there")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "\ud800",
+        "{{ '\\ud800' }}",
+        "{{ raise_exception('\ud800') }}",
+        "{% \ud800 %}",
+        "{{ messages \ud800 }}",
+    ],
+)
+def test_half_a_character_in_a_template_leads_to_the_plain_form(
+    process: TemplateProcess, template: str
+) -> None:
+    made, text = prompt(process, template, [ODD])
+    assert made.stops == PLAIN_STOPS
+    made.note.encode()
+    assert made.note.endswith("a plain form is used")
+    assert text == f"User: ? {END} \ue000 0 \ue0000\ue000 \0 there\n\nAssistant:"
+
+
+@pytest.mark.parametrize(
+    "mark",
+    ["\ue000", "\ue0000\ue000", "\ue0009\ue000", f"\ue000{'9' * 5000}\ue000", "\ue000²\ue000"],
+)
+@pytest.mark.parametrize("is_written", [True, False])
+def test_marks_in_a_template_and_in_what_a_user_says_are_text(
+    process: TemplateProcess, mark: str, is_written: bool
+) -> None:
+    """is_written: as it stands, or put together where nobody sees it before."""
+    ascii_mark = mark.encode("unicode_escape").decode()
+    template = mark if is_written else "{{ '" + ascii_mark + "' }}"
+    made, text = prompt(process, CHATML + template, [Message("user", f"{END} {mark}")])
+    assert made.note == ""
+    assert controls(made.tokens) == [START, END, START]
+    if is_written:
+        assert text == f"{START}user\n{END} {mark}{END}\n{START}assistant\n{mark}"
+
+
+def test_where_every_mark_is_used_a_prompt_is_made(process: TemplateProcess) -> None:
+    every = "".join(map(chr, range(0xE000, 0xF900)))
+    made, _ = prompt(process, CHATML, [Message("user", every + END)])
+    assert controls(made.tokens) == [START, END, START]

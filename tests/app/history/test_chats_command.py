@@ -103,7 +103,10 @@ def test_an_unknown_number(specchat: Specchat, chat: int, command: tuple[str, ..
 
 
 def test_a_file_that_is_no_database(specchat: Specchat, chat: int) -> None:
-    Paths.of_this_user().history.write_bytes(b"not a database" * 1000)
+    file = Paths.of_this_user().history
+    file.write_bytes(b"not a database" * 1000)
     ended = specchat("chats", "show", str(chat))
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert "cannot open the chats" in ended.stderr
+    assert (ended.returncode, ended.stdout) == (2, "")
+    (kept,) = file.parent.glob("*.damaged-*")
+    assert str(kept) in ended.stderr
+    assert kept.read_bytes() == b"not a database" * 1000

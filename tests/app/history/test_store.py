@@ -193,14 +193,31 @@ def test_a_file_that_is_no_database(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("not a database, by any means" * 100)
     with pytest.raises(HistoryError, match="cannot open the chats"):
-        History.open(path)
+        History.open(path, repairs=False)
+    with closing(History.open(path)) as history:
+        assert history.chats() == []
+        assert "0 messages" in history.news()
+    (kept,) = path.parent.glob("*.damaged-*")
+    assert kept.read_text() == "not a database, by any means" * 100
 
 
 def test_a_file_of_a_newer_version(history: History, path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
+        connection.execute("ALTER TABLE chats ADD COLUMN colour TEXT")
     with pytest.raises(HistoryError, match="newer version"):
         History.open(path)
+
+
+def test_a_version_that_was_damaged(history: History, path: Path) -> None:
+    history.add(history.create("demo"), "user", "still there")
+    history.close()
+    for version in (0, 1, 99, -1, 2**31 - 1):
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA user_version = {version}")
+        with closing(History.open(path)) as repaired:
+            assert [saved.text for saved in repaired.messages(1)] == ["still there"]
+            assert "1 messages were saved" in repaired.news()
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

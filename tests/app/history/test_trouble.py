@@ -68,11 +68,17 @@ def test_a_damaged_file(path: Path) -> None:
         size = file.seek(0, os.SEEK_END)
         file.seek(40 * _PAGE)  # the tables begin before it
         file.write(b"\xee" * (size - 40 * _PAGE))
+    with pytest.raises(HistoryError, match="malformed"):
+        History.open(path, repairs=False)
+    damaged = path.read_bytes()
     with closing(History.open(path)) as history:
-        with pytest.raises(HistoryError, match="malformed"):
-            history.messages(chat)
-        with pytest.raises(HistoryError, match="cannot use the chats"):
-            history.add(chat, "user", "more")
+        saved = history.messages(chat)
+        assert {one.text for one in saved} == {"y" * 2000}
+        assert f"{len(saved)} messages were saved" in history.news()
+        assert history.news() == ""
+        history.add(chat, "user", "more")
+    (kept,) = path.parent.glob("*.damaged-*")
+    assert kept.read_bytes() == damaged
 
 
 def test_a_database_of_another_program(path: Path) -> None:

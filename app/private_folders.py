@@ -1,0 +1,53 @@
+"""Takes from others what they may read of specchat's files, as earlier versions left it."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from app.paths import Paths
+from backends.base.private_file import FILE_MODE, FOLDER_MODE
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_DEEPEST = 3
+
+
+def tighten(paths: Paths) -> None:
+    """Make files and folders of ours readable by their owner alone, where that can be done.
+
+    Links, the models folder, and whatever another user or program made stay as they are.
+    """
+    if os.name == "nt":  # a profile is private there
+        return
+    own = paths.own_names
+    for folder in dict.fromkeys((paths.config, paths.data, paths.cache)):
+        entries = list(_entries(folder))
+        if all(entry.name.startswith(own) for entry in entries):
+            _restrict(folder, FOLDER_MODE)
+        for entry in entries:
+            if entry.name.startswith(own) and Path(entry.path) != paths.models:
+                _tighten(entry, _DEEPEST)
+
+
+def _tighten(entry: "os.DirEntry[str]", depth: int) -> None:
+    with suppress(OSError):
+        if entry.is_file(follow_symlinks=False):
+            _restrict(Path(entry.path), FILE_MODE)
+        elif entry.is_dir(follow_symlinks=False) and depth:
+            _restrict(Path(entry.path), FOLDER_MODE)
+            for inner in _entries(Path(entry.path)):
+                _tighten(inner, depth - 1)
+
+
+def _entries(folder: Path) -> Iterator["os.DirEntry[str]"]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        yield from entries
+
+
+def _restrict(path: Path, mode: int) -> None:
+    with suppress(OSError):
+        found = path.lstat()
+        is_ours = found.st_uid == os.geteuid() and not stat.S_ISLNK(found.st_mode)
+        if is_ours and found.st_mode & _OTHERS:
+            path.chmod(stat.S_IMODE(found.st_mode) & mode)

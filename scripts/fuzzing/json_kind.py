@@ -1,0 +1,105 @@
+"""Small files of JSON in which specchat keeps what it measured and learned."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from app.acceptance_memory import AcceptanceMemory
+from app.calibrations import Calibrations
+from app.findings import Finding, Findings
+from app.paths import Paths
+from app.settings.answering import restored
+from app.tuned_recipe import Tuned, remember, tuned, tuned_file
+from app.tuning_results import TuningResults
+from backends.base import ModelInfo, Rollback
+from backends.runner import Runner
+from decoding.acceptance import Acceptance
+from decoding.agreement import Reply
+from models.content_hash import content_hash
+from models.hub import receipts
+from models.recipe import Recipe
+from models.recipe_search import Tried
+from scripts.fuzzing.kind import READ
+from scripts.fuzzing.text_damage import damaged_text
+
+_RECIPE = Recipe.parse("q4_0")
+
+
+class JsonKind:
+    """One damaged file in the place of each: most readers find it another's, one its own."""
+
+    name = "json"
+    file_name = "kept.json"
+
+    def samples(self, folder: Path) -> Sequence[bytes]:
+        paths, info = _place(folder)
+        calibration = {
+            "schema": 3, "engine": "e", "device": "d", "threads": 2, "times": 2, "switching": 0.01,
+            "seconds": {"1": 0.01, "2": 0.015, "4": 0.02}, "unsure": {"2": 0.1},
+        }  # fmt: skip
+        Findings(info, paths).add("drafter", Finding(0.4, "", has_other_tokens=False))
+        memory = AcceptanceMemory(info.path, paths)
+        memory.remember("key", Acceptance({"kind": (3.0, 5.0)}), {"name": "n", "path": "p.gguf"})
+        memory.save()
+        remember(Tuned(_RECIPE, 0.5, 0.3), info, paths)
+        results = TuningResults(info, paths, _silent)
+        results.add_replies([Reply((1, 2), (3, 4))])
+        results.add(_RECIPE, Tried(0.5, 0.3))
+        receipts.record(paths.downloads, "org/name", "commit", ["a.gguf", "b.gguf"])
+        content_hash(info.path, folder / "hashes.json")
+        return [
+            json.dumps(calibration).encode(),
+            json.dumps({"temperature": 0.5, "top_k": 3, "preset": "exact"}).encode(),
+            *(path.read_bytes() for path in sorted(folder.rglob("*.json*")) if path.is_file()),
+        ]
+
+    def damage(self, good: bytes, random: Random) -> bytes:
+        return damaged_text(good, random)
+
+    def read(self, path: Path) -> str:
+        data = path.read_bytes()
+        paths, info = _place(path.parent)
+        runner = Runner.of(info)
+        calibrations = Calibrations(paths, _silent)
+        for place in (
+            calibrations.file(info), tuned_file(info, paths), paths.downloads,
+            TuningResults(info, paths, _silent).path, *_named(info, paths),
+        ):  # fmt: skip
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+        calibrations.known_drafter(info.path, runner)
+        Findings(info, paths).of("drafter")
+        memory = AcceptanceMemory(info.path, paths)
+        memory.recall("key")
+        memory.known_drafters()
+        memory.save()
+        tuned(info, paths)
+        TuningResults(info, paths, _silent)
+        receipts.is_ours(paths.downloads, "org/name", "commit", "a.gguf")
+        receipts.record(paths.downloads, "org/name", "commit", ["c.gguf"])
+        content_hash(info.path, path)
+        restored(data.decode(errors="replace"))
+        return READ
+
+
+def _place(folder: Path) -> tuple[Paths, ModelInfo]:
+    model = folder / "model.gguf"
+    model.write_bytes(b"GGUF")
+    info = ModelInfo(
+        model, "model", "llama", "Q4_0", 1000, 500, 500, 100, 4, 512, False, Rollback.ANY,
+        "llamacpp", "e", "d", 2,
+    )  # fmt: skip
+    return Paths(folder / "config", folder / "data", folder / "cache"), info
+
+
+def _named(info: ModelInfo, paths: Paths) -> list[Path]:
+    """The files of findings and of acceptance, where the program's own writers put them."""
+    Findings(info, paths).add("drafter", Finding(0.4))
+    memory = AcceptanceMemory(info.path, paths)
+    memory.remember("key", Acceptance({"kind": (3.0, 5.0)}), {})
+    memory.save()
+    return [*paths.findings.iterdir(), *paths.acceptance.iterdir()]
+
+
+def _silent(_text: str) -> None: ...
