@@ -54,13 +54,6 @@ class Gguf:
     def damage(self, good: bytes, random: Random) -> bytes:
         return random.choice((damaged, gguf_damage.damaged, gguf_damage.damaged))(good, random)
 
-
-def _checked_header(path: Path) -> object:
-    """Whether llama.cpp would be given the file; imported late, as it may not be installed."""
-    from backends.llamacpp.refusals import checked_header
-
-    return checked_header(path)
-
     def read(self, path: Path) -> str:
         """All readers are asked, also after one refused it."""
         refusal = _first_refusal(_READERS, path)
@@ -137,6 +130,13 @@ def _is_stop(error: ModelError) -> bool:
 def _figures(path: Path) -> None:
     header = read_header(path)
     read_per_token(header, header.tensors)
+
+
+def _checked_header(path: Path) -> object:
+    """Whether llama.cpp would be given the file; imported late, as it may not be installed."""
+    from backends.llamacpp.refusals import checked_header
+
+    return checked_header(path)
 
 
 _READERS: tuple[Callable[[Path], object], ...] = (
