@@ -40,7 +40,7 @@ class Paths:
             self.settings, self.models, self.downloads, self.recipes, self.acceptance,
             self.retrieval, self.ngrams, self.history, self.unsent, self.last_error,
             self.last_model, self.self_drafts, self.calibrations, self.tuning, self.saved_states,
-            self.findings, self.bandwidth,
+            self.findings, self.bandwidth, self.proofs,
         )  # fmt: skip
         names = [path.with_suffix("").name for path in kept]
         return (*names, *(f".{name}" for name in names))

@@ -1,6 +1,7 @@
 """Which models have run on this machine: they need not be proved again until a file changes."""
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -49,7 +50,8 @@ def proof_key(trial: Trial) -> str:
         raise ModelError(f"cannot read {trial.path}", error.strerror or str(error)) from error
     runner = expected_runner(trial.backend, trial.threads, trial.gpu_layers)
     settings = (runner.engine, runner.device, trial.experts, trial.vocabulary_only)
-    return hashlib.sha256("\n".join(map(str, (*stamps, *settings))).encode()).hexdigest()[:32]
+    identity = os.fsencode("\n".join(map(str, (*stamps, *settings))))
+    return hashlib.sha256(identity).hexdigest()[:32]
 
 
 def _files(path: Path) -> list[Path]:
