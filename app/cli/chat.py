@@ -5,6 +5,7 @@ import sys
 import typer
 
 from app.cli import options, terminal, text_input
+from app.cli.interrupt import ended_by
 from app.cli.message_input import LineDroppedError, TypedLines, piped_lines, read_messages
 from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
@@ -131,9 +132,11 @@ class _Talk:
                 elif message:
                     self._exchange(message)
             except LineDroppedError:
+                if _must_end():
+                    return terminal.EXIT_INTERRUPTED
                 messages = read_messages(lines)
             except KeyboardInterrupt:
-                if interrupted or not sys.stdin.isatty():
+                if interrupted or _must_end():
                     terminal.note("")
                     return terminal.EXIT_INTERRUPTED
                 terminal.note("\nCtrl-C again, or Ctrl-D, leaves.")
@@ -180,7 +183,11 @@ class _Talk:
         self.warn()
 
     def _exchange(self, message: str) -> None:
-        """Answer one message; a message that fails leaves the conversation as it was."""
+        """Answer one message; a message that fails leaves the conversation as it was.
+
+        Raises:
+            KeyboardInterrupt: the answer was stopped, and there is nobody to go on with.
+        """
         session, conversation = self._session, self._conversation
         reply = new_reply()
         conversation.add("user", message)
@@ -207,3 +214,10 @@ class _Talk:
         terminal.say("\n")
         if sys.stderr.isatty() or reply.finish_reason is FinishReason.CANCELLED:
             terminal.note(self._last_stats)
+        if reply.finish_reason is FinishReason.CANCELLED and _must_end():
+            raise KeyboardInterrupt
+
+
+def _must_end() -> bool:
+    """Whether what stops an answer ends the conversation too: nobody is there to go on."""
+    return ended_by() != 0 or not sys.stdin.isatty()

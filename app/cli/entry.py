@@ -1,5 +1,6 @@
 """The console script: as little as possible before Ctrl-C is understood."""
 
+import signal
 import sys
 
 
@@ -11,3 +12,6 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        # One more would replace the exit code while the interpreter ends.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

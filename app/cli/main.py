@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperGroup
 
-from app.cli import options, settings, terminal
+from app.cli import interrupt, options, settings, terminal
 from app.cli.ask import ask
 from app.cli.bench import bench
 from app.cli.chat import chat
@@ -17,6 +17,7 @@ from app.cli.models import models
 from app.cli.path import path
 from app.cli.screen import can_show_app, open_app
 from app.cli.verify import verify
+from app.end_signals import code_after
 from app.paths import Paths
 from app.private_folders import tighten
 from app.unexpected import unexpected
@@ -101,27 +102,37 @@ def main() -> None:
     """Run the command line; every way out has its exit code and no traceback."""
     terminal.prepare()
     tighten(Paths.of_this_user())
+    with interrupt.end_signals():
+        code = _run()
+    sys.exit(code_after(interrupt.ended_by()) if interrupt.ended_by() else code)
+
+
+def _run() -> int | str | None:
+    """The exit code of the command that the user typed."""
     defaults, fault = {}, None
     try:
-        defaults = settings.defaults(Paths.of_this_user())
-    except SpecchatError as error:
-        fault = error  # shown by the commands that need settings; help and paths do not
-    try:
+        try:
+            defaults = settings.defaults(Paths.of_this_user())
+        except SpecchatError as error:
+            fault = error  # shown by the commands that need settings; help and paths do not
         app(default_map=defaults, obj=fault)
+    except SystemExit as ended:
+        return ended.code
     except SpecchatError as error:
         terminal.show_error(error)
-        sys.exit(terminal.exit_code(error))
+        return terminal.exit_code(error)
     except terminal.ReaderGoneError:
-        sys.exit(terminal.EXIT_DONE)
+        return terminal.EXIT_DONE
     except KeyboardInterrupt:
-        sys.exit(terminal.EXIT_INTERRUPTED)
+        return terminal.EXIT_INTERRUPTED
     except OSError as error:
         terminal.show_error(SpecchatError("cannot go on", str(error)))
-        sys.exit(terminal.EXIT_ERROR)
     except Exception as error:
         terminal.show_error(unexpected(error, Paths.of_this_user()))
-        sys.exit(terminal.EXIT_ERROR)
+    return terminal.EXIT_ERROR
 
 
 if __name__ == "__main__":
-    main()
+    from app.cli.entry import main as run_process
+
+    run_process()

@@ -38,14 +38,13 @@ def open_app(context: Context) -> None:
     )
     options.check_max_tokens(given["max_tokens"])
     system = text_input.check(given["system"], "the system message") if given["system"] else ""
-    paths, code = Paths.of_this_user(), terminal.EXIT_DONE
+    paths, code = Paths.of_this_user(), terminal.EXIT_ERROR
     try:
-        run(session_options, paths, system, settings, given["max_tokens"])
+        code = run(session_options, paths, system, settings, given["max_tokens"])
     except SpecchatError:
         raise
     except Exception as error:
         terminal.show_error(unexpected(error, paths))
-        code = terminal.EXIT_ERROR
     # Native code may still load a model, which would keep the interpreter from ending; and MLX
     # calls the interpreter when its thread is over already, which aborts one that is ending.
     terminal.leave(code)

@@ -19,8 +19,10 @@ from app.tui.actions import ACTIONS
 from app.tui.appearance import set_theme
 from app.tui.chat_screen import ChatScreen
 from app.tui.dialogue import Dialogue
+from app.tui.ending import Ending
 from app.tui.keymap import check_keys, keys_of
 from app.tui.printable_lines import PrintableLines, show_stand_ins
+from app.tui.terminal_driver import driver_class, is_gone
 from backends.base import UsageError
 from decoding.sampling import SamplingSettings
 
@@ -28,6 +30,9 @@ _HEAD_START = 0.05
 """Seconds for the screen to be painted before loading takes the processor."""
 
 _QUIT_SECONDS = 0.8
+
+_TERMINAL_SECONDS = 1.0
+"""Between two looks whether the terminal is there still."""
 
 _TOLD_SECONDS = 3.0
 _WARNED_SECONDS = 10.0
@@ -56,10 +61,11 @@ class SpecchatApp(App[None]):
         max_tokens: int,
         preferences: Preferences | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(driver_class=driver_class())
         show_stand_ins()
         self._printable = PrintableLines()
         self.engine = engine
+        self.ending = Ending()
         self._dialogue = Dialogue(history, system, engine.options.model or "")
         self._settings = settings
         self._max_tokens = max_tokens
@@ -84,6 +90,13 @@ class SpecchatApp(App[None]):
         self.push_screen(chat)
         self._use_theme(self._preferences.theme)
         self.call_after_refresh(self.set_timer, _HEAD_START, self.engine.start)
+        self.ending.begin(self.exit)
+        if not self.is_headless:
+            self.set_interval(_TERMINAL_SECONDS, self._look_for_terminal)
+
+    def _look_for_terminal(self) -> None:
+        if is_gone():
+            self.exit()
 
     def _use_theme(self, theme: str) -> None:
         try:
@@ -141,8 +154,8 @@ def run(
     system: str,
     settings: SamplingSettings,
     max_tokens: int,
-) -> None:
-    """Run the app until the user leaves; the engine may be at work still.
+) -> int:
+    """Run the app until the user leaves, and return the exit code; the engine may be at work still.
 
     Raises:
         UsageError: the settings file, a variable or a key of the user's cannot be used.
@@ -162,11 +175,15 @@ def run(
     if history is not None and (news := history.news()):
         app.call_later(app.notify, news, severity="warning", timeout=30)
     sys.setswitchinterval(SWITCH_SECONDS)
-    try:
-        app.run()
+    with app.ending.awaited():
+        try:
+            app.run()
+        finally:
+            engine.close(_QUIT_SECONDS)
+            if history is not None:
+                history.close()
+        if app.ending.code is not None:
+            return app.ending.code
         if app.crash is not None:
             raise app.crash
-    finally:
-        engine.close(_QUIT_SECONDS)
-        if history is not None:
-            history.close()
+        return app.return_code or 0

@@ -10,8 +10,8 @@ from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from app import unsent
 from app.answer import Answer
+from app.composer_draft import ComposerDraft
 from app.downloads import Downloads
 from app.engine import Engine
 from app.settings.answering import Answering
@@ -32,6 +32,9 @@ from backends.base import SpecchatError
 from decoding.sampling import SamplingSettings
 
 _TICK = 1 / 12
+
+_KEEP_SECONDS = 0.5
+"""Between two looks at what is typed and not sent."""
 
 _NARROW = 80
 """Columns below which the panel is under the conversation."""
@@ -83,7 +86,8 @@ class ChatScreen(Screen[None]):
         self.figures = Figures(self)
         self.downloads = Downloads()
         self.news = News(self)
-        self._typed = ""
+        self._draft = ComposerDraft(engine.paths)
+        self._typed = self._draft.left
         self._busy = False
 
     def compose(self) -> ComposeResult:
@@ -99,11 +103,12 @@ class ChatScreen(Screen[None]):
     def on_mount(self) -> None:
         appearance.set_up(self, self.preferences)
         area = self.query_one(PromptArea)
-        area.write(unsent.take(self.engine.paths))
+        area.write(self._draft.left)
         area.focus()
         for question in self.dialogue.questions():
             area.remember(question)
         self.set_interval(_TICK, self._tick)
+        self.set_interval(_KEEP_SECONDS, self._keep_unsent)
 
     def on_resize(self) -> None:
         """There may be room for the panel, or none any more."""
@@ -166,8 +171,12 @@ class ChatScreen(Screen[None]):
     def on_unmount(self) -> None:
         """The app ends: an answer or download at work is kept as far as it came."""
         self.downloads.stop_all()
-        unasked = [*self.exchange.abandon(), self._typed]
-        unsent.keep(self.engine.paths, "\n\n".join(filter(str.strip, unasked)))
+        self._draft.keep(_joined([*self.exchange.abandon(), self._typed]))
+        self._draft.close()
+
+    def _keep_unsent(self) -> None:
+        """Should the app be killed, what was typed until now is there at the next start."""
+        self._draft.keep_soon(_joined([*self.exchange.waiting, self._typed]))
 
     # What the user sends
 
@@ -246,3 +255,7 @@ class ChatScreen(Screen[None]):
             self.figures.show(self.exchange.answer, loaded, is_at_work=self.work is not None)
         finally:
             self._busy = False
+
+
+def _joined(texts: list[str]) -> str:
+    return "\n\n".join(filter(str.strip, texts))

@@ -63,6 +63,11 @@ class Exchange:
         """The answer at work, else the last one."""
         return self.work.answer if self.work is not None else self.last_answer
 
+    @property
+    def waiting(self) -> list[str]:
+        """Questions that were sent and not asked yet."""
+        return list(self._waiting)
+
     async def send(self, text: str) -> None:
         """Say something; while an answer is at work it waits its turn."""
         screen = self._screen
@@ -112,7 +117,7 @@ class Exchange:
 
         Returns questions that were not asked yet.
         """
-        unasked = list(self._waiting)
+        unasked = self.waiting
         self._waiting.clear()
         work, self.work = self.work, None
         self.last_answer = None
