@@ -29,6 +29,7 @@ from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
 from decoding.text import TextStream
+from models.leftovers import remove_leftovers
 from models.model_facts import facts_of
 from models.reference import HubReference, Reference
 

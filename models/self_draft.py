@@ -1,10 +1,8 @@
 """Self-drafters: files made from the target itself, built once and kept in the cache."""
 
-import contextlib
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,13 +12,12 @@ from backends.base import DiskFullError, DraftUnavailableError, ModelInfo
 from backends.base.private_file import make_private_folder
 from models.content_hash import content_hash
 from models.layer_cuts import require_cut
+from models.leftovers import remove_leftovers
 from models.recipe import Recipe
 
 Progress = Callable[[int, int], None]
 """Called with layers done and in all."""
 
-_STALE_SECONDS = 3600
-_PARTIAL = ".partial"
 _SPARE = 1.2
 """Embeddings and outputs keep more bits, and narrow rows fall back to layouts that have more."""
 
@@ -94,8 +91,9 @@ class SelfDrafts:
             OSError: the folder cannot be written.
         """
         make_private_folder(self.folder)
-        self._remove_stale()
-        descriptor, name = tempfile.mkstemp(dir=self.folder, suffix=_PARTIAL)
+        remove_leftovers(self.folder)
+        suffix = f".partial.{os.getpid()}"
+        descriptor, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=suffix)
         os.close(descriptor)
         try:
             yield Path(name)
@@ -137,12 +135,6 @@ class SelfDrafts:
                 f"{needed / 1e6:,.0f} MB needed)",
                 "Free some space or set SPECCHAT_HOME to a folder on another disk.",
             )
-
-    def _remove_stale(self) -> None:
-        for partial in self.folder.glob(f"*{_PARTIAL}"):
-            with contextlib.suppress(OSError):
-                if time.time() - partial.stat().st_mtime > _STALE_SECONDS:
-                    partial.unlink()
 
 
 def expected_bytes(source_bytes: int, info: ModelInfo, recipe: Recipe) -> float:

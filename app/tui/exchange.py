@@ -22,7 +22,8 @@ from decoding.sampling import SamplingSettings
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
-_SAVE_SECONDS = 1.0
+_SAVE_SECONDS = 0.75
+"""With a late tick and the time to write, a second at most is lost if the app is killed."""
 
 
 @dataclass(slots=True)

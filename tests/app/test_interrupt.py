@@ -161,7 +161,7 @@ def test_ctrl_c_while_a_self_drafter_is_made(on_terminal: Callable[..., Any], ho
     code, shown = terminal.end()
     assert code == 130
     assert "Traceback" not in shown
-    assert not list((home / "cache" / "self-drafts").glob("*.partial"))
+    assert not list((home / "cache" / "self-drafts").glob("*.partial*"))
 
 
 def test_ctrl_c_while_the_prompt_is_read(on_terminal: Callable[..., Any], tmp_path: Path) -> None:
