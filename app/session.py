@@ -74,6 +74,8 @@ class Session:
         Raises:
             SpecchatError: an option cannot be met, or the model cannot be run.
         """
+        for folder in (paths.config, paths.data, paths.cache):
+            remove_leftovers(folder)
         check_backend(options.backend)
         check_ranges(options)
         choices = model_choices(options.model, paths, forms(options.backend))

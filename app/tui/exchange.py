@@ -103,7 +103,7 @@ class Exchange:
         await screen.transcript.add(message)
         answer = screen.engine.ask(request)
         turn.ending = wording.lossy_part(begun)
-        self.work = Work(answer, turn, message, asked, begun, time.monotonic())
+        self.work = Work(answer, turn, message, asked, begun)
         screen.figures.begin()
 
     def _warn(self, settings: SamplingSettings) -> None:
@@ -144,13 +144,13 @@ class Exchange:
         if is_done:
             await self._finish(work, text)
             return
-        await work.message.grow(text)
         now = time.monotonic()
-        if now - work.saved_at >= _SAVE_SECONDS:
+        if text and now - work.saved_at >= _SAVE_SECONDS:
             work.saved_at = now
             # Should nothing more be saved, that the answer is lossy still is.
             work.turn.ending = wording.lossy_part(work.ending(None))
             self._screen.dialogue.save(work.turn)
+        await work.message.grow(text)  # after it was saved: what is shown is not lost
 
     async def _forget(self, dropped: int) -> None:
         """Mark what the model no longer sees."""

@@ -24,14 +24,10 @@ from app.cli.main import main
 from backends.chat_template import ChatTemplate, Message, Prompt
 
 COMMAND = Path(sys.executable).with_name("specchat")
-<<<<<<< HEAD
 SIZE = (24, 80)
 """Lines and columns of terminals that tests open."""
 
 PATIENCE_SECONDS = 120
-=======
-PATIENCE_SECONDS = 8
->>>>>>> b32b1f3 (What a killed program left half written is removed at the next start, by the number of its process)
 """How long a test waits for what must come, before it fails."""
 
 # Runs in the child: Ctrl-C works there even if whoever runs the tests ignores it.
@@ -139,21 +135,26 @@ def _end(process: Popen[bytes]) -> None:
 
 
 class Terminal:
-    """The command at work on a pseudo-terminal, as a person meets it. seen: all that appeared."""
+    """The command at work on a pseudo-terminal, as a person meets it."""
 
     def __init__(self, process: Popen[bytes], descriptor: int) -> None:
-<<<<<<< HEAD
-        self._process = process
-        self._descriptor = descriptor
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-=======
         self.process = process
         self.descriptor = descriptor
-        self.seen = ""
->>>>>>> b32b1f3 (What a killed program left half written is removed at the next start, by the number of its process)
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._unread = ""
         self.written = bytearray()
         """All that was written, byte by byte."""
+
+    @property
+    def seen(self) -> str:
+        """All that was written."""
+        return self.written.decode(errors="replace")
+
+    def close(self) -> None:
+        """Close the terminal, whatever runs in it."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        self.descriptor = -1
 
     def type(self, text: str) -> None:
         os.write(self.descriptor, text.encode())
@@ -168,7 +169,7 @@ class Terminal:
         """Whether text appears in time."""
         end = time.monotonic() + seconds
         while text not in self._unread and (left := end - time.monotonic()) > 0:
-            ready, _, _ = select.select([self._descriptor], [], [], left)
+            ready, _, _ = select.select([self.descriptor], [], [], left)
             shown = self._read() if ready else ""
             if ready and not shown:
                 break
@@ -182,29 +183,15 @@ class Terminal:
         rest, self._unread = self._unread, ""
         return self.process.wait(PATIENCE_SECONDS), rest
 
-    def close(self) -> None:
-        """Close the terminal, whatever runs in it."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-        self.descriptor = -1
-
     def _read(self) -> str:
         ready, _, _ = select.select([self.descriptor], [], [], PATIENCE_SECONDS)
         assert ready, f"nothing more came after {self._unread!r}"
         try:
-<<<<<<< HEAD
-            written = os.read(self._descriptor, 65536)
+            written = os.read(self.descriptor, 65536)
         except OSError:  # Linux: nobody holds the other side any more
             return ""
         self.written += written
         return self._decoder.decode(written) or self._read()
-=======
-            shown = os.read(self.descriptor, 65536).decode(errors="replace")
-        except OSError:  # Linux: nobody holds the other side any more
-            shown = ""
-        self.seen += shown
-        return shown
->>>>>>> b32b1f3 (What a killed program left half written is removed at the next start, by the number of its process)
 
 
 @pytest.fixture
@@ -221,12 +208,7 @@ def on_terminal(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any
 
         def start(*arguments: str, **options: Any) -> Terminal:
             ours, theirs = pty.openpty()
-<<<<<<< HEAD
             termios.tcsetwinsize(theirs, SIZE)
-            stack.callback(os.close, ours)
-=======
-            termios.tcsetwinsize(theirs, (24, 80))
->>>>>>> b32b1f3 (What a killed program left half written is removed at the next start, by the number of its process)
             process = launch(
                 *arguments,
                 first=_TAKE_TERMINAL,
