@@ -163,7 +163,10 @@ def _type_words(
 def _ask(campaign: Campaign, program: Program, before: str = "") -> Expected:
     question = campaign.question()
     expected = Expected(question, since=time.monotonic())
-    program.type(f"{before}{question}\r")
+    program.type(f"{before}{question}")
+    program.wait_for(question, expected.since)  # what is offered meanwhile would take the Enter
+    program.read(0.1)
+    program.type("\r")
     return expected
 
 
