@@ -144,9 +144,7 @@ def typing(campaign: Campaign) -> tuple[Program, Expected]:
     return program, expected
 
 
-def _type_words(
-    campaign: Campaign, program: Program, expected: Expected, seconds: float
-) -> None:
+def _type_words(campaign: Campaign, program: Program, expected: Expected, seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         word = f"w{campaign.random.randrange(10**6):06d}"
@@ -163,11 +161,17 @@ def _type_words(
 def _ask(campaign: Campaign, program: Program, before: str = "") -> Expected:
     question = campaign.question()
     expected = Expected(question, since=time.monotonic())
-    program.type(f"{before}{question}")
-    program.wait_for(question, expected.since)  # what is offered meanwhile would take the Enter
+    _send(program, f"{before}{question}")
+    return expected
+
+
+def _send(program: Program, text: str) -> None:
+    """Type it and send it once it is shown: what is offered meanwhile would take the Enter."""
+    started = time.monotonic()
+    program.type(text)
+    program.wait_for(text[-12:], started)
     program.read(0.1)
     program.type("\r")
-    return expected
 
 
 def prefilling(campaign: Campaign) -> tuple[Program, Expected]:
@@ -197,7 +201,9 @@ def saving(campaign: Campaign) -> tuple[Program, Expected]:
     program = campaign.app()
     expected = _ask(campaign, program)
     program.wait_for(WHOLE, expected.since)
-    program.read(campaign.random.choice((0.0, 0.1, 1.2, 2.5, 3.0)) + campaign.random.uniform(0, 0.3))
+    program.read(
+        campaign.random.choice((0.0, 0.1, 1.2, 2.5, 3.0)) + campaign.random.uniform(0, 0.3)
+    )
     return program, expected
 
 
@@ -250,7 +256,7 @@ def downloading(campaign: Campaign) -> tuple[Program, Expected]:
     if list((campaign.folder / "hf_home").glob("hub/*/snapshots/*/*")):
         shutil.rmtree(campaign.folder / "hf_home")
     program = campaign.app()
-    program.type(f"/model {REPOSITORY}:{FILE}\r")
+    _send(program, f"/model {REPOSITORY}:{FILE}")
     program.read(campaign.random.uniform(0.0, 0.3))
     expected = _ask(campaign, program)
     program.read(campaign.random.uniform(0.0, 0.8))
@@ -318,9 +324,7 @@ def kill_once(campaign: Campaign) -> None:
 # Checks
 
 
-def _chats(
-    campaign: Campaign, program: Program, expected: Expected, sent: float
-) -> Iterator[str]:
+def _chats(campaign: Campaign, program: Program, expected: Expected, sent: float) -> Iterator[str]:
     from app.history import History
     from scripts.counting_model import numbers
 
@@ -412,7 +416,9 @@ def _files(campaign: Campaign) -> Iterator[str]:
         elif path.parent.name == "ngrams" and path.suffix != ".lock":
             try:
                 data = path.read_bytes()
-                NgramFile(path, data[12:36].decode("ascii"), int.from_bytes(data[36:40], "little")).read()
+                NgramFile(
+                    path, data[12:36].decode("ascii"), int.from_bytes(data[36:40], "little")
+                ).read()
             except UnusableFileError as error:
                 yield f"{path.name} is {error}"
         elif path.parent.name == "self-drafts" and path.suffix == ".gguf":

@@ -163,7 +163,9 @@ def soak(requests: int, seed: int, folder: Path, warm_up: int = WARM_UP) -> list
         engine.close(10.0)
     seconds = time.monotonic() - started
     growth = after.memory / before.memory - 1
-    print(f"{requests:,} requests, {soaked.tokens:,} tokens, {soaked.stopped} stopped, {seconds:.0f} s")
+    print(
+        f"{requests:,} requests, {soaked.tokens:,} tokens, {soaked.stopped} stopped, {seconds:.0f} s"
+    )
     print(f"at the end: {_words(after)}; memory {100 * growth:+.2f} %")
     faults = list(dict.fromkeys(soaked.failed))
     if growth >= MOST_GROWTH:

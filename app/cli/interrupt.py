@@ -149,4 +149,4 @@ def _watch(arriving: socket.socket, numbers: tuple[int, ...], seconds: float) ->
             return
     except TimeoutError:
         pass
-    terminal.leave(code_after(first))
+    terminal.abandon(code_after(first))

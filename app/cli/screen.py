@@ -40,7 +40,8 @@ def open_app(context: Context) -> None:
     system = text_input.check(given["system"], "the system message") if given["system"] else ""
     paths, code = Paths.of_this_user(), terminal.EXIT_ERROR
     try:
-        code = run(session_options, paths, system, settings, given["max_tokens"])
+        with terminal.other_screen():
+            code = run(session_options, paths, system, settings, given["max_tokens"])
     except SpecchatError:
         raise
     except Exception as error:

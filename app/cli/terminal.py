@@ -7,8 +7,13 @@ on a terminal; elsewhere it is data for a program, and an answer stays as it was
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+<<<<<<< HEAD
 from typing import NoReturn, TextIO, cast
+=======
+from typing import Any, NoReturn
+>>>>>>> 639af3e (A program that does not come back gives the terminal its modes before it is left)
 
 from app.cli.printable_stream import PrintableStream
 from app.printable import one_line, printable_json
@@ -22,6 +27,11 @@ EXIT_INTERRUPTED = 130
 
 _ERASE = "\r\x1b[K"
 _BAR = 24
+_OWN_SCREEN = "".join(
+    f"\x1b[{code}"
+    for code in ("?2004l", "?7h", "?1000l", "?1003l", "?1015l", "?1006l", "<u", "?1049l", "?25h")
+)
+"""No pasting in brackets, no mouse, no extended keys, and the cursor: what the app had changed."""
 
 
 class ReaderGoneError(Exception):
@@ -36,6 +46,8 @@ def exit_code(error: SpecchatError) -> int:
 
 
 _status_shown = False
+_other_screen = False
+_modes: list[Any] | None = None
 
 
 def note(text: str) -> None:
@@ -126,6 +138,51 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+def abandon(code: int) -> NoReturn:
+    """End the program at once from any thread, where the main one does not come back.
+
+    The terminal gets its modes back, and its own screen where the app shows another.
+    """
+    erase = _ERASE if _status_shown else ""
+    with contextlib.suppress(OSError, ValueError):
+        _restore_modes()
+        os.set_blocking(2, False)  # a terminal that takes nothing must not keep the program
+        os.write(2, (_OWN_SCREEN if _other_screen else erase).encode())
+        os.set_blocking(2, True)
+    os._exit(code)
+
+
+@contextlib.contextmanager
+def other_screen() -> Iterator[None]:
+    """While the app has the terminal."""
+    global _other_screen  # noqa: PLW0603 - there is one terminal
+    _other_screen = True
+    try:
+        yield
+    finally:
+        _other_screen = False
+
+
+def _restore_modes() -> None:
+    """Lines, echo and keys as they were when the program began."""
+    if sys.platform == "win32" or _modes is None:
+        return
+    import termios
+
+    with contextlib.suppress(termios.error):
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, _modes)
+
+
+def _modes_now() -> list[Any] | None:
+    if sys.platform == "win32" or not sys.stdin.isatty():
+        return None
+    import termios
+
+    with contextlib.suppress(termios.error, OSError, ValueError):
+        return termios.tcgetattr(sys.stdin.fileno())
+    return None
+
+
 def _stop_writing() -> None:
     """Let the interpreter's last flush go nowhere, quietly."""
     with contextlib.suppress(OSError, ValueError):
@@ -133,10 +190,15 @@ def _stop_writing() -> None:
 
 
 def prepare() -> None:
+<<<<<<< HEAD
     """Do with what the caller gave: closed streams go nowhere, odd encodings show a substitute.
 
     From here on nothing foreign drives the terminal.
     """
+=======
+    """Do with what the caller gave: closed streams go nowhere, odd encodings show a substitute."""
+    global _modes  # noqa: PLW0603 - there is one terminal
+>>>>>>> 639af3e (A program that does not come back gives the terminal its modes before it is left)
     nothing = Path(os.devnull)
     sys.stdin = sys.stdin or nothing.open(encoding="utf-8")
     sys.stdout = sys.stdout or nothing.open("w", encoding="utf-8")
@@ -144,6 +206,7 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
+<<<<<<< HEAD
     sys.stderr = _printable(sys.stderr)
     if sys.stdout.isatty():
         sys.stdout = _printable(sys.stdout)
@@ -157,6 +220,9 @@ def _erase() -> None:
     """Begin the line of standard error anew."""
     with contextlib.suppress(OSError, ValueError):
         cast(PrintableStream, _printable(sys.stderr)).drive(_ERASE)
+=======
+    _modes = _modes_now()
+>>>>>>> 639af3e (A program that does not come back gives the terminal its modes before it is left)
 
 
 def _write(text: str) -> None:

@@ -59,5 +59,3 @@ def is_gone() -> bool:
     except (termios.error, OSError, ValueError):
         return True
     return False
-
-

@@ -4,25 +4,28 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import Popen
-from typing import Any
 
+import psutil
 import pytest
 
 from app.history import History
 from app.paths import Paths
+from scripts.counting_model import make, numbers
 from tests.app.conftest import PATIENCE_SECONDS, Terminal
+from tests.fixtures.local_hub import LocalHub
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
 Launch = Callable[..., Popen[bytes]]
 OnTerminal = Callable[..., Terminal]
 
-ENDLESS = ("ask", "--raw", "one two one two one two one two", "--temperature", "0")
+ENDLESS = ("--draft", "off", "--temperature", "0", "--max-tokens", "8000")
 READY = "Ask something and press Enter"
 LEFT = ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?1003l", "\x1b[?2004l", "\x1b[?25h")
 """The other screen, the mouse and pasting are given back, and the cursor is shown."""
@@ -32,15 +35,21 @@ asked_to_end = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model that answers on and on, as fast as a person reads."""
+    return str(make(tmp_path_factory.mktemp("counting") / "counting.gguf", 4096, 3))
+
+
 @pytest.fixture
 def app(
-    on_terminal: OnTerminal, tiny_llama: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    on_terminal: OnTerminal, counting: str, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], Terminal]:
-    """Opens the app with a small model that answers on and on."""
+    """Opens the app."""
     monkeypatch.setenv("TERM", "xterm-256color")
 
     def start() -> Terminal:
-        terminal = on_terminal("--model", str(tiny_llama()), "--draft", "lookup")
+        terminal = on_terminal("--model", counting, "--draft", "lookup")
         terminal.read_until(READY)
         return terminal
 
@@ -98,7 +107,7 @@ def test_the_app_keeps_what_was_answered_and_what_waits(app: Callable[[], Termin
     question, answer = history.messages(history.chats()[0].number)
     history.close()
     assert question.text == "tell me all"
-    assert answer.text
+    assert numbers(answer.text)
     assert answer.ending.endswith("stopped")
 
 
@@ -161,3 +170,135 @@ def test_the_app_stops_and_comes_back(app: Callable[[], Terminal]) -> None:
     terminal.type("\x11")
     assert terminal.end()[0] == 0
     assert unsent() == "half a question and the rest"
+
+
+def children(process: Popen[bytes]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def begun(process: Popen[bytes], count: int = 12) -> bytes:
+    assert process.stdout is not None
+    return process.stdout.read(count)
+
+
+@asked_to_end
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
+def test_ask_ends_soon_and_prints_what_it_has(
+    launch: Launch, counting: str, number: signal.Signals, options: tuple[str, ...]
+) -> None:
+    arguments = ("ask", "count", "--model", counting, *ENDLESS, *options)
+    process = launch(*arguments, stdin=subprocess.DEVNULL)
+    if options:
+        wait_for(lambda: bool(children(process)))
+        shown = b""
+    else:
+        shown = begun(process)
+    helpers = children(process)
+    process.send_signal(number)
+    rest, err = process.communicate()
+    assert process.returncode == 128 + number
+    assert b"Traceback" not in err
+    if not options:
+        assert numbers((shown + rest).decode())
+    assert psutil.wait_procs(helpers, timeout=PATIENCE_SECONDS)[1] == []
+
+
+@asked_to_end
+def test_chat_that_is_piped_does_not_go_on_with_what_waits(
+    launch: Launch, counting: str, number: signal.Signals
+) -> None:
+    process = launch("chat", "--model", counting, *ENDLESS)
+    assert process.stdin is not None
+    process.stdin.write(b"count\n/set max_tokens 5\ncount again\n")
+    process.stdin.close()
+    process.stdin = None
+    shown = begun(process)
+    process.send_signal(number)
+    rest, err = process.communicate()
+    assert process.returncode == 128 + number
+    assert numbers((shown + rest).decode())[-1] > 5
+    assert b"longest answer" not in err.lower()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda one: one.name)
+def test_chat_at_a_prompt_ends(
+    on_terminal: OnTerminal, counting: str, number: signal.Signals
+) -> None:
+    terminal = on_terminal("chat", "--model", counting, *ENDLESS)
+    terminal.read_until("> ")
+    terminal.process.send_signal(number)
+    code, shown = terminal.end()
+    assert code == 128 + number
+    assert "Traceback" not in shown
+    assert modes(terminal) & termios.ICANON
+
+
+@asked_to_end
+def test_tuning_ends_and_leaves_no_file_half_written(
+    launch: Launch, counting: str, number: signal.Signals
+) -> None:
+    process = launch("models", "tune", counting, stdin=subprocess.DEVNULL)
+    folder = Paths.of_this_user().self_drafts
+    wait_for(lambda: folder.is_dir() and any(".partial" in path.name for path in folder.iterdir()))
+    helpers = children(process)
+    process.send_signal(number)
+    _, err = process.communicate()
+    assert process.returncode == 128 + number
+    assert b"Traceback" not in err
+    assert [path.name for path in folder.iterdir() if ".partial" in path.name] == []
+    assert psutil.wait_procs(helpers, timeout=PATIENCE_SECONDS)[1] == []
+
+
+@asked_to_end
+def test_a_download_ends_and_goes_on_the_next_time(
+    launch: Launch, local_hub: LocalHub, number: signal.Signals
+) -> None:
+    local_hub.repositories["maker/Small-GGUF"] = {"Small-Q4_K_M.gguf": bytes(3_000_000)}
+    local_hub.pause_at = 2_000_000
+    process = launch("models", "pull", "maker/Small-GGUF", stdin=subprocess.DEVNULL)
+    assert local_hub.paused.wait(PATIENCE_SECONDS)
+    process.send_signal(number)
+    _, err = process.communicate()
+    assert process.returncode == 128 + number
+    assert b"what came is kept" in err
+
+
+def test_a_signal_that_is_ignored_stays_so(launch: Launch, counting: str) -> None:
+    """As of nohup."""
+    ignoring = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    arguments = ("ask", "count", "--model", counting, "--max-tokens", "30", "--temperature", "0")
+    process = launch(*arguments, first=ignoring, stdin=subprocess.DEVNULL)
+    shown = begun(process)
+    process.send_signal(signal.SIGHUP)
+    rest, _ = process.communicate()
+    assert process.returncode == 0
+    assert len(numbers((shown + rest).decode())) == 30
+
+
+STUCK = """
+import ctypes
+
+from app.cli.interrupt import end_signals
+
+with end_signals():
+    library, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+    library.pthread_mutex_init(mutex, None)
+    library.pthread_mutex_lock(mutex)
+    print("stuck", flush=True)
+    library.pthread_mutex_lock(mutex)
+"""
+
+
+@pytest.mark.slow
+def test_native_code_that_does_not_come_back_is_left() -> None:
+    command = [sys.executable, "-c", STUCK]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"stuck\n"
+        wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING)
+        process.send_signal(signal.SIGTERM)
+        try:
+            _, err = process.communicate(timeout=PATIENCE_SECONDS)
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (128 + signal.SIGTERM, b"")
