@@ -9,6 +9,7 @@ from app import draft_spec
 from app.conversation import Conversation
 from app.drafter_building import Place
 from app.drafting import Drafting, build
+from app.large_blocks import return_large_blocks
 from app.memory_plan import open_context, plan
 from app.model_choice import expected_backend, model_choices, remember_model
 from app.obtaining import facts_before, obtain
@@ -74,6 +75,7 @@ class Session:
         Raises:
             SpecchatError: an option cannot be met, or the model cannot be run.
         """
+        return_large_blocks()
         for folder in (paths.config, paths.data, paths.cache):
             remove_leftovers(folder)
         check_backend(options.backend)

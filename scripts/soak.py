@@ -37,6 +37,7 @@ WARM_UP = 100
 
 MOST_GROWTH = 0.01
 _READINGS = 9
+_CONTEXT = 2048
 _BETWEEN = 500
 """Requests between two readings."""
 
@@ -87,6 +88,11 @@ class Soak:
                 self._engine.set_draft(self._drafters[0])
             self._one()
 
+    def fill(self) -> None:
+        """Use all of the context once: its memory is the process's own from then on."""
+        self._ask("1 " * (_CONTEXT // 2 - 100), 64)
+        self._conversation.clear()
+
     def held(self) -> Held:
         """The median of readings after requests of one kind, drafters off."""
         self._engine.set_draft("off")
@@ -134,13 +140,16 @@ class Soak:
 
 def soak(requests: int, seed: int, folder: Path, warm_up: int = WARM_UP) -> list[str]:
     """Print figures, and return what grew or failed."""
-    target, drafter = make(folder / "target.gguf"), make(folder / "drafter.gguf", layers=1)
+    target, drafter = (
+        make(folder / "target.gguf", has_template=False),
+        make(folder / "drafter.gguf", layers=1),
+    )
     drafters = [
         "auto", "lookup", "retrieval", "ngram", "lookahead", "self:q8_0", str(drafter),
         f"cascade(lookup,{drafter})", f"vote(lookup,{drafter})", f"tree({drafter})",
         f"paths({drafter})", f"lookup,ngram,{drafter}", "off",
     ]  # fmt: skip
-    options = SessionOptions(str(target), "off", "llamacpp", ctx=2048, threads=1)
+    options = SessionOptions(str(target), "off", "llamacpp", ctx=_CONTEXT, threads=1)
     engine = Engine(options, Paths.of_this_user())
     engine.start()
     started = time.monotonic()
@@ -150,6 +159,7 @@ def soak(requests: int, seed: int, folder: Path, warm_up: int = WARM_UP) -> list
         if engine.status.error is not None:
             raise engine.status.error
         soaked = Soak(engine, drafters, seed)
+        soaked.fill()
         soaked.run(max(warm_up, 8 * len(drafters)), 8)
         before = soaked.held()
         print(f"after the warm-up: {_words(before)}", flush=True)

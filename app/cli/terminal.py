@@ -9,11 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-<<<<<<< HEAD
-from typing import NoReturn, TextIO, cast
-=======
-from typing import Any, NoReturn
->>>>>>> 639af3e (A program that does not come back gives the terminal its modes before it is left)
+from typing import Any, NoReturn, TextIO, cast
 
 from app.cli.printable_stream import PrintableStream
 from app.printable import one_line, printable_json
@@ -190,15 +186,11 @@ def _stop_writing() -> None:
 
 
 def prepare() -> None:
-<<<<<<< HEAD
     """Do with what the caller gave: closed streams go nowhere, odd encodings show a substitute.
 
     From here on nothing foreign drives the terminal.
     """
-=======
-    """Do with what the caller gave: closed streams go nowhere, odd encodings show a substitute."""
     global _modes  # noqa: PLW0603 - there is one terminal
->>>>>>> 639af3e (A program that does not come back gives the terminal its modes before it is left)
     nothing = Path(os.devnull)
     sys.stdin = sys.stdin or nothing.open(encoding="utf-8")
     sys.stdout = sys.stdout or nothing.open("w", encoding="utf-8")
@@ -206,7 +198,7 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
-<<<<<<< HEAD
+    _modes = _modes_now()
     sys.stderr = _printable(sys.stderr)
     if sys.stdout.isatty():
         sys.stdout = _printable(sys.stdout)
@@ -220,9 +212,6 @@ def _erase() -> None:
     """Begin the line of standard error anew."""
     with contextlib.suppress(OSError, ValueError):
         cast(PrintableStream, _printable(sys.stderr)).drive(_ERASE)
-=======
-    _modes = _modes_now()
->>>>>>> 639af3e (A program that does not come back gives the terminal its modes before it is left)
 
 
 def _write(text: str) -> None:
