@@ -1,4 +1,4 @@
-"""specchat in a process of its own, forked from one that has imported everything: it starts at once.
+"""specchat in a process of its own, forked from one that has imported everything already.
 
 It runs in a real pseudo-terminal or with pipes, and everything it shows is noted with its time.
 """
@@ -33,7 +33,7 @@ class OverdueError(Exception):
 
 @dataclass(slots=True)
 class Program:
-    """A program at work. shown: what it wrote, without control sequences, each part with its time."""
+    """A program at work. parts: what it wrote, without control sequences, with the time of each."""
 
     process: int
     terminal: int
@@ -75,7 +75,7 @@ class Program:
         self.parts.append((time.monotonic(), _CONTROL.sub("", text)))
 
     def first(self, holds: Callable[[str], bool], since: float) -> float:
-        """When what was shown since a time first was such; it stays so. Infinite if it never was."""
+        """When what was shown since a time first was such; infinite if it never was."""
         text = ""
         for when, part in self.parts:
             if when >= since:

@@ -1,6 +1,8 @@
 """Kills the app and the commands at random moments, and checks what is left of what was said.
 
-Run: uv run python -m scripts.kill_app [--kills N] [--seed N] [--folder F]. Ends with 1 on a violation.
+Run: uv run python -m scripts.kill_app [--kills N] [--seed N] [--folder F]
+
+It ends with 1 on a violation.
 
 A model that counts answers, so that a text tells how far it came. The app runs in a terminal; what
 counts as typed or said is what the terminal showed. After each kill:
@@ -15,7 +17,6 @@ Now and then the app is opened and closed in order, after which nothing half wri
 import argparse
 import contextlib
 import hashlib
-import json
 import os
 import random
 import re
@@ -27,12 +28,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from scripts import forked_program
 from scripts.forked_program import OverdueError, Program
+from scripts.home_check import faults_of, half_written
 
 READY = "Ask something and press Enter"
 WHOLE = "cut at the longest"
@@ -43,7 +45,7 @@ FILE = "Counting-F32.gguf"
 GIVEN_BACK = (b"\x1b[?1049l", b"\x1b[?1000l", b"\x1b[?2004l", b"\x1b[?25h")
 _RUN = re.compile(r"(?<!\S)\d+(?!\S)")
 _QUESTION = re.compile(r"question x\d+x")
-_ONE_THREAD = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _MODULES = (
     "app.cli.main",
     "app.cli.entry",
@@ -390,67 +392,17 @@ def _typed(campaign: Campaign, expected: Expected, sent: float) -> Iterator[str]
 
 
 def _files(campaign: Campaign) -> Iterator[str]:
-    from app.ngram_file import NgramFile, UnusableFileError
-    from app.state_file import read_head, read_state
-    from decoding.retrieval.segment_file import SUFFIX, SegmentError, is_sound
-    from decoding.retrieval.segment_file import read_head as read_segment
-
-    for path in campaign.home.rglob("*"):
-        if not path.is_file() or path.name.startswith("."):
-            continue
-        if path.name == "last-error.txt":
-            yield f"a fault of specchat itself: {path.read_text()[-2000:]}"
-            path.unlink()
-        elif path.suffix == ".json":
-            try:
-                json.loads(path.read_text(encoding="utf-8"))
-            except ValueError as error:
-                yield f"{path.name}: {error}"
-        elif path.suffix == ".state":
-            head = read_head(path)
-            if head is None or read_state(head) is None:
-                yield f"{path.name} is damaged"
-        elif path.suffix == ".unusable":
-            yield f"{path.name} was set aside"
-            path.unlink()
-        elif path.parent.name == "ngrams" and path.suffix != ".lock":
-            try:
-                data = path.read_bytes()
-                NgramFile(
-                    path, data[12:36].decode("ascii"), int.from_bytes(data[36:40], "little")
-                ).read()
-            except UnusableFileError as error:
-                yield f"{path.name} is {error}"
-        elif path.parent.name == "self-drafts" and path.suffix == ".gguf":
-            size = path.stem.rpartition("-")[2]
-            if size != str(path.stat().st_size):
-                yield f"{path.name} is not whole"
-        elif path.suffix == SUFFIX:
-            try:
-                steps = is_sound(path, read_segment(path, path.read_bytes()[12:44]))
-                sound = _result(steps)
-            except SegmentError:
-                sound = False
-            if not sound:
-                yield f"{path.name} is damaged"
+    yield from faults_of(campaign.home)
     digest = hashlib.sha256(campaign.model.read_bytes()).hexdigest()
     for path in (campaign.folder / "hf_home").glob(f"hub/*/blobs/{digest}"):
         if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
             yield "a download that counts as whole is damaged"
 
 
-def _result(steps: Generator[None, None, bool]) -> bool:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
-
-
 def check_in_order(campaign: Campaign) -> None:
     """Open the app and close it: nothing half written is left then, and nothing is reported."""
     long_ago = time.time() - 3600
-    for path in _half_written(campaign):
+    for path in half_written(campaign.home):
         os.utime(path, (long_ago, long_ago))
     try:
         program = campaign.app()
@@ -470,19 +422,11 @@ def check_in_order(campaign: Campaign) -> None:
         campaign.say(f"opened in order: {error}")
     finally:
         program.close()
-    if left := _half_written(campaign):
+    if left := half_written(campaign.home):
         campaign.say(f"left half written: {[path.name for path in left]}")
     lost = [one for one, count in campaign.whole.items() if _saved(campaign, one) != count]
     if lost:
         campaign.say(f"whole answers are lost: {lost[:5]}")
-
-
-def _half_written(campaign: Campaign) -> list[Path]:
-    return [
-        path
-        for path in campaign.home.rglob("*")
-        if re.fullmatch(r"\..+\.\d+", path.name) or "partial" in path.name
-    ]
 
 
 def _saved(campaign: Campaign, question: str) -> int:
@@ -530,8 +474,8 @@ def summary(campaign: Campaign, seconds: float) -> str:
         if lost:
             ordered = sorted(lost)
             lines.append(
-                f"lost of unfinished {what} ({len(lost)} seen): median {ordered[len(lost) // 2]:.2f} s, "
-                f"most {ordered[-1]:.2f} s"
+                f"lost of unfinished {what} ({len(lost)} seen): "
+                f"median {ordered[len(lost) // 2]:.2f} s, most {ordered[-1]:.2f} s"
             )
     lines.append(f"{len(campaign.whole)} answers seen whole, all kept whole")
     lines.append(f"{len(campaign.violations)} violations")

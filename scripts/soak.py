@@ -174,16 +174,18 @@ def soak(requests: int, seed: int, folder: Path, warm_up: int = WARM_UP) -> list
     seconds = time.monotonic() - started
     growth = after.memory / before.memory - 1
     print(
-        f"{requests:,} requests, {soaked.tokens:,} tokens, {soaked.stopped} stopped, {seconds:.0f} s"
+        f"{requests:,} requests, {soaked.tokens:,} tokens, {soaked.stopped} stopped, "
+        f"{seconds:.0f} s"
     )
     print(f"at the end: {_words(after)}; memory {100 * growth:+.2f} %")
     faults = list(dict.fromkeys(soaked.failed))
     if growth >= MOST_GROWTH:
         faults.append(f"memory grew by {100 * growth:.2f} %")
-    for name in ("files", "threads", "children"):
-        if getattr(after, name) > getattr(before, name):
-            faults.append(f"{name}: {getattr(before, name)} before, {getattr(after, name)} after")
-    return faults
+    return faults + [
+        f"{name}: {getattr(before, name)} before, {getattr(after, name)} after"
+        for name in ("files", "threads", "children")
+        if getattr(after, name) > getattr(before, name)
+    ]
 
 
 def _words(held: Held) -> str:

@@ -49,7 +49,7 @@ def driver_class() -> type[Driver] | None:
 
 
 def is_gone() -> bool:
-    """Whether the terminal was closed; no signal tells of it where the app does not lead a session."""
+    """Whether the terminal was closed: no signal tells of it where that is ignored."""
     if sys.platform == "win32" or sys.__stdin__ is None:
         return False
     import termios

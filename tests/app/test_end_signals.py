@@ -8,7 +8,6 @@ import sys
 import termios
 import time
 from collections.abc import Callable
-from pathlib import Path
 from subprocess import Popen
 
 import psutil
@@ -125,8 +124,10 @@ def test_two_apps_keep_what_is_typed_in_each(app: Callable[[], Terminal]) -> Non
     first, second = app(), app()
     typed(first, "one here")
     typed(second, "one there")
-    for terminal in (first, second):
-        wait_for(lambda: len(list(Paths.of_this_user().data.glob("unsent*.txt"))) == 2)
+    kept = Paths.of_this_user().data
+    wait_for(
+        lambda: {one.read_text() for one in kept.glob("unsent*.txt")} == {"one here", "one there"}
+    )
     third = app()
     assert "one" not in third.seen
     for terminal in (first, second, third):

@@ -170,6 +170,7 @@ SelfDrafts(Path(sys.argv[2])).get(info, Recipe("q4_0"), tell)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no process 1")
 def test_what_a_killed_process_left_is_never_taken_for_a_drafter(
     store: SelfDrafts, demo: Model, demo_file: Path
 ) -> None:
@@ -184,17 +185,22 @@ def test_what_a_killed_process_left_is_never_taken_for_a_drafter(
     assert path.is_file()
 
 
-def test_stale_partial_files_are_removed_and_fresh_ones_left(
-    store: SelfDrafts, demo: Model
-) -> None:
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no process 1")
+def test_what_a_killed_program_left_is_removed(store: SelfDrafts, demo: Model) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
     store.folder.mkdir(parents=True)
-    stale, fresh = store.folder / "a.partial", store.folder / "b.partial"
-    for path in (stale, fresh):
+    left, fresh, at_work = (
+        store.folder / f".{name}.partial.{process}"
+        for name, process in (("left", ended.pid), ("fresh", ended.pid), ("slow", 1))
+    )
+    long_ago = time.time() - 120
+    for path in (left, fresh, at_work):
         path.touch()
-    long_ago = time.time() - 7200
-    os.utime(stale, (long_ago, long_ago))
+    for path in (left, at_work):
+        os.utime(path, (long_ago, long_ago))
     path, _ = build(store, demo.info)
-    assert drafters(store) == sorted([path.name, "b.partial"])
+    assert drafters(store) == sorted([path.name, fresh.name, at_work.name])
 
 
 def test_a_folder_that_cannot_be_made_is_a_reason(demo: Model, tmp_path: Path) -> None:
