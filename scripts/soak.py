@@ -32,8 +32,8 @@ from app.session_options import SessionOptions
 from decoding.sampling import SamplingSettings
 from scripts.counting_model import make
 
-WARM_UP = 100
-"""Requests before the first reading; every drafter drafts among them."""
+WARM_UP = 1000
+"""Requests before the first reading: tables that have a bound are full by then."""
 
 MOST_GROWTH = 0.01
 _READINGS = 9

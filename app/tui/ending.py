@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from app.end_signals import END_SIGNALS, code_after, heeded
@@ -38,4 +38,5 @@ class Ending:
         if self.code is None:  # a terminal that closes tells it twice: by the system and the shell
             self.code = code_after(number)
             if self._end is not None:
-                self._end()
+                with suppress(RuntimeError):  # its loop is closed: it is ending already
+                    self._end()

@@ -1,5 +1,6 @@
 """Signals that ask the program to end: it ends in order, soon, and with the code of the signal."""
 
+import asyncio
 import os
 import select
 import signal
@@ -15,6 +16,7 @@ import pytest
 
 from app.history import History
 from app.paths import Paths
+from app.tui.ending import Ending
 from scripts.counting_model import make, numbers
 from tests.app.conftest import PATIENCE_SECONDS, Terminal
 from tests.fixtures.local_hub import LocalHub
@@ -178,8 +180,12 @@ def children(process: Popen[bytes]) -> list[psutil.Process]:
 
 
 def begun(process: Popen[bytes], count: int = 12) -> bytes:
+    """The first bytes that it prints; communicate() does not see what a buffer took beyond them."""
     assert process.stdout is not None
-    return process.stdout.read(count)
+    shown = b""
+    while len(shown) < count:
+        shown += os.read(process.stdout.fileno(), count)
+    return shown
 
 
 @asked_to_end
@@ -303,3 +309,15 @@ def test_native_code_that_does_not_come_back_is_left() -> None:
         finally:
             process.kill()
     assert (process.returncode, err) == (128 + signal.SIGTERM, b"")
+
+
+def test_a_signal_while_the_app_ends_changes_nothing_but_the_code() -> None:
+    ending = Ending()
+
+    async def run() -> None:
+        ending.begin(lambda: None)
+
+    with ending.awaited():
+        asyncio.run(run())
+        signal.raise_signal(signal.SIGTERM)
+    assert ending.code == 128 + signal.SIGTERM

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app import unsent
 from app.attachments import block
+from app.composer_draft import ComposerDraft
 from app.model_choice import choose_model
 from app.paths import Paths
 from app.settings import file
@@ -73,7 +73,7 @@ def test_pipes_and_devices_are_refused_at_once(specchat: Specchat, tmp_path: Pat
     assert ended.returncode == 2
     assert "cannot read the settings" in ended.stderr
     assert "not a regular file" in ended.stderr
-    assert unsent.take(paths) == ""
+    assert ComposerDraft(paths).left == ""
     choose_model(None, paths)
 
 
@@ -91,6 +91,8 @@ def test_damaged_text_that_was_not_sent_is_not_lost() -> None:
     paths = Paths.of_this_user()
     paths.data.mkdir(parents=True)
     paths.unsent.write_bytes(b"half \xff of\0 it")
-    assert unsent.take(paths) == "half \ufffd of it"
-    unsent.keep(paths, "a \ud800 b")
-    assert unsent.take(paths) == "a ? b"
+    draft = ComposerDraft(paths)
+    assert draft.left == "half \ufffd of it"
+    draft.keep("a \ud800 b")
+    draft.close()
+    assert ComposerDraft(paths).left == "a ? b"

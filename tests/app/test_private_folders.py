@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app import unsent
+from app.composer_draft import ComposerDraft
 from app.findings import Finding, Findings
 from app.history import History
 from app.paths import Paths
@@ -31,7 +31,7 @@ def test_a_whole_session_leaves_nothing_to_others(bare_home: Path, specchat: Spe
         answer = ("ask", "--model", "demo", "--draft", "ngram", "--max-tokens", "8", "hi")
         assert specchat(*answer).returncode == 0
         paths = Paths.of_this_user()
-        unsent.keep(paths, "half a question")
+        ComposerDraft(paths).keep("half a question")
         unexpected(ValueError("a secret"), paths)
         with closing(History.open(paths.history)) as history:
             history.add(history.create("demo"), "user", "hi")

@@ -1,0 +1,24 @@
+"""Short forms of the campaigns that kill specchat and that ask it thousands of questions."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("llamacpp"),
+    pytest.mark.skipif(sys.platform != "linux", reason="programs are forked in pseudo-terminals"),
+]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("kill_app", "--kills", "12"), ("soak", "--requests", "200")],
+    ids=lambda one: one[0],
+)
+def test_nothing_is_lost_and_nothing_grows(arguments: tuple[str, ...]) -> None:
+    name, *options = arguments
+    command = [sys.executable, "-m", f"scripts.{name}", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
