@@ -35,6 +35,9 @@ from scripts.counting_model import make
 WARM_UP = 1000
 """Requests before the first reading: tables that have a bound are full by then."""
 
+_FIRST = 104
+"""Requests after which every drafter has drafted."""
+
 MOST_GROWTH = 0.01
 _READINGS = 9
 _CONTEXT = 2048
@@ -160,7 +163,10 @@ def soak(requests: int, seed: int, folder: Path, warm_up: int = WARM_UP) -> list
             raise engine.status.error
         soaked = Soak(engine, drafters, seed)
         soaked.fill()
-        soaked.run(max(warm_up, 8 * len(drafters)), 8)
+        soaked.run(_FIRST, _FIRST // len(drafters))
+        first = soaked.held()
+        print(f"after the first {_FIRST}: {_words(first)}", flush=True)
+        soaked.run(max(warm_up - _FIRST, 0), _EACH)
         before = soaked.held()
         print(f"after the warm-up: {_words(before)}", flush=True)
         after = before
@@ -177,7 +183,11 @@ def soak(requests: int, seed: int, folder: Path, warm_up: int = WARM_UP) -> list
         f"{requests:,} requests, {soaked.tokens:,} tokens, {soaked.stopped} stopped, "
         f"{seconds:.0f} s"
     )
-    print(f"at the end: {_words(after)}; memory {100 * growth:+.2f} %")
+    since_first = after.memory / first.memory - 1
+    print(
+        f"at the end: {_words(after)}; memory {100 * growth:+.2f} %, "
+        f"{100 * since_first:+.2f} % since the first {_FIRST}"
+    )
     faults = list(dict.fromkeys(soaked.failed))
     if growth >= MOST_GROWTH:
         faults.append(f"memory grew by {100 * growth:.2f} %")
