@@ -17,6 +17,9 @@ from backends.base.private_file import make_private_folder
 MOST_BYTES = 1_000_000_000
 """What all files take together at most."""
 
+MOST_FILES = 64
+"""Each prompt is compared with all of them, which takes time and memory."""
+
 KEPT_SECONDS = 7 * 86_400.0
 """After this time without use a file goes: it holds a conversation."""
 
@@ -105,9 +108,10 @@ class SavedStates:
 
     def _evict(self) -> None:
         limit, kept = self.limit(), 0
-        for path in sorted(self._files("*.state"), key=_used, reverse=True):
+        by_use = sorted(self._files("*.state"), key=_used, reverse=True)
+        for place, path in enumerate(by_use):
             kept += _size(path)
-            if kept > limit:
+            if kept > limit or place >= MOST_FILES:
                 _remove(path)
 
     def _files(self, pattern: str) -> list[Path]:

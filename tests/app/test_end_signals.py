@@ -31,9 +31,14 @@ READY = "Ask something and press Enter"
 LEFT = ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?1003l", "\x1b[?2004l", "\x1b[?25h")
 """The other screen, the mouse and pasting are given back, and the cursor is shown."""
 
-asked_to_end = pytest.mark.parametrize(
-    "number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT], ids=lambda one: one.name
+NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+asked_to_end = pytest.mark.parametrize("number", NUMBERS, ids=lambda one: one.name)
+in_one_way = pytest.mark.parametrize(
+    "number",
+    [NUMBERS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in NUMBERS[1:])],
+    ids=lambda one: one.name,
 )
+"""By one signal in the quick tests: all do the same there."""
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +193,7 @@ def begun(process: Popen[bytes], count: int = 12) -> bytes:
     return shown
 
 
-@asked_to_end
+@in_one_way
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
 def test_ask_ends_soon_and_prints_what_it_has(
     launch: Launch, counting: str, number: signal.Signals, options: tuple[str, ...]
@@ -227,7 +232,7 @@ def test_chat_that_is_piped_does_not_go_on_with_what_waits(
     assert b"longest answer" not in err.lower()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda one: one.name)
+@pytest.mark.parametrize("number", NUMBERS[:2], ids=lambda one: one.name)
 def test_chat_at_a_prompt_ends(
     on_terminal: OnTerminal, counting: str, number: signal.Signals
 ) -> None:
@@ -240,7 +245,7 @@ def test_chat_at_a_prompt_ends(
     assert modes(terminal) & termios.ICANON
 
 
-@asked_to_end
+@in_one_way
 def test_tuning_ends_and_leaves_no_file_half_written(
     launch: Launch, counting: str, number: signal.Signals
 ) -> None:
@@ -256,7 +261,7 @@ def test_tuning_ends_and_leaves_no_file_half_written(
     assert psutil.wait_procs(helpers, timeout=PATIENCE_SECONDS)[1] == []
 
 
-@asked_to_end
+@in_one_way
 def test_a_download_ends_and_goes_on_the_next_time(
     launch: Launch, local_hub: LocalHub, number: signal.Signals
 ) -> None:

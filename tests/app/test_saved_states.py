@@ -74,6 +74,16 @@ def test_a_file_that_bears_anothers_name_is_left_alone(states: SavedStates) -> N
     assert len(files(states)) == 1
 
 
+def test_there_are_no_more_files_than_a_prompt_can_be_compared_with(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saved_states, "MOST_FILES", 2)
+    for token, age in ((1, 30.0), (2, 20.0), (3, 10.0)):
+        save(states, token, age=age)
+    states.tidy()
+    assert tokens(states) == [2, 3]
+
+
 def test_what_was_used_longest_ago_goes_first(states: SavedStates) -> None:
     for token, age in ((1, 50.0), (2, 70.0), (3, 60.0)):
         save(states, token, age=age)
