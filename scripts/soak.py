@@ -1,6 +1,8 @@
 """Thousands of requests to one process: its memory, files, threads and children stay as they are.
 
-Run: uv run python -m scripts.soak [--requests N] [--seed N]. Ends with 1 if something grows.
+Run: uv run python -m scripts.soak [--requests N] [--warm-up N] [--seed N]
+
+It ends with 1 if something grows.
 
 One engine answers, as in the app: questions of mixed length in conversations that begin anew now
 and then, answers of mixed length, some stopped on the way, with drafters of every kind that change.
@@ -209,11 +211,12 @@ def main() -> None:
     """Soak as the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--warm-up", type=int, default=WARM_UP)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ[HOME_VARIABLE] = str(Path(folder, "home"))
-        faults = soak(given.requests, given.seed, Path(folder))
+        faults = soak(given.requests, given.seed, Path(folder), given.warm_up)
     for fault in faults:
         print(f"FAULT: {fault}")
     sys.exit(1 if faults else 0)
