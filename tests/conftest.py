@@ -46,7 +46,7 @@ def home(tmp_path: Path, proofs: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
     for name in [name for name in os.environ if name.startswith("SPECCHAT_")]:
         monkeypatch.delenv(name)
-    folder = tmp_path / "home"
+    folder = tmp_path.with_name(f"{tmp_path.name}-home")  # tests look at all that tmp_path holds
     monkeypatch.setenv("SPECCHAT_HOME", str(folder))
     for name in ("HOME", "USERPROFILE", "HF_HOME", "LLAMA_CACHE", "OLLAMA_MODELS"):
         monkeypatch.setenv(name, str(folder / name.lower()))
