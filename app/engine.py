@@ -11,6 +11,7 @@ from threading import Event, Thread
 from app.answer import Answer, Request, Stage, pieces
 from app.engine_status import Loaded, Phase, Status
 from app.indexing import Indexing
+from app.large_blocks import return_large_blocks
 from app.live import live
 from app.pairing import rank_for
 from app.paths import Paths
@@ -60,6 +61,7 @@ class Engine:
         self._current: Answer | None = None
         self._loading_stopped = Event()
         self._counts = TokenCounts()
+        return_large_blocks()  # before there is a thread, which would get a store of its own
         self._thread = Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
