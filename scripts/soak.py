@@ -17,6 +17,7 @@ import gc
 import os
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -50,6 +51,10 @@ _EACH = 25
 """Requests with each drafter: a change takes as long as many answers of a tiny model."""
 
 _PATIENCE_SECONDS = 120.0
+
+_ALLOCATOR = "PYTHONMALLOC"
+"""Python's own takes memory by the megabyte and keeps one for a single object that lives: in
+10,000 requests that came to 2 %, of which nothing was held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +219,10 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=WARM_UP)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
+    if _ALLOCATOR not in os.environ:
+        environment = os.environ | {_ALLOCATOR: "malloc"}
+        command = [sys.executable, "-m", "scripts.soak", *sys.argv[1:]]
+        sys.exit(subprocess.run(command, env=environment, check=False).returncode)
     with tempfile.TemporaryDirectory() as folder:
         os.environ[HOME_VARIABLE] = str(Path(folder, "home"))
         faults = soak(given.requests, given.seed, Path(folder), given.warm_up)

@@ -184,24 +184,19 @@ class ChatScreen(Screen[None]):
     async def _sent(self, event: PromptArea.Sent) -> None:
         event.stop()
         text = event.text.strip()
-        if not text:
-            return
         area = self.query_one(PromptArea)
+        area.remember(text)
         command = parse(text)
         if command is not None:
-            area.clear()
-            area.remember(text)
             action, argument = command
             if not await self.action_perform(action.name, argument) and not area.text:
                 area.write(event.text)
                 area.select_all()  # what is typed next takes its place
-            return
-        if (unknown := unknown_command(text)) is not None:
+        elif (unknown := unknown_command(text)) is not None:
             self.notify(f"There is no command {unknown}; F1 lists them.")
-            return
-        area.clear()
-        area.remember(text)
-        await self.send(text)
+            area.write("\n".join(filter(None, (event.text, area.text))))
+        else:
+            await self.send(text)
 
     @on(PromptArea.Changed)
     def _type(self, event: PromptArea.Changed) -> None:
@@ -218,8 +213,14 @@ class ChatScreen(Screen[None]):
     @on(Completion.Chosen)
     async def _completed(self, event: Completion.Chosen) -> None:
         event.stop()
-        self.query_one(PromptArea).clear()
-        await self.begin(BY_SLASH[event.slash], at_once=event.at_once)
+        action = BY_SLASH[event.slash]
+        if event.at_once and not action.needs_argument:
+            await self.begin(action)
+            return
+        area = self.query_one(PromptArea)
+        typed_since = area.take()
+        await self.begin(action, at_once=False)
+        area.insert(typed_since)
 
     async def begin(self, action: Action, *, at_once: bool = True) -> None:
         """Do an action that was picked, or have its argument typed."""

@@ -67,8 +67,16 @@ class PromptArea(PrintableTextArea):
             self._past.append(text)
         self._place = len(self._past)
 
+    def take(self) -> str:
+        """The text, which leaves the prompt: what is typed from now on is another one."""
+        text = self.text
+        self.clear()
+        return text
+
     async def _on_key(self, event: events.Key) -> None:
         offered = self.screen.query_one(Completion)
+        if offered.display:  # for what stood here when it was made; more may have been typed since
+            offered.offer(self.text, self.before_cursor)
         if offered.display and event.key in ("up", "down", "tab", "enter", "escape"):
             event.stop()
             event.prevent_default()
@@ -76,10 +84,10 @@ class PromptArea(PrintableTextArea):
         elif event.key in ("ctrl+j", "shift+enter") or event.key == "enter":
             event.stop()
             event.prevent_default()
-            if (event.key == "enter") == self.enter_sends:
-                self.post_message(self.Sent(self.text))
-            else:
+            if (event.key == "enter") != self.enter_sends:
                 self.insert("\n")
+            elif self.text.strip():
+                self.post_message(self.Sent(self.take()))
         elif event.key in ("up", "down") and self._at_edge(event.key):
             event.stop()
             event.prevent_default()
@@ -128,8 +136,15 @@ class Completion(OptionList):
     }
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._offered_for = ("", "")
+
     def offer(self, text: str, before: str) -> None:
         """Show what fits: a command where text begins one, a file where one is named before."""
+        if self._offered_for == (text, before):
+            return
+        self._offered_for = text, before
         self.clear_options()
         self.add_options(_commands(text) or _files(before))
         self.display = self.option_count > 0
@@ -153,9 +168,10 @@ class Completion(OptionList):
         self._pick(event.option, at_once=True)
 
     def _pick(self, option: Option, *, at_once: bool) -> None:
-        self.display = False
+        self.display, self._offered_for = False, ("", "")
         picked = option.id or ""
         if picked.startswith("/"):
+            self.screen.query_one(PromptArea).take()
             self.post_message(self.Chosen(picked[1:], at_once=at_once))
         else:
             self.post_message(self.Named(picked[1:]))
