@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from backends.base import ModelError
+from backends.base.regular_file import open_regular
 from backends.gguf_cursor import ARRAY, SCALARS, STRING, Cursor, Number, Scalar
 
 MAX_ENTRIES = 1 << 16
@@ -136,10 +137,11 @@ def read_header(path: Path) -> GgufHeader:
 @functools.lru_cache(maxsize=4)
 def _read(path: Path, size: int, _changed: int) -> GgufHeader:
     """Read a header once for the bill, the load and the copies; until its file changes."""
-    if size == 0:
-        raise ModelError(f"{path} is empty", "", "Download or copy it again.")
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return _parse(data, path)
+    with open_regular(path) as file:
+        if size == 0:
+            raise ModelError(f"{path} is empty", "", "Download or copy it again.")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _parse(data, path)
 
 
 def _parse(data: mmap.mmap, path: Path) -> GgufHeader:

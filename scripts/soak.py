@@ -44,17 +44,19 @@ _FIRST = 104
 MOST_GROWTH = 0.01
 _READINGS = 9
 _CONTEXT = 2048
-_BETWEEN = 500
-"""Requests between two readings."""
-
 _EACH = 25
 """Requests with each drafter: a change takes as long as many answers of a tiny model."""
+
+_ROUNDS = 2
+"""Of all drafters between two readings: what the one before leaves differs by some per cent."""
+
+_LAST = 5
+"""Readings of which the median is what the process holds at the end."""
 
 _PATIENCE_SECONDS = 120.0
 
 _ALLOCATOR = "PYTHONMALLOC"
-"""Python's own takes memory by the megabyte and keeps one for a single object that lives: in
-10,000 requests that came to 2 %, of which nothing was held."""
+"""Python's own takes memory by the megabyte, which is 2 % of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +113,7 @@ class Soak:
             self._conversation.clear()
             self._ask("once more", 16)
             readings.append(Held.now())
-        middle = sorted(readings, key=lambda one: one.memory)[_READINGS // 2]
-        files = statistics.mode(one.files for one in readings)
-        threads = statistics.mode(one.threads for one in readings)
-        children = statistics.mode(one.children for one in readings)
-        return Held(middle.memory, files, threads, children)
+        return _middle(readings)
 
     def _one(self) -> None:
         chosen = self._random
@@ -176,12 +174,14 @@ def soak(requests: int, seed: int, folder: Path, warm_up: int = WARM_UP) -> list
         soaked.run(max(warm_up - _FIRST, 0), _EACH)
         before = soaked.held()
         print(f"after the warm-up: {_words(before)}", flush=True)
-        after = before
-        for done in range(0, requests, _BETWEEN):
-            count = min(_BETWEEN, requests - done)
+        readings: list[Held] = []
+        between = _ROUNDS * _EACH * len(drafters)
+        for done in range(0, requests, between):
+            count = min(between, requests - done)
             soaked.run(count, _EACH)
-            after = soaked.held()
-            print(f"after {done + count:,}: {_words(after)}", flush=True)
+            readings.append(soaked.held())
+            print(f"after {done + count:,}: {_words(readings[-1])}", flush=True)
+        after = _middle(readings[-_LAST:])
     finally:
         engine.close(10.0)
     seconds = time.monotonic() - started
@@ -203,6 +203,16 @@ def soak(requests: int, seed: int, folder: Path, warm_up: int = WARM_UP) -> list
         for name in ("files", "threads", "children")
         if getattr(after, name) > getattr(before, name)
     ]
+
+
+def _middle(readings: list[Held]) -> Held:
+    """The median of memory, and of the rest what most readings tell."""
+    return Held(
+        statistics.median_low(one.memory for one in readings),
+        statistics.mode(one.files for one in readings),
+        statistics.mode(one.threads for one in readings),
+        statistics.mode(one.children for one in readings),
+    )
 
 
 def _words(held: Held) -> str:

@@ -53,8 +53,8 @@ def note(text: str) -> None:
 
 
 def show_error(error: SpecchatError) -> None:
-    """What happened, why, and what to do."""
-    note(f"specchat: {error}")
+    """What happened and why in one line, whatever names are in it, and what to do."""
+    note(f"specchat: {SpecchatError(one_line(error.what), one_line(error.why), error.remedy)}")
 
 
 def status(text: str) -> None:

@@ -138,7 +138,9 @@ def _changed(text: str, name: str, value: Value) -> str:
 
 def _text(path: Path) -> str | None:
     try:
-        return read_text(path, MOST_BYTES)
+        return read_text(path, MOST_BYTES).removeprefix(
+            "\ufeff"
+        )  # some editors of Windows write it
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -20,6 +20,7 @@ from app.tui.appearance import set_theme
 from app.tui.chat_screen import ChatScreen
 from app.tui.dialogue import Dialogue
 from app.tui.ending import Ending
+from app.tui.inert_paste import keep_pastes_inert
 from app.tui.keymap import check_keys, keys_of
 from app.tui.printable_lines import PrintableLines, show_stand_ins
 from app.tui.terminal_driver import driver_class, is_gone
@@ -63,6 +64,7 @@ class SpecchatApp(App[None]):
     ) -> None:
         super().__init__(driver_class=driver_class())
         show_stand_ins()
+        keep_pastes_inert()
         self._printable = PrintableLines()
         self.engine = engine
         self.ending = Ending()

@@ -212,6 +212,12 @@ def test_json_is_printable_too(run: Run, hostile_home: Path, command: list[str])
     assert "\\u202e" in held
 
 
+def test_a_name_begins_no_line_of_an_error(run: Run, hostile_home: Path) -> None:
+    (Paths.of_this_user().models / "two\nspecchat: forged.gguf").touch()
+    shown = run("ask", "hi", "--model", "nobody-knows-this").text
+    assert not any(line.startswith("specchat: forged") for line in shown.splitlines())
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
 def test_whoever_writes(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
     """Logs, Python's own messages and click, on terminals of other encodings too."""

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 import struct
 import tracemalloc
 from collections.abc import Sequence
@@ -135,6 +136,13 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_folder_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot read"):
         read_header(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(ModelError, match="not a regular file"):
+        read_header(tmp_path / "pipe.gguf")
 
 
 def test_an_empty_file_is_called_empty(folder: Path) -> None:

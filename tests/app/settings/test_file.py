@@ -79,6 +79,14 @@ def test_what_is_wrong_is_named(path: Path, text: str, told: list[str]) -> None:
     assert path.read_text() == text
 
 
+def test_a_mark_of_byte_order_is_no_setting(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text('theme = "nord"', encoding="utf-8-sig")
+    assert file.read(path) == {"theme": "nord"}
+    file.save(path, {"seed": 3})
+    assert file.read(path) == {"theme": "nord", "seed": 3}
+
+
 def test_a_change_leaves_comments_and_order(path: Path) -> None:
     path.parent.mkdir()
     path.write_text(WRITTEN)
