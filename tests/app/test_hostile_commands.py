@@ -212,9 +212,12 @@ def test_json_is_printable_too(run: Run, hostile_home: Path, command: list[str])
     assert "\\u202e" in held
 
 
-def test_a_name_begins_no_line_of_an_error(run: Run, hostile_home: Path) -> None:
-    (Paths.of_this_user().models / "two\nspecchat: forged.gguf").touch()
-    shown = run("ask", "hi", "--model", "nobody-knows-this").text
+def test_a_name_begins_no_line_of_an_error(run: Run) -> None:
+    models = Paths.of_this_user().models
+    models.mkdir(parents=True)
+    (models / "two\nspecchat: forged.gguf").write_bytes(b"GGUF")
+    shown = run("ask", "hi", "--model", "qqqq").text
+    assert "forged" in shown
     assert not any(line.startswith("specchat: forged") for line in shown.splitlines())
 
 
