@@ -89,7 +89,8 @@ class History:
             raise HistoryError(f"cannot open the chats in {self._path}", str(error)) from error
         except (DamagedFileError, OSError, sqlite3.Error, UnicodeDecodeError) as error:
             kind = _DamageError if is_damage(error) or is_odd(error) else HistoryError
-            raise kind(f"cannot open the chats in {self._path}", str(error)) from error
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise kind(f"cannot open the chats in {self._path}", why) from error
 
     def _repair(self, error: "_DamageError") -> None:
         """Make the file anew of what can be read of it, unless another program just did.
