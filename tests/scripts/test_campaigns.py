@@ -14,7 +14,7 @@ pytestmark = [
 
 @pytest.mark.parametrize(
     "arguments",
-    [("kill_app", "--kills", "12"), ("soak", "--requests", "100", "--warm-up", "200")],
+    [("kill_app", "--kills", "12"), ("soak", "--requests", "325")],
     ids=lambda one: one[0],
 )
 def test_nothing_is_lost_and_nothing_grows(arguments: tuple[str, ...]) -> None:
