@@ -5,6 +5,7 @@ from pathlib import Path
 
 from backends.base import UsageError
 from backends.base.regular_file import TooLargeError, read_text
+from backends.base.whole_characters import whole_characters
 
 _MOST_BYTES = 1 << 20
 _BEGUN = re.compile(r"(?<!\S)@(\"[^\"]*|\S*)$")
@@ -58,7 +59,7 @@ def block(path: Path) -> str:
     Raises:
         UsageError: it is no text, or too large.
     """
-    return _encodable(f"{path.name}:\n```\n{_read(path)}\n```")
+    return whole_characters(f"{path.name}:\n```\n{_read(path)}\n```")
 
 
 def with_files(text: str) -> str:
@@ -67,7 +68,7 @@ def with_files(text: str) -> str:
     Raises:
         UsageError: a file is no text, or too large.
     """
-    return _encodable("\n\n".join([text, *map(block, named_files(text))]))
+    return whole_characters("\n\n".join([text, *map(block, named_files(text))]))
 
 
 def without_files(text: str) -> str:
@@ -76,11 +77,6 @@ def without_files(text: str) -> str:
     heads = (f"\n\n{Path(name).name}:\n```\n" for name in names)
     places = [text.index(head) for head in heads if head in text]
     return text[: min(places)] if places else text
-
-
-def _encodable(text: str) -> str:
-    """Text a model can read; a file name in another encoding has halves of characters."""
-    return text.encode(errors="replace").decode()
 
 
 def _file(name: str) -> Path | None:

@@ -2,10 +2,10 @@
 
 import os
 import stat
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from app.own_files import entries, own_entries
 from app.paths import Paths
 from backends.base.private_file import FILE_MODE, FOLDER_MODE
 
@@ -22,12 +22,10 @@ def tighten(paths: Paths) -> None:
         return
     own = paths.own_names
     for folder in dict.fromkeys((paths.config, paths.data, paths.cache)):
-        entries = list(_entries(folder))
-        if all(entry.name.startswith(own) for entry in entries):
+        if all(entry.name.startswith(own) for entry in entries(folder)):
             _restrict(folder, FOLDER_MODE)
-        for entry in entries:
-            if entry.name.startswith(own) and Path(entry.path) != paths.models:
-                _tighten(entry, _DEEPEST)
+    for entry in own_entries(paths):
+        _tighten(entry, _DEEPEST)
 
 
 def _tighten(entry: "os.DirEntry[str]", depth: int) -> None:
@@ -36,13 +34,8 @@ def _tighten(entry: "os.DirEntry[str]", depth: int) -> None:
             _restrict(Path(entry.path), FILE_MODE)
         elif entry.is_dir(follow_symlinks=False) and depth:
             _restrict(Path(entry.path), FOLDER_MODE)
-            for inner in _entries(Path(entry.path)):
+            for inner in entries(Path(entry.path)):
                 _tighten(inner, depth - 1)
-
-
-def _entries(folder: Path) -> Iterator["os.DirEntry[str]"]:
-    with suppress(OSError), os.scandir(folder) as entries:
-        yield from entries
 
 
 def _restrict(path: Path, mode: int) -> None:

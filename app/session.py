@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from app import draft_spec
 from app.conversation import Conversation
@@ -13,6 +14,7 @@ from app.large_blocks import return_large_blocks
 from app.memory_plan import open_context, plan
 from app.model_choice import expected_backend, model_choices, remember_model
 from app.obtaining import facts_before, obtain
+from app.own_files import own_entries
 from app.paths import Paths
 from app.performance import memory_bandwidth
 from app.proven_models import ProvenModels
@@ -76,8 +78,8 @@ class Session:
             SpecchatError: an option cannot be met, or the model cannot be run.
         """
         return_large_blocks()
-        for folder in (paths.config, paths.data, paths.cache):
-            remove_leftovers(folder)
+        for entry in own_entries(paths):
+            remove_leftovers(Path(entry.path))
         check_backend(options.backend)
         check_ranges(options)
         choices = model_choices(options.model, paths, forms(options.backend))

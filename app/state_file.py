@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from backends.base import CacheState
-from backends.base.private_file import private_opener
+from backends.base.private_file import private_opener, temporary_beside
 from backends.base.regular_file import open_regular
 
 KEY_BYTES = 32
@@ -83,7 +83,7 @@ def write_state(
     Raises:
         OSError: it cannot be written; nothing is left of it.
     """
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = temporary_beside(path)
     digest = hashlib.sha256()
     try:
         with open(fresh, "wb", opener=private_opener) as file:

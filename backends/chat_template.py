@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backends.base import Tokenizer, UsageError
+from backends.base.whole_characters import whole_characters
 from backends.template_process import TemplateProcess
 
 _MARKS = range(0xE000, 0xF900)
@@ -44,7 +45,7 @@ class ChatTemplate:
 
     def prompt(self, messages: Sequence[Message]) -> Prompt:
         """The tokens of a conversation, up to where the assistant's next words begin."""
-        whole = [Message(message.role, _whole_characters(message.content)) for message in messages]
+        whole = [Message(message.role, whole_characters(message.content)) for message in messages]
         marks = _Marks(self._tokenizer.special_texts, [self._source or "", *_contents(whole)])
         guarded = [Message(message.role, marks.hide(message.content)) for message in whole]
         text, note = self._render(guarded)
@@ -73,7 +74,7 @@ class ChatTemplate:
             # Some templates know no system message; its words then lead the first user message.
             answer = self._run(self._source, _without_system(messages))
         text = answer.get("text")
-        if text is not None and text == _whole_characters(text):
+        if text is not None and text == whole_characters(text):
             return text, ""
         why = answer.get("error", "it wrote half of a character")
         return None, f"the model's chat template failed ({why}): a plain form is used"
@@ -127,11 +128,6 @@ def _unused(texts: Sequence[str]) -> str:
     """A character to mark with that is in none of the texts."""
     marks = map(chr, _MARKS)
     return next((one for one in marks if not any(one in text for text in texts)), chr(_MARKS[0]))
-
-
-def _whole_characters(text: str) -> str:
-    """A text with a question mark for each half of a character, which no tokenizer takes."""
-    return text.encode(errors="replace").decode()
 
 
 class _Marks:

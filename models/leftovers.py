@@ -13,20 +13,23 @@ _LEFTOVER_SECONDS = 60.0
 whose process cannot be seen from here."""
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what killed programs left below a folder; what a program at work writes stays."""
-    for path, process in _temporary(folder):
+def remove_leftovers(root: Path) -> None:
+    """Remove what killed programs left in a folder of ours, or a file that one of them left.
+
+    What a program at work writes stays.
+    """
+    for path, process in _temporary(root):
         with suppress(OSError):
             written = path.stat().st_mtime
             if time.time() - written > _LEFTOVER_SECONDS and not _is_at_work(process, written):
                 path.unlink()
 
 
-def _temporary(folder: Path) -> Iterator[tuple[Path, int]]:
-    for place, _, names in os.walk(folder):
-        for name in names:
-            if found := _NAME.fullmatch(name):
-                yield Path(place, name), int(found[1])
+def _temporary(root: Path) -> Iterator[tuple[Path, int]]:
+    inside = (Path(place, name) for place, _, names in os.walk(root) for name in names)
+    for path in inside if root.is_dir() else (root,):
+        if found := _NAME.fullmatch(path.name):
+            yield path, int(found[1])
 
 
 def _is_at_work(process: int, written: float) -> bool:

@@ -1,6 +1,5 @@
 """Makes a damaged chat database anew of all that can be read of it; a copy is kept first."""
 
-import os
 import shutil
 import sqlite3
 import time
@@ -12,7 +11,7 @@ from app.history.chat import as_seconds, as_text, title_of
 from app.history.page_file import PAGE_SIZES, PageFile
 from app.history.page_rows import FoundRow, rows
 from app.history.schema import DamagedFileError, prepare
-from backends.base.private_file import private_opener
+from backends.base.private_file import private_opener, temporary_beside
 from backends.base.regular_file import open_regular
 
 _LOG = "-wal"
@@ -59,7 +58,7 @@ def repair(path: Path, wait_seconds: float, *, is_ours: bool) -> str:
     found = _readable(path)
     if not (is_ours or found.chats or found.messages):
         return ""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = temporary_beside(path)
     try:
         _write(fresh, found, wait_seconds)
         kept = _keep(path)

@@ -22,6 +22,7 @@ from app.history.search import condition
 from app.history.versions import VERSIONS, Version
 from backends.base.private_file import FILE_MODE, make_private_folder, private_opener
 from backends.base.regular_file import open_regular
+from backends.base.whole_characters import whole_characters
 
 _WAIT_SECONDS = 3.0
 _KEPT_SECONDS = 86_400.0
@@ -313,4 +314,4 @@ def _private_file(path: Path) -> os.stat_result:
 
 def _storable(value: str | float) -> str | float:
     """Halves of characters, as of a file name in another encoding, cannot be stored."""
-    return value.encode(errors="replace").decode() if isinstance(value, str) else value
+    return whole_characters(value) if isinstance(value, str) else value

@@ -138,9 +138,8 @@ def _changed(text: str, name: str, value: Value) -> str:
 
 def _text(path: Path) -> str | None:
     try:
-        return read_text(path, MOST_BYTES).removeprefix(
-            "\ufeff"
-        )  # some editors of Windows write it
+        # Some editors of Windows begin a file with a mark of byte order.
+        return read_text(path, MOST_BYTES).removeprefix("\ufeff")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -185,18 +185,19 @@ class ChatScreen(Screen[None]):
         event.stop()
         text = event.text.strip()
         area = self.query_one(PromptArea)
-        area.remember(text)
         command = parse(text)
-        if command is not None:
-            action, argument = command
-            if not await self.action_perform(action.name, argument) and not area.text:
-                area.write(event.text)
-                area.select_all()  # what is typed next takes its place
-        elif (unknown := unknown_command(text)) is not None:
+        if command is None and (unknown := unknown_command(text)) is not None:
             self.notify(f"There is no command {unknown}; F1 lists them.")
             area.write("\n".join(filter(None, (event.text, area.text))))
-        else:
+            return
+        area.remember(text)
+        if command is None:
             await self.send(text)
+            return
+        action, argument = command
+        if not await self.action_perform(action.name, argument) and not area.text:
+            area.write(event.text)
+            area.select_all()  # what is typed next takes its place
 
     @on(PromptArea.Changed)
     def _type(self, event: PromptArea.Changed) -> None:

@@ -3,10 +3,12 @@
 import pyperclip
 from textual.app import App
 
+from backends.base.whole_characters import whole_characters
+
 
 def copy(app: App[None], text: str, what: str) -> str:
     """Copy a text as it was said; returns what to tell the user."""
-    text = text.encode(errors="replace").decode()  # no clipboard takes half a surrogate pair
+    text = whole_characters(text)
     try:
         pyperclip.copy(text)
     except pyperclip.PyperclipException:

@@ -43,6 +43,8 @@ class Transcript(VerticalScroll):
 
     async def add(self, message: Message) -> None:
         """Put a message at the end; the oldest ones shown make room."""
+        if not self.is_attached:  # the app is being left
+            return
         shown = self.messages
         too_many = shown[: max(0, len(shown) - 3 * PAGE)]
         for old in too_many:

@@ -32,6 +32,11 @@ def make_private_folder(folder: Path) -> None:
                 raise
 
 
+def temporary_beside(path: Path) -> Path:
+    """Where this process writes a file before it takes its place; models/leftovers.py knows it."""
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
+
 def write_whole_bytes(path: Path, data: bytes, *, is_private: bool = True) -> None:
     """Replace a file by one that holds data, or leave it as it was.
 
@@ -40,7 +45,7 @@ def write_whole_bytes(path: Path, data: bytes, *, is_private: bool = True) -> No
     Raises:
         OSError: it cannot be written.
     """
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = temporary_beside(path)
     try:
         fresh.unlink(missing_ok=True)  # of a program that was killed, and may be readable by all
         with open(fresh, "xb", opener=private_opener if is_private else None) as file:

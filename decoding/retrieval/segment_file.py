@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.base.private_file import private_opener
+from backends.base.private_file import private_opener, temporary_beside
 from backends.base.regular_file import open_regular
 from decoding.retrieval.document import STAMP_BYTES, Document
 from decoding.retrieval.suffix_order import suffix_order
@@ -178,7 +178,7 @@ def write_segment(
         yield
     counts = (len(documents), len(text), len(order), checksum)
     head = _HEAD.pack(_MAGIC, _ORDER_MARK, vocabulary, *counts) + table.tobytes()
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = temporary_beside(path)
     try:
         with open(fresh, "wb", opener=private_opener) as file:
             file.write(head + _checksum(head))

@@ -7,7 +7,6 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
@@ -47,12 +46,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_reason: object) -> None:
         self._client.close()
 
     @contextmanager
@@ -139,12 +133,7 @@ class _Pace:
         Thread(target=self._watch, name="pace of a download", daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_reason: object) -> None:
         self._over.set()
 
     def count(self, size: int) -> None:

@@ -12,7 +12,10 @@ from app.findings import Finding, Findings
 from app.history import History
 from app.paths import Paths
 from app.private_folders import tighten
+from app.session import Session
+from app.session_options import SessionOptions
 from app.unexpected import unexpected
+from backends.base import UsageError
 from tests.app.conftest import Specchat
 from tests.fixtures.scripted import ScriptedModel
 
@@ -81,3 +84,18 @@ def test_a_home_that_cannot_be(
     monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path / "file"))
     assert specchat("chats", "list").returncode == 0
     assert specchat("ask", "--max-tokens", "0", "hi").returncode == 2
+
+
+def test_what_a_person_put_beside_ours_is_no_leftover(home: Path) -> None:
+    paths = Paths.of_this_user()
+    left = paths.cache / "states" / ".a.state.4194305"
+    theirs = [paths.models / ".notes.4194305", paths.config / ".mine.4194305"]
+    for path in (left, *theirs):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (1.0, 1.0))
+    assert left.is_relative_to(paths.saved_states)
+    with pytest.raises(UsageError):
+        Session.open(SessionOptions(model="nobody-knows-this"), paths, lambda _: None)
+    assert not left.exists()
+    assert all(path.exists() for path in theirs)

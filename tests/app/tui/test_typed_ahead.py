@@ -1,20 +1,26 @@
 """Keys that come quicker than the app: Enter sends what stood there, nothing typed is lost."""
 
+from contextlib import closing
+
+import pytest
 from textual import events
 
+from app.composer_draft import ComposerDraft
+from app.history import History
+from app.paths import Paths
 from app.tui.prompt import Completion
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
 
 WORDS = [f"word{number} " for number in range(10)]
-_KEYS = {"\r": "enter", "/": "slash", " ": "space"}
+_KEYS = {"\r": "enter", "/": "slash", " ": "space", "\x11": "ctrl+q"}
 
 
 def hurry(chat: Chat, text: str) -> None:
     """Have keys wait for the prompt all at once, as on a busy machine."""
     chat.prompt.focus()
     for letter in text:
-        character = None if letter == "\r" else letter
+        character = letter if letter.isprintable() else None
         chat.prompt.post_message(events.Key(_KEYS.get(letter, letter), character))
 
 
@@ -62,3 +68,17 @@ async def test_a_wrong_command_comes_back_before_what_was_typed_since(chatting: 
     async with chatting(ScriptedModel(WORDS)) as chat:
         hurry(chat, "/wrong\rtwo")
         await chat.until(lambda: chat.prompt.text == "/wrong\ntwo")
+
+
+@pytest.mark.parametrize("keys", ["one\r", "one\rtwo", "/wrong\rtwo"])
+async def test_what_was_sent_or_typed_when_the_app_is_left_is_kept(
+    chatting: Chatting, keys: str
+) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        hurry(chat, f"{keys}\x11")
+        await chat.until(lambda: chat.app._exit)
+    paths = Paths.of_this_user()
+    with closing(History.open(paths.history)) as history:
+        said = [one.text for found in history.chats() for one in history.messages(found.number)]
+    kept = "\n".join([*said, ComposerDraft(paths).left])
+    assert all(word in kept for word in keys.strip("/").split("\r"))

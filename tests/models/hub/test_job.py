@@ -105,8 +105,11 @@ def test_two_that_share_a_file_do_not_write_the_same_part(
     slow = DownloadJob(DownloadRequest(REPOSITORY, "Q4_0"), settings)
     assert hub.paused.wait(PATIENCE_SECONDS)
     quick = DownloadJob(DownloadRequest(REPOSITORY, "Q8_0"), settings).result()
+    sizes = [len(names[0].format(1)), 1000]
+    while slow.progress.done_bytes < sum(sizes):  # what the hub sent is written a moment later
+        assert not slow.wait(0.01)
     parts = sorted(path.stat().st_size for path in settings.cache.rglob("*.incomplete"))
-    assert parts == [len("Big-Q4_0-00001-of-00002.gguf"), 1000]
+    assert parts == sizes
     hub.released.set()
     for done in (quick, slow.result()):
         second = done.path.with_name(done.path.name.replace("00001-of", "00002-of"))

@@ -1,0 +1,24 @@
+"""What in specchat's folders is its own: the rest is a person's, and stays as it is."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from app.paths import Paths
+
+
+def own_entries(paths: Paths) -> Iterator["os.DirEntry[str]"]:
+    """Files and folders that specchat wrote; no links, and not the models folder."""
+    own = paths.own_names
+    for folder in dict.fromkeys((paths.config, paths.data, paths.cache)):
+        for entry in entries(folder):
+            is_own = entry.name.startswith(own) and not entry.is_symlink()
+            if is_own and Path(entry.path) != paths.models:
+                yield entry
+
+
+def entries(folder: Path) -> Iterator["os.DirEntry[str]"]:
+    """What is in a folder; nothing where it cannot be read."""
+    with suppress(OSError), os.scandir(folder) as found:
+        yield from found
