@@ -12,9 +12,9 @@ from threading import Lock, Thread
 from filelock import BaseFileLock, FileLock, Timeout
 
 from app.paths import Paths
+from backends.base.atomic_file import write_whole
 from backends.base.private_file import make_private_folder
 from backends.base.regular_file import read_bounded
-from models.whole_file import write_whole
 
 _MOST_BYTES = 16 << 20
 _MOST_FILES = 16

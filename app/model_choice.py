@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from app.paths import Paths
 from backends.base import SpecchatError
-from backends.base.private_file import make_private_folder, write_whole_bytes
+from backends.base.atomic_file import write_whole
+from backends.base.private_file import make_private_folder
 from backends.base.regular_file import read_bounded
 from backends.choice import Form, backend_for, backend_for_form
 from backends.device import available_memory
@@ -80,7 +81,7 @@ def remember_model(reference: Reference, paths: Paths) -> None:
         return
     with contextlib.suppress(OSError):
         make_private_folder(paths.data)
-        write_whole_bytes(paths.last_model, os.fsencode(name))
+        write_whole(paths.last_model, os.fsencode(name))
 
 
 def _last_used(paths: Paths) -> Reference | None:

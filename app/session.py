@@ -23,6 +23,7 @@ from app.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
 from app.target_context import TargetContext
 from backends.bandwidth import Bandwidth
 from backends.base import Model, ModelError, OutOfMemoryError
+from backends.base.atomic_file import remove_leftovers
 from backends.chat_template import ChatTemplate, Prompt
 from backends.choice import MLX, Form, check_backend, forms, free_memory
 from backends.energy import Energy, EnergyMeter, energy_meter
@@ -32,7 +33,6 @@ from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
 from decoding.text import TextStream
-from models.leftovers import remove_leftovers
 from models.model_facts import facts_of
 from models.reference import HubReference, Reference
 

@@ -1,36 +1,39 @@
-"""The file of a saved state: what it is of and its tokens, then the engine's bytes; all checked.
+"""File of a saved prompt-cache state: key, tokens, and the engine's bytes, all checked.
 
 Layout, little-endian: magic (8 bytes), key (32), SHA-256 of the state (32), count of tokens (8),
 size of the state (8), the tokens (4 each), SHA-256 of all before (32), the state.
 """
 
 import hashlib
-import os
 import struct
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from backends.base import CacheState
-from backends.base.private_file import private_opener, temporary_beside
+from backends.base.atomic_file import replacing
+from backends.base.checked_file import DamagedFileError, OtherVersionError, TabledFormat
 from backends.base.regular_file import open_regular
 
 KEY_BYTES = 32
 MAGIC = b"scstate1"
-"""The last character is the version of the format."""
-
-_START = struct.Struct("<8s32s32sQQ")
-_DIGEST_BYTES = 32
+_TOKEN_BYTES = 4
 _PIECE_BYTES = 1 << 23
-"""Bytes between two questions whether the file is still wanted."""
+"""Bytes written between two calls of is_wanted."""
+
+
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+_FORMAT = TabledFormat(MAGIC, struct.Struct("<32s32sQQ"), _sha256)
 
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """A file whose head is sound; its state is checked when it is read."""
+    """A file with an intact head; its state is checked when it is read."""
 
     path: Path
     key: bytes
@@ -39,78 +42,66 @@ class SavedState:
     state_digest: bytes
 
 
+class _UnwantedError(Exception):
+    """A state that became unwanted while it was written."""
+
+
 def read_head(path: Path) -> SavedState | None:
-    """What a file holds, None where it is damaged or of another format.
+    """Key and tokens of a file, None if it is damaged or has another format.
 
     Raises:
         OSError: it cannot be read.
     """
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        start = file.read(_START.size)
-        if len(start) < _START.size:
-            return None
-        magic, key, digest, count, state_bytes = _START.unpack(start)
-        if magic != MAGIC or size != _head_bytes(count) + state_bytes:
-            return None
-        listed = file.read(4 * count)
-        if hashlib.sha256(start + listed).digest() != file.read(_DIGEST_BYTES):
-            return None
-    tokens = tuple(np.frombuffer(listed, dtype="<i4").tolist())
+    try:
+        with open_regular(path) as file:
+            fields, table = _FORMAT.read_head(file, _sizes)
+    except (DamagedFileError, OtherVersionError):
+        return None
+    key, digest, _, state_bytes = fields
+    tokens = tuple(np.frombuffer(table, dtype="<i4").tolist())
     return SavedState(path, key, tokens, state_bytes, digest)
 
 
 def read_state(saved: SavedState) -> CacheState | None:
-    """The state of a file, None where it is damaged.
+    """State of a file, None if it is damaged.
 
     Raises:
         OSError: it cannot be read.
         MemoryError: it does not fit.
     """
-    offset = _head_bytes(len(saved.tokens))
     with open_regular(saved.path) as file:
-        file.seek(offset)
+        file.seek(_FORMAT.data_offset(_TOKEN_BYTES * len(saved.tokens)))
         state = np.fromfile(file, np.uint8, saved.state_bytes)
-    sound = hashlib.sha256(state.data).digest() == saved.state_digest
-    return state if sound else None
+    is_intact = hashlib.sha256(state.data).digest() == saved.state_digest
+    return state if is_intact else None
 
 
 def write_state(
     path: Path, key: bytes, tokens: Sequence[int], state: CacheState, is_wanted: Callable[[], bool]
 ) -> bool:
-    """Write a file whole, readable by its owner alone; False if it was no longer wanted.
+    """Replace a file whole, readable by its owner alone; False if it became unwanted meanwhile.
 
     Raises:
         OSError: it cannot be written; nothing is left of it.
     """
-    fresh = temporary_beside(path)
+    table = np.array(tokens, dtype="<i4").tobytes()
     digest = hashlib.sha256()
     try:
-        with open(fresh, "wb", opener=private_opener) as file:
-            file.seek(_head_bytes(len(tokens)))
+        with replacing(path) as file:
+            file.seek(_FORMAT.data_offset(len(table)))
             for start in range(0, state.size, _PIECE_BYTES):
                 if not is_wanted():
-                    break
+                    raise _UnwantedError
                 piece = state.data[start : start + _PIECE_BYTES]
                 digest.update(piece)
                 file.write(piece)
-            else:
-                file.seek(0)
-                file.write(_head(key, digest.digest(), tokens, state.size))
-                file.close()
-                fresh.replace(path)
-                return True
-    finally:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
-    return False
+            file.seek(0)
+            fields = (key, digest.digest(), len(tokens), state.size)
+            file.write(_FORMAT.head(fields, table))
+    except _UnwantedError:
+        return False
+    return True
 
 
-def _head(key: bytes, digest: bytes, tokens: Sequence[int], state_bytes: int) -> bytes:
-    start = _START.pack(MAGIC, key, digest, len(tokens), state_bytes)
-    head = start + np.array(tokens, dtype="<i4").tobytes()
-    return head + hashlib.sha256(head).digest()
-
-
-def _head_bytes(tokens: int) -> int:
-    return _START.size + 4 * tokens + _DIGEST_BYTES
+def _sizes(_key: bytes, _digest: bytes, count: int, state_bytes: int) -> tuple[int, int]:
+    return _TOKEN_BYTES * count, state_bytes

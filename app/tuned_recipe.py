@@ -17,13 +17,13 @@ from backends.base import (
     ModelInfo,
     UsageError,
 )
+from backends.base.atomic_file import write_whole
 from backends.base.private_file import make_private_folder
 from backends.derivation import derives
 from models.json_file import read_object
 from models.layer_cuts import require_cut
 from models.recipe import Recipe
 from models.recipe_gain import prospect
-from models.whole_file import write_whole
 
 SCHEMA = 1
 

@@ -5,8 +5,8 @@ import traceback
 
 from app.paths import Paths
 from backends.base import SpecchatError
+from backends.base.atomic_file import write_whole
 from backends.base.private_file import make_private_folder
-from models.whole_file import write_whole
 
 
 def unexpected(error: Exception, paths: Paths) -> SpecchatError:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from backends.base.atomic_file import write_whole
 from backends.base.private_file import FILE_MODE, make_private_folder
 from backends.base.regular_file import read_bounded
-from models.whole_file import write_whole
 
 MOST_BYTES = 16 << 20
 """The longest true ones list the weights of models with thousands of experts."""

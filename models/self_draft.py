@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.base import DiskFullError, DraftUnavailableError, ModelInfo
+from backends.base.atomic_file import remove_leftovers
 from backends.base.private_file import make_private_folder
 from models.content_hash import content_hash
 from models.layer_cuts import require_cut
-from models.leftovers import remove_leftovers
 from models.recipe import Recipe
 
 Progress = Callable[[int, int], None]

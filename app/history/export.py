@@ -10,7 +10,7 @@ from app.history.chat import Chat, Saved
 from app.history.errors import HistoryError
 from app.history.store import History
 from backends.base import UsageError
-from models.whole_file import write_whole
+from backends.base.atomic_file import write_whole
 
 SCHEMA = 1
 

@@ -11,7 +11,8 @@ from app.history.chat import as_seconds, as_text, title_of
 from app.history.page_file import PAGE_SIZES, PageFile
 from app.history.page_rows import FoundRow, rows
 from app.history.schema import DamagedFileError, prepare
-from backends.base.private_file import private_opener, temporary_beside
+from backends.base.atomic_file import temporary_beside
+from backends.base.private_file import private_opener
 from backends.base.regular_file import open_regular
 
 _LOG = "-wal"

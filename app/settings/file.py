@@ -10,10 +10,10 @@ from app.settings import catalogue
 from app.settings.catalogue import BY_NAME, PRESET_KEYS, Value
 from app.tui import actions
 from backends.base import UsageError
+from backends.base.atomic_file import write_whole
 from backends.base.private_file import make_private_folder
 from backends.base.regular_file import read_text
 from models.bounded_toml import parse_toml
-from models.whole_file import write_whole
 
 KEYS_TABLE, PRESETS_TABLE = "keys", "presets"
 

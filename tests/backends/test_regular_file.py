@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.base.private_file import make_private_folder, write_whole_bytes
+from backends.base.atomic_file import write_whole
+from backends.base.private_file import make_private_folder
 from backends.base.regular_file import NotRegularError, TooLargeError, read_bounded, read_text
 
 posix = pytest.mark.skipif(os.name == "nt", reason="files of POSIX")
@@ -52,8 +53,8 @@ def test_what_is_made_is_private_from_the_start(tmp_path: Path) -> None:
     usual = os.umask(0)
     try:
         make_private_folder(tmp_path / "a" / "b")
-        write_whole_bytes(tmp_path / "a" / "file", b"mine")
-        write_whole_bytes(tmp_path / "a" / "shared", b"for all", is_private=False)
+        write_whole(tmp_path / "a" / "file", b"mine")
+        write_whole(tmp_path / "a" / "shared", b"for all", is_private=False)
     finally:
         os.umask(usual)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}

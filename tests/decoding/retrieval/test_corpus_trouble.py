@@ -104,7 +104,7 @@ def test_a_full_disk_leaves_nothing_half_written(
 
     def full(path: Any, mode: str = "r", **options: Any) -> Any:
         file = opened(path, mode, **options)
-        if "w" not in mode:
+        if "x" not in mode:
             return file
         file.write(b"some")
         file.close()

@@ -1,0 +1,87 @@
+"""Replacing files whole: written under a temporary name beside them, then renamed.
+
+A temporary name ends in the number of the writing process, so that files left by killed processes
+can be told from those still being written.
+"""
+
+import os
+import re
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from backends.base.private_file import private_opener
+
+_TEMPORARY_NAME = re.compile(r"\..+\.(\d+)")
+_LEFTOVER_SECONDS = 60.0
+"""Longer than a file of ours goes unmodified while it is written: its process may run in another
+container, where it cannot be seen from here."""
+
+
+def temporary_beside(path: Path) -> Path:
+    """Temporary path under which this process writes the next content of a file."""
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
+
+@contextmanager
+def replacing(path: Path, *, is_private: bool = True) -> Generator[BinaryIO]:
+    """Write a file that replaces the one at path when the block ends without an exception.
+
+    is_private: readable by the owner alone, from the first byte; otherwise the umask decides.
+
+    Raises:
+        OSError: it cannot be written; the old file is untouched.
+    """
+    temporary = temporary_beside(path)
+    try:
+        temporary.unlink(missing_ok=True)  # left by a killed process, perhaps readable by all
+        with open(temporary, "xb", opener=private_opener if is_private else None) as file:
+            yield file
+        temporary.replace(path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: bytes | str, *, is_private: bool = True) -> None:
+    """Replace a file's content, or leave the file untouched.
+
+    Text is written as UTF-8 with its unpaired surrogates replaced. is_private: as for replacing.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    data = content.encode(errors="replace") if isinstance(content, str) else content
+    with replacing(path, is_private=is_private) as file:
+        file.write(data)
+
+
+def remove_leftovers(root: Path) -> None:
+    """Remove temporary files of killed processes: below a folder, or root if it is such a file."""
+    for path, process in _temporary_files(root):
+        with suppress(OSError):
+            modified = path.stat().st_mtime
+            is_old = time.time() - modified > _LEFTOVER_SECONDS
+            if is_old and not _may_be_writing(process, modified):
+                path.unlink()
+
+
+def _temporary_files(root: Path) -> Iterator[tuple[Path, int]]:
+    below = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
+    for path in below if root.is_dir() else (root,):
+        if match := _TEMPORARY_NAME.fullmatch(path.name):
+            yield path, int(match[1])
+
+
+def _may_be_writing(process: int, modified: float) -> bool:
+    """Whether a process was already running at this time; a later one only reuses the number."""
+    import psutil
+
+    try:
+        return psutil.Process(process).create_time() <= modified
+    except (psutil.NoSuchProcess, OverflowError, ValueError):
+        return False
+    except psutil.Error:
+        return True
