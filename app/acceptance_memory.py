@@ -7,8 +7,8 @@ from typing import Any
 
 from app.paths import Paths
 from decoding.acceptance import Acceptance
-from models.fingerprint import fingerprint
 from models.json_file import read_object, write_object
+from models.metadata.fingerprint import fingerprint
 
 _MOST_KINDS = 1000
 

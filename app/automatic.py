@@ -27,7 +27,7 @@ from backends.base import (
 from decoding.cost import CostModel
 from decoding.length import predicted_speedup
 from decoding.member import POSITION_PRIOR, Member
-from models.memory_bill import Fit
+from models.metadata.memory_bill import Fit
 from models.reference import Reference
 
 WORTHWHILE = 1.1

@@ -17,7 +17,7 @@ from app.prompts import built_in_prompts
 from app.run_key import run_key
 from app.target_context import TargetContext
 from backends.base import Context, ContextFacts, Model, ModelInfo
-from backends.runner import Runner
+from backends.engines.runner import Runner
 from decoding.calibration import MOST_TOKENS, calibrate, ends_early
 from decoding.combining import combined
 from decoding.cost import CostModel, DraftCost, Measured

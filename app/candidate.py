@@ -6,11 +6,11 @@ from pathlib import Path
 
 from app.tuned_recipe import Tuned
 from backends.base import Model
-from backends.choice import AUTO
+from backends.engines.backend_names import AUTO
 from decoding.cost import TreeSize
-from models.model_facts import ModelFacts
-from models.recipe import Recipe
+from models.metadata.model_facts import ModelFacts
 from models.reference import HubReference, Reference
+from models.self_draft.recipe import Recipe
 
 
 class Kind(StrEnum):

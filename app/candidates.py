@@ -22,18 +22,18 @@ from backends.base import (
     Rollback,
     Vocabulary,
 )
-from backends.choice import forms
-from backends.derivation import derives
-from backends.gguf_header import parts, read_header, read_per_token
+from backends.engines.backend_selection import forms
+from backends.engines.model_loading import derives
+from backends.files.gguf_header import parts, read_header, read_per_token
 from models import catalogue
 from models.catalogue import CatalogueDrafter, DrafterKind
-from models.installed import installed
-from models.model_facts import facts_of
-from models.model_files import stored_bytes
-from models.recipe_gain import prospect
+from models.metadata.model_facts import facts_of
+from models.metadata.model_files import stored_bytes
+from models.metadata.vocabulary_match import require_same_vocabulary
 from models.reference import Reference, entry_of, resolve
-from models.self_draft import SelfDrafts
-from models.vocabulary import require_same_vocabulary
+from models.self_draft.self_draft_store import SelfDrafts
+from models.stores.available_models import installed
+from models.tuning.recipe_gain import prospect
 
 _COMPOSED = {
     "cascade(lookup,self)": "prompt lookup drafts for the self-drafter, which drafts for the model",

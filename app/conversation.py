@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from backends.base import PromptTooLongError
-from backends.chat_template import Message, Prompt
+from backends.chat.chat_template import Message, Prompt
 
 
 @dataclass(slots=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from models.recipe import Recipe
 from models.reference import HubReference, Reference
+from models.self_draft.recipe import Recipe
 
 
 class LinkKind(StrEnum):

@@ -19,13 +19,13 @@ from app.draft_link import (
 from app.draft_parts import EXAMPLE, split, unreadable
 from app.paths import Paths
 from backends.base import ModelError, UsageError
-from backends.choice import Form
+from backends.engines.backend_selection import Form
 from decoding.calibration import MOST_TOKENS
 from decoding.drafters.lookahead import LookaheadShape
 from models import catalogue
 from models.catalogue import DrafterKind, Entry
-from models.recipe import Recipe
 from models.reference import HubReference, Reference, entry_of, resolve
+from models.self_draft.recipe import Recipe
 
 OFF, AUTO = "off", "auto"
 WORDS = (LOOKUP, RETRIEVAL, NGRAM, JACOBI, LOOKAHEAD, SELF, OFF, AUTO)

@@ -25,8 +25,8 @@ from app.settings.learning import may_index, may_learn
 from app.target_context import TargetContext
 from app.tuned_recipe import own_recipe, set_aside_unusable
 from backends.base import DraftUnavailableError, Model
-from backends.choice import AUTO
-from backends.derivation import derives
+from backends.engines.backend_names import AUTO
+from backends.engines.model_loading import derives
 from decoding.cost import CostModel
 from decoding.draft import Drafter
 from decoding.drafters.ngram import Ngram
@@ -34,12 +34,12 @@ from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.drafters.retrieval import Retrieval
 from decoding.member import Member
 from decoding.retrieval.corpus import Corpus
-from models.fingerprint import fingerprint
-from models.model_facts import ModelFacts, facts_of
-from models.recipe import Recipe
+from models.metadata.fingerprint import fingerprint
+from models.metadata.model_facts import ModelFacts, facts_of
+from models.metadata.vocabulary_match import vocabulary_digest
 from models.reference import HubReference, Reference, at_hand
-from models.self_draft import SelfDrafts
-from models.vocabulary import vocabulary_digest
+from models.self_draft.recipe import Recipe
+from models.self_draft.self_draft_store import SelfDrafts
 
 _FOLDER_DIGITS = 24
 

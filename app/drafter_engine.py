@@ -7,8 +7,9 @@ from pathlib import Path
 
 from app.proven_models import ProvenModels
 from backends.base import Model, UsageError
-from backends.choice import MLX, backend_for
-from backends.runner import Runner, expected_runner
+from backends.engines.backend_names import MLX
+from backends.engines.backend_selection import backend_for
+from backends.engines.runner import Runner, expected_runner
 
 
 def drafter_backend(path: Path, wanted: str) -> str:

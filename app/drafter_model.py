@@ -15,7 +15,7 @@ from decoding.drafters.text_level import TextLevel
 from decoding.retokenizer import Retokenizer
 from decoding.shared_vocabulary import same_control
 from decoding.trial import MOST_SAID, Guess, trial, trial_across
-from models.vocabulary import require_same_vocabulary
+from models.metadata.vocabulary_match import require_same_vocabulary
 
 _ENOUGH_SHARED = 0.5
 """Of the tokens of ordinary text; with fewer shared, whole words are taken as text."""

@@ -17,13 +17,13 @@ from app.drafter_building import Builder, Built, Place
 from app.knowledge import Knowledge
 from app.memory_plan import MemoryPlan
 from backends.base import DownloadError, DraftUnavailableError, ModelError, Rollback
-from backends.device import available_memory
+from backends.hardware.host import available_memory
 from decoding.context_class import ContextReader
 from decoding.controller import Controller
 from decoding.cost import CostModel
 from decoding.drafters.ngram import Ngram
 from decoding.parking import State, overall
-from models.model_facts import facts_of
+from models.metadata.model_facts import facts_of
 from models.reference import Reference
 
 

@@ -24,7 +24,7 @@ from app.target_context import ContextInUseError
 from app.token_counts import TokenCounts
 from app.unexpected import unexpected
 from backends.base import ModelError, SpecchatError
-from backends.chat_template import Prompt
+from backends.chat.chat_template import Prompt
 from decoding.events import Prefill, Step
 
 _PUBLISH_SECONDS = 0.1

@@ -7,7 +7,7 @@ from typing import Any
 from app.paths import Paths
 from app.run_key import run_key
 from backends.base import ModelInfo
-from backends.runner import Runner
+from backends.engines.runner import Runner
 from models.json_file import read_object, write_object
 
 SCHEMA = 1

@@ -17,7 +17,7 @@ from app.session import Session
 from app.settings.learning import may_index
 from app.state_keeper import Job
 from backends.base import SpecchatError
-from backends.chat_template import ChatTemplate, Message
+from backends.chat.chat_template import ChatTemplate, Message
 from decoding.retrieval.corpus import Corpus
 from decoding.retrieval.document import Document, Note
 

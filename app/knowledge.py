@@ -17,15 +17,15 @@ from app.ranking import CostSource, Pair
 from app.run_key import run_key
 from app.session_options import DEFAULT_CONTEXT
 from backends.base import DraftUnavailableError, Model, ModelError
-from backends.runner import Runner
+from backends.engines.runner import Runner
 from decoding.acceptance import Acceptance
 from decoding.cost import CostModel, DraftCost, TreeCosts
 from decoding.kinds import DRAWN, is_lossless
 from decoding.length import break_even, predicted_speedup
 from decoding.ngram_table import N_BYTES
-from models.fingerprint import fingerprint
-from models.memory_bill import Fit, bill, fit
-from models.model_facts import ModelFacts
+from models.metadata.fingerprint import fingerprint
+from models.metadata.memory_bill import Fit, bill, fit
+from models.metadata.model_facts import ModelFacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from backends.base import Context, DraftUnavailableError, Model, OutOfMemoryError
-from models.memory_bill import bill, gigabytes
-from models.model_facts import ModelFacts
+from models.byte_sizes import gigabytes
+from models.metadata.memory_bill import bill
+from models.metadata.model_facts import ModelFacts
 
 _SMALLEST_CONTEXT = 512
 

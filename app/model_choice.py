@@ -9,10 +9,10 @@ from backends.base import SpecchatError
 from backends.base.atomic_file import write_whole
 from backends.base.private_file import make_private_folder
 from backends.base.regular_file import read_bounded
-from backends.choice import Form, backend_for, backend_for_form
-from backends.device import available_memory
-from models.installed import DEMO, best_installed
+from backends.engines.backend_selection import Form, backend_for, backend_for_form
+from backends.hardware.host import available_memory
 from models.reference import HubReference, Reference, at_hand, resolve
+from models.stores.available_models import DEMO, best_installed
 
 _LONGEST_NAME = 1 << 14
 """Bytes; a path has at most a few thousand."""

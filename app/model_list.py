@@ -6,14 +6,14 @@ from pathlib import Path
 
 from app.session_options import DEFAULT_CONTEXT
 from backends.base import SpecchatError
-from backends.device import available_memory
+from backends.hardware.host import available_memory
 from models import catalogue
 from models.catalogue import Entry
-from models.installed import installed
-from models.memory_bill import Fit, bill, fit
-from models.model_facts import ModelFacts, facts_of, facts_of_entry
+from models.metadata.memory_bill import Fit, bill, fit
+from models.metadata.model_facts import ModelFacts, facts_of, facts_of_entry
 from models.reference import Reference, entry_of
-from models.stores.found import Installed
+from models.stores.available_models import installed
+from models.stores.installed_model import Installed
 
 
 @dataclass(frozen=True, slots=True)

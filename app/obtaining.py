@@ -6,7 +6,7 @@ from app.paths import Paths
 from backends.base import DownloadError
 from models.hub import Downloaded, DownloadJob, DownloadRequest, HubSettings
 from models.hub.progress import Progress, describe
-from models.model_facts import ModelFacts, facts_of_entry
+from models.metadata.model_facts import ModelFacts, facts_of_entry
 from models.reference import HubReference, Reference
 
 Notify = Callable[[str], None]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from app.candidate import Kind
 from app.ranking import Pair
 from decoding.cost import BUSY
-from models.memory_bill import Fit
-from models.size_text import size_text
+from models.byte_sizes import size_text
+from models.metadata.memory_bill import Fit
 
 
 def doubt(spread: float) -> str:

@@ -24,10 +24,12 @@ from app.session import Session
 from app.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
 from app.target_context import TargetContext
 from backends.base import Rollback
-from backends.choice import check_backend, forms, free_memory
+from backends.engines.backend_names import check_backend
+from backends.engines.backend_selection import forms
+from backends.engines.engine_resources import free_memory
 from decoding.cost import CostModel
-from models.memory_bill import Fit
-from models.model_facts import facts_of
+from models.metadata.memory_bill import Fit
+from models.metadata.model_facts import facts_of
 from models.reference import Reference
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from app.paths import Paths
-from backends.bandwidth import Bandwidth, measured_on_cpu, of_gpu
 from backends.base import ModelInfo, OutOfMemoryError
-from backends.choice import MLX, bandwidth_of_mlx
-from backends.device import peak_memory_bytes, processor_name
+from backends.engines.backend_names import MLX
+from backends.engines.engine_resources import bandwidth_of_mlx
+from backends.hardware.bandwidth import Bandwidth, measured_on_cpu, of_gpu
+from backends.hardware.host import peak_memory_bytes, processor_name
 from decoding.telemetry import Statistics
 from models.json_file import read_object, write_object
 

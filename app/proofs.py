@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from backends.base import ModelError
-from backends.proof_process import Trial
-from backends.runner import expected_runner
-from models.content_hash import stamp
+from backends.engines.runner import expected_runner
+from backends.proof.proof_process import Trial
 from models.json_file import change_object, read_object
-from models.model_files import model_files
+from models.metadata.content_hash import stamp
+from models.metadata.model_files import model_files
 
 SCHEMA = 1
 MOST = 1000

@@ -8,9 +8,11 @@ from pathlib import Path
 from app.paths import Paths
 from app.proofs import Proofs, proof_key
 from backends.base import Model, Vocabulary
-from backends.choice import AUTO, LLAMACPP, MLX, backend_for, load, vocabulary
-from backends.proof_process import ProofProcess, Trial
-from models.model_files import stored_bytes
+from backends.engines.backend_names import AUTO, LLAMACPP, MLX
+from backends.engines.backend_selection import backend_for
+from backends.engines.model_loading import load, vocabulary
+from backends.proof.proof_process import ProofProcess, Trial
+from models.metadata.model_files import stored_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class ProvenModels:
         wanted: str = AUTO,
         experts: int | None = None,
     ) -> Model:
-        """Load a model with the backend for it, as backends.choice.load does.
+        """Load a model with the backend for it, as model_loading.load does.
 
         Raises:
             UsageError: the wanted backend cannot run such a model, or has no such option.

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from app.candidate import Candidate
 from decoding.cost import BUSY
-from models.memory_bill import Fit
+from models.metadata.memory_bill import Fit
 
 
 class AcceptanceSource(StrEnum):

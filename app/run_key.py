@@ -3,8 +3,8 @@
 import hashlib
 from pathlib import Path
 
-from backends.runner import Runner
-from models.fingerprint import fingerprint
+from backends.engines.runner import Runner
+from models.metadata.fingerprint import fingerprint
 
 
 def run_key(path: Path, variant: str, runner: Runner) -> str:

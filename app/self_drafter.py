@@ -5,11 +5,11 @@ from pathlib import Path
 
 from app.proven_models import ProvenModels
 from backends.base import Model, ModelInfo
-from backends.derivation import derive, derives
-from models.fingerprint import fingerprint
-from models.model_facts import ModelFacts, facts_of
-from models.recipe import Recipe
-from models.recipe_gain import Prospect
+from backends.engines.model_loading import derive, derives
+from models.metadata.fingerprint import fingerprint
+from models.metadata.model_facts import ModelFacts, facts_of
+from models.self_draft.recipe import Recipe
+from models.tuning.recipe_gain import Prospect
 
 _GROUP = 64
 """Weights that share a scale and an offset, where they are made in memory."""

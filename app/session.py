@@ -21,19 +21,21 @@ from app.proven_models import ProvenModels
 from app.reply import Reply
 from app.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
 from app.target_context import TargetContext
-from backends.bandwidth import Bandwidth
 from backends.base import Model, ModelError, OutOfMemoryError
 from backends.base.atomic_file import remove_leftovers
-from backends.chat_template import ChatTemplate, Prompt
-from backends.choice import MLX, Form, check_backend, forms, free_memory
-from backends.energy import Energy, EnergyMeter, energy_meter
-from backends.template_process import TemplateProcess
+from backends.chat.chat_template import ChatTemplate, Prompt
+from backends.chat.template_process import TemplateProcess
+from backends.engines.backend_names import MLX, check_backend
+from backends.engines.backend_selection import Form, forms
+from backends.engines.engine_resources import free_memory
+from backends.hardware.bandwidth import Bandwidth
+from backends.hardware.energy import Energy, EnergyMeter, energy_meter
 from decoding.drafters.switch import Switch
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
 from decoding.text import TextStream
-from models.model_facts import facts_of
+from models.metadata.model_facts import facts_of
 from models.reference import HubReference, Reference
 
 

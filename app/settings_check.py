@@ -13,8 +13,10 @@ from app.session_options import DEFAULT_CONTEXT, SessionOptions
 from app.settings import catalogue, file
 from app.settings.catalogue import BY_NAME, variable_of
 from backends.base import ModelError, SpecchatError, UsageError, check_context
-from backends.choice import AUTO, check_gpu_layers, forms, free_memory
-from models.model_facts import facts_of
+from backends.engines.backend_names import AUTO
+from backends.engines.backend_selection import forms
+from backends.engines.engine_resources import check_gpu_layers, free_memory
+from models.metadata.model_facts import facts_of
 from models.reference import Reference
 
 

@@ -12,9 +12,9 @@ from app.state_file import SavedState
 from app.target_context import TargetContext
 from backends.base import ContextFacts, ModelError, ModelInfo
 from decoding.prefill import common_prefix
-from models.content_hash import stamp
-from models.fingerprint import fingerprint
-from models.model_files import model_files
+from models.metadata.content_hash import stamp
+from models.metadata.fingerprint import fingerprint
+from models.metadata.model_files import model_files
 
 Job = Callable[[], None] | None
 """What a thread is asked to do, None to end."""

@@ -19,11 +19,11 @@ from backends.base import (
 )
 from backends.base.atomic_file import write_whole
 from backends.base.private_file import make_private_folder
-from backends.derivation import derives
+from backends.engines.model_loading import derives
 from models.json_file import read_object
-from models.layer_cuts import require_cut
-from models.recipe import Recipe
-from models.recipe_gain import prospect
+from models.self_draft.layer_cuts import require_cut
+from models.self_draft.recipe import Recipe
+from models.tuning.recipe_gain import prospect
 
 SCHEMA = 1
 

@@ -1,6 +1,6 @@
 """Tuning: which recipe makes the fastest self-drafter of a model on this machine.
 
-Recipes are tried in the order that models/recipe_search.py gives, on what the model itself said:
+Recipes are tried in the order of models/tuning/recipe_search.py, on what the model itself said:
 nothing of the user's is read. Each result is kept as it is found, the winner for good.
 """
 
@@ -26,22 +26,21 @@ from backends.base import (
     Rollback,
     UsageError,
 )
-from backends.chat_template import ChatTemplate, Message
-from backends.choice import free_memory
-from backends.derivation import derives
-from backends.template_process import TemplateProcess
+from backends.chat.chat_template import ChatTemplate, Message
+from backends.chat.template_process import TemplateProcess
+from backends.engines.engine_resources import free_memory
+from backends.engines.model_loading import derives
 from decoding.agreement import Agreement, Reply, spoken
 from decoding.cost import CostModel
 from decoding.generation import Limits
 from decoding.length import break_even, predicted_speedup
 from decoding.sampling import SamplingSettings
-from models.candidate_files import CandidateFiles
-from models.layer_cuts import can_cut
-from models.layer_knapsack import Skipped
-from models.recipe import Recipe
-from models.recipe_search import Ranked, RecipeSearch, Tried
-from models.self_draft import Progress, SelfDrafts
-from models.tunable import bodies
+from models.self_draft.candidate_files import CandidateFiles
+from models.self_draft.layer_cuts import can_cut
+from models.self_draft.recipe import Recipe, Skipped
+from models.self_draft.self_draft_store import Progress, SelfDrafts
+from models.tuning.base_recipes import bodies
+from models.tuning.recipe_search import Ranked, RecipeSearch, Tried
 
 _SETTINGS = SamplingSettings(temperature=0.8, seed=1)
 """At which replies are said, and tokens are taken to be accepted."""

@@ -2,7 +2,7 @@
 
 from app.run_key import run_key
 from backends.base import ModelInfo
-from backends.runner import Runner
+from backends.engines.runner import Runner
 
 
 def tuning_key(info: ModelInfo) -> str:

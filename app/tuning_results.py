@@ -17,8 +17,8 @@ from backends.base import DiskFullError, ModelInfo, UsageError
 from backends.base.private_file import FILE_MODE, make_private_folder
 from backends.base.regular_file import open_regular
 from decoding.agreement import Reply
-from models.recipe import Recipe
-from models.recipe_search import Tried
+from models.self_draft.recipe import Recipe
+from models.tuning.recipe_search import Tried
 
 SCHEMA = 1
 _LONGEST, _MOST_LINES = 1 << 20, 10_000

@@ -9,7 +9,7 @@ from app.draft_forms import Form, possible, tallied
 from app.prompts import built_in_prompts
 from app.session import Session
 from backends.base import Context
-from backends.chat_template import Message
+from backends.chat.chat_template import Message
 from decoding.controller import Controller
 from decoding.distribution_check import (
     LENGTH,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from backends.base import DeviceRow, Listener
-from backends.base.tree import count_leaves
+from backends.base.parent_array import count_leaves
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, from_row
 from decoding.shape import Shape, Siblings

@@ -1,6 +1,6 @@
 """Whether a draft can be verified at all, whatever drafted it."""
 
-from backends.base.tree import depths, is_tree
+from backends.base.parent_array import depths, is_tree
 from decoding.draft import Draft
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Context, Logits
-from backends.base.tree import count_leaves
+from backends.base.parent_array import count_leaves
 from decoding.draft import Draft
 from decoding.lossy_rule import LossyRule
 from decoding.rule import Rule

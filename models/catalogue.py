@@ -11,7 +11,7 @@ from backends.base import SpecchatError
 from backends.base.regular_file import read_text
 from models.attention import Attention, Layers
 from models.bounded_toml import parse_toml
-from models.names import simplified
+from models.model_names import simplified
 
 FILE = Path(__file__).with_name("catalogue.toml")
 

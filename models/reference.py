@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.base import ModelError, UsageError
-from backends.choice import Form
-from backends.mlx_folder import looks_like_mlx
+from backends.engines.backend_selection import Form
+from backends.files.mlx_folder import looks_like_mlx
 from models import catalogue
 from models.catalogue import Entry
-from models.installed import DEMO, installed, known_names, model_in
-from models.names import nearest, simplified
-from models.stores.found import Installed, Origin
+from models.model_names import nearest, simplified
+from models.stores.available_models import DEMO, installed, known_names, model_in
+from models.stores.installed_model import Installed, Origin
 
 _HUB_NAME = re.compile(r"(?P<repository>[\w-][\w.-]*/[\w-][\w.-]*)(?::(?P<choice>[\w./-]+))?")
 

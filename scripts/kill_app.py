@@ -52,7 +52,7 @@ _MODULES = (
     "app.tui.app",
     "app.composer_draft",
     "backends.llamacpp",
-    "backends.llamacpp.model",
+    "backends.llamacpp.llama_model",
     "huggingface_hub",
     "textual.drivers.linux_driver",
 )

@@ -20,9 +20,9 @@ from decoding.prefill import prefill, reuse
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings
 from decoding.telemetry import Statistics
-from models.bundled import demo_path
-from models.recipe import Recipe
-from models.self_draft import SelfDrafts
+from models.self_draft.recipe import Recipe
+from models.self_draft.self_draft_store import SelfDrafts
+from models.stores.bundled import demo_path
 from scripts.prompts import tokenized
 
 _TOKENS = 96

@@ -25,9 +25,9 @@ from decoding.sampling import SamplingSettings, warp
 from decoding.shared_vocabulary import SharedVocabulary
 from decoding.speller import Speller
 from decoding.telemetry import Statistics
-from models.bundled import demo_path
-from models.recipe import Recipe
-from models.self_draft import SelfDrafts
+from models.self_draft.recipe import Recipe
+from models.self_draft.self_draft_store import SelfDrafts
+from models.stores.bundled import demo_path
 from scripts.change_vocabulary import Change, change_vocabulary
 from scripts.prompts import tokenized
 

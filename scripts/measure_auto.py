@@ -30,7 +30,7 @@ from app.indexing import Indexing
 from app.paths import HOME_VARIABLE, Paths
 from app.reply import new_reply
 from app.session import Session, SessionOptions
-from backends.chat_template import Message
+from backends.chat.chat_template import Message
 from decoding.sampling import SamplingSettings
 
 

@@ -28,9 +28,9 @@ from decoding.generation import Limits, generate
 from decoding.member import Member
 from decoding.sampling import SamplingSettings
 from decoding.telemetry import Statistics
-from models.bundled import demo_path
-from models.recipe import Recipe
-from models.self_draft import SelfDrafts
+from models.self_draft.recipe import Recipe
+from models.self_draft.self_draft_store import SelfDrafts
+from models.stores.bundled import demo_path
 from scripts.prompts import tokenized
 
 _CONTEXT = 1024

@@ -18,7 +18,7 @@ from decoding.drafters.lookahead import Lookahead, LookaheadShape
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
 from decoding.telemetry import Statistics
-from models.bundled import demo_path
+from models.stores.bundled import demo_path
 from scripts.prompts import tokenized
 
 _SIZES = (4, 8, 16, 31)

@@ -22,9 +22,9 @@ from decoding.lossy_rule import LossyRule, parse_lossy
 from decoding.sampling import Distribution, SamplingSettings, point_mass, warp
 from decoding.verification.lossy import judgement
 from decoding.verification.token_level import residual
-from models.bundled import demo_path
-from models.recipe import Recipe
-from models.self_draft import SelfDrafts
+from models.self_draft.recipe import Recipe
+from models.self_draft.self_draft_store import SelfDrafts
+from models.stores.bundled import demo_path
 from scripts.prompts import tokenized
 
 _RULES = ("off", "ears", "ears:0.3", "lenient", "typical")

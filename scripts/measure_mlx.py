@@ -19,7 +19,7 @@ from mlx_lm.generate import generate_step, speculative_generate_step
 from mlx_lm.sample_utils import make_sampler
 
 from backends import mlx
-from backends.mlx.model import MlxModel
+from backends.mlx.mlx_model import MlxModel
 from decoding.drafters.draft_model import DraftModel
 from decoding.events import Step
 from decoding.generation import Limits, generate

@@ -24,7 +24,7 @@ from decoding.generation import Limits, generate
 from decoding.member import Member
 from decoding.sampling import SamplingSettings
 from decoding.telemetry import Statistics
-from models.bundled import demo_path
+from models.stores.bundled import demo_path
 from scripts.prompts import tokenized
 
 _TOKENS = 128

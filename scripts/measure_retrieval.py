@@ -22,7 +22,7 @@ from app.history import History
 from app.indexing import Indexing
 from app.paths import HOME_VARIABLE, Paths
 from app.session import Session, SessionOptions
-from backends.chat_template import Message
+from backends.chat.chat_template import Message
 from decoding.sampling import SamplingSettings
 
 QUESTIONS = (

@@ -29,9 +29,9 @@ from decoding.sampling import Distribution, SamplingSettings
 from decoding.tree_shape import likeliest
 from decoding.trial import overlap
 from decoding.verification.paths import choose
-from models.bundled import demo_path
-from models.recipe import Recipe
-from models.self_draft import SelfDrafts
+from models.self_draft.recipe import Recipe
+from models.self_draft.self_draft_store import SelfDrafts
+from models.stores.bundled import demo_path
 from scripts.measure_acceptance import rows
 from scripts.prompts import tokenized
 

@@ -26,7 +26,7 @@ from app.prompts import built_in_prompts
 from backends import llamacpp
 from backends.base import SpecchatError, UsageError
 from backends.llamacpp.requantize import requantize
-from models.recipe import QUANTIZATIONS
+from models.self_draft.recipe import QUANTIZATIONS
 from scripts.padded_shape import Shape, target_shape
 
 _UNITS = {"M": 10**6, "B": 10**9}

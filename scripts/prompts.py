@@ -2,8 +2,8 @@
 
 from app.prompts import built_in_prompts
 from backends.base import Model
-from backends.chat_template import ChatTemplate, Message
-from backends.template_process import TemplateProcess
+from backends.chat.chat_template import ChatTemplate, Message
+from backends.chat.template_process import TemplateProcess
 
 
 def tokenized(model: Model) -> list[tuple[str, list[int]]]:

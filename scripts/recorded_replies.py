@@ -9,12 +9,12 @@ from pathlib import Path
 
 from app.bench.suite import SUITES, tasks
 from backends import llamacpp
-from backends.chat_template import ChatTemplate, Message
-from backends.template_process import TemplateProcess
+from backends.chat.chat_template import ChatTemplate, Message
+from backends.chat.template_process import TemplateProcess
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
-from models.bundled import demo_path
+from models.stores.bundled import demo_path
 
 _SEEDS = 6
 _TOKENS = 192

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from backends.base import Model
-from models.bundled import demo_path
+from models.stores.bundled import demo_path
 
 pytest_plugins = [
     "tests.fixtures.costs",

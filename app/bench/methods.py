@@ -14,7 +14,8 @@ from app.drafter_building import Built, Place
 from app.drafting import Drafting, build
 from app.session import Session
 from backends.base import Model, SpecchatError
-from backends.choice import MLX, peers
+from backends.engines.backend_names import MLX
+from backends.engines.baselines import baseline_engines
 from decoding.controller import Controller
 from decoding.draft import Drafter
 from decoding.drafters.chain import Chain
@@ -170,7 +171,7 @@ def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
 
 def _add_peers(found: Methods, session: Session, built: Sequence[Built]) -> None:
     try:
-        others = peers(session.model, session.context.n_ctx, _for_peer(built))
+        others = baseline_engines(session.model, session.context.n_ctx, _for_peer(built))
     except SpecchatError as error:
         found.notes.append(str(error).splitlines()[0])
         return

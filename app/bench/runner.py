@@ -10,7 +10,7 @@ from app.bench.results import PLAIN, Bench, Run
 from app.bench.suite import Suite, Task, tasks
 from app.session import Session
 from backends.base import ModelError, UsageError
-from backends.chat_template import Message
+from backends.chat.chat_template import Message
 from decoding.sampling import SamplingSettings
 
 _WARM_UP_TOKENS = 16

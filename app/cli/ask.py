@@ -18,7 +18,7 @@ from app.report import reply_report
 from app.session import Session
 from app.settings.catalogue import DEFAULT_MAX_TOKENS
 from backends.base import ModelError, UsageError
-from backends.chat_template import Message, Prompt
+from backends.chat.chat_template import Message, Prompt
 from decoding.events import FinishReason
 from decoding.lossy_rule import OFF
 from decoding.sampling import SamplingSettings

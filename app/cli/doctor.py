@@ -13,12 +13,17 @@ from app.cli import terminal
 from app.paths import Paths
 from app.performance import mlx_bandwidth, processor_bandwidth
 from app.settings_check import Fault, check_settings
-from backends.bandwidth import Bandwidth, of_gpu
-from backends.choice import LLAMACPP, MLX
-from backends.device import available_memory, physical_cores, processor_name, total_memory
-from backends.engines import EngineFacts, Engines, describe_engines, wired_limit_advice
-from models.bundled import demo_path
-from models.installed import installed, readable_names
+from backends.engines.backend_names import LLAMACPP, MLX
+from backends.engines.engine_overview import (
+    EngineFacts,
+    Engines,
+    describe_engines,
+    wired_limit_advice,
+)
+from backends.hardware.bandwidth import Bandwidth, of_gpu
+from backends.hardware.host import available_memory, physical_cores, processor_name, total_memory
+from models.stores.available_models import installed, readable_names
+from models.stores.bundled import demo_path
 
 _PACKAGES = (
     "specchat",

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from backends.gguf_header import parts, read_header
-from backends.mlx_folder import WEIGHT_FILES
-from backends.safetensors_header import StoredTensor, stored_tensors
+from backends.files.gguf_header import parts, read_header
+from backends.files.mlx_folder import WEIGHT_FILES
+from backends.files.safetensors_header import StoredTensor, stored_tensors
 from models.json_file import read_object
-from models.quantization import quantization_of
+from models.model_names import quantization_of
 
 
 def facts_of(path: Path) -> dict[str, Any]:

@@ -9,15 +9,15 @@ from app.cli.model_facts import facts_of
 from app.model_list import facts_for_bill, fit_here
 from app.paths import Paths
 from backends.base import UsageError
-from backends.mlx_folder import is_mlx_folder
+from backends.files.mlx_folder import is_mlx_folder
 from models import catalogue
+from models.byte_sizes import size_text
 from models.catalogue import CatalogueDrafter, DrafterKind, Entry, SizeSource
-from models.installed import installed
-from models.model_facts import facts_of_entry
-from models.model_files import stored_bytes
+from models.metadata.model_facts import facts_of_entry
+from models.metadata.model_files import stored_bytes
 from models.reference import HubReference, Reference, entry_of, resolve
-from models.size_text import size_text
-from models.stores.found import Installed
+from models.stores.available_models import installed
+from models.stores.installed_model import Installed
 
 KEYS = (
     "name", "installed", "path", "size_bytes", "size_source", "fit", "origin", "get",

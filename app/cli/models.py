@@ -14,16 +14,16 @@ from app.model_list import Offered, offered
 from app.obtaining import request_for
 from app.paths import Paths
 from backends.base import HubUnreachableError, SpecchatError, UsageError
-from backends.choice import forms
+from backends.engines.backend_selection import forms
+from models.byte_sizes import size_text
 from models.hub import HubSettings
-from models.hub.settings import hub_cache
+from models.hub.hub_settings import hub_cache
 from models.hub.unfinished import discard, unfinished
-from models.installed import installed
 from models.reference import on_hub
-from models.removal import remove as remove_model
-from models.size_text import size_text
-from models.stores.found import Installed
-from models.stores.installed import nearest_names
+from models.stores.available_models import installed
+from models.stores.installed_model import Installed
+from models.stores.removal import remove as remove_model
+from models.stores.store_scan import nearest_names
 
 models = typer.Typer(
     help="List, download, remove and describe models, and find drafters for one.",

@@ -6,7 +6,7 @@ from app.cli import terminal
 from app.cli.interrupt import interruptible
 from app.reply import Reply
 from app.session import Session
-from backends.chat_template import Prompt
+from backends.chat.chat_template import Prompt
 from decoding.events import Prefill
 from decoding.sampling import SamplingSettings
 

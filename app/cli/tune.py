@@ -17,10 +17,11 @@ from app.proven_models import ProvenModels
 from app.session_options import SessionOptions, check_ranges
 from app.tuning import Tuning, TuningResult
 from backends.base import UsageError
-from backends.choice import check_backend, forms
+from backends.engines.backend_names import check_backend
+from backends.engines.backend_selection import forms
 from decoding.cost import BUSY
-from models.recipe_search import Ranked
 from models.reference import Reference
+from models.tuning.recipe_search import Ranked
 
 _WIDEST = 40
 """Characters of a recipe, beyond which the figures of its line stand further right."""

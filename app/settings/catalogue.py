@@ -9,7 +9,7 @@ from typing import Any
 
 from app.session_options import RANGES, check_range
 from backends.base import UsageError
-from backends.choice import check_backend
+from backends.engines.backend_names import check_backend
 from decoding.lossy_rule import OFF, parse_lossy
 from decoding.sampling import SamplingSettings
 

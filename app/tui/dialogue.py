@@ -11,7 +11,7 @@ from app.history.export import write_export
 from app.settings.answering import restored, stored
 from app.settings.catalogue import Value
 from backends.base import UsageError
-from backends.chat_template import Message
+from backends.chat.chat_template import Message
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from app.model_list import offered
 from app.tui.drafters_screen import DraftersScreen
 from app.tui.models_screen import ModelsScreen
 from backends.base import UsageError
-from backends.choice import forms
+from backends.engines.backend_selection import forms
 from models.hub import HubSettings
 from models.reference import HubReference, resolve
 

@@ -16,7 +16,7 @@ from app.model_list import Offered
 from app.printable import one_line
 from app.tui import wording
 from app.tui.ordered_keys import OrderedInput
-from models.memory_bill import Fit
+from models.metadata.memory_bill import Fit
 
 _MARKS = {Fit.FITS: "$text-success", Fit.TIGHT: "$text-warning", Fit.TOO_BIG: "$text-error"}
 _TICK = 0.5

@@ -1,7 +1,7 @@
 """The llama.cpp backend, on llama-cpp-python's low-level API."""
 
-from backends.llamacpp import waiting  # isort: skip - settled before the engine is loaded
-from backends.llamacpp.context import LlamaContext
-from backends.llamacpp.model import LlamaModel, load
+from backends.llamacpp import openmp_env  # isort: skip - settled before the engine is loaded
+from backends.llamacpp.llama_context import LlamaContext
+from backends.llamacpp.llama_model import LlamaModel, load
 
-__all__ = ["LlamaContext", "LlamaModel", "load", "waiting"]
+__all__ = ["LlamaContext", "LlamaModel", "load", "openmp_env"]

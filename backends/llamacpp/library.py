@@ -8,7 +8,7 @@ from importlib import metadata
 from llama_cpp import llama_cpp as api
 
 from backends.base import UsageError
-from backends.device import processor_name
+from backends.hardware.host import processor_name
 
 _WARN = 3
 _ERROR = 4

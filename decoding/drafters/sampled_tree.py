@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Context
-from backends.base.tree import path_to
+from backends.base.parent_array import path_to
 from decoding.cost import TreeSize
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.draft_model import evidence_class

@@ -1,9 +1,9 @@
 """Downloading models from a hub, through the client and into the cache of huggingface_hub."""
 
 from models.hub.download import Downloaded, DownloadRequest, download
+from models.hub.hub_settings import HubSettings
 from models.hub.job import DownloadJob
 from models.hub.progress import Phase, Progress
-from models.hub.settings import HubSettings
 
 __all__ = [
     "DownloadJob",

@@ -10,9 +10,9 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
+from models.byte_sizes import size_text
 from models.hub.client import hub_client
-from models.hub.settings import HubSettings
-from models.size_text import size_text
+from models.hub.hub_settings import HubSettings
 
 if TYPE_CHECKING:
     from httpx2 import URL, Request, Response

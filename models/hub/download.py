@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.base import DownloadError
+from models.byte_sizes import size_text
 from models.hub import receipts
-from models.hub.cache import RepositoryCache, part_bytes, real_folder
 from models.hub.checksum import check
-from models.hub.choice import files_wanted
 from models.hub.connection import Connection
-from models.hub.faults import free_bytes, told_as_ours
-from models.hub.paths import require_distinct
+from models.hub.error_mapping import free_bytes, told_as_ours
+from models.hub.file_selection import files_wanted
+from models.hub.hub_settings import HubSettings
 from models.hub.progress import Meter, Phase, Progress
 from models.hub.repository import Repository, RepositoryFile, list_repository
-from models.hub.settings import HubSettings
+from models.hub.repository_cache import RepositoryCache, part_bytes, real_folder
+from models.hub.safe_paths import require_distinct
 from models.hub.transfer import receive
-from models.size_text import size_text
 
 _LOCK_SECONDS = 0.2
 

@@ -6,8 +6,8 @@ from threading import Event, Thread
 
 from backends.base import DownloadError, DownloadStoppedError, SpecchatError
 from models.hub.download import Downloaded, DownloadRequest, download
+from models.hub.hub_settings import HubSettings
 from models.hub.progress import Phase, Progress
-from models.hub.settings import HubSettings
 
 
 class DownloadJob:

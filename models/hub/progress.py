@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from models.size_text import size_text
+from models.byte_sizes import size_text
 
 _WINDOW_SECONDS = 5.0
 _MARK_SECONDS = 0.1

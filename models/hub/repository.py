@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from models.hub.connection import Connection
-from models.hub.faults import refused
-from models.hub.paths import is_safe
+from models.hub.error_mapping import refused
+from models.hub.hub_settings import HubSettings
 from models.hub.progress import Phase, Progress
-from models.hub.settings import HubSettings
+from models.hub.safe_paths import is_safe
 
 _LONGEST_LISTING = 8 << 20
 """Bytes; about 20,000 files."""

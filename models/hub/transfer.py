@@ -7,13 +7,13 @@ from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from models.hub.cache import opened_part, part_bytes
 from models.hub.client import hub_client
 from models.hub.connection import Answer, Connection, CutError
-from models.hub.faults import refused
+from models.hub.error_mapping import refused
+from models.hub.hub_settings import HubSettings
 from models.hub.progress import Meter, Progress
 from models.hub.repository import Repository, RepositoryFile
-from models.hub.settings import HubSettings
+from models.hub.repository_cache import opened_part, part_bytes
 
 _WHOLE = 200
 _PARTIAL_CONTENT = 206

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from models.json_file import read_object
-from models.stores.found import Installed, Origin, files_below
+from models.stores.installed_model import Installed, Origin, files_below
 
 _MODEL = "application/vnd.ollama.image.model"
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")

@@ -3,7 +3,7 @@
 import struct
 from dataclasses import dataclass, field
 
-from backends.gguf_cursor import ARRAY, SCALARS, STRING
+from backends.files.gguf_cursor import ARRAY, SCALARS, STRING
 
 _ALIGNMENT = 32
 

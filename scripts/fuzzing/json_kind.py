@@ -13,13 +13,13 @@ from app.settings.answering import restored
 from app.tuned_recipe import Tuned, remember, tuned, tuned_file
 from app.tuning_results import TuningResults
 from backends.base import ModelInfo, Rollback
-from backends.runner import Runner
+from backends.engines.runner import Runner
 from decoding.acceptance import Acceptance
 from decoding.agreement import Reply
-from models.content_hash import content_hash
 from models.hub import receipts
-from models.recipe import Recipe
-from models.recipe_search import Tried
+from models.metadata.content_hash import content_hash
+from models.self_draft.recipe import Recipe
+from models.tuning.recipe_search import Tried
 from scripts.fuzzing.kind import READ
 from scripts.fuzzing.text_damage import damaged_text
 

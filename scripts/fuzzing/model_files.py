@@ -14,19 +14,19 @@ from app.cli.model_facts import facts_of as facts_shown
 from app.memory_plan import open_context, plan
 from app.paths import Paths
 from backends.base import ModelError, SpecchatError
-from backends.choice import LLAMACPP, MLX
-from backends.device import available_memory
-from backends.gguf_header import read_header, read_per_token
-from backends.gguf_tokens import require_distinct_tokens
-from backends.mlx_folder import read_mlx_folder
-from backends.mlx_gguf import reason_against
-from backends.proof_process import ProofProcess, Trial
-from backends.safetensors_header import stored_tensors
+from backends.engines.backend_names import LLAMACPP, MLX
+from backends.files.gguf_header import read_header, read_per_token
+from backends.files.gguf_tokens import require_distinct_tokens
+from backends.files.mlx_folder import read_mlx_folder
+from backends.files.mlx_gguf import reason_against
+from backends.files.safetensors_header import stored_tensors
+from backends.hardware.host import available_memory
+from backends.proof.proof_process import ProofProcess, Trial
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
-from models.fingerprint import fingerprint
-from models.model_facts import facts_of
+from models.metadata.fingerprint import fingerprint
+from models.metadata.model_facts import facts_of
 from scripts.fuzzing import gguf_damage
 from scripts.fuzzing.damage import damaged
 from scripts.fuzzing.json_damage import changed
@@ -134,7 +134,7 @@ def _figures(path: Path) -> None:
 
 def _checked_header(path: Path) -> object:
     """Whether llama.cpp would be given the file; imported late, as it may not be installed."""
-    from backends.llamacpp.refusals import checked_header
+    from backends.llamacpp.load_checks import checked_header
 
     return checked_header(path)
 

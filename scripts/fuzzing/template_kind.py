@@ -5,8 +5,8 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 
-from backends.chat_template import ChatTemplate, Message
-from backends.template_process import TemplateProcess
+from backends.chat.chat_template import ChatTemplate, Message
+from backends.chat.template_process import TemplateProcess
 from scripts.fuzzing.damage import damaged
 from scripts.fuzzing.kind import READ, REBUILT
 from tests.fixtures.byte_tokenizer import ByteTokenizer

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from app.cli.main import main
-from backends.chat_template import ChatTemplate, Message, Prompt
+from backends.chat.chat_template import ChatTemplate, Message, Prompt
 
 COMMAND = Path(sys.executable).with_name("specchat")
 SIZE = (24, 80)

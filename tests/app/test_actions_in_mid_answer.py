@@ -24,7 +24,7 @@ from app.engine import Engine
 from app.engine_status import Phase
 from app.paths import Paths
 from app.session_options import SessionOptions
-from backends.chat_template import Message
+from backends.chat.chat_template import Message
 from decoding.sampling import SamplingSettings
 from tests.fixtures.heard import Heard, assert_plain, hear, hurry
 

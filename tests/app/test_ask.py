@@ -9,7 +9,7 @@ import pytest
 
 from app.cli import terminal
 from backends.base import Model
-from backends.chat_template import Message
+from backends.chat.chat_template import Message
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 

@@ -30,9 +30,9 @@ from backends.llamacpp.requantize import requantize
 from decoding.acceptance import Acceptance
 from decoding.cost import CostModel, Measured
 from decoding.parking import State
-from models.fingerprint import fingerprint
-from models.recipe_gain import prospect
-from models.self_draft import SelfDrafts
+from models.metadata.fingerprint import fingerprint
+from models.self_draft.self_draft_store import SelfDrafts
+from models.tuning.recipe_gain import prospect
 from scripts.change_vocabulary import Change, change_vocabulary
 from tests.fixtures.knowing import FLAT, PLANNED, knowledge
 

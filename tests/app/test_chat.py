@@ -7,7 +7,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from app.session import Session
-from backends.chat_template import Message
+from backends.chat.chat_template import Message
 from decoding.events import Prefill
 
 pytestmark = pytest.mark.usefixtures("llamacpp")

@@ -25,8 +25,8 @@ from decoding.events import Step
 from decoding.generation import Limits
 from decoding.parking import standing
 from decoding.sampling import SamplingSettings
-from models.memory_bill import bill
-from models.model_facts import facts_of
+from models.metadata.memory_bill import bill
+from models.metadata.model_facts import facts_of
 from tests.fixtures.chains import chain_of
 from tests.fixtures.replied import replied, said
 

@@ -18,7 +18,7 @@ from app.saved_states import SavedStates
 from app.session import Session
 from app.session_options import SessionOptions
 from backends.base import ModelError, UsageError
-from backends.chat_template import Message
+from backends.chat.chat_template import Message
 from decoding.events import FinishReason, Origin
 from decoding.sampling import SamplingSettings
 from tests.fixtures.scripted import Narrow, ScriptedModel, opened

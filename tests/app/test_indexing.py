@@ -14,8 +14,8 @@ from app.history import History
 from app.history.removal import remove_chat
 from app.indexing import Indexing
 from app.paths import Paths
-from backends.chat_template import ChatTemplate
-from backends.template_process import TemplateProcess
+from backends.chat.chat_template import ChatTemplate
+from backends.chat.template_process import TemplateProcess
 from decoding.retrieval import corpus as corpus_module
 from decoding.retrieval.corpus import Corpus
 from tests.fixtures.corpora import VOCABULARY

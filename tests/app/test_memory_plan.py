@@ -12,8 +12,8 @@ from app.session import Session
 from app.session_options import SessionOptions
 from backends.base import DraftUnavailableError, Model, OutOfMemoryError, UsageError
 from models.attention import Attention, Layers
-from models.memory_bill import bill
-from models.model_facts import ModelFacts, facts_of
+from models.metadata.memory_bill import bill
+from models.metadata.model_facts import ModelFacts, facts_of
 
 GIGABYTE = 1_000_000_000
 
@@ -82,7 +82,7 @@ def test_a_drafter_is_shrunk_and_then_given_up() -> None:
 def test_a_context_is_halved_where_only_the_engine_knows_what_fits(
     demo: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backends.llamacpp.model.available_memory", lambda: 150_000_000)
+    monkeypatch.setattr("backends.llamacpp.llama_model.available_memory", lambda: 150_000_000)
     planned = plan("demo", facts_of(demo.info.path), None, 8192, None)
     context, notes = open_context(demo, planned, None)
     assert context.n_ctx == 2048

@@ -22,10 +22,11 @@ from app.paths import Paths
 from app.performance import memory_bandwidth
 from app.session import Session
 from app.session_options import SessionOptions
-from backends import choice, mlx
-from backends.bandwidth import Bandwidth
-from backends.chat_template import Message
-from backends.machine import Machine
+from backends import mlx
+from backends.chat.chat_template import Message
+from backends.engines import backend_selection
+from backends.hardware.bandwidth import Bandwidth
+from backends.hardware.machine import Machine
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
 
@@ -84,7 +85,7 @@ def test_on_apple_silicon_a_readable_file_runs_with_mlx_and_others_do_not(
     file = str(tiny_llama(form="gpt2"))
     asked = ("hi", "--draft", "off", *GREEDY)
     elsewhere = ask_json(*asked, "--model", file)
-    monkeypatch.setattr(choice, "this_machine", lambda: MAC)
+    monkeypatch.setattr(backend_selection, "this_machine", lambda: MAC)
     found = ask_json(*asked, "--model", file)
     assert (elsewhere["model"]["backend"], found["model"]["backend"]) == ("llamacpp", "mlx")
     assert found["token_ids"] == elsewhere["token_ids"]
@@ -119,7 +120,7 @@ def test_a_folder_that_was_asked_for_answers_the_next_time_too(
     ("arguments", "words"),
     [
         (("--backend", "llamacpp"), "llama.cpp cannot run"),
-        (("--gpu-layers", "3"), "--gpu-layers means nothing to MLX"),
+        (("--gpu-layers", "3"), "--gpu-layers has no effect with MLX"),
     ],
 )
 def test_what_does_not_fit_mlx_is_a_usage_error(

@@ -25,17 +25,17 @@ from app.tuned_recipe import Tuned, own_recipe, remember, set_aside_unusable, tu
 from app.tuning import Tuning, TuningResult
 from backends import mlx
 from backends.base import DiskFullError, DraftUnavailableError, Model
-from backends.derivation import derive
+from backends.engines.model_loading import derive
 from decoding.agreement import Agreement, spoken
 from decoding.cost import CostModel
 from decoding.generation import Limits
 from decoding.length import predicted_speedup
 from decoding.sampling import SamplingSettings
-from models.model_facts import facts_of
-from models.recipe import Recipe
-from models.recipe_gain import prospect
-from models.recipe_search import Ranked, RecipeSearch, Tried
+from models.metadata.model_facts import facts_of
 from models.reference import Reference
+from models.self_draft.recipe import Recipe
+from models.tuning.recipe_gain import prospect
+from models.tuning.recipe_search import Ranked, RecipeSearch, Tried
 from tests.fixtures.knowing import PLANNED, knowledge
 
 FLAT = CostModel({1: 0.02, 16: 0.022})

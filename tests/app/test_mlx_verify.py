@@ -12,7 +12,7 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app import verification
 from app.cli.opening import open_session
-from backends.mlx import verification as on_device
+from backends.mlx.sampling import device_verification as on_device
 
 Verify = Callable[[int], CompletedProcess[str]]
 

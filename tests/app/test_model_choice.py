@@ -124,7 +124,7 @@ def test_a_model_that_was_named_is_never_replaced(
 ) -> None:
     with pytest.raises(ModelError, match="stops the engine"):
         Session.open(SessionOptions(str(crashing), "off"), paths, lambda text: None)
-    monkeypatch.setattr("models.installed.demo_path", lambda: None)
+    monkeypatch.setattr("models.stores.available_models.demo_path", lambda: None)
     remember_model(Reference(crashing.name, crashing), paths)
     with pytest.raises(ModelError, match="stops the engine"):  # not that there is no other
         Session.open(SessionOptions(None, "off"), paths, lambda text: None)

@@ -17,7 +17,7 @@ from app.paths import Paths
 from app.reply import new_reply
 from app.session import Session
 from app.session_options import SessionOptions
-from backends.chat_template import Message
+from backends.chat.chat_template import Message
 from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits

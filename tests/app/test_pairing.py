@@ -24,8 +24,8 @@ from backends.base import Context, OutOfMemoryError, UsageError
 from decoding.acceptance import Acceptance
 from decoding.cost import Measured
 from decoding.sampling import SamplingSettings
-from models.fingerprint import fingerprint
-from models.memory_bill import Fit
+from models.metadata.fingerprint import fingerprint
+from models.metadata.memory_bill import Fit
 from scripts.change_vocabulary import Change, change_vocabulary
 from tests.fixtures.local_hub import LocalHub
 

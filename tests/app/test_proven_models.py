@@ -14,10 +14,10 @@ import pytest
 from app.paths import Paths
 from app.proofs import MOST, Proofs, proof_key
 from app.proven_models import ProvenModels
-from backends import proof_process
 from backends.base import ModelError
-from backends.choice import LLAMACPP
-from backends.proof_process import Trial
+from backends.engines.backend_names import LLAMACPP
+from backends.proof import proof_process
+from backends.proof.proof_process import Trial
 from scripts.fuzzing.gguf_parts import GgufParts
 from tests.fixtures.damaged_gguf import good_parts, repeat_token, set_number, written
 
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("llamacpp")
 
 PATIENCE_SECONDS = 60
 ROOT = Path(__file__).parents[2]
+_LOADER = "backends.engines.model_loading"
 EPSILON = "attention.layer_norm_rms_epsilon"
 Started = list[Trial]
 
@@ -110,7 +111,7 @@ def test_a_crash_is_told_with_what_the_engine_said_last(
 def proving() -> list[psutil.Process]:
     """Children that prove; other tests in this process may have children of their own."""
     children = psutil.Process().children()
-    return [child for child in children if "backends.proof_worker" in child.cmdline()]
+    return [child for child in children if "backends.proof.proof_worker" in child.cmdline()]
 
 
 def test_a_hang_is_given_up(
@@ -207,7 +208,7 @@ _PROVES = """
 import sys
 import psutil
 from pathlib import Path
-from backends.proof_process import ProofProcess, Trial
+from backends.proof.proof_process import ProofProcess, Trial
 
 def tick():
     for child in psutil.Process().children():
@@ -234,5 +235,5 @@ def test_nothing_else_in_the_app_reaches_an_engine() -> None:
         if file.name == "proven_models.py":
             continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module == "backends.choice":
+            if isinstance(node, ast.ImportFrom) and node.module == _LOADER:
                 assert not loading & {name.name for name in node.names}, file

@@ -12,7 +12,7 @@ from app.engine import Engine
 from app.paths import Paths
 from app.saved_states import SavedStates
 from app.session_options import SessionOptions
-from backends.chat_template import Message
+from backends.chat.chat_template import Message
 from decoding.sampling import SamplingSettings
 
 pytestmark = pytest.mark.usefixtures("llamacpp")

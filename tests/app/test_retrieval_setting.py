@@ -20,7 +20,7 @@ from app.paths import Paths
 from app.session import SessionOptions
 from app.target_context import TargetContext
 from backends.base import Context, Model
-from backends.chat_template import Message
+from backends.chat.chat_template import Message
 from decoding.sampling import SamplingSettings
 from tests.fixtures.corpora import corpus_of, document
 from tests.fixtures.scripted import ScriptedModel, opened

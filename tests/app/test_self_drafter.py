@@ -25,11 +25,11 @@ from decoding.acceptance import Acceptance
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
-from models.memory_bill import bill
-from models.model_facts import facts_of
-from models.recipe import Recipe
-from models.recipe_gain import prospect
+from models.metadata.memory_bill import bill
+from models.metadata.model_facts import facts_of
 from models.reference import Reference
+from models.self_draft.recipe import Recipe
+from models.tuning.recipe_gain import prospect
 from tests.fixtures.knowing import PLANNED, knowledge
 
 GREEDY = SamplingSettings(temperature=0.0)

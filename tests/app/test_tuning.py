@@ -28,11 +28,11 @@ from decoding.generation import Limits
 from decoding.greedy_check import greedy_reply
 from decoding.length import predicted_speedup
 from decoding.sampling import SamplingSettings
-from models import self_draft
-from models.candidate_files import CandidateFiles
-from models.recipe import Recipe
-from models.recipe_search import RecipeSearch, Tried
-from models.self_draft import SelfDrafts
+from models.self_draft import self_draft_store
+from models.self_draft.candidate_files import CandidateFiles
+from models.self_draft.recipe import Recipe
+from models.self_draft.self_draft_store import SelfDrafts
+from models.tuning.recipe_search import RecipeSearch, Tried
 from tests.fixtures.chains import chain_of
 
 TinyLlama = Callable[..., Path]
@@ -129,7 +129,7 @@ def test_a_full_disk_ends_it_and_says_so(
 ) -> None:
     usage = shutil.disk_usage(target.info.path)._replace(free=0)
     with monkeypatch.context() as patch:
-        patch.setattr(self_draft.shutil, "disk_usage", lambda _: usage)
+        patch.setattr(self_draft_store.shutil, "disk_usage", lambda _: usage)
         with pytest.raises(DiskFullError, match="no room"):
             tune(target, paths)
     assert files(paths) == []

@@ -16,8 +16,8 @@ from app.paths import Paths
 from app.tuning_results import TuningResults, append_line
 from backends.base import DiskFullError, ModelInfo, Rollback
 from decoding.agreement import Reply
-from models.recipe import Recipe
-from models.recipe_search import Tried
+from models.self_draft.recipe import Recipe
+from models.tuning.recipe_search import Tried
 
 REPLIES = [Reply((1, 2), (3, 4, 5)), Reply((6,), (7,))]
 FOUND = {Recipe("q4_0"): Tried(0.5, 0.25), Recipe(None, (1,)): "it cannot skip layers"}

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from backends.base import CacheState, Logits, RollbackRefusedError
-from backends.base.tree import count_leaves, is_path, is_tree, path_to
+from backends.base.parent_array import count_leaves, is_path, is_tree, path_to
 
 
 def random_table(seed: int, n_vocab: int = 6, scale: float = 2.0) -> NDArray[np.float32]:

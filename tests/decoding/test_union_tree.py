@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.base.tree import count_leaves, is_tree, path_to
+from backends.base.parent_array import count_leaves, is_tree, path_to
 from decoding.consensus import Consensus, Proposal
 from decoding.cost import CostModel
 from decoding.draft import Draft, KeepOn

@@ -30,8 +30,8 @@ from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.drafters.vote import Vote
 from decoding.member import Member
 from decoding.sampling import SamplingSettings
-from models.recipe import Recipe
-from models.self_draft import SelfDrafts
+from models.self_draft.recipe import Recipe
+from models.self_draft.self_draft_store import SelfDrafts
 from tests.fixtures.wrong_rules import first_failure
 
 FALSE_ALARM = 1e-4

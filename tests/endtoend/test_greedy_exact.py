@@ -20,8 +20,8 @@ from decoding.events import Step
 from decoding.generation import Limits
 from decoding.greedy_check import branch_difference, divergences
 from decoding.sampling import SamplingSettings
-from models.recipe import Recipe
-from models.self_draft import SelfDrafts
+from models.self_draft.recipe import Recipe
+from models.self_draft.self_draft_store import SelfDrafts
 from scripts.prompts import tokenized
 from tests.fixtures.chains import chain_of
 from tests.fixtures.corpora import corpus_of, document

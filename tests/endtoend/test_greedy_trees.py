@@ -153,7 +153,7 @@ def test_the_cells_of_a_sibling_are_seen_if_they_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Negative control: the tokens are right, and the cache holds another branch's last one."""
-    from backends.llamacpp.tree import TreePass
+    from backends.llamacpp.tree_sequences import TreePass
 
     keep = TreePass.keep
 

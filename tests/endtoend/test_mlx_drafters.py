@@ -25,8 +25,8 @@ from app.prompts import built_in_prompts
 from app.target_context import TargetContext
 from backends import mlx
 from backends.base import Context, Model
-from backends.mlx import verification
-from backends.mlx.own_draft import derive
+from backends.mlx.sampling import device_verification
+from backends.mlx.self_draft.derived_model import derive
 from decoding.controller import Controller
 from decoding.cost import CostModel, DraftCost
 from decoding.distribution_check import exact_law, p_value, reply
@@ -271,5 +271,5 @@ def test_the_test_sees_a_rule_of_the_device_that_is_wrong_from_the_second_token_
     def first_failure(passes: Any) -> Any:
         return mx.cumprod(passes.astype(mx.int32)).sum()
 
-    monkeypatch.setattr(verification, "_longest", first_failure)
+    monkeypatch.setattr(device_verification, "_longest", first_failure)
     assert chance(pair, REPLIES, ON_DEVICE) < FALSE_ALARM

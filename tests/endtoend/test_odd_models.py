@@ -9,7 +9,7 @@ from app.paths import Paths
 from app.reply import new_reply
 from app.session import Session
 from app.session_options import SessionOptions
-from backends.chat_template import Message
+from backends.chat.chat_template import Message
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
 

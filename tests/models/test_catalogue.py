@@ -8,8 +8,8 @@ import pytest
 
 from models import catalogue
 from models.catalogue import DrafterKind, Size, SizeSource, entries, entry_of_file, find
-from models.model_facts import facts_of_entry
-from models.names import simplified
+from models.metadata.model_facts import facts_of_entry
+from models.model_names import simplified
 
 FAMILIES = {"llama3", "qwen3", "qwen3.5", "gemma3", "gemma4", "mistral", "phi4", "smollm2"}
 

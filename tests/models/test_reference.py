@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.base import ModelError, UsageError
-from backends.choice import Form
-from models import catalogue, installed
-from models.installed import best_installed, known_names
+from backends.engines.backend_selection import Form
+from models import catalogue
 from models.reference import HubReference, Reference, at_hand, entry_of, on_hub, resolve
+from models.stores import available_models
+from models.stores.available_models import best_installed, known_names
 
 WHOLE = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)
 """The smallest file that is no damaged one: a header of nothing."""
@@ -108,7 +109,7 @@ def test_a_folder_with_part_of_an_mlx_model_is_meant_as_one(tmp_path: Path, ther
 def test_the_bundled_model_may_not_be_installed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installed, "demo_path", lambda: None)
+    monkeypatch.setattr(available_models, "demo_path", lambda: None)
     assert "demo" not in known_names(folder)
     with pytest.raises(ModelError, match="not installed") as refused:
         resolve("demo", folder)

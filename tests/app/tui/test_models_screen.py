@@ -13,7 +13,7 @@ from app.session import Session
 from app.session_options import SessionOptions
 from app.tui.models_screen import ModelsScreen
 from backends.base import ModelError
-from models.memory_bill import Fit
+from models.metadata.memory_bill import Fit
 from models.reference import Reference, resolve
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.local_hub import LocalHub

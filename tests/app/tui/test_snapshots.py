@@ -13,7 +13,7 @@ from app.tui.models_screen import ModelsScreen
 from app.tui.panel import Panel
 from decoding.parking import State
 from decoding.shape import Shape
-from models.memory_bill import Fit
+from models.metadata.memory_bill import Fit
 from tests.app.tui.conftest import Chat, Chatting, Snapshot
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel

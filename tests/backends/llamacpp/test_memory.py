@@ -14,7 +14,7 @@ from backends import llamacpp
 _PEAK = """
 import sys
 from pathlib import Path
-from backends.device import peak_memory_bytes
+from backends.hardware.host import peak_memory_bytes
 from backends import llamacpp
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings

@@ -15,9 +15,9 @@ from app.paths import Paths
 from app.proven_models import ProvenModels
 from backends import mlx
 from backends.base import Model
-from models.memory_bill import bill
-from models.model_facts import facts_of
-from models.recipe import Recipe
+from models.metadata.memory_bill import bill
+from models.metadata.model_facts import facts_of
+from models.self_draft.recipe import Recipe
 from scripts.make_mlx_folder import make_folder
 
 SmallMlx = Callable[..., Path]

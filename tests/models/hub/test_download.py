@@ -10,8 +10,8 @@ import pytest
 
 from backends.base import DownloadError, HubUnreachableError, UsageError
 from models.hub import HubSettings, Phase, receipts
-from models.hub.faults import told_as_ours
-from models.hub.settings import hub_cache
+from models.hub.error_mapping import told_as_ours
+from models.hub.hub_settings import hub_cache
 from tests.fixtures.local_hub import COMMIT, LocalHub
 from tests.models.hub.conftest import CONTENT, FILE, REPOSITORY, Pull, part_of
 

@@ -1,0 +1,1 @@
+"""Prompts from conversations, by the chat template a model ships."""

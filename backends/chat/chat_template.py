@@ -1,0 +1,165 @@
+"""Turns a conversation into the prompt a model was trained on, by the template it ships."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backends.base import Tokenizer, UsageError
+from backends.base.whole_characters import whole_characters
+from backends.chat.template_process import TemplateProcess
+
+_MARKS = range(0xE000, 0xF900)
+"""Private-use characters. One that is nowhere else stands, with a number, for a control text."""
+
+_LONGEST_NUMBER = 9
+
+PLAIN_STOPS = ("\nUser:", "\nSystem:")
+"""Texts that end a reply in the plain form, where no control token does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation; role is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Tokens ready for the model, and how they came about."""
+
+    tokens: list[int]
+    stops: tuple[str, ...] = ()
+    note: str = ""
+    """Why the model's own template was not used; empty when it was."""
+
+
+class ChatTemplate:
+    """The template of one model, rendered in a process of its own; a plain form where it fails."""
+
+    def __init__(self, tokenizer: Tokenizer, process: TemplateProcess) -> None:
+        self._tokenizer = tokenizer
+        self._process = process
+        self._source = tokenizer.chat_template
+
+    def prompt(self, messages: Sequence[Message]) -> Prompt:
+        """The tokens of a conversation, up to where the assistant's next words begin."""
+        whole = [Message(message.role, whole_characters(message.content)) for message in messages]
+        marks = _Marks(self._tokenizer.special_texts, [self._source or "", *_contents(whole)])
+        guarded = [Message(message.role, marks.hide(message.content)) for message in whole]
+        text, note = self._render(guarded)
+        stops = PLAIN_STOPS if text is None else ()
+        text = plain_form(guarded) if text is None else text
+        return Prompt(self._encode(text, marks), stops, note)
+
+    def raw(self, text: str) -> Prompt:
+        """Text as it stands, without the template.
+
+        Raises:
+            UsageError: it is empty.
+        """
+        tokenizer = self._tokenizer
+        tokens = with_bos(tokenizer.encode(text, special=True), tokenizer)
+        if not tokens:
+            raise UsageError("there is nothing to continue", "the prompt is empty")
+        return Prompt(tokens)
+
+    def _render(self, messages: Sequence[Message]) -> tuple[str | None, str]:
+        if self._source is None:
+            return None, "the model ships no chat template: a plain form is used"
+        answer = self._run(self._source, messages)
+        refused = answer.get("error", "").startswith("TemplateError")
+        if refused and messages and messages[0].role == "system":
+            # Some templates know no system message; its words then lead the first user message.
+            answer = self._run(self._source, _without_system(messages))
+        text = answer.get("text")
+        if text is not None and text == whole_characters(text):
+            return text, ""
+        why = answer.get("error", "it wrote half of a character")
+        return None, f"the model's chat template failed ({why}): a plain form is used"
+
+    def _run(self, source: str, messages: Sequence[Message]) -> dict[str, str]:
+        variables = {
+            "messages": [{"role": turn.role, "content": turn.content} for turn in messages],
+            "add_generation_prompt": True,
+            "bos_token": self._text_of(self._tokenizer.bos),
+            "eos_token": self._text_of(self._tokenizer.eos),
+        }
+        max_chars = 4 * sum(len(turn.content) for turn in messages) + (1 << 16)
+        return self._process.render(source, variables, max_chars)
+
+    def _text_of(self, token: int | None) -> str:
+        return "" if token is None else self._tokenizer.entry(token).decode(errors="replace")
+
+    def _encode(self, text: str, marks: "_Marks") -> list[int]:
+        tokenizer = self._tokenizer
+        tokens: list[int] = []
+        for part, special in marks.split(text):
+            tokens += tokenizer.encode(part, special=special)
+        return with_bos(tokens, tokenizer)
+
+
+def with_bos(tokens: list[int], tokenizer: Tokenizer) -> list[int]:
+    """Tokens led by the one the model wants before every prompt, once."""
+    if tokenizer.bos is None or tokens[:1] == [tokenizer.bos]:
+        return tokens
+    return [tokenizer.bos, *tokens]
+
+
+def plain_form(messages: Sequence[Message]) -> str:
+    """A conversation for a model without a template of its own."""
+    turns = [f"{message.role.capitalize()}: {message.content}" for message in messages]
+    return "\n\n".join([*turns, "Assistant:"])
+
+
+def _without_system(messages: Sequence[Message]) -> list[Message]:
+    system, *rest = messages
+    if rest and rest[0].role == "user":
+        return [Message("user", f"{system.content}\n\n{rest[0].content}"), *rest[1:]]
+    return [Message("user", system.content), *rest]
+
+
+def _contents(messages: Sequence[Message]) -> list[str]:
+    return [message.content for message in messages]
+
+
+def _unused(texts: Sequence[str]) -> str:
+    """A character to mark with that is in none of the texts."""
+    marks = map(chr, _MARKS)
+    return next((one for one in marks if not any(one in text for text in texts)), chr(_MARKS[0]))
+
+
+class _Marks:
+    """Keeps control texts in a user's words from becoming control tokens.
+
+    known: the texts in which the mark must not occur.
+    """
+
+    def __init__(self, special_texts: Sequence[str], known: Sequence[str]) -> None:
+        self._special_texts = sorted(filter(None, special_texts), key=len, reverse=True)
+        self._hidden: list[str] = []
+        self._mark = _unused((*known, *special_texts))
+        number = rf"([0-9]{{1,{_LONGEST_NUMBER}}})"
+        self._shown_mark = re.compile(f"{self._mark}{number}{self._mark}")
+
+    def hide(self, content: str) -> str:
+        for text in self._special_texts:
+            if text in content:
+                content = content.replace(text, f"{self._mark}{len(self._hidden)}{self._mark}")
+                self._hidden.append(text)
+        return content
+
+    def split(self, text: str) -> list[tuple[str, bool]]:
+        """Pieces of text, each with whether control texts in it are meant as such."""
+        if not self._hidden:
+            return [(text, True)]
+        return [
+            (piece, True) if index % 2 == 0 else (self._shown(piece), False)
+            for index, piece in enumerate(self._shown_mark.split(text))
+            if piece
+        ]
+
+    def _shown(self, number: str) -> str:
+        """What a mark stands for; a template may write marks of its own."""
+        return self._hidden[int(number)] if int(number) < len(self._hidden) else number

@@ -1,0 +1,1 @@
+"""Choosing, importing and querying the engine that runs a model."""

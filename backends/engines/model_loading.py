@@ -1,0 +1,84 @@
+"""Loading a model with its backend, its vocabulary alone, or a drafter made from its weights."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from backends.base import Model, ModelInfo, Vocabulary
+from backends.engines.backend_names import AUTO, LLAMACPP, MLX
+from backends.engines.backend_selection import backend_for
+from backends.engines.engine_import import importing_engine
+
+
+def load(
+    path: Path,
+    threads: int | None,
+    gpu_layers: int | None,
+    wanted: str = AUTO,
+    experts: int | None = None,
+) -> Model:
+    """Load a model; only the thread that loads it may run it.
+
+    experts: active experts per token, None for the file's own number; llama.cpp only.
+
+    Raises:
+        UsageError: the wanted backend cannot run such a model, or has no such option.
+        ModelError: the model cannot be loaded.
+    """
+    backend = backend_for(path, wanted)
+    if backend == MLX:
+        with importing_engine(backend):
+            from backends import mlx
+            from backends.mlx.mlx_device import raise_wired_limit
+        raise_wired_limit()
+        assert experts is None, "with MLX, drafters with fewer experts are derived"
+        return mlx.load(path, gpu_layers=gpu_layers)
+    with importing_engine(backend):
+        from backends import llamacpp
+    return llamacpp.load(path, threads=threads, gpu_layers=gpu_layers, experts=experts)
+
+
+def vocabulary(path: Path) -> AbstractContextManager[Vocabulary]:
+    """Vocabulary of a model whose weights stay on disk, valid within the block.
+
+    Raises:
+        ModelError: the model cannot be read, or its engine is not installed.
+    """
+    if path.is_dir():
+        backend_for(path, MLX)
+        with importing_engine(MLX):
+            from backends.mlx.mlx_vocabulary import vocabulary as vocabulary_of_folder
+        return vocabulary_of_folder(path)
+    with importing_engine(LLAMACPP):
+        from backends.llamacpp.llama_vocabulary import vocabulary as vocabulary_of_file
+    return vocabulary_of_file(path)
+
+
+def derives(info: ModelInfo) -> bool:
+    """Whether a model's backend derives drafters in memory; otherwise they are files."""
+    return info.backend == MLX
+
+
+def derive(
+    target: Model,
+    variant: str,
+    bits: int | None,
+    skipped: Sequence[int],
+    experts: int | None = None,
+    *,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Model:
+    """Make a drafter in memory from a loaded model that derives.
+
+    variant: its name. bits: per weight, None for the target's own. skipped: layers to skip.
+    experts: active experts per token, None for the target's number. progress: called with the
+    number of matrices done and in total.
+
+    Raises:
+        DraftUnavailableError: it cannot be made from this model.
+    """
+    from backends.mlx.mlx_model import MlxModel
+    from backends.mlx.self_draft.derived_model import derive as derive_in_mlx
+
+    assert isinstance(target, MlxModel)
+    return derive_in_mlx(target, variant, bits, skipped, experts, progress=progress)

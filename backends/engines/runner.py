@@ -1,0 +1,39 @@
+"""Identity of what runs a model: with another build, device or thread count, times differ."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from backends.base import ModelInfo
+from backends.engines.backend_names import MLX
+from backends.engines.engine_import import importing_engine
+from backends.hardware.host import physical_cores
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Build (as in ModelInfo), device (as the engine names it) and threads."""
+
+    engine: str
+    device: str
+    threads: int
+
+    @classmethod
+    def of(cls, info: ModelInfo) -> Self:
+        """Runner of a loaded model."""
+        return cls(info.engine, info.device, info.threads)
+
+
+def expected_runner(backend: str, threads: int | None, gpu_layers: int | None) -> Runner:
+    """Runner of a model loaded with a backend and these options.
+
+    Raises:
+        ModelError: the engine cannot be started.
+    """
+    with importing_engine(backend):
+        if backend == MLX:
+            from backends.mlx import mlx_device
+
+            return Runner(mlx_device.build(), mlx_device.device(), physical_cores())
+        from backends.llamacpp import library
+
+        return Runner(library.build(), library.device(gpu_layers), threads or physical_cores())

@@ -1,0 +1,1 @@
+"""Headers and settings of model files, read without an engine and without trusting them."""

@@ -1,0 +1,209 @@
+"""Reads the header of a GGUF file without an engine, trusting nothing it says.
+
+llama.cpp aborts the process on some broken headers; this reader turns them into an error first,
+and gives the figures that need no loading. Format: the GGUF specification of ggml, version 3.
+"""
+
+import functools
+import mmap
+import re
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from backends.base import ModelError
+from backends.base.regular_file import open_regular
+from backends.files.gguf_cursor import ARRAY, SCALARS, STRING, Cursor, Number, Scalar
+
+MAX_ENTRIES = 1 << 16
+_TOKENS = "tokenizer.ggml.tokens"
+
+# SentencePiece spells what it has no token for byte by byte. A space is U+2581 by then; the others
+# never occur in UTF-8.
+_NEVER_SPELLED = frozenset({0x20, 0xC0, 0xC1, *range(0xF5, 0x100)})
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One tensor's entry; stored_bytes includes at most one alignment unit of padding."""
+
+    name: str
+    shape: tuple[int, ...]
+    stored_bytes: int
+    ggml_type: int
+    """How its numbers are stored, by ggml's number."""
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers it holds."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """Metadata (scalars, short lists of numbers, other lists by their length) and tensors."""
+
+    metadata: dict[str, Scalar]
+    array_lengths: dict[str, int]
+    tensors: tuple[Tensor, ...]
+    arrays: dict[str, tuple[Number, ...]] = field(default_factory=dict[str, tuple[Number, ...]])
+    spelled_bytes: frozenset[int] = frozenset()
+    """Bytes that have a token of their own."""
+    tokens_at: int = 0
+    """Where in the file the list of tokens begins; 0 in one without, or of other things."""
+
+    @property
+    def architecture(self) -> str:
+        """The family of the model, such as llama."""
+        return str(self.metadata.get("general.architecture", ""))
+
+    def integer(self, key: str, default: int = 0) -> int:
+        """A whole number of this architecture, such as block_count."""
+        value = self.metadata.get(f"{self.architecture}.{key}", default)
+        return int(value) if isinstance(value, int) else default
+
+    def with_integer(self, key: str, value: int) -> "GgufHeader":
+        """The same with another whole number."""
+        changed = {**self.metadata, f"{self.architecture}.{key}": value}
+        return replace(self, metadata=changed)
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        """Whole numbers by layer; empty where the file has no such list."""
+        values = self.arrays.get(f"{self.architecture}.{key}", ())
+        return tuple(int(value) for value in values if isinstance(value, int))
+
+    @property
+    def n_vocab(self) -> int:
+        """Tokens of the vocabulary."""
+        return self.array_lengths.get(_TOKENS, 0)
+
+    @property
+    def can_spell_any_text(self) -> bool:
+        """Whether a SentencePiece vocabulary has a token for each byte; others need none."""
+        if self.metadata.get("tokenizer.ggml.model") != "llama" or not self.n_vocab:
+            return True
+        return self.spelled_bytes | _NEVER_SPELLED == frozenset(range(256))
+
+
+def parts(path: Path) -> list[Path]:
+    """All files of a model: itself, or its siblings NAME-00001-of-0000N.gguf where it is split."""
+    split = re.fullmatch(r"(.*-)\d{5}(-of-)(\d{5})(\.gguf)", path.name)
+    count = int(split[3]) if split else 0
+    if not split or count == 0:
+        return [path]
+    names = (f"{split[1]}{index:05}{split[2]}{split[3]}{split[4]}" for index in range(1, count + 1))
+    return [path.with_name(name) for name in names]
+
+
+def read_per_token(header: GgufHeader, tensors: Iterable[Tensor]) -> int:
+    """Bytes of weights a plain token reads: a separate input embedding is only looked up.
+
+    header: of the first part; tensors: of all parts.
+    """
+    sizes = {tensor.name: tensor.stored_bytes for tensor in tensors}
+    if "output.weight" in sizes:
+        sizes.pop("token_embd.weight", None)
+    used, experts = header.integer("expert_used_count"), header.integer("expert_count")
+    share = used / experts if experts else 1.0
+    return sum(round(size * (share if "_exps" in name else 1.0)) for name, size in sizes.items())
+
+
+def read_header(path: Path) -> GgufHeader:
+    """Read and check the header of a GGUF file.
+
+    A tensor's own size is not known here: a file cut inside its last one is for the engine to tell.
+
+    Raises:
+        ModelError: the file is missing, unreadable, not GGUF, cut short or inconsistent.
+    """
+    try:
+        stat = path.stat()
+        return _read(path, stat.st_size, stat.st_mtime_ns)
+    except FileNotFoundError as error:
+        raise ModelError(f"there is no file {path}") from error
+    except OSError as error:
+        raise ModelError(f"cannot read {path}", error.strerror or str(error)) from error
+    except (struct.error, ValueError, OverflowError) as error:
+        reason = "it ends inside its header" if isinstance(error, struct.error) else str(error)
+        raise ModelError(
+            f"{path} is damaged or cut short", reason, "Download or copy it again."
+        ) from error
+
+
+@functools.lru_cache(maxsize=4)
+def _read(path: Path, size: int, _changed: int) -> GgufHeader:
+    """Read a header once for the bill, the load and the copies; until its file changes."""
+    with open_regular(path) as file:
+        if size == 0:
+            raise ModelError(f"{path} is empty", "", "Download or copy it again.")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _parse(data, path)
+
+
+def _parse(data: mmap.mmap, path: Path) -> GgufHeader:
+    if data[:4] != b"GGUF":
+        raise ModelError(
+            f"{path} is not a GGUF file", "it does not start with GGUF", "Give a .gguf model file."
+        )
+    cursor = Cursor(data)
+    cursor.skip(4)
+    version = int(cursor.take("<I"))
+    if version not in (2, 3):
+        raise ValueError(f"GGUF version {version}, where 2 and 3 are known")
+    n_tensors = cursor.count(MAX_ENTRIES, "a tensor count")
+    n_metadata = cursor.count(MAX_ENTRIES, "a metadata count")
+    metadata: dict[str, Scalar] = {}
+    array_lengths: dict[str, int] = {}
+    arrays: dict[str, tuple[Number, ...]] = {}
+    tokens_at = 0
+    for _ in range(n_metadata):
+        key = cursor.string()
+        kind = int(cursor.take("<I"))
+        if kind == ARRAY:
+            if key == _TOKENS:
+                is_texts = data[cursor.at : cursor.at + 4] == struct.pack("<I", STRING)
+                tokens_at = cursor.at if is_texts else 0
+            numbers = cursor.numbers()
+            if numbers:
+                arrays[key] = numbers
+            array_lengths[key] = cursor.skip_array(are_tokens=key == _TOKENS)
+        elif kind == STRING:
+            metadata[key] = cursor.string()
+        elif kind in SCALARS:
+            metadata[key] = cursor.take(SCALARS[kind])
+        else:
+            raise ValueError(f"an unknown value type {kind}")
+    tensors = _tensors(cursor, n_tensors, metadata)
+    spelled = frozenset(cursor.spelled)
+    return GgufHeader(metadata, array_lengths, tensors, arrays, spelled, tokens_at)
+
+
+def _tensors(cursor: Cursor, count: int, metadata: dict[str, Scalar]) -> tuple[Tensor, ...]:
+    entries: list[tuple[str, tuple[int, ...], int, int]] = []
+    for _ in range(count):
+        name = cursor.string()
+        n_dimensions = int(cursor.take("<I"))
+        if not 1 <= n_dimensions <= 4:
+            raise ValueError(f"a tensor of {n_dimensions} dimensions")
+        shape = tuple(int(cursor.take("<Q")) for _ in range(n_dimensions))
+        ggml_type = int(cursor.take("<I"))
+        entries.append((name, shape, ggml_type, int(cursor.take("<Q"))))
+    if not entries:
+        return ()
+    alignment = int(metadata.get("general.alignment", 32)) or 32
+    start = -(-cursor.at // alignment) * alignment
+    data_bytes = len(cursor.data) - start
+    by_offset = sorted(entries, key=lambda entry: entry[3])
+    ends = [entry[3] for entry in by_offset[1:]] + [data_bytes]
+    tensors: list[Tensor] = []
+    for (name, shape, ggml_type, offset), end in zip(by_offset, ends, strict=True):
+        if offset >= data_bytes or end > data_bytes:
+            raise ValueError(
+                f"tensor {name} lies past the end of the file ({len(cursor.data):,} bytes)"
+            )
+        tensors.append(Tensor(name, shape, end - offset, ggml_type))
+    return tuple(tensors)

@@ -1,0 +1,139 @@
+"""Settings and tensor sizes of an MLX model folder, read without an engine or trust."""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from backends.base import ModelError
+from backends.files.safetensors_header import StoredTensor, stored_tensors
+
+WEIGHT_FILES = "model*.safetensors"
+"""Names of the files that mlx-lm loads; others beside them are for other programs."""
+
+REMEDY = "Download or convert it again."
+
+_CONFIG = "config.json"
+_MAX_CONFIG = 1 << 20
+_MAX_SETTINGS = 16 << 20
+"""The longest are indexes of thousands of experts and lists of added tokens."""
+
+_MAX_COUNT = 1 << 32
+_MAX_LAYERS = 1 << 12
+_SHAPING = re.compile(r"embed|wte|norm|proj|qkv")
+"""In names of tensors whose type of number what a model computes takes on."""
+
+_HALVES = ({"F16"}, {"BF16"})
+
+ACTIVE_EXPERTS = "num_experts_per_tok"
+"""The setting that says how many experts a token is sent to."""
+
+
+@dataclass(frozen=True, slots=True)
+class MlxFolder:
+    """The settings of a model of words (those of its text part, where it has others too)."""
+
+    config: dict[str, Any]
+    weight_bytes: int
+    written: dict[str, Any] = field(default_factory=dict[str, Any])
+    """All settings as the file has them, parts within parts."""
+    number_bytes: int = 2
+    """Of a number that it computes, and so of those that its cache keeps."""
+
+    def count(self, key: str, default: int = 0) -> int:
+        """A whole number, the default where it is missing.
+
+        Raises:
+            ModelError: it is something else, or absurdly large.
+        """
+        value = self.config.get(key)
+        if value is None:
+            return default
+        if type(value) is not int or not 0 <= value < _MAX_COUNT:
+            raise ModelError(f"its {_CONFIG} is damaged", f"{key} is {str(value)[:40]!r}")
+        return value
+
+    @property
+    def experts(self) -> int:
+        """How many there are, 0 in a model without."""
+        return self.count("num_local_experts") or self.count("num_experts")
+
+    @property
+    def active_experts(self) -> int:
+        """How many of them a token is sent to."""
+        return self.count(ACTIVE_EXPERTS) if self.experts else 0
+
+    @property
+    def layer_kinds(self) -> tuple[str, ...]:
+        """Kinds of attention by layer, empty where all are alike.
+
+        Raises:
+            ModelError: they are no list of texts, or there are too many layers.
+        """
+        if self.count("num_hidden_layers") > _MAX_LAYERS:
+            raise ModelError(f"its {_CONFIG} is damaged", "it has too many layers")
+        kinds = self.config.get("layer_types") or []
+        if not isinstance(kinds, list) or len(cast(list[object], kinds)) > _MAX_LAYERS:
+            raise ModelError(f"its {_CONFIG} is damaged", "layer_types is no list of layers")
+        return tuple(map(str, cast(list[object], kinds)))
+
+
+def is_mlx_folder(path: Path) -> bool:
+    """Whether a folder has what an MLX model needs at least."""
+    return (path / _CONFIG).is_file() and any(path.glob("*.safetensors"))
+
+
+def looks_like_mlx(path: Path) -> bool:
+    """Whether a folder is meant as an MLX model, though it may lack some of it."""
+    is_begun = (path / _CONFIG).is_file() or any(path.glob("*.safetensors*"))
+    return is_begun and not any(path.glob("*.gguf"))
+
+
+def read_mlx_folder(path: Path) -> MlxFolder:
+    """Read the settings of a model and the sizes of its tensors.
+
+    Raises:
+        ModelError: a file is missing, unreadable, damaged or cut short.
+    """
+    file = path / _CONFIG
+    if not file.is_file():
+        raise ModelError(f"cannot read {file}", "it is missing", REMEDY)
+    written = read_settings(file, _MAX_CONFIG)
+    text_part = written.get("text_config")
+    settings = written | cast(dict[str, Any], text_part) if isinstance(text_part, dict) else written
+    weights = sorted(path.glob(WEIGHT_FILES))
+    if not weights:
+        raise ModelError(f"there are no weights in {path}", "model.safetensors is missing", REMEDY)
+    tensors = [entry for weight in weights for entry in stored_tensors(weight).items()]
+    stored = sum(tensor.bytes for _, tensor in tensors)
+    return MlxFolder(settings, stored, written, _number_bytes(tensors))
+
+
+def read_settings(file: Path, most_bytes: int = _MAX_SETTINGS) -> dict[str, Any]:
+    """Object in a JSON file beside a model's weights, {} if there is no file.
+
+    Raises:
+        ModelError: the file cannot be read, is too large, or holds something else.
+    """
+    size = 0
+    try:
+        size = file.stat().st_size
+        value = json.loads(file.read_bytes()) if size <= most_bytes else None
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ModelError(f"cannot read {file}", error.strerror or str(error), REMEDY) from error
+    except (ValueError, RecursionError) as error:
+        why = str(error) if size else "it is empty: a download or a conversion was interrupted"
+        raise ModelError(f"{file} is damaged", why, REMEDY) from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{file} is damaged", "it holds no settings", REMEDY)
+    return cast(dict[str, Any], value)
+
+
+def _number_bytes(tensors: Iterable[tuple[str, StoredTensor]]) -> int:
+    """MLX computes in floats what meets a float, or halves of the two kinds."""
+    kinds = {tensor.dtype for name, tensor in tensors if _SHAPING.search(name)}
+    return 2 if kinds & {"F16", "BF16", "F32"} in _HALVES else 4

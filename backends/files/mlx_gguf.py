@@ -1,0 +1,180 @@
+"""Which GGUF files MLX can run as they are, and their settings as a config.json would have them.
+
+Read from the header alone, without an engine.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from backends.base import ModelError
+from backends.files.gguf_header import GgufHeader, Tensor, parts, read_header
+from backends.files.mlx_folder import MlxFolder
+
+PRE_TOKENIZERS = ("smollm", "gpt-2", "llama-bpe", "qwen2")
+"""Ways to cut text before the merges, by the names llama.cpp gives them, that are known here."""
+
+GROUP = 32
+"""Weights that share a scale, in every quantization that is read."""
+
+ROPE_FACTORS = "rope_freqs"
+"""The tensor by which Llama 3.1 and later stretch their rotary embedding."""
+
+MODULES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+"""Names of llama.cpp, and those of the same layers in mlx-lm's llama."""
+
+_STORED = {0: (1, 4), 1: (1, 2), 2: (GROUP, 18), 3: (GROUP, 20), 8: (GROUP, 34)}
+"""Weights in a block and its bytes, of F32, F16, Q4_0, Q4_1 and Q8_0 by their number in ggml."""
+
+_BITS = {2: 4, 3: 4, 8: 8}
+_HELD = {2: 20, 3: 20, 8: 36}
+"""Bytes of a quantized block in memory: MLX keeps an offset beside every scale."""
+_ATTENTION = "attention."
+
+
+def is_readable(path: Path) -> bool:
+    """Whether MLX runs this file; False for one that is missing or damaged too."""
+    try:
+        return not reason_against(path)
+    except ModelError:
+        return False
+
+
+def reason_against(path: Path) -> str:
+    """Why MLX cannot run this file, "" where it can.
+
+    Raises:
+        ModelError: the file is missing, damaged or cut short.
+    """
+    if len(parts(path)) > 1:
+        return "it is split into several files"
+    header = read_header(path)
+    if header.architecture != "llama":
+        return f"its architecture is {header.architecture or 'not named'}, not llama"
+    return _against_shape(header) or _against_tensors(header) or _against_tokenizer(header)
+
+
+def read_settings(path: Path) -> MlxFolder:
+    """The settings and size of a file that is readable.
+
+    Raises:
+        ModelError: it is not, or it is missing, damaged or cut short.
+    """
+    reason = reason_against(path)
+    if reason:
+        raise ModelError(
+            f"MLX cannot run {path.name}", reason, "Use --backend llamacpp, or an MLX folder."
+        )
+    header = read_header(path)
+    tensors = {tensor.name: tensor for tensor in header.tensors}
+    heads = header.integer(_ATTENTION + "head_count")
+    width = header.integer("embedding_length")
+    config: dict[str, Any] = {
+        "model_type": "llama",
+        "hidden_size": width,
+        "intermediate_size": header.integer("feed_forward_length"),
+        "num_hidden_layers": header.integer("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": header.integer(_ATTENTION + "head_count_kv", heads),
+        "head_dim": _head_width(header),
+        "rms_norm_eps": _decimal(header, _ATTENTION + "layer_norm_rms_epsilon", 1e-5),
+        "rope_theta": _decimal(header, "rope.freq_base", 10000.0),
+        "max_position_embeddings": header.integer("context_length"),
+        "vocab_size": header.n_vocab,
+        "tie_word_embeddings": "output.weight" not in tensors,
+        "eos_token_id": header.metadata.get("tokenizer.ggml.eos_token_id"),
+    }
+    if header.metadata.get("llama.rope.scaling.type") == "linear":
+        factor = _decimal(header, "rope.scaling.factor", 1.0)
+        config["rope_scaling"] = {"type": "linear", "factor": factor}
+    bits = [_BITS[one.ggml_type] for one in header.tensors if one.ggml_type in _BITS]
+    if bits:
+        config["quantization"] = {"group_size": GROUP, "bits": max(set(bits), key=bits.count)}
+    has_half = any(tensor.ggml_type for tensor in header.tensors)
+    number_bytes = 2 if has_half else 4
+    held = sum(_held_bytes(tensor, number_bytes) for tensor in header.tensors)
+    return MlxFolder(config, held, number_bytes=number_bytes)
+
+
+def _held_bytes(tensor: Tensor, number_bytes: int) -> int:
+    """Of a tensor once it is loaded; number_bytes: of one that is not quantized."""
+    block = _HELD.get(tensor.ggml_type)
+    return tensor.parameters // GROUP * block if block else tensor.parameters * number_bytes
+
+
+def _against_shape(header: GgufHeader) -> str:
+    required = ("embedding_length", "feed_forward_length", "block_count", "context_length")
+    for key in (*required, _ATTENTION + "head_count"):
+        if header.integer(key) <= 0:
+            return f"llama.{key} is missing, or is not the same for all layers"
+    layers = sum(tensor.name.endswith(".attn_norm.weight") for tensor in header.tensors)
+    if layers != header.integer("block_count"):
+        return f"it has tensors of {layers} layers, not {header.integer('block_count')}"
+    head = _head_width(header)
+    rotated = header.integer("rope.dimension_count", head)
+    if rotated != head or header.integer(_ATTENTION + "value_length", head) != head:
+        return "only a part of each head is rotated, or its values have another width"
+    scaling = header.metadata.get("llama.rope.scaling.type", "none")
+    if scaling not in ("none", "linear"):
+        return f"its rotary embedding is scaled by {scaling}"
+    return ""
+
+
+def _head_width(header: GgufHeader) -> int:
+    heads = header.integer(_ATTENTION + "head_count")
+    return header.integer(
+        _ATTENTION + "key_length", header.integer("embedding_length") // max(heads, 1)
+    )
+
+
+def _decimal(header: GgufHeader, key: str, default: float) -> float:
+    value = header.metadata.get(f"llama.{key}", default)
+    return float(value) if isinstance(value, int | float) else default
+
+
+def _against_tensors(header: GgufHeader) -> str:
+    for tensor in header.tensors:
+        name = _known_name(tensor)
+        if not name:
+            return f"it has a tensor {tensor.name}, which no plain llama has"
+        if tensor.ggml_type not in _STORED:
+            return f"tensor {tensor.name} is quantized in a way MLX has no layer for"
+        block, size = _STORED[tensor.ggml_type]
+        if tensor.shape[0] % block:
+            return f"tensor {tensor.name} has rows that are no whole blocks of {block}"
+        if tensor.stored_bytes < tensor.parameters // block * size:
+            raise ModelError(
+                f"tensor {tensor.name} is cut short",
+                "the file ends inside it",
+                "Download or copy it again.",
+            )
+    return ""
+
+
+def _known_name(tensor: Tensor) -> str:
+    """The module a tensor belongs to, "" where it is none of a plain llama."""
+    head, _, kind = tensor.name.rpartition(".")
+    last = head.rpartition(".")[2]
+    return last if kind == "weight" and last in (*MODULES, ROPE_FACTORS) else ""
+
+
+def _against_tokenizer(header: GgufHeader) -> str:
+    model = header.metadata.get("tokenizer.ggml.model", "none")
+    if model != "gpt2":
+        return f"its tokenizer is of the kind {model}, where gpt2 is known"
+    pre = header.metadata.get("tokenizer.ggml.pre", "default")
+    if pre not in PRE_TOKENIZERS:
+        return f"it cuts text in the way {pre}, where {', '.join(PRE_TOKENIZERS)} are known"
+    return ""

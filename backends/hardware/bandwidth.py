@@ -1,0 +1,154 @@
+"""How fast this machine reads memory, which bounds how fast it decodes a token."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import OutOfMemoryError
+from backends.hardware.host import available_memory
+
+_MOST_BYTES = 512_000_000
+_USUAL_BYTES = 160_000_000
+_LEAST_BYTES = 64_000_000
+_TIMES_CACHE = 4
+_LAST_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+_MOST_PASSES = 10
+_FEWEST_PASSES = 2
+_SECONDS = 0.35
+_STUCK_SECONDS = 30.0
+_TRANSFERS_PER_CLOCK = 2
+
+_Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """How many bytes of memory can be read in a second, and how that is known."""
+
+    bytes_per_second: float
+    source: str
+    """In plain words, to be shown."""
+
+
+def measured_on_cpu(threads: int) -> Bandwidth:
+    """What a read-only stream achieves: the best of several passes, in about 0.3 s.
+
+    Every thread reads a part of its own and nothing is written, as when weights are decoded with;
+    a copy or a mix of reads and writes gets less. All parts together are several times the last
+    cache, within 160 to 512 MB and half of the memory that is free, and are read whole in each
+    pass. Whatever else the machine does at the time takes from the result.
+
+    Raises:
+        OutOfMemoryError: not enough memory is free to tell it from the caches.
+    """
+    parts = _parts(threads)
+    seconds = min(_pass_seconds(parts))
+    total = sum(part.nbytes for part in parts)
+    each = f"{parts[0].nbytes / 1e6:.0f} MB"
+    readers = (
+        f"{threads} threads reading {each} each" if threads > 1 else f"1 thread reading {each}"
+    )
+    return Bandwidth(total / seconds, f"measured: {readers}")
+
+
+def of_gpu() -> Bandwidth | None:
+    """What the first NVIDIA GPU is built for, None where there is none or it does not say.
+
+    No program reaches all of it: about nine tenths is usual.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        try:
+            gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+            megahertz = pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_MEM)
+            bits = pynvml.nvmlDeviceGetMemoryBusWidth(gpu)
+            name = pynvml.nvmlDeviceGetName(gpu)
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return None
+    # A GPU that shares the machine's memory may answer with zeros.
+    if not megahertz or not bits:
+        return None
+    bytes_per_second = _TRANSFERS_PER_CLOCK * megahertz * 1e6 * bits / 8
+    return Bandwidth(bytes_per_second, f"NVML: memory clock and bus width of {name}")
+
+
+class _Rounds:
+    """Lets all threads start a pass together, until time is up."""
+
+    def __init__(self, threads: int) -> None:
+        self._deadline = time.perf_counter() + _SECONDS
+        self._passes = 0
+        self._going = True
+        # The timeout only matters if a thread could not be started: the others must not hang.
+        self._barrier = threading.Barrier(threads, self._decide, timeout=_STUCK_SECONDS)
+
+    def next(self) -> bool:
+        """Wait for the others; whether there is another pass, the same for all."""
+        self._barrier.wait()
+        return self._going
+
+    def _decide(self) -> None:
+        in_time = self._passes < _MOST_PASSES and time.perf_counter() < self._deadline
+        self._going = in_time or self._passes < _FEWEST_PASSES
+        self._passes += 1
+
+
+def _last_cache_bytes() -> int:
+    """The size of the last cache, 0 where the system does not tell."""
+    try:
+        return int(_LAST_CACHE.read_text().strip().removesuffix("K")) * 1024
+    except (OSError, ValueError):
+        return 0
+
+
+def _parts(threads: int) -> list[_Words]:
+    size = min(max(_USUAL_BYTES, _TIMES_CACHE * _last_cache_bytes()), _MOST_BYTES)
+    size = min(size, available_memory() // 2)
+    while size >= _LEAST_BYTES:
+        words = size // threads // np.dtype(np.uint64).itemsize
+        try:
+            return [np.empty(words, np.uint64) for _ in range(threads)]
+        except MemoryError:
+            size //= 2
+    raise OutOfMemoryError(
+        "the memory bandwidth cannot be measured",
+        f"{_LEAST_BYTES / 1e6:.0f} MB of memory are needed for it",
+    )
+
+
+def _pass_seconds(parts: list[_Words]) -> list[float]:
+    """Seconds each pass took, from its first thread's start to its last one's end."""
+    rounds = _Rounds(len(parts))
+    with ThreadPoolExecutor(len(parts)) as pool:
+        spans = list(pool.map(lambda part: _read_passes(part, rounds), parts))
+    passes = zip(*spans, strict=True)
+    return [max(end for _, end in each) - min(start for start, _ in each) for each in passes]
+
+
+def _read_passes(words: _Words, rounds: _Rounds) -> list[tuple[float, float]]:
+    # Written first, and by the thread that reads: pages never written are all one page of zeros,
+    # and a page lies in the memory next to the core that first wrote it.
+    words.fill(1)
+    spans: list[tuple[float, float]] = []
+    while rounds.next():
+        # Each thread's own clock: one that also had to wake up to read it would start it late.
+        start = time.perf_counter()
+        _read(words)
+        spans.append((start, time.perf_counter()))
+    return spans
+
+
+def _read(words: _Words) -> int:
+    """Exclusive or of all words: the cheapest result that no word can be left out of."""
+    return int(np.bitwise_xor.reduce(words))

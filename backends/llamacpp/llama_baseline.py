@@ -1,0 +1,65 @@
+"""llama-cpp-python's own generation with its own prompt lookup, for comparison in the bench."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from llama_cpp import Llama
+from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+from backends.base import ModelError
+from backends.base.baseline_engine import Reply, timed_reply
+from backends.llamacpp import library
+
+
+class LlamaBaseline:
+    """One model as llama-cpp-python runs it, with the settings its documents recommend."""
+
+    name = "llama-cpp-python lookup"
+
+    def __init__(self, path: Path, n_ctx: int, threads: int, *, on_gpu: bool) -> None:
+        """Raises ModelError where it cannot be loaded."""
+        library.start()
+        try:
+            self._llama = Llama(
+                str(path),
+                n_ctx=n_ctx,
+                n_threads=threads,
+                n_threads_batch=threads,
+                n_gpu_layers=-1 if on_gpu else 0,
+                draft_model=LlamaPromptLookupDecoding(num_pred_tokens=10 if on_gpu else 2),
+                verbose=False,
+            )
+        except (ValueError, RuntimeError, MemoryError) as error:
+            raise ModelError(f"{self.name} cannot be compared", str(error)) from error
+
+    def reply(
+        self,
+        prompt: Sequence[int],
+        *,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        min_p: float,
+        seed: int,
+        max_tokens: int,
+        ends: Callable[[int], bool],
+    ) -> Reply:
+        """Continue a prompt.
+
+        Raises:
+            ModelError: it failed.
+        """
+        self._llama.set_seed(seed)
+        tokens = self._llama.generate(
+            list(prompt),
+            temp=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repeat_penalty=1.0,
+        )
+        return timed_reply(self.name, tokens, max_tokens, ends)
+
+    def close(self) -> None:
+        """Free its memory."""
+        self._llama.close()

@@ -1,0 +1,242 @@
+"""Weights loaded by llama.cpp."""
+
+import ctypes
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from llama_cpp import llama_cpp as api
+
+from backends.base import (
+    Context,
+    ContextTooLargeError,
+    ModelError,
+    ModelInfo,
+    OutOfMemoryError,
+    Rollback,
+)
+from backends.files.gguf_header import GgufHeader, Tensor, parts, read_header, read_per_token
+from backends.hardware.host import available_memory, physical_cores
+from backends.llamacpp import library
+from backends.llamacpp.llama_context import MAX_LOGITS, LlamaContext
+from backends.llamacpp.llama_tokenizer import LlamaTokenizer
+from backends.llamacpp.load_checks import checked_header, load_error
+
+_ACTIVE_EXPERTS = "expert_used_count"
+_ALL_LAYERS = 999
+_HALF_FLOAT_BYTES = 2
+_SMALL_MODEL_BYTES = 1 << 30
+
+
+def load(
+    path: Path,
+    *,
+    threads: int | None = None,
+    gpu_layers: int | None = None,
+    experts: int | None = None,
+) -> "LlamaModel":
+    """Load a GGUF file; weights are mapped, and go to the GPU where the build has one.
+
+    experts: how many a token is sent to, None for as many as the file says.
+
+    Raises:
+        ModelError: the file is missing, damaged or of an unknown architecture.
+        UsageError: layers for a GPU that this build does not drive.
+    """
+    first, *others = parts(path)
+    header = checked_header(first)
+    if experts is not None:
+        header = header.with_integer(_ACTIVE_EXPERTS, experts)
+    tensors = [tensor for part in (header, *map(read_header, others)) for tensor in part.tensors]
+    library.start()
+    library.forget_log()
+    parameters = api.llama_model_default_params()
+    parameters.use_mmap = True
+    parameters.use_extra_bufts = library.repacking_is_exact()
+    library.check_gpu_layers(gpu_layers)
+    offloaded = library.can_offload() and gpu_layers != 0
+    parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
+    if experts is not None:
+        parameters.kv_overrides = _overrides(f"{header.architecture}.{_ACTIVE_EXPERTS}", experts)
+    pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
+    if pointer is None:
+        raise load_error(path, header)
+    return LlamaModel(
+        pointer,
+        path,
+        header,
+        tensors,
+        threads=threads or physical_cores(),
+        offloaded=offloaded,
+        gpu_layers=gpu_layers,
+        variant="" if experts is None else f"experts{experts}",
+    )
+
+
+def _overrides(key: str, value: int) -> "ctypes.Array[api.llama_model_kv_override]":
+    """A whole number in place of the file's, and the entry without a key that ends the list."""
+    found = (api.llama_model_kv_override * 2)()
+    found[0].tag = api.LLAMA_KV_OVERRIDE_TYPE_INT
+    found[0].key = key.encode()
+    found[0].value.val_i64 = value
+    return found
+
+
+class LlamaModel:
+    """One set of weights, any number of contexts."""
+
+    def __init__(
+        self,
+        pointer: api.llama_model_p,
+        path: Path,
+        header: GgufHeader,
+        tensors: Sequence[Tensor],
+        *,
+        threads: int,
+        offloaded: bool,
+        gpu_layers: int | None = None,
+        variant: str = "",
+    ) -> None:
+        self._pointer: api.llama_model_p | None = pointer
+        self._contexts: set[LlamaContext] = set()
+        self._offloaded = offloaded
+        template = api.llama_model_chat_template(pointer, None)
+        self.tokenizer = LlamaTokenizer(
+            pointer, template.decode(errors="replace") if template else None
+        )
+        self.info = _describe(
+            pointer,
+            path,
+            header,
+            tensors,
+            n_vocab=self.tokenizer.n_vocab,
+            threads=threads,
+            device=library.device(gpu_layers),
+            variant=variant,
+        )
+        self._kv_bytes_per_token = _kv_bytes_per_token(pointer, header)
+
+    def open(self, n_ctx: int) -> Context:
+        assert self._pointer is not None, "the model is closed"
+        info = self.info
+        info.check_context(n_ctx)
+        n_chunk = self._chunk_size(n_ctx)
+        if not self._offloaded:
+            self._check_memory(n_ctx, n_chunk)
+        parameters = api.llama_context_default_params()
+        parameters.n_ctx = n_ctx
+        parameters.n_batch = parameters.n_ubatch = n_chunk
+        parameters.n_outputs_max = min(MAX_LOGITS, n_chunk)
+        if info.rollback is Rollback.ANY:  # the branches of trees, which share one cache
+            parameters.n_seq_max = parameters.n_outputs_max
+            parameters.kv_unified = True
+        parameters.n_threads = parameters.n_threads_batch = info.threads
+        parameters.no_perf = True
+        library.forget_log()
+        pointer = api.llama_init_from_model(self._pointer, parameters)
+        if pointer is None:
+            raise OutOfMemoryError(
+                f"cannot open a context of {n_ctx:,} tokens",
+                library.last_reason(),
+                "Use a smaller --ctx.",
+            )
+        memory = api.llama_get_memory(pointer)
+        if memory is None:
+            api.llama_free(pointer)
+            raise ModelError(f"{info.name} cannot chat", "it encodes texts, it does not write them")
+        context = LlamaContext(
+            pointer,
+            memory,
+            n_vocab=info.n_vocab,
+            n_ctx=n_ctx,
+            n_chunk=n_chunk,
+            max_logits=parameters.n_outputs_max,
+            kv_bytes_per_token=self._kv_bytes_per_token,
+            can_roll_back=info.rollback is Rollback.ANY,
+            tree_refusal="" if info.rollback is Rollback.ANY else info.rollback_refusal,
+            on_close=self._contexts.discard,
+        )
+        self._contexts.add(context)
+        return context
+
+    def _chunk_size(self, n_ctx: int) -> int:
+        """Tokens a prefill pass takes: few where a pass is slow, so that stopping is quick.
+
+        It depends on the model alone, never on time, so that the same prompt is always cut alike.
+        """
+        small = self._offloaded or self.info.weight_bytes < _SMALL_MODEL_BYTES
+        return min(256 if small else 64, n_ctx)
+
+    def _check_memory(self, n_ctx: int, n_chunk: int) -> None:
+        logits_bytes = 4 * self.info.n_vocab * (n_chunk + MAX_LOGITS)
+        needed = n_ctx * self._kv_bytes_per_token + logits_bytes
+        free = available_memory()
+        if needed > free:
+            fitting = (free - logits_bytes) // max(self._kv_bytes_per_token, 1)
+            raise ContextTooLargeError(n_ctx, needed, free, fitting)
+
+    def close(self) -> None:
+        if self._pointer is None:
+            return
+        for context in list(self._contexts):
+            context.close()
+        api.llama_model_free(self._pointer)
+        self._pointer = None
+
+
+def _describe(
+    pointer: api.llama_model_p,
+    path: Path,
+    header: GgufHeader,
+    tensors: Sequence[Tensor],
+    *,
+    n_vocab: int,
+    threads: int,
+    device: str,
+    variant: str,
+) -> ModelInfo:
+    return ModelInfo(
+        path=path,
+        name=path.stem,
+        architecture=header.architecture,
+        quantization=_quantization(pointer),
+        parameters=api.llama_model_n_params(pointer),
+        weight_bytes=api.llama_model_size(pointer),
+        bytes_read_per_token=read_per_token(header, tensors),
+        n_vocab=n_vocab,
+        n_layers=api.llama_model_n_layer(pointer),
+        context_limit=api.llama_model_n_ctx_train(pointer),
+        is_moe=header.integer("expert_count") > 0,
+        active_experts=header.integer(_ACTIVE_EXPERTS),
+        rollback=rollback(pointer),
+        backend="llamacpp",
+        engine=library.build(),
+        device=device,
+        threads=threads,
+        variant=variant,
+    )
+
+
+def rollback(pointer: api.llama_model_p) -> Rollback:
+    """A running state cannot forget the last tokens alone."""
+    recurrent = api.llama_model_is_recurrent(pointer) or api.llama_model_is_hybrid(pointer)
+    return Rollback.NONE if recurrent else Rollback.ANY
+
+
+def _quantization(pointer: api.llama_model_p) -> str:
+    """The file's mixture, such as Q4_1, out of a description such as 'llama 135M Q4_1'."""
+    buffer = bytes(256)
+    size = api.llama_model_desc(pointer, buffer, len(buffer))
+    words = buffer[: max(size, 0)].decode(errors="replace")
+    found = re.search(r"\b(?:I?Q\d\w*|B?F16|F32|MXFP4\w*|TQ\d\w*|NVFP4)\b", words)
+    return found.group() if found else words
+
+
+def _kv_bytes_per_token(pointer: api.llama_model_p, header: GgufHeader) -> int:
+    n_heads = max(api.llama_model_n_head(pointer), 1)
+    default_size = api.llama_model_n_embd(pointer) // n_heads
+    key_size = header.integer("attention.key_length", default_size)
+    value_size = header.integer("attention.value_length", default_size)
+    per_layer = api.llama_model_n_head_kv(pointer) * (key_size + value_size)
+    return per_layer * api.llama_model_n_layer(pointer) * _HALF_FLOAT_BYTES

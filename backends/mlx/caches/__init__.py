@@ -1,0 +1,1 @@
+"""KV caches of MLX models: rollback, windows, token trees, passes prepared ahead."""

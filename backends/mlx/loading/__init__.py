@@ -1,0 +1,1 @@
+"""Reading and checking MLX folders and GGUF files for MLX."""

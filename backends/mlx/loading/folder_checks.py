@@ -1,0 +1,123 @@
+"""Folders that MLX cannot load, and why: as far as that shows before anything is loaded."""
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+from mlx_lm.utils import MODEL_REMAPPING
+
+from backends.base import ModelError, OutOfMemoryError
+from backends.files.mlx_folder import REMEDY, MlxFolder, read_mlx_folder, read_settings
+from backends.hardware.host import available_memory
+from backends.mlx.loading.weight_files import require_whole
+
+_BITS = frozenset({2, 3, 4, 5, 6, 8})
+_GROUP_SIZES = frozenset({16, 32, 64, 128})
+_COUNTED = re.compile(r"(?:num|\bn_).*(?:layer|expert|head|loop)", re.IGNORECASE)
+_MAX_COUNT = 1 << 13
+"""Most layers, experts or heads; an architecture makes objects of them before it sees weights."""
+
+_MAX_DEPTH = 16
+_READ_BY_MLX_LM = ("generation_config.json", "hf_quant_config.json")
+
+
+def checked_folder(path: Path) -> MlxFolder:
+    """The settings of a folder whose weights are whole, known and small enough to be loaded.
+
+    Raises:
+        ModelError: a file is missing or damaged, or the model is of a kind that cannot be run.
+        OutOfMemoryError: its weights are larger than free memory.
+    """
+    if not path.is_dir():
+        raise ModelError(f"there is no folder {path}")
+    tensors = require_whole(path)
+    folder = read_mlx_folder(path)
+    for name in _READ_BY_MLX_LM:
+        read_settings(path / name)
+    _require_architecture(path, folder.written)
+    _require_quantization(path, folder.written)
+    for name, count in _counts(folder.written):
+        if count > _MAX_COUNT:
+            why = f"{name[:40]} is {count:,}"
+            raise ModelError(f"{path / 'config.json'} is damaged", why, REMEDY)
+    layers = folder.count("num_hidden_layers")
+    if layers > tensors:  # they would all be made before the weights are looked at
+        why = f"config.json has {layers:,} layers, and the weights {tensors:,} tensors"
+        raise ModelError(f"cannot load {path}", why, REMEDY)
+    require_memory(path, folder.weight_bytes)
+    return folder
+
+
+def require_memory(path: Path, weight_bytes: int) -> None:
+    """Refuse weights that would be swapped in and out.
+
+    Raises:
+        OutOfMemoryError: so many bytes are not free.
+    """
+    free = available_memory()
+    if weight_bytes > free:
+        raise OutOfMemoryError(
+            f"{path.name} needs {weight_bytes / 1e9:.1f} GB of memory for its weights",
+            f"{free / 1e9:.1f} GB are free",
+            "Choose a smaller model or quantization, or free some memory.",
+        )
+
+
+def _require_architecture(path: Path, config: dict[str, Any]) -> None:
+    if config.get("model_file") is not None:
+        raise ModelError(
+            f"cannot run {path}",
+            "it brings program code of its own, and such code is never run",
+            "Choose a model of an architecture that mlx-lm knows.",
+        )
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or not kind:
+        raise ModelError(f"{path / 'config.json'} is damaged", "it names no architecture", REMEDY)
+    if not _is_known(MODEL_REMAPPING.get(kind, kind)):
+        raise ModelError(
+            f"cannot run {path}",
+            f"this version of mlx-lm does not know the architecture {kind[:40]!r}",
+            "Choose another model, or a newer specchat.",
+        )
+
+
+def _is_known(name: str) -> bool:
+    """Whether mlx-lm has a module of that name, which is about to become part of an import."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
+        return False
+    module = f"mlx_lm.models.{name}"
+    return find_spec(module) is not None and hasattr(import_module(module), "Model")
+
+
+def _require_quantization(path: Path, config: dict[str, Any]) -> None:
+    for name in ("quantization", "quantization_config"):
+        settings = config.get(name)
+        if settings is not None and not isinstance(settings, dict):
+            raise ModelError(f"{path / 'config.json'} is damaged", f"{name} is no list of settings")
+    settings = config.get("quantization")
+    if settings is None:
+        return
+    bits, group_size = settings.get("bits"), settings.get("group_size")
+    if not (_is_one_of(bits, _BITS) and _is_one_of(group_size, _GROUP_SIZES)):
+        raise ModelError(
+            f"cannot run {path}",
+            f"MLX has no weights of {str(bits)[:20]} bits in groups of {str(group_size)[:20]}",
+            "Choose another conversion of the model.",
+        )
+
+
+def _is_one_of(value: object, known: frozenset[int]) -> bool:
+    return type(value) is int and value in known
+
+
+def _counts(settings: object, depth: int = 0) -> Iterator[tuple[str, int]]:
+    """Numbers of layers and the like, in all parts of the settings."""
+    if not isinstance(settings, dict) or depth > _MAX_DEPTH:
+        return
+    for name, value in cast(dict[str, object], settings).items():
+        if type(value) is int and _COUNTED.search(name):
+            yield name, value
+        yield from _counts(value, depth + 1)

@@ -1,0 +1,136 @@
+"""Runs a llama GGUF file in MLX, quantized layers as they are."""
+
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import mlx.core as mx
+from mlx import nn
+from mlx_lm.models import llama
+
+from backends.files.gguf_header import GgufHeader, read_header
+from backends.files.mlx_folder import MlxFolder
+from backends.files.mlx_gguf import GROUP, MODULES, ROPE_FACTORS, read_settings
+from backends.mlx.loading.folder_checks import require_memory
+from backends.mlx.loading.gguf_tokenizer import read_engine
+from backends.mlx.mlx_tokenizer import MlxTokenizer
+
+_LAYER = re.compile(r"blk\.(\d+)\.(.*)")
+
+
+class StretchedRope(nn.Module):
+    """Rotates halves of each head; frequency i is divided by factors[i], shape (width / 2,)."""
+
+    def __init__(self, width: int, base: float, factors: mx.array) -> None:
+        super().__init__()
+        self._width = width
+        self._wavelengths = base ** (mx.arange(0, width, 2) / width) * factors
+
+    def __call__(self, x: mx.array, offset: int = 0) -> mx.array:
+        return mx.fast.rope(
+            x,
+            self._width,
+            traditional=False,
+            base=None,
+            scale=1.0,
+            offset=offset,
+            freqs=self._wavelengths,
+        )
+
+
+def checked_file(path: Path) -> MlxFolder:
+    """The settings of a file, as a folder would give them.
+
+    Raises:
+        ModelError: MLX cannot run it, or it is missing or damaged.
+        OutOfMemoryError: its weights are larger than free memory.
+    """
+    settings = read_settings(path)
+    require_memory(path, settings.weight_bytes)
+    return settings
+
+
+def load_gguf(path: Path, settings: MlxFolder) -> tuple[nn.Module, MlxTokenizer]:
+    """The model and the tokenizer of a checked file. A damaged one may raise anything."""
+    tensors, texts = read_file(path)
+    return build(settings.config, tensors), tokenizer(read_header(path), texts)
+
+
+def read_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
+    """Tensors (quantized ones in three parts) and metadata; safe for a readable file alone."""
+    loaded = mx.load(str(path), format="gguf", return_metadata=True)
+    return cast(tuple[dict[str, mx.array], dict[str, Any]], loaded)
+
+
+def build(config: dict[str, Any], tensors: dict[str, mx.array]) -> nn.Module:
+    """mlx-lm's llama with the tensors of a GGUF file.
+
+    Raises:
+        ValueError: tensors are missing, or of the wrong shape.
+    """
+    factors = tensors.pop(f"{ROPE_FACTORS}.weight", None)
+    weights = renamed(config, tensors)
+    module = llama.Model(llama.ModelArgs.from_dict(config))
+
+    def packing(name: str, layer: nn.Module) -> bool | dict[str, int]:
+        if f"{name}.scales" not in weights:
+            return False
+        columns = weights[f"{name}.scales"].shape[-1] * GROUP
+        return {"group_size": GROUP, "bits": 32 * weights[f"{name}.weight"].shape[-1] // columns}
+
+    nn.quantize(module, class_predicate=packing)
+    module.eval()
+    module.load_weights(list(weights.items()))
+    if factors is not None:
+        for layer in cast(list[Any], module.layers):
+            rope = StretchedRope(config["head_dim"], config["rope_theta"], factors)
+            layer.self_attn.rope = rope
+    mx.eval(module.parameters())
+    return module
+
+
+def renamed(config: dict[str, Any], tensors: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Tensors of a file by mlx-lm's names, in one type of number.
+
+    llama.cpp rotates neighbours where mlx-lm rotates halves, so rows of queries and keys are put
+    back in the order they were trained in.
+    """
+    heads = {
+        "self_attn.q_proj": config["num_attention_heads"],
+        "self_attn.k_proj": config["num_key_value_heads"],
+    }
+    has_half = any(tensor.dtype == mx.float16 for tensor in tensors.values())
+    weights: dict[str, mx.array] = {}
+    for name, tensor in tensors.items():
+        stem, _, part = name.rpartition(".")
+        match = _LAYER.fullmatch(stem)
+        module = MODULES[match[2] if match else stem]
+        value = in_halves(tensor, heads[module]) if module in heads else tensor
+        if has_half and value.dtype == mx.float32:
+            value = value.astype(mx.float16)
+        prefix = f"model.layers.{match[1]}." if match else ""
+        weights[f"{prefix}{module}.{part}"] = value
+    return weights
+
+
+def in_halves(rows: mx.array, heads: int) -> mx.array:
+    """Rows of each head, shape (heads * width, columns): first the even ones, then the odd ones."""
+    by_pair = rows.reshape(heads, -1, 2, rows.shape[-1])
+    return by_pair.swapaxes(1, 2).reshape(rows.shape)
+
+
+def tokenizer(header: GgufHeader, texts: dict[str, Any]) -> MlxTokenizer:
+    """The tokenizer of a file, of the lists mx.load gives of it.
+
+    Raises:
+        ModelError: its parts do not fit together.
+    """
+    ids = [header.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
+    template = header.metadata.get("tokenizer.chat_template")
+    return MlxTokenizer(
+        read_engine(header, texts),
+        n_vocab=header.n_vocab,
+        end_tokens=frozenset(one for one in ids if isinstance(one, int)),
+        template=template if isinstance(template, str) else None,
+        eos=ids[0] if isinstance(ids[0], int) else None,
+    )

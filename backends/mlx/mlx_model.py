@@ -1,0 +1,189 @@
+"""Weights loaded by MLX."""
+
+import glob
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from traceback import clear_frames
+from typing import Any, cast
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
+from mlx_lm.utils import get_total_parameters, load_model
+
+from backends.base import ContextTooLargeError, ModelInfo, Rollback
+from backends.files.mlx_folder import MlxFolder
+from backends.hardware.host import available_memory, physical_cores
+from backends.mlx import mlx_device
+from backends.mlx.caches.layer_caches import bytes_per_token, make_caches, rollback_refusal
+from backends.mlx.loading.folder_checks import checked_folder
+from backends.mlx.loading.gguf_model import checked_file, load_gguf
+from backends.mlx.loading.load_error import load_error
+from backends.mlx.loading.tokenizer_files import read_engine, read_tokenizer
+from backends.mlx.mlx_context import MlxContext
+from backends.mlx.mlx_tokenizer import MlxTokenizer
+
+_CHUNK = 256
+_UNKNOWN_CONTEXT = 4096
+
+
+def load(path: Path, *, gpu_layers: int | None = None) -> "MlxModel":
+    """Load a folder of MLX, or a llama GGUF file; it runs in the thread that loads it.
+
+    Raises:
+        ModelError: a file is missing, damaged, or of an unknown architecture.
+        OutOfMemoryError: the weights are larger than free memory.
+        UsageError: layers were asked for on a GPU; MLX runs all of them on it, or none.
+    """
+    mlx_device.check_gpu_layers(gpu_layers)
+    try:
+        folder = checked_file(path) if path.is_file() else checked_folder(path)
+        return _loaded(path, folder)
+    except Exception as error:  # an architecture's own code may raise anything
+        refusal = load_error(path, error)
+        clear_frames(error.__traceback__)  # they hold what was loaded so far
+    mx.clear_cache()
+    raise refusal
+
+
+def _loaded(path: Path, folder: MlxFolder) -> "MlxModel":
+    if path.is_file():
+        module, tokenizer = load_gguf(path, folder)
+    else:
+        engine = read_engine(path)
+        module, config = read_module(path)
+        tokenizer = read_tokenizer(path, config, n_vocab_of(module), engine)
+    return MlxModel(module, tokenizer, path, folder)
+
+
+def read_module(path: Path, *, lazy: bool = False) -> tuple[nn.Module, dict[str, Any]]:
+    """The model of a folder and its settings; lazy: names and shapes, nothing is computed yet.
+
+    mlx-lm takes the path for a pattern: one that looks like it is read through a plain name.
+    """
+    if not glob.has_magic(str(path)):
+        return load_model(path, lazy=lazy)
+    with TemporaryDirectory() as place:
+        plain = Path(place) / "model"
+        plain.symlink_to(path.absolute(), target_is_directory=True)
+        return load_model(plain, lazy=lazy)
+
+
+class MlxModel:
+    """One set of weights, any number of contexts."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        tokenizer: MlxTokenizer,
+        path: Path,
+        folder: MlxFolder,
+    ) -> None:
+        self.module: nn.Module | None = module
+        self.tokenizer = tokenizer
+        self.folder = folder
+        self._contexts: set[MlxContext] = set()
+        caches = _tried(module)
+        self._kv_bytes_per_token = bytes_per_token(caches)
+        self.info = _describe(module, tokenizer, path, folder, caches)
+
+    def open(self, n_ctx: int) -> MlxContext:
+        assert self.module is not None, "the model is closed"
+        info = self.info
+        info.check_context(n_ctx)
+        needed, free = n_ctx * self._kv_bytes_per_token, available_memory()
+        if needed > free:
+            fitting = free // self._kv_bytes_per_token
+            raise ContextTooLargeError(n_ctx, needed, free, fitting)
+        context = MlxContext(
+            self.module,
+            n_vocab=info.n_vocab,
+            n_ctx=n_ctx,
+            n_chunk=min(_CHUNK, n_ctx),
+            kv_bytes_per_token=self._kv_bytes_per_token,
+            can_roll_back=info.rollback is Rollback.ANY,
+            on_close=self._contexts.discard,
+        )
+        self._contexts.add(context)
+        return context
+
+    def close(self) -> None:
+        if self.module is None:
+            return
+        for context in list(self._contexts):
+            context.close()
+        self.module = None
+        mx.clear_cache()
+
+
+def _tried(module: nn.Module) -> list[Any]:
+    """Caches after one token: a model whose parts do not fit together fails here, not later.
+
+    Shapes tell that before anything is computed, which takes seconds without a GPU.
+    """
+    caches = make_caches(module)
+    module(mx.array([[0]]), cache=caches)
+    return caches
+
+
+def n_vocab_of(module: nn.Module) -> int:
+    """Logits of a position: rows of the embedding, of which a tokenizer may use fewer."""
+    return int(module(mx.array([[0]]), cache=make_caches(module)).shape[-1])
+
+
+def weights_of(module: nn.Module) -> list[tuple[str, mx.array]]:
+    """Every array of a model by its name."""
+    return cast(list[tuple[str, mx.array]], tree_flatten(module.parameters()))
+
+
+def _describe(
+    module: nn.Module,
+    tokenizer: MlxTokenizer,
+    path: Path,
+    folder: MlxFolder,
+    caches: list[Any],
+) -> ModelInfo:
+    weights = weights_of(module)
+    refusal = rollback_refusal(caches)
+    return ModelInfo(
+        path=path,
+        name=path.name,
+        architecture=str(folder.config.get("model_type", "unknown")),
+        quantization=_quantization(folder, weights),
+        parameters=get_total_parameters(module),
+        weight_bytes=sum(array.nbytes for _, array in weights),
+        bytes_read_per_token=_read_per_token(folder, weights),
+        n_vocab=tokenizer.n_vocab,
+        n_layers=folder.count("num_hidden_layers"),
+        context_limit=folder.count("max_position_embeddings") or _UNKNOWN_CONTEXT,
+        is_moe=folder.experts > 0,
+        rollback=Rollback.NONE if refusal else Rollback.ANY,
+        backend="mlx",
+        engine=mlx_device.build(),
+        device=mlx_device.device(),
+        threads=physical_cores(),
+        rollback_refusal=refusal,
+        active_experts=folder.active_experts,
+    )
+
+
+def _quantization(folder: MlxFolder, weights: list[tuple[str, mx.array]]) -> str:
+    """Bits of a weight, or the type of its numbers."""
+    settings = folder.config.get("quantization")
+    if isinstance(settings, dict) and "bits" in settings:
+        return f"{settings['bits']}-bit"
+    largest = max((array for _, array in weights), key=lambda array: array.nbytes)
+    return str(largest.dtype).removeprefix("mlx.core.")
+
+
+def _read_per_token(folder: MlxFolder, weights: list[tuple[str, mx.array]]) -> int:
+    """Of experts only those that a token is sent to; no table of embeddings that is only read."""
+    experts, active = folder.experts, folder.active_experts
+    has_head = any(name.startswith("lm_head") for name, _ in weights)
+    total = 0
+    for name, array in weights:
+        if has_head and "embed_tokens" in name:
+            continue
+        is_expert = experts > 0 and array.ndim >= 3 and array.shape[0] == experts
+        total += array.nbytes * active // experts if is_expert and active else array.nbytes
+    return total

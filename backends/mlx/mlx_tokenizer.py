@@ -1,0 +1,117 @@
+"""A tokenizer of the tokenizers library."""
+
+import re
+from collections.abc import Mapping, Set
+from functools import cached_property
+
+from tokenizers import Tokenizer as Engine
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+_ENDS = frozenset(
+    {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|calls|>",
+     "<|flush|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<end_of_utterance>", "</s>",
+     "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<eos>", "<turn|>", "<|tool_response>"}
+)  # fmt: skip
+
+_NOT_OF_A_REPLY = frozenset(
+    {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>",
+     "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>"}
+)  # fmt: skip
+"""They part the files that a model of code was trained on: what follows answers nobody."""
+
+_CALLS = frozenset({"<|call|>", "<|calls|>"})
+_LAST = frozenset({"<|return|>", "<|flush|>"})
+
+
+class MlxTokenizer:
+    """A tokenizer.json with the settings beside it.
+
+    n_vocab: rows of the embedding; those past the tokenizer's entries are padding.
+    bos: put before every prompt where the tokenizer does not name one itself.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        n_vocab: int,
+        end_tokens: frozenset[int],
+        template: str | None,
+        bos: int | None = None,
+        eos: int | None = None,
+    ) -> None:
+        self._engine = engine
+        self.n_vocab = n_vocab
+        self.chat_template = template
+        added = engine.get_added_tokens_decoder()
+        self._control = {number for number, one in added.items() if one.special}
+        self._added = {number: one.content for number, one in added.items()}
+        by_name = {one.content: number for number, one in added.items() if number < n_vocab}
+        self.end_tokens = _ends_of_reply(end_tokens, by_name)
+        first = engine.encode("").ids
+        self.bos = first[0] if first and first[0] in self._control else bos
+        self.eos = min(end_tokens, default=None) if eos is None else eos
+        self.special_texts = tuple(added[number].content for number in self._control)
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        self._engine.encode_special_tokens = not special
+        tokens = self._engine.encode(text, add_special_tokens=False).ids
+        # A tokenizer may know tokens, of pictures say, that the weights have no row for.
+        return [token for token in tokens if token < self.n_vocab]
+
+    def piece(self, token: int) -> bytes:
+        if token in self._control:
+            return b""
+        text = self._engine.id_to_token(token)
+        return b"" if text is None else self._bytes(text)
+
+    def entry(self, token: int) -> bytes:
+        text = self._added.get(token)
+        if text is None and "ByteFallback" in self._decoder:
+            text = self._engine.id_to_token(token) or ""
+            return text.encode() if _BYTE.fullmatch(text) else self.piece(token)
+        return self.piece(token) if text is None else text.encode()
+
+    def is_padding(self, token: int) -> bool:
+        return self._engine.id_to_token(token) is None
+
+    def _bytes(self, text: str) -> bytes:
+        """What an entry adds to a text, as the decoders of the library have it."""
+        if "ByteLevel" in self._decoder:
+            try:
+                return bytes(_ALPHABET[character] for character in text)
+            except KeyError:  # an added token, spelled as it is
+                return text.encode()
+        if "ByteFallback" in self._decoder and (match := _BYTE.fullmatch(text)):
+            return bytes([int(match[1], 16)])
+        return text.replace("\u2581", " ").encode()
+
+    @cached_property
+    def _decoder(self) -> str:
+        """The kinds of the library's decoders, as it writes them."""
+        return str(self._engine.decoder or self._engine.pre_tokenizer)
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The printable character that stands for each byte in byte-level vocabularies (GPT-2)."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [byte for byte in range(256) if byte not in plain]
+    shown = {chr(byte): byte for byte in plain}
+    return shown | {chr(256 + place): byte for place, byte in enumerate(rest)}
+
+
+_ALPHABET = _byte_alphabet()
+
+
+def _ends_of_reply(told: Set[int], by_name: Mapping[str, int]) -> frozenset[int]:
+    """Those that the settings tell, and those of a known name.
+
+    by_name: the tokens of a vocabulary that no text of a user's becomes.
+    """
+    names = (_ENDS | _NOT_OF_A_REPLY) & by_name.keys()
+    if names & _CALLS and names & _LAST:
+        names -= {"<|end|>"}  # it ends a part of a reply there: gpt-oss, Solar
+    if "<|tool_response>" in names:
+        names -= {"</s>"}  # Gemma 4 has it for other ends
+    return frozenset(told) | {by_name[name] for name in names}

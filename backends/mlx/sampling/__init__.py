@@ -1,0 +1,1 @@
+"""Sampling and exact verification on the device."""

@@ -1,0 +1,1 @@
+"""Drafters made in memory from a loaded model's own weights."""

@@ -1,0 +1,239 @@
+"""A child process that runs a model before this process does, so that a crash is the child's.
+
+Engines end the process on some damaged files, in more ways than a check of the files can foresee.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import IO, Any
+
+import psutil
+
+from backends.base import ModelError, OutOfMemoryError, SpecchatError, UsageError
+from backends.engines.backend_names import LLAMACPP, MLX
+from backends.engines.runner import expected_runner
+
+_START_SECONDS = 60.0
+"""What starting the interpreter and importing an engine may take on a busy machine."""
+
+_SECONDS = {LLAMACPP: 4.0, MLX: 20.0}
+_GPU_SECONDS = 60.0
+"""A driver may compile its kernels first."""
+
+_BYTES_PER_SECOND = {LLAMACPP: 10e6, MLX: 2.5e6}
+"""A model that hangs is given up after so long; Esc and Ctrl-C end it before.
+
+The bundled model of 98 MB takes 0.16 s in llama.cpp. MLX without a GPU takes seconds for a token,
+and loads the code of an architecture first.
+"""
+
+_POLL_SECONDS = 0.1
+_MOST_BYTES = 2 << 30
+"""Memory beyond three times the files: weights may be held mapped, rearranged and on a GPU."""
+
+_LAST_BYTES = 4096
+_MOST_CHARACTERS = 200
+_NAMED: dict[str, type[SpecchatError]] = {
+    "OutOfMemoryError": OutOfMemoryError,
+    "ContextTooLargeError": OutOfMemoryError,
+    "UsageError": UsageError,
+}
+_REMEDY = "Download or copy it again, or choose another model."
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is to be run and how, as backends.engines.model_loading.load takes it.
+
+    vocabulary_only: the weights stay on disk.
+    """
+
+    path: Path
+    backend: str
+    threads: int | None = None
+    gpu_layers: int | None = None
+    experts: int | None = None
+    vocabulary_only: bool = False
+
+
+class ProofProcess:
+    """One child after another, each for as many models as it survives."""
+
+    def __init__(self) -> None:
+        self._child: _Child | None = None
+
+    def prove(
+        self,
+        trial: Trial,
+        file_bytes: int,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Have a model load and say a token in the child.
+
+        tick: called ten times a second; what it raises ends the child and is passed on.
+
+        Raises:
+            ModelError: it cannot be run, or it ended or stopped the child.
+            UsageError: it cannot be run with these settings.
+        """
+        on_gpu = expected_runner(trial.backend, 1, trial.gpu_layers).device.startswith("GPU")
+        seconds = _GPU_SECONDS if on_gpu else _SECONDS[trial.backend]
+        seconds += file_bytes / _BYTES_PER_SECOND[trial.backend]
+        child = self._child = self._child or _Child.start()
+        try:
+            answer = child.ask(trial, seconds, 3 * file_bytes + _MOST_BYTES, tick)
+        except BaseException:
+            self.close()
+            raise
+        if answer:
+            error = _NAMED.get(answer["kind"], ModelError)
+            raise error(answer["what"], answer["why"], answer["remedy"])
+
+    def close(self) -> None:
+        """End the child, whatever it is at."""
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+
+class _Child:
+    """One process, from its start to its end."""
+
+    def __init__(self, process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
+        self._process = process
+        self._said = said
+        self._answers: SimpleQueue[bytes] = SimpleQueue()
+        Thread(target=self._receive, name="proof", daemon=True).start()
+
+    @classmethod
+    def start(cls) -> "_Child":
+        """Start an interpreter that finds the modules of this one.
+
+        Raises:
+            ModelError: the system lets no process start.
+        """
+        root = str(Path(__file__).resolve().parents[2])
+        paths = filter(None, [root, os.environ.get("PYTHONPATH")])
+        # llama.cpp would start a debugger to print where it gave up.
+        environment = {"PYTHONPATH": os.pathsep.join(paths), "GGML_NO_BACKTRACE": "1"}
+        said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "backends.proof.proof_worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                env=os.environ | environment,
+                start_new_session=True,
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+            )
+        except OSError as error:
+            said.close()
+            why = f"no process can be started: {error.strerror or error}"
+            raise ModelError("models cannot be checked here", why) from error
+        return cls(process, said)
+
+    def _receive(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as answers:
+            for line in answers:
+                self._answers.put(line)
+        self._answers.put(b"")
+
+    def ask(
+        self, trial: Trial, seconds: float, most_bytes: int, tick: Callable[[], None]
+    ) -> dict[str, str]:
+        """The error of a model, nothing where it ran.
+
+        Raises:
+            ModelError: the child ended, took too long or too much memory.
+        """
+        self._send({**asdict(trial), "path": str(trial.path), "seconds": seconds})
+        self._line(trial, _START_SECONDS, most_bytes, tick)  # it has started the engine
+        return _checked(self._line(trial, seconds, most_bytes, tick), trial)
+
+    def _line(
+        self, trial: Trial, seconds: float, most_bytes: int, tick: Callable[[], None]
+    ) -> bytes:
+        """The next line that the child writes."""
+        ends = time.monotonic() + seconds
+        while True:
+            try:
+                line = self._answers.get(timeout=_POLL_SECONDS)
+            except Empty:
+                tick()
+                if time.monotonic() > ends:
+                    raise _stops(trial, f"it did not answer in {seconds:.0f} s") from None
+                if self._held_bytes() > most_bytes:
+                    raise _stops(trial, f"it took over {most_bytes / 1e9:.1f} GB") from None
+                continue
+            if not line:
+                raise _stops(trial, self._last_words())
+            return line
+
+    def _send(self, request: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:  # it has ended, which the answer tells
+            return
+
+    def _held_bytes(self) -> int:
+        try:
+            return psutil.Process(self._process.pid).memory_info().rss
+        except psutil.Error:
+            return 0
+
+    def _last_words(self) -> str:
+        """How the process ended, with what the engine said last."""
+        code = self._process.wait()
+        end = self._said.seek(0, os.SEEK_END)
+        self._said.seek(max(end - _LAST_BYTES, 0))
+        text = self._said.read().decode("utf-8", errors="replace").strip()
+        line = text.splitlines()[-1] if text else ""
+        file, _, failed = line.partition(": ")
+        line = failed if file.rpartition(":")[2].isdecimal() else line
+        how = f"its process ended with {_named(code)}"
+        return f"{how}: {line[:_MOST_CHARACTERS]}" if line else how
+
+    def close(self) -> None:
+        """Kill the process and let go of its pipes."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # what it was not told
+            self._process.stdin.close()
+        self._said.close()
+
+
+def _checked(line: bytes, trial: Trial) -> dict[str, str]:
+    """An answer, which a child whose memory was damaged may have garbled."""
+    with contextlib.suppress(ValueError, RecursionError, AttributeError):
+        answer = json.loads(line)
+        if answer == {} or {"kind", "what", "why", "remedy"} <= answer.keys():
+            return {name: str(value) for name, value in answer.items()}
+    raise _stops(trial, "what it answered makes no sense")
+
+
+def _stops(trial: Trial, why: str) -> ModelError:
+    return ModelError(f"{trial.path} stops the engine", why, _REMEDY)
+
+
+def _named(code: int) -> str:
+    """An exit status in words: the signal that ended it, where one did."""
+    try:
+        return signal.Signals(-code).name if code < 0 else f"status {code & 0xFFFFFFFF:#x}"
+    except ValueError:
+        return f"signal {-code}"

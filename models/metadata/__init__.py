@@ -1,0 +1,1 @@
+"""Facts of a model from its files: sizes, memory, identity, vocabulary."""

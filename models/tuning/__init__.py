@@ -1,0 +1,1 @@
+"""Searching for the self-drafter recipe with the highest speedup."""

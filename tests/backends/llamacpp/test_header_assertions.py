@@ -1,0 +1,106 @@
+"""Headers that llama.cpp would end the process over are refused by name; good ones are not."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
+
+from backends.base import ModelError
+from backends.files.gguf_tokens import require_distinct_tokens
+from backends.llamacpp.load_checks import checked_header
+from scripts.fuzzing.gguf_parts import GgufParts, as_texts, texts
+from scripts.fuzzing.small_gguf import small_models
+from tests.fixtures.damaged_gguf import good_parts, repeat_token, set_number, written
+
+RMS = "attention.layer_norm_rms_epsilon"
+EXPERTS, USED = "expert_count", "expert_used_count"
+GROUPS, GROUPS_USED = "expert_group_count", "expert_group_used_count"
+REFUSED: list[tuple[dict[str, float], str]] = [
+    ({"block_count": 0}, "0 layers"),
+    ({"block_count": 513}, "513 layers"),
+    ({"block_count": (1 << 32) - 1}, "4,294,967,295 layers"),
+    ({"nextn_predict_layers": 3}, "3 of its 2 layers"),
+    ({USED: 0}, "sent to 0 of 4 experts"),
+    ({USED: 5}, "sent to 5 of 4 experts"),
+    ({EXPERTS: 1025}, "1,025 experts"),
+    ({EXPERTS: 0}, "sent to 2 of 0 experts"),
+    ({GROUPS: 4, GROUPS_USED: 1}, "4 groups of 4 experts"),
+    ({GROUPS: 3, GROUPS_USED: 1}, "of 3 groups"),
+    ({GROUPS: 2, GROUPS_USED: 2}, "sent to 2 of 2 groups"),
+    ({RMS: -1e-6}, "epsilon is -"),
+    ({RMS: math.nan}, "epsilon is nan"),
+    ({"attention.head_count_kv": 3}, "4 attention heads cannot share 3"),
+    ({"rope.dimension_count": 7}, "no pairs"),
+]
+
+
+@pytest.mark.parametrize(("values", "told"), REFUSED)
+def test_a_number_out_of_range_is_refused(
+    tmp_path: Path, values: dict[str, float], told: str
+) -> None:
+    parts = good_parts(tmp_path / "good", "experts")
+    for key, value in values.items():
+        set_number(parts, key, value)
+    with pytest.raises(ModelError, match=told):
+        checked_header(written(tmp_path, parts))
+
+
+def unknown_scaling(parts: GgufParts) -> None:
+    entry = parts.entry(b"general.architecture")
+    assert entry is not None
+    parts.entries.append(type(entry)(b"qwen3moe.rope.scaling.type", entry.kind, entry.payload))
+
+
+def no_extent(parts: GgufParts) -> None:
+    parts.tensors[-1].shape[0] = 0
+
+
+def whole_numbers(parts: GgufParts) -> None:
+    next(one for one in parts.tensors if one.name.endswith(b"attn_q.weight")).ggml_type = 26
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [(unknown_scaling, "scaled by"), (no_extent, "holds nothing"), (whole_numbers, "multiplied")],
+)
+def test_what_it_cannot_compute_with_is_refused(
+    tmp_path: Path, damage: Callable[[GgufParts], None], told: str
+) -> None:
+    parts = good_parts(tmp_path / "good", "experts")
+    damage(parts)
+    with pytest.raises(ModelError, match=told):
+        checked_header(written(tmp_path, parts))
+
+
+def test_a_token_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    parts = good_parts(tmp_path / "good")
+    repeat_token(parts)
+    with pytest.raises(ModelError, match="the token '▁the' twice"):
+        require_distinct_tokens(written(tmp_path, parts))
+
+
+def test_tokens_that_differ_after_a_zero_alone_are_one_to_the_engine(tmp_path: Path) -> None:
+    parts = good_parts(tmp_path / "good")
+    tokens = parts.entry(b".tokens")
+    assert tokens is not None
+    found = texts(tokens.payload)
+    tokens.payload = as_texts([*found[:-2], b"a\0b", b"a\0c"])
+    with pytest.raises(ModelError, match="'a' twice"):
+        require_distinct_tokens(written(tmp_path, parts))
+
+
+def test_empty_tokens_are_named_by_the_engine(tmp_path: Path) -> None:
+    parts = good_parts(tmp_path / "good")
+    tokens = parts.entry(b".tokens")
+    assert tokens is not None
+    tokens.payload = as_texts([*texts(tokens.payload)[:-2], b"", b"\0"])
+    require_distinct_tokens(written(tmp_path, parts))
+
+
+def test_good_files_are_not_refused(tmp_path: Path) -> None:
+    for path in small_models(tmp_path):
+        assert checked_header(path).tensors
+        require_distinct_tokens(path)

@@ -1,0 +1,151 @@
+"""The llama.cpp context: logits as views, rollback, several contexts, recurrent models."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
+from backends import llamacpp
+from backends.base import (
+    Context,
+    Model,
+    ModelError,
+    OutOfMemoryError,
+    Rollback,
+    RollbackRefusedError,
+    UsageError,
+)
+
+PROMPT = [504, 2210, 282, 4649, 314, 260, 3575, 30]
+
+
+@pytest.fixture
+def context(demo: Model) -> Iterator[Context]:
+    context = demo.open(512)
+    yield context
+    context.close()
+
+
+def test_logits_are_a_view_of_the_engines_own_rows(context: Context):
+    first = context.forward(PROMPT, 3)
+    assert first.shape == (3, 49152)
+    assert first.dtype == np.float32
+    kept = first.copy()
+    second = context.forward([30], 1)
+    assert np.shares_memory(first, second)
+    assert not np.array_equal(first[0], kept[0])
+
+
+def test_rows_are_found_where_the_engine_has_moved_them(demo: Model, context: Context):
+    """Its buffer grows with the most rows asked for; those of one token come before and after."""
+    alone = demo.open(512)
+    expected = alone.forward(PROMPT, 1).copy()
+    alone.close()
+    for count in (1, 8, 1, 3, 8, 1):
+        context.truncate(0)
+        assert np.array_equal(context.forward(PROMPT, count)[-1], expected[0])
+        further = context.forward(list(range(1000, 1064)), 64 if count == 3 else 0)
+        assert further.shape[0] == (64 if count == 3 else 0)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 16, 17])
+def test_several_tokens_at_once_give_the_same_bits_as_one_by_one(context: Context, count: int):
+    tokens = list(range(1000, 1000 + count))
+    context.forward(PROMPT, 0)
+    together = context.forward(tokens, count).copy()
+    context.truncate(len(PROMPT))
+    alone = np.stack([context.forward([token], 1)[0].copy() for token in tokens])
+    assert np.array_equal(together, alone)
+
+
+def test_rollback_leaves_no_trace_of_what_was_forgotten(context: Context):
+    context.forward(PROMPT, 0)
+    expected = context.forward([30, 31], 2).copy()
+    context.truncate(len(PROMPT))
+    context.forward([999, 998, 997], 0)
+    context.truncate(len(PROMPT))
+    assert context.length == len(PROMPT)
+    assert list(context.tokens) == PROMPT
+    assert np.array_equal(context.forward([30, 31], 2), expected)
+
+
+def test_contexts_of_one_model_do_not_disturb_each_other(demo: Model, context: Context):
+    other = demo.open(256)
+    expected = context.forward(PROMPT, 1).copy()
+    other.forward([1, 2, 3, 4, 5], 1)
+    context.truncate(len(PROMPT) - 1)
+    assert np.array_equal(context.forward(PROMPT[-1:], 1), expected)
+    other.close()
+    context.truncate(len(PROMPT) - 1)
+    assert np.array_equal(context.forward(PROMPT[-1:], 1), expected)
+
+
+def test_more_tokens_than_the_context_holds_are_refused_and_change_nothing(demo: Model):
+    context = demo.open(16)
+    context.forward(PROMPT, 1)
+    with pytest.raises(ModelError, match="do not fit"):
+        context.forward(PROMPT + PROMPT[:1], 1)
+    assert list(context.tokens) == PROMPT
+    context.forward(PROMPT, 1)
+    context.close()
+
+
+def test_a_token_that_does_not_exist_is_an_error_and_changes_nothing(context: Context):
+    expected = context.forward(PROMPT, 1).copy()
+    with pytest.raises(ModelError):
+        context.forward([1_000_000], 1)
+    context.truncate(len(PROMPT) - 1)
+    assert np.array_equal(context.forward(PROMPT[-1:], 1), expected)
+
+
+@pytest.mark.parametrize("length", [-1, len(PROMPT) + 1, 1000])
+def test_a_cut_past_the_end_is_an_error_and_changes_nothing(context: Context, length: int):
+    context.truncate(0)
+    expected = context.forward(PROMPT, 1).copy()
+    with pytest.raises(ModelError, match="cannot be cut"):
+        context.truncate(length)
+    assert context.tokens == list(PROMPT)
+    context.truncate(len(PROMPT) - 1)
+    assert np.array_equal(context.forward(PROMPT[-1:], 1), expected)
+
+
+def test_a_recurrent_model_answers_and_says_that_it_cannot_roll_back(tiny_mamba: Path):
+    model = llamacpp.load(tiny_mamba)
+    context = model.open(64)
+    assert model.info.rollback is Rollback.NONE
+    assert not context.can_roll_back
+    first = context.forward([5, 6, 7], 1).copy()
+    with pytest.raises(RollbackRefusedError, match="running state"):
+        context.truncate(2)
+    assert context.length == 3
+    context.truncate(0)
+    assert np.array_equal(context.forward([5, 6, 7], 1), first)
+    model.close()
+
+
+def test_a_context_beyond_what_the_model_was_trained_for_is_refused(demo: Model):
+    with pytest.raises(UsageError, match="8,192"):
+        demo.open(8193)
+
+
+def test_a_context_that_does_not_fit_in_memory_is_refused_with_figures(
+    demo: Model, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("backends.llamacpp.llama_model.available_memory", lambda: 150_000_000)
+    with pytest.raises(OutOfMemoryError, match=r"needs 0\.3 GB: 0\.1 GB are free") as caught:
+        demo.open(8192)
+    assert "--ctx" in caught.value.remedy
+    demo.open(1024).close()
+
+
+def test_closing_twice_and_closing_the_model_first_are_harmless(
+    tiny_llama: Callable[..., Path],
+):
+    model = llamacpp.load(tiny_llama())
+    context = model.open(64)
+    model.close()
+    context.close()
+    model.close()

@@ -1,0 +1,220 @@
+"""Bills from headers and the catalogue, against what the engine then takes."""
+
+import ctypes
+import itertools
+import re
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backends.base import Model, ModelError
+from models.attention import Attention, Layers
+from models.byte_sizes import gigabytes
+from models.metadata.memory_bill import Fit, MemoryBill, bill, fit
+from models.metadata.model_facts import ModelFacts, facts_of
+
+
+def facts(weights: int = 1000, **extents: int) -> ModelFacts:
+    attention = Attention((Layers(2, 1, 8, 8),))
+    return ModelFacts(
+        weights,
+        extents.get("n_vocab", 10),
+        extents.get("width", 4),
+        extents.get("feed_forward", 8),
+        4096,
+        attention,
+    )
+
+
+def test_a_bill_adds_up() -> None:
+    drafter = bill(facts(500), 16)
+    found = bill(facts(), 16, drafter)
+    assert (found.weights, found.cache) == (1000, 16 * 2 * 16 * 2)
+    assert found.drafter == drafter.total
+    assert found.total == found.weights + found.cache + found.compute + found.drafter
+
+
+def test_a_bill_says_its_parts_in_words() -> None:
+    words = MemoryBill(5_000_000_000, 1_000_000_000, 20_000_000, 800_000_000).words
+    assert words == "weights 5.0 GB, context 1.0 GB, working memory 20 MB, drafter 0.8 GB"
+
+
+@pytest.mark.parametrize(
+    ("needed", "free", "expected"),
+    [(90, 100, Fit.FITS), (91, 100, Fit.TIGHT), (100, 100, Fit.TIGHT), (101, 100, Fit.TOO_BIG)],
+)
+def test_what_fits(needed: int, free: int, expected: Fit) -> None:
+    assert fit(needed, free) is expected
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(4_920_000_000, "4.9 GB"), (99_000_000, "0.1 GB"), (12_400_000, "12 MB")]
+)
+def test_bytes_are_read_as_gigabytes(size: int, text: str) -> None:
+    assert gigabytes(size) == text
+
+
+def test_weights_and_cache_of_the_bundled_model_are_what_the_engine_says(
+    demo: Model, demo_file: Path
+) -> None:
+    found = facts_of(demo_file)
+    context = demo.open(512)
+    assert found.attention.cache_bytes(512) == 512 * context.kv_bytes_per_token
+    context.close()
+    assert abs(found.weight_bytes / demo.info.weight_bytes - 1) < 0.01
+    assert (found.n_vocab, found.context_limit) == (demo.info.n_vocab, demo.info.context_limit)
+
+
+def engine_buffers(model: Model, n_ctx: int) -> dict[str, float]:
+    """Bytes by purpose that llama.cpp logs when a context is opened."""
+    from llama_cpp import llama_cpp as api
+
+    from backends.llamacpp import library
+
+    lines: list[str] = []
+
+    @api.llama_log_callback
+    def keep(_level: int, text: bytes | None, _user_data: object) -> None:
+        lines.append((text or b"").decode(errors="replace"))
+
+    api.llama_log_set(keep, ctypes.c_void_p(0))
+    try:
+        model.open(n_ctx).close()
+    finally:
+        api.llama_log_set(library._keep_log, ctypes.c_void_p(0))
+    found = re.findall(r"(compute|KV) buffer size\s*=\s*([\d.]+) MiB", "".join(lines))
+    return {name: float(size) * (1 << 20) for name, size in found}
+
+
+@pytest.mark.parametrize("n_ctx", [512, 4096])
+def test_the_engine_stays_within_the_bill(demo: Model, demo_file: Path, n_ctx: int) -> None:
+    found, taken = bill(facts_of(demo_file), n_ctx), engine_buffers(demo, n_ctx)
+    assert taken["KV"] == found.cache
+    assert 0.4 * found.compute < taken["compute"] <= found.compute
+
+
+def test_a_model_with_a_running_state_has_no_cache(tiny_mamba: Path) -> None:
+    assert facts_of(tiny_mamba).attention.cache_bytes(512) == 0
+
+
+def header(path: Path, architecture: str, **figures: int | list[int] | list[bool]) -> Path:
+    """A file of a header and one tensor."""
+    writer = gguf.GGUFWriter(path, architecture)
+    for key, value in figures.items():
+        name = f"{architecture}.{key.replace('__', '.')}"
+        if isinstance(value, list):
+            writer.add_array(name, value)
+        else:
+            writer.add_int32(name, value)
+    writer.add_tensor("token_embd.weight", np.zeros((4, 8), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_layers_of_several_kinds_are_counted_by_kind(tmp_path: Path) -> None:
+    path = header(
+        tmp_path / "windows.gguf", "gemma4",
+        block_count=3, embedding_length=64, attention__head_count=4,
+        attention__head_count_kv=[2, 2, 1],
+        attention__key_length=32, attention__value_length=32,
+        attention__key_length_swa=16, attention__value_length_swa=16,
+        attention__sliding_window=8, attention__sliding_window_pattern=[True, True, False],
+    )  # fmt: skip
+    found = facts_of(path).attention
+    assert found.layers == (Layers(2, 2, 16, 16, 8), Layers(1, 1, 32, 32))
+    assert found.cache_bytes(100) == 100 * (2 * 2 * 32 * 2 + 64 * 2)
+    assert found.cache_bytes(100, keeps_windows=True) == 8 * 2 * 2 * 32 * 2 + 100 * 64 * 2
+
+
+def test_only_every_so_many_layers_of_a_hybrid_keep_a_cache(tmp_path: Path) -> None:
+    path = header(
+        tmp_path / "hybrid.gguf", "qwen35",
+        block_count=8, embedding_length=64, attention__head_count=4,
+        attention__head_count_kv=2, full_attention_interval=4,
+    )  # fmt: skip
+    assert facts_of(path).attention.layers == (Layers(2, 2, 16, 16),)
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {"block_count": -1},
+        {"block_count": 1 << 30},
+        {"block_count": 2, "embedding_length": -64, "attention__head_count": 4},
+        {"block_count": 2, "attention__key_length": -8, "attention__head_count_kv": 1},
+        {"block_count": 2, "attention__head_count_kv": [-3, 1], "attention__head_count": 1},
+    ],
+)
+def test_absurd_figures_are_a_damaged_file(tmp_path: Path, figures: dict[str, int]) -> None:
+    with pytest.raises(ModelError, match="damaged"):
+        facts_of(header(tmp_path / "odd.gguf", "llama", **figures))
+
+
+def test_a_sentencepiece_vocabulary_without_byte_tokens_is_refused(
+    llamacpp: ModuleType, tiny_llama: Callable[..., Path], tmp_path: Path
+) -> None:
+    """llama.cpp ends the process at the first letter that has no token."""
+    whole = tiny_llama().read_bytes()
+    path = tmp_path / "letters.gguf"
+    path.write_bytes(whole.replace(b"<0xC3>", b"[0xC3]"))
+    with pytest.raises(ModelError, match=r"letters\.gguf: its SentencePiece vocabulary lacks"):
+        llamacpp.load(path)
+    path.write_bytes(whole.replace(b"<0xFF>", b"[0xFF]"))
+    model = llamacpp.load(path)
+    assert model.tokenizer.encode("é", special=False)
+    model.close()
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Paths that were never used: headers are kept until their file changes."""
+    folder = tmp_path_factory.mktemp("damaged")
+    return (folder / f"{number}.gguf" for number in itertools.count())
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 12_000),
+            st.sampled_from([1, 4, 8]),
+            st.sampled_from([0, 1, 3, 255, 1 << 16, 1 << 24, 1 << 31, 1 << 62, (1 << 64) - 1]),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(0, 3000),
+)
+def test_a_damaged_header_gives_facts_or_a_model_error(
+    tiny_llama: Callable[..., Path],
+    places: Iterator[Path],
+    changes: list[tuple[int, int, int]],
+    cut: int,
+) -> None:
+    data = bytearray(tiny_llama().read_bytes())
+    for at, width, value in changes:
+        data[at : at + width] = (value % (1 << 8 * width)).to_bytes(width, "little")
+    path = next(places)
+    path.write_bytes(data[: len(data) - cut])
+    tracemalloc.start()
+    try:
+        found = facts_of(path)
+        assert found.weight_bytes <= len(data)
+        assert found.attention.cache_bytes(512) >= 0
+    except ModelError:
+        pass
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        path.unlink()
+    assert peak < 4 << 20
