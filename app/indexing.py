@@ -10,8 +10,8 @@ import numpy as np
 
 from app.drafter_building import open_corpus
 from app.history import History, HistoryError
-from app.history.opening import open_history
-from app.history.versions import Version
+from app.history.chat import Version
+from app.history.derived_data import open_history
 from app.paths import Paths
 from app.session import Session
 from app.settings.learning import may_index

@@ -11,9 +11,8 @@ import typer
 
 from app.cli import terminal
 from app.history import Chat, History
+from app.history.derived_data import open_history, remove_chat
 from app.history.export import as_json, as_markdown, write_export
-from app.history.opening import open_history
-from app.history.removal import remove_chat
 from app.paths import Paths
 from app.printable import printable
 from backends.base import UsageError

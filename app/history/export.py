@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from app.history.chat import Chat, Saved
-from app.history.errors import HistoryError
+from app.history.chat import Chat, HistoryError, Saved
 from app.history.store import History
 from backends.base import UsageError
 from backends.base.atomic_file import write_whole

@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from app.history.chat import Chat, Saved, as_text, title_of
-from app.history.errors import HistoryError
+from app.history.chat import Chat, HistoryError, Saved, Version, as_text, title_of
 from app.history.repair import BESIDE, is_damage, repair
 from app.history.schema import (
     DamagedFileError,
@@ -19,7 +18,6 @@ from app.history.schema import (
     is_odd,
 )
 from app.history.search import condition
-from app.history.versions import VERSIONS, Version
 from backends.base.private_file import FILE_MODE, make_private_folder, private_opener
 from backends.base.regular_file import open_regular
 from backends.base.whole_characters import whole_characters
@@ -36,6 +34,13 @@ _Result = TypeVar("_Result")
 _COLUMNS = """
     chats.number, title, model, system, created, updated,
     (SELECT count(*) FROM messages WHERE chat = chats.number)
+"""
+
+_VERSIONS = """
+    SELECT chats.number, updated, chats.created, count(*), max(messages.number),
+        max(messages.created), total(length(text))
+    FROM chats JOIN messages ON chat = chats.number
+    WHERE removed IS NULL GROUP BY chats.number ORDER BY updated DESC
 """
 
 
@@ -160,7 +165,7 @@ class History:
 
     def versions(self) -> list[Version]:
         """The present state of each chat, the latest first."""
-        return [Version.of(*row) for row in self._rows(VERSIONS, ())]
+        return [Version.of(*row) for row in self._rows(_VERSIONS, ())]
 
     def questions(self, limit: int = 100) -> list[str]:
         """The last questions of all chats, oldest first."""

@@ -11,7 +11,7 @@ from textual.screen import Screen
 
 from app.engine import Engine
 from app.history import History, HistoryError
-from app.history.opening import open_history
+from app.history.derived_data import open_history
 from app.paths import Paths
 from app.session_options import SessionOptions
 from app.settings.preferences import Preferences, read_preferences

@@ -14,7 +14,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.history import Chat, History, HistoryError
-from app.history.removal import remove_chat
+from app.history.derived_data import remove_chat
 from app.paths import Paths
 from app.printable import one_line
 from app.tui.ordered_keys import OrderedInput

@@ -11,7 +11,7 @@ import pytest
 
 from app import indexing as module
 from app.history import History
-from app.history.removal import remove_chat
+from app.history.derived_data import remove_chat
 from app.indexing import Indexing
 from app.paths import Paths
 from backends.chat.chat_template import ChatTemplate

@@ -22,8 +22,8 @@ def test_llamacpp_is_preferred_off_apple_silicon() -> None:
     found = weighed(ON_CPU, OF_MLX, LINUX)
     assert (found.chosen, found.other) == (ON_CPU, OF_MLX)
     assert (
-        found.reason
-        == "its build runs on the processor alone; MLX, which is installed too, is used for MLX folders"
+        found.reason == "its build runs on the processor alone; "
+        "MLX, which is installed too, is used for MLX folders"
     )
 
 
