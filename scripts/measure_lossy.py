@@ -21,7 +21,7 @@ from decoding.generation import Limits, generate
 from decoding.lossy_rule import LossyRule, parse_lossy
 from decoding.sampling import Distribution, SamplingSettings, point_mass, warp
 from decoding.verification.lossy import judgement
-from decoding.verification.token_level import residual
+from decoding.verification.rejection_sampling import residual
 from models.bundled import demo_path
 from models.recipe import Recipe
 from models.self_draft import SelfDrafts
