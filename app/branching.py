@@ -15,9 +15,9 @@ from decoding.calibration import MOST_TOKENS
 from decoding.cost import CostModel, DraftCost, TreeSize
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.multi_draft import SeveralPaths
 from decoding.drafters.planned import PlannedDrafter
 from decoding.drafters.sampled_tree import SampledTree
-from decoding.drafters.several_paths import SeveralPaths
 from decoding.drafters.tree_by_temperature import TreeByTemperature
 from decoding.level_cost import LevelCost
 from decoding.member import Member

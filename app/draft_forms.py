@@ -12,8 +12,8 @@ from decoding.drafters.cascade import Cascade
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.lookahead import Lookahead
+from decoding.drafters.multi_draft import SeveralPaths
 from decoding.drafters.sampled_tree import SampledTree
-from decoding.drafters.several_paths import SeveralPaths
 from decoding.drafters.tree_by_temperature import TreeByTemperature
 from decoding.events import Step
 from decoding.rule import Rule

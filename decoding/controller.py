@@ -192,7 +192,7 @@ class Controller:
         return sorted((one for one in orders if one), key=lambda one: one.gain, reverse=True)
 
     def _paying(self, draft: Draft, gain: float, silences: Sequence[Silence]) -> Draft:
-        self._credit.risk(self._extra(len(draft), is_tree=draft.parents is not None))
+        self._credit.risk(self._extra(len(draft), is_tree=draft.is_tree))
         if silences:
             draft = replace(draft, silences=tuple(silences))
         return self._chosen(Cause.PAYS, draft, gain)

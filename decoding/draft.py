@@ -1,117 +1,122 @@
-"""What a drafter proposes, and what every drafter offers."""
+"""Drafts, and the interface of the drafters that propose them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from backends.base import DeviceRow, Listener
+from backends.base import Listener
 from backends.base.parent_array import count_leaves
+from decoding.forms import (
+    Form,
+    HostLine,
+    PointMassLine,
+    PointMassTree,
+    SampledLine,
+    Tree,
+)
+from decoding.rule import Rule
 from decoding.sampler import Sampler
-from decoding.sampling import Distribution, from_row
-from decoding.shape import Shape, Siblings
+from decoding.shape import Shape
 from decoding.silence import Silence
 
 KeepOn = Callable[[float, int], bool]
-"""Asked after each token drawn, with its confidence and evidence: whether to draw one more."""
+"""Whether to draft one more token, given the confidence and evidence of the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
     """Tokens proposed to follow a history.
 
-    confidence: the probability the drafter itself gives that each token is right.
-    distributions: the q_draft each token was drawn from, None for a deterministic drafter; a token
-        that was certain among drawn ones has a point mass.
-    evidence: for each token the class of what spoke for it before verification, such as the
-        length of a match; tokens of one class are accepted about equally often.
-    rows: the q_draft of each token where they stay on the device; there are no distributions then.
-    tail: how many of the last tokens are certain and cost nothing, so that they may be cut off a
-        draft that was drawn.
-    parents: of a tree, the index of the token before each, -1 for the end of the history; None for
-        a line. No two with one parent are alike, but for those drawn independently.
-    siblings: how the tokens of a tree were drawn, None if they were not; of those drawn without
-        replacement, distributions has the q_draft from which the first of them came.
-    paths: of how many lines, drawn independently, this one was chosen.
-    sources: who proposed each token, where the draft is put together from several drafters'.
-    passengers: so many of the last tokens of a tree are computed with the others, and never kept.
-    silences: who was asked before and had nothing to say.
-    listener: told what the model finds likeliest after each token, kept or not, before the drafter
-        is told what was kept.
+    form: the tokens, in the form that determines how they are verified.
+    confidence: the drafter's own probability that each token is accepted.
+    evidence: class of what each token was proposed for, such as the length of a match; tokens of
+        one class are accepted about equally often.
+    sources: the drafter of each token, where a draft combines several drafters'.
+    listener: receives the model's likeliest token after each drafted one, accepted or not, before
+        the drafter commits.
+    silences: drafters that were asked first and proposed nothing.
     """
 
-    tokens: tuple[int, ...]
+    form: Form
     drafter: str
     confidence: tuple[float, ...]
-    distributions: tuple[Distribution, ...] | None = None
     evidence: tuple[int, ...] = ()
-    rows: tuple[DeviceRow, ...] | None = None
-    tail: int = 0
-    parents: tuple[int, ...] | None = None
-    siblings: Siblings | None = None
-    paths: int = 1
     sources: tuple[str, ...] = ()
-    passengers: int = 0
     listener: Listener | None = None
     silences: tuple[Silence, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.form.tokens)
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """All drafted tokens, window tokens included."""
+        return self.form.tokens
+
+    @property
+    def window_tokens(self) -> int:
+        """Number of tokens at the end that are computed but never accepted."""
+        return self.form.window_tokens if isinstance(self.form, PointMassTree) else 0
 
     @property
     def drafted(self) -> int:
-        """How many of its tokens may be kept."""
-        return len(self.tokens) - self.passengers
+        """Number of tokens that may be accepted."""
+        return len(self) - self.window_tokens
 
     @property
-    def is_drawn(self) -> bool:
-        """Whether tokens before its tail were drawn at random, each from a q_draft."""
-        return self.distributions is not None or self.rows is not None
+    def rule(self) -> Rule:
+        """The exact rule that verifies it."""
+        return self.form.rule if self.drafted else Rule.NONE
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether tokens before its prunable suffix were sampled, each from a q_draft."""
+        return self.form.rule is not Rule.SAMPLE_MATCH
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether it is a tree rather than a line."""
+        return isinstance(self.form, Tree)
 
     @property
     def shape(self) -> Shape:
-        """Its form."""
+        """Its shape; NONE if no token may be accepted."""
         if not self.drafted:
             return Shape.NONE
-        if self.parents is not None:
+        if self.is_tree:
             return Shape.TREE
-        return Shape.PATHS if self.paths > 1 else Shape.LINE
+        return Shape.PATHS if self.width > 1 else Shape.LINE
 
     @property
     def width(self) -> int:
-        """Branches of a tree, or the paths a line was chosen from."""
-        if self.parents is None:
-            return self.paths
-        return count_leaves(self.parents[: self.drafted])
+        """Number of branches of a tree, or of the lines that a line was selected from."""
+        if isinstance(self.form, Tree):
+            return count_leaves(self.form.parents[: self.drafted])
+        return self.form.candidates if isinstance(self.form, SampledLine) else 1
+
+    @property
+    def prunable_suffix(self) -> int:
+        """Number of tokens at the end that may be cut off a sampled line."""
+        return self.form.prunable_suffix if isinstance(self.form, SampledLine) else 0
 
     @property
     def body(self) -> int:
-        """How many tokens stand before its tail."""
-        return len(self.tokens) - self.tail
-
-    def brought_over(self) -> "Draft":
-        """The same draft with every q_draft in this process's memory."""
-        if self.rows is None:
-            return self
-        found = tuple(from_row(row.probabilities()) for row in self.rows)
-        return replace(self, distributions=found, rows=None)
+        """Number of tokens before the prunable suffix."""
+        return len(self) - self.prunable_suffix
 
     def first(self, count: int) -> "Draft":
-        """The draft cut to its first count tokens, which lets go of certain tokens only."""
-        is_lossless = not self.is_drawn or self.body <= count
-        assert is_lossless, "a token drawn from q_draft is never thrown away"
-        assert self.parents is None, "a tree is sent as it is"
+        """A line cut to its first count tokens, none of which may have been sampled in vain."""
+        assert isinstance(self.form, HostLine), "only certain tokens of a line may be cut off"
         return replace(
             self,
-            tokens=self.tokens[:count],
+            form=self.form.first(count),
             confidence=self.confidence[:count],
-            distributions=self.distributions and self.distributions[:count],
             evidence=self.evidence[:count],
             sources=self.sources[:count],
-            tail=max(min(count, len(self)) - self.body, 0),
         )
 
 
-NO_DRAFT = Draft((), "", ())
+NO_DRAFT = Draft(PointMassLine(()), "", ())
 
 
 class Drafter(Protocol):

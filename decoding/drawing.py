@@ -151,10 +151,10 @@ class Drawing:
             if member.can_draft(history):  # some find out as they read that they cannot
                 member.had_nothing_to_say()
             return Silence(member.name, seconds)
-        return self._cut(draft, order, keep_on.draw) if draft.tail else draft
+        return self._cut(draft, order, keep_on.draw) if draft.prunable_suffix else draft
 
     def _cut(self, draft: Draft, order: Order, draw: float) -> Draft:
-        """A drawn draft with as much of its tail as is expected to pay."""
+        """A drawn draft with as much of its prunable suffix as is expected to pay."""
         lost = self._costs.of_draft(draft.body) + draft.body * draw
         kept = best_tail(
             order.member.estimates(draft),

@@ -53,7 +53,7 @@ class Step:
     seconds: float
     """The whole step; 0 for the first, whose pass belongs to the prompt."""
     at: float
-    passengers: int = 0
+    window_tokens: int = 0
     """Tokens of the pass that were computed for the drafter's sake, and could not be accepted."""
     branch: int | None = None
     """Of a tree, tokens of the longest branch through those accepted; None for a line."""
@@ -73,8 +73,8 @@ class Step:
 
     @property
     def passed(self) -> int:
-        """Tokens of the pass: the last one said, those drafted, and passengers."""
-        return 1 + self.drafted + self.passengers
+        """Tokens of the pass: the last one said, those drafted, and window_tokens."""
+        return 1 + self.drafted + self.window_tokens
 
     @property
     def own_draft_seconds(self) -> float:

@@ -1,10 +1,10 @@
-"""The first branch of a tree is judged as the line that its drafter would have drafted alone.
+"""The line that a drafter would have proposed in place of a tree: the tree's first branch.
 
-Given its tokens, block verification keeps the first n of a line, and traversal verification the
+Given its tokens, block verification accepts the first n of a line, and traversal verification the
 first n nodes of a tree's first branch, with the same probability: their share (Sun et al. 2025,
-arXiv 2403.10444; Weng et al. 2025, arXiv 2505.12398). Further children of a node take of its share
-what would have been left to the node itself. So what becomes of the first branch teaches what is
-known of lines, and no line has to be drafted for that.
+arXiv 2403.10444; Weng et al. 2025, arXiv 2505.12398). Further children of a node only use the part
+of its share that would have been left to the node itself. So the fate of the first branch updates
+the estimates of lines, without drafting a line.
 """
 
 from dataclasses import replace
@@ -12,37 +12,34 @@ from dataclasses import replace
 from decoding.draft import Draft
 from decoding.drafters.draft_model import evidence_class
 from decoding.events import Step
-from decoding.shape import Siblings
+from decoding.forms import PointMassLine, SampledLine, Tree, TreeWithoutReplacement
 
 
 def as_line(draft: Draft, *, is_greedy: bool) -> Draft | None:
-    """The line that a drafter model would have drafted in place of a draft, None for another law.
+    """The line equivalent of a draft; None if lines of its drafter are distributed otherwise.
 
-    is_greedy: at temperature 0, where it is the first of the likeliest children, and where several
-    lines are all the same. Above, it is the first of those drawn without replacement: likeliest
-    children are not drawn, and the line chosen of several has another law.
+    is_greedy: at temperature 0, where the line consists of the likeliest children, and several
+    lines are all alike. Above, it consists of the first children sampled without replacement:
+    likeliest children are not sampled, and a selected line is distributed otherwise.
     """
-    if draft.parents is None:
+    tree = draft.form
+    if not isinstance(tree, Tree):
         return draft if is_greedy else None
-    if draft.siblings is not Siblings.WITHOUT_REPLACEMENT and not is_greedy:
+    nodes = _first_branch(tree.parents[: draft.drafted])
+    tokens = tuple(tree.tokens[node] for node in nodes)
+    if isinstance(tree, TreeWithoutReplacement):
+        line = SampledLine(tokens, tuple(tree.distributions[node] for node in nodes))
+        confidence = tuple(draft.confidence[node] for node in nodes)
+    elif is_greedy:
+        line, confidence = PointMassLine(tokens), (1.0,) * len(nodes)
+    else:
         return None
-    nodes = _first_branch(draft.parents[: draft.drafted])
-    certain = None if draft.distributions else 1.0
-    confidence = tuple(certain or draft.confidence[node] for node in nodes)
-    return replace(
-        draft,
-        tokens=tuple(draft.tokens[node] for node in nodes),
-        confidence=confidence,
-        distributions=draft.distributions and tuple(draft.distributions[node] for node in nodes),
-        evidence=tuple(map(evidence_class, confidence)),
-        parents=None,
-        siblings=None,
-        passengers=0,
-    )
+    evidence = tuple(map(evidence_class, confidence))
+    return replace(draft, form=line, confidence=confidence, evidence=evidence)
 
 
 def kept_of(line: Draft, step: Step) -> int:
-    """How many tokens of the first branch of a drafted tree stand at the head of what was kept."""
+    """Number of a line's first tokens that were accepted as part of a drafted tree."""
     kept = 0
     for token, accepted in zip(line.tokens, step.tokens[: step.accepted], strict=False):
         if token != accepted:
@@ -52,7 +49,7 @@ def kept_of(line: Draft, step: Step) -> int:
 
 
 def _first_branch(parents: tuple[int, ...]) -> list[int]:
-    """From the end of the history down, each the first of those below the one before it."""
+    """Nodes from the root down, each the first child of the one before."""
     nodes: list[int] = []
     for node, parent in enumerate(parents):
         if parent == (nodes[-1] if nodes else -1):

@@ -164,11 +164,11 @@ class FreeDrafting:
         self._seconds = known * math.exp(_DRIFT_RATE * surprise)
 
     def _options(self, tree: UnionTree) -> list[Option]:
-        chain = tree.chain
+        longest = tree.line_length
         expected = 0.0
         found: list[Option] = []
-        for count, together in enumerate(tree.together, start=1):
-            expected += together
-            cost = self._costs.of_draft(count) if count <= chain else self._costs.of_tree(count)
+        for count, joint in enumerate(tree.joint, start=1):
+            expected += joint
+            cost = self._costs.of_draft(count) if count <= longest else self._costs.of_tree(count)
             found.append((count, expected, cost))
         return found

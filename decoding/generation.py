@@ -133,7 +133,7 @@ def _step(
         judged.at - drafted_at,
         ended - started,
         ended,
-        draft.passengers,
+        draft.window_tokens,
         judged.branch,
         draft.shape,
         draft.width,

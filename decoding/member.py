@@ -178,7 +178,7 @@ class Member(Guarded):
         sent = step.passed > 1 and step.drafter == draft.drafter
         if sent:
             self._teach_lines(draft, step)
-        if draft.parents is None:
+        if not draft.is_tree:
             self._learn_of_line(draft, step, sent=sent)
         elif sent:
             self._learn_of_tree(draft, step)
@@ -195,7 +195,7 @@ class Member(Guarded):
 
     def _learn_of_line(self, draft: Draft, step: Step, *, sent: bool) -> None:
         for place, token in enumerate(draft.tokens):
-            is_drawn = draft.is_drawn and place < draft.body
+            is_drawn = draft.is_sampled and place < draft.body
             if not is_drawn:
                 if place == len(step.tokens):
                     return
@@ -213,7 +213,7 @@ class Member(Guarded):
                 return
 
     def _learn_of_tree(self, draft: Draft, step: Step) -> None:
-        if not step.drafted:  # a pass with passengers alone
+        if not step.drafted:  # a pass over window tokens alone
             self.had_nothing_to_say()
             return
         if self.planned is not None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from decoding.acceptance import Acceptance
 from decoding.draft import Draft
 from decoding.events import Step
+from decoding.forms import Tree
 
 _FURTHER = (0.375, 0.24, 0.16)
 """How often the second child is kept where the first is not, and so on, until it is known."""
@@ -34,9 +35,9 @@ def learn(acceptance: Acceptance, band: str, draft: Draft, step: Step) -> None:
 
     draft: the tree that the step has judged.
     """
-    assert draft.parents is not None
+    assert isinstance(draft.form, Tree)
     children: dict[int, list[int]] = {}
-    for node, parent in enumerate(draft.parents[: draft.drafted]):
+    for node, parent in enumerate(draft.form.parents[: draft.drafted]):
         children.setdefault(parent, []).append(node)
     node = -1
     for place in range(min(step.accepted + 1, len(step.tokens))):

@@ -1,24 +1,22 @@
-"""The rules that drafts are judged by."""
+"""Names of the verification rules."""
 
 from enum import StrEnum
 
 
 class Rule(StrEnum):
-    """How it is decided what stands of a draft; docs/lossless.md has their sources."""
+    """Rule that verifies a draft; docs/lossless.md has the sources."""
 
     NONE = "none"
     """Nothing was drafted."""
 
     SAMPLE_MATCH = "sample match"
-    """A certain token stands where the target draws it."""
+    """A certain token is accepted if the target draws it."""
 
     BLOCK = "block verification"
-    """A drawn line, as a whole."""
-
-    MULTI_ROUND = "multi-round verification"
-    """A tree whose siblings were drawn independently, from the top down."""
+    """A sampled line, as a whole."""
 
     TRAVERSAL = "traversal verification"
-    """A tree whose siblings were drawn without replacement, from its leaves up."""
+    """A tree whose siblings were sampled without replacement, from its leaves up."""
 
     LOSSY = "a lossy rule"
+    """A line, by an opt-in rule that does not keep the model's distribution."""

@@ -1,10 +1,10 @@
-"""The forms a draft can have."""
+"""Shapes of drafts."""
 
 from enum import StrEnum
 
 
 class Shape(StrEnum):
-    """How the tokens of a draft hang together."""
+    """Shape of a draft, as reported for each step."""
 
     NONE = "none"
     """Nothing is drafted."""
@@ -13,14 +13,14 @@ class Shape(StrEnum):
     """One token after another."""
 
     PATHS = "paths"
-    """A line that was chosen from several, which were drawn independently."""
+    """A line selected from several that were sampled independently."""
 
     TREE = "tree"
-    """Branches that share the tokens they begin with."""
+    """Branches that share their first tokens."""
 
 
 def in_words(shape: Shape, drafted: int, width: int) -> str:
-    """A draft of so many tokens, in so many branches or chosen from so many paths."""
+    """Description of a draft, such as "tree of 7 in 4 branches"."""
     match shape:
         case Shape.NONE:
             return "nothing drafted"
@@ -30,13 +30,3 @@ def in_words(shape: Shape, drafted: int, width: int) -> str:
             return f"1 of {width} paths of {drafted}"
         case Shape.TREE:
             return f"tree of {drafted} in {width} branch{'es' if width != 1 else ''}"
-
-
-class Siblings(StrEnum):
-    """How the tokens that follow one node of a tree were drawn."""
-
-    INDEPENDENT = "independent"
-    """Each from a q_draft of its own, whatever the others are; some may be alike."""
-
-    WITHOUT_REPLACEMENT = "without replacement"
-    """From one q_draft, each without those before it, which is what q_draft left after them."""

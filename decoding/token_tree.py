@@ -1,10 +1,10 @@
-"""Builds the tree of a draft, in which branches share the tokens they begin with."""
+"""Builder of a tree of tokens whose branches share their first tokens."""
 
 from collections.abc import Sequence
 
 
 class TokenTree:
-    """Tokens, and of each the index of the one before it, -1 for the end of the history."""
+    """Tokens with the index of the parent of each, -1 for the end of the history."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
@@ -12,20 +12,19 @@ class TokenTree:
         self._children: dict[tuple[int, int], int] = {}
 
     def add(self, branch: Sequence[int]) -> None:
-        """Let a branch begin at the end of the history; what is there already is shared."""
+        """Add a branch from the root, sharing the nodes that exist already."""
         node = -1
         for token in branch:
-            node = self.share(token, node)
+            node = self._share(token, node)
 
-    def share(self, token: int, parent: int) -> int:
-        """The index of one token after another, added unless it is there already."""
+    def _share(self, token: int, parent: int) -> int:
         place = parent, token
         if place not in self._children:
             self._children[place] = self.append(token, parent)
         return self._children[place]
 
     def append(self, token: int, parent: int) -> int:
-        """Add one token after another, shared with no branch, and give its index."""
+        """Add a node that no branch shares, and return its index."""
         self.tokens.append(token)
         self.parents.append(parent)
         return len(self.tokens) - 1

@@ -1,6 +1,7 @@
-"""A model's rows of logits as the distributions of what it says next."""
+"""A model's rows of logits as next-token distributions."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from backends.base import Logits
 from decoding.sampler import Sampler
@@ -8,7 +9,7 @@ from decoding.sampling import Distribution
 
 
 class WarpedRows:
-    """Warps the row after history, or after some of drafted, when it is asked for, not before."""
+    """Distributions after history and after each prefix of drafted, warped on request."""
 
     def __init__(
         self, rows: Logits, sampler: Sampler, history: Sequence[int], drafted: Sequence[int]
@@ -17,11 +18,25 @@ class WarpedRows:
         self._sampler = sampler
         self._history = history
         self._drafted = drafted
-        self.asked: list[Distribution] = []
-        """What was asked for, in order."""
+        self.requested: list[Distribution] = []
+        """The distributions requested so far, in order."""
 
     def __getitem__(self, i: int) -> Distribution:
-        self.asked.append(
+        self.requested.append(
             self._sampler.distribution(self._rows[i], self._history, self._drafted[:i])
         )
-        return self.asked[-1]
+        return self.requested[-1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WarpedTreeRows:
+    """Distributions after a path of nodes of a drafted tree; row 0 follows the history."""
+
+    rows: Logits
+    sampler: Sampler
+    history: Sequence[int]
+    drafted: Sequence[int]
+
+    def __getitem__(self, path: Sequence[int]) -> Distribution:
+        row = self.rows[1 + path[-1] if path else 0]
+        return self.sampler.distribution(row, self.history, [self.drafted[node] for node in path])

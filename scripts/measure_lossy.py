@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from decoding.verification.token_level import residual
 
 from backends import llamacpp
 from backends.base import Context
@@ -21,7 +22,7 @@ from decoding.generation import Limits, generate
 from decoding.lossy_rule import LossyRule, parse_lossy
 from decoding.sampling import Distribution, SamplingSettings, point_mass, warp
 from decoding.verification.lossy import judgement
-from decoding.verification.token_level import residual
+from decoding.verification.rejection_sampling import residual
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 from models.stores.bundled import demo_path

@@ -21,14 +21,14 @@ from decoding.cost import TreeSize
 from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.multi_draft import SeveralPaths, by_likelihood
 from decoding.drafters.sampled_tree import SampledTree
-from decoding.drafters.several_paths import SeveralPaths, by_likelihood
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling import Distribution, SamplingSettings
 from decoding.tree_shape import likeliest
 from decoding.trial import overlap
-from decoding.verification.paths import choose
+from decoding.verification.draft_selection import select
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 from models.stores.bundled import demo_path
@@ -67,7 +67,7 @@ def drafters(context: Context, n_vocab: int) -> dict[str, Callable[[], Drafter]]
 def one_of(count: int, q_draft: Distribution) -> Distribution:
     """The law of a token whose line was chosen from count."""
     token = int(q_draft.ids[0])  # it is the same whatever came up
-    return choose([(token,)] * count, lambda prefix: q_draft, by_likelihood)[1][0]
+    return select([(token,)] * count, lambda prefix: q_draft, by_likelihood)[1][0]
 
 
 def by_rank(p_target: Distribution, q_draft: Distribution) -> list[float]:

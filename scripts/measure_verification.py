@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from backends.base import Context
-from decoding.draft import Draft
 from decoding.drafters.draft_model import DraftModel
+from decoding.forms import SampledLine
 from decoding.prefill import prefill, reuse
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings
-from decoding.verification.block import next_share, passing, verify_block
-from decoding.verification.residual import uncovered
+from decoding.verification.block import acceptance, next_share, verify_block
+from decoding.verification.rejection_sampling import scaled_residual
 from scripts.measure_acceptance import demo_pair
 from scripts.prompts import tokenized
 
@@ -33,7 +33,7 @@ def judged(
     sampler: Sampler,
     end_tokens: frozenset[int],
     steps: int,
-) -> Iterator[tuple[list[Distribution], Draft]]:
+) -> Iterator[tuple[list[Distribution], SampledLine]]:
     """p_target after each head of the longest draft, and the draft, in each step of a reply."""
     history = list(prompt)
     reuse(context, history[:-1])
@@ -41,25 +41,26 @@ def judged(
         pass
     drafter.begin(history, sampler)
     for _ in range(steps):
-        draft = drafter.propose(history, max(_LENGTHS))
-        logits = context.forward([history[-1], *draft.tokens], 1 + len(draft))
+        line = drafter.propose(history, max(_LENGTHS)).form
+        assert isinstance(line, SampledLine)
+        logits = context.forward([history[-1], *line.tokens], 1 + len(line.tokens))
         laws = [sampler.distribution(row, ()) for row in logits]
-        yield laws, draft
-        verdict = verify_block(laws, draft, sampler.verification)
-        history += [*draft.tokens[: verdict.accepted], verdict.next_token]
+        yield laws, line
+        verdict = verify_block(laws, line, sampler.verification)
+        history += [*line.tokens[: verdict.accepted], verdict.next_token]
         context.truncate(len(history) - 1)
         if end_tokens & set(history[len(prompt) :]):
             return
 
 
-def kept(laws: Sequence[Distribution], draft: Draft, length: int) -> tuple[float, float]:
+def kept(laws: Sequence[Distribution], line: SampledLine, length: int) -> tuple[float, float]:
     """Tokens expected of the first length ones: token after token, and as a block."""
-    of_draft = draft.distributions or ()
-    count = min(length, len(draft))
+    of_draft = line.distributions
+    count = min(length, len(line.tokens))
     reached, token_level = 1.0, 0.0
     share, failing = 1.0, []
     for place, (token, p_target, q_draft) in enumerate(
-        zip(draft.tokens[:count], laws, of_draft, strict=False), start=1
+        zip(line.tokens[:count], laws, of_draft, strict=False), start=1
     ):
         p_of_token, q_of_token = p_target.of(token), q_draft.of(token)
         reached *= min(1.0, p_of_token / q_of_token)
@@ -67,7 +68,7 @@ def kept(laws: Sequence[Distribution], draft: Draft, length: int) -> tuple[float
         share = next_share(share, p_of_token, q_of_token)
         chance = share
         if place < count:
-            chance = passing(uncovered(laws[place], of_draft[place], share)[1], share)
+            chance = acceptance(scaled_residual(laws[place], of_draft[place], share)[1], share)
         failing.append(1.0 - chance)
     block = sum(1.0 - math.prod(failing[place:]) for place in range(count))
     return token_level, block
@@ -88,7 +89,7 @@ def main() -> None:
             arguments.temperature, top_k=arguments.top_k, top_p=1.0, min_p=0.0, seed=seed
         )
         drafter = DraftModel("self", draft_context, n_vocab=target.info.n_vocab)
-        for laws, draft in judged(
+        for laws, line in judged(
             context,
             drafter,
             prompt,
@@ -97,7 +98,7 @@ def main() -> None:
             arguments.steps,
         ):
             for length, values in found.items():
-                values.append(kept(laws, draft, length))
+                values.append(kept(laws, line, length))
     print(f"temperature {arguments.temperature}, top-k {arguments.top_k}, tokens kept of a draft")
     print("drafted  drafts  token after token      as a block     gain")
     for length, values in found.items():

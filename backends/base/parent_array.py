@@ -28,6 +28,15 @@ def count_leaves(parents: Sequence[int]) -> int:
     return len(parents) - len(set(parents) - {-1})
 
 
+def height(parents: Sequence[int], top: int) -> int:
+    """Number of nodes on the longest branch below a node, or below the root, -1."""
+    below = {top: 0}
+    for node, parent in enumerate(parents):
+        if parent in below:
+            below[node] = below[parent] + 1
+    return max(below.values())
+
+
 def is_tree(parents: Sequence[int]) -> bool:
     """Whether every parent comes before its children."""
     return all(-1 <= parent < node for node, parent in enumerate(parents))

@@ -54,7 +54,7 @@ _REMEDY = "Download or copy it again, or choose another model."
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is to be run and how, as backends.engines.model_loading.load takes it.
+    """What is to be run and how, as backends.engines.engine_overview.model_loading.load takes it.
 
     vocabulary_only: the weights stay on disk.
     """

@@ -1,4 +1,4 @@
-"""A drafter model of another vocabulary, drawn from over the tokens both vocabularies have.
+"""A drafter model of another vocabulary, sampled over the tokens that both vocabularies share.
 
 Timor et al. 2025 (arXiv 2502.05202), token-level intersection: the drafter's distribution is
 restricted to the shared tokens and renormalised, and is verified as any q_draft.
@@ -18,16 +18,16 @@ from decoding.shared_vocabulary import SharedVocabulary
 from decoding.speller import Speller
 
 LEAST_SHARED = 0.5
-"""Probability of shared tokens below which the drafter's own likeliest token is spelled out."""
+"""Total probability of shared tokens below which the drafter's likeliest token is spelled out."""
 
 
 class AcrossVocabularies:
-    """Draws shared tokens; where the drafter would say a token that the target lacks, spells it.
+    """Samples shared tokens, and spells out tokens of the drafter that the target lacks.
 
-    Which of both depends only on what was drawn before, and a spelling is a certain outcome: a
-    point mass. So every token is handed on with the very distribution it was drawn from.
+    Which of the two is done depends on earlier tokens alone, and a spelling is a point mass. So
+    every token comes with exactly the distribution it was sampled from.
 
-    theirs: pieces of the drafter. speller: of the target.
+    theirs: the drafter's pieces. speller: spells in tokens of the target.
     """
 
     is_free = False
@@ -57,13 +57,13 @@ class AcrossVocabularies:
         self._follower.begin(history)
 
     def commit(self, history: Sequence[int]) -> None:
-        """Nothing to learn: the next proposal catches up."""
+        """Do nothing: the next proposal catches up."""
 
     def backlog(self, history: Sequence[int]) -> int:
         return self._follower.backlog(history)
 
     def refusal(self, history: Sequence[int]) -> str:
-        del history  # what was followed of it tells
+        del history  # the follower knows how much of it was read
         return self._follower.refusal
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
@@ -74,59 +74,59 @@ class AcrossVocabularies:
         rows = self._follower.row(history) if count > 0 else None
         if rows is None:
             return NO_DRAFT
-        drawn = GrowingDraft()
+        draft = GrowingDraft()
         theirs: list[int] = []
         while rows is not None:
-            token = self._next(rows, theirs, drawn, count, keep_on)
+            token = self._next(rows, theirs, draft, count, keep_on)
             if token is None:
                 break
             rows = self._follower.draw(token)
             theirs.append(token)
-        self._follower.drafted(tuple(drawn.tokens))
-        return drawn.done(self.name)
+        self._follower.drafted(tuple(draft.tokens))
+        return draft.done(self.name)
 
     def _next(
         self,
         rows: Logits,
         theirs: Sequence[int],
-        drawn: GrowingDraft,
+        draft: GrowingDraft,
         count: int,
         keep_on: KeepOn | None,
     ) -> int | None:
-        """Add one more token of the drafter to a draft; None to end the draft."""
+        """Extend a draft by one token of the drafter, which is returned; None to end the draft."""
         q_draft = self._sampler.distribution(rows[0], self._follower.tokens, theirs)
         mass, q_shared = self._shared.restricted(q_draft)
         spelled = self._spelled(q_draft) if mass < LEAST_SHARED else []
         if spelled:
             token = _likeliest(q_draft)
-            found = [(one, point_mass(one), 1.0) for one in spelled]
-            found[0] = (*found[0][:2], q_draft.of(token))
+            added = [(ours, point_mass(ours), 1.0) for ours in spelled]
+            added[0] = (*added[0][:2], q_draft.of(token))
         elif q_shared is not None:
-            same = q_shared.draw(uniform(self._sampler.drafting))
-            token = int(self._shared.to_drafter[same])
-            found = [(same, q_shared, mass * q_shared.of(same))]
+            shared = q_shared.draw(uniform(self._sampler.drafting))
+            token = int(self._shared.to_drafter[shared])
+            added = [(shared, q_shared, mass * q_shared.of(shared))]
         else:
             return None
-        for one, law, confidence in found:
-            drawn.add(one, confidence, evidence_class(confidence), law)
-            if len(drawn.tokens) == count or one in self._end_tokens:
+        for ours, distribution, confidence in added:
+            draft.add(ours, confidence, evidence_class(confidence), distribution)
+            if len(draft.tokens) == count or ours in self._end_tokens:
                 return None
             if keep_on is not None and not keep_on(confidence, evidence_class(confidence)):
                 return None
         return token
 
     def _spelled(self, q_draft: Distribution) -> list[int]:
-        """The drafter's likeliest token in tokens of the target; none for a control token."""
+        """The drafter's likeliest token in tokens of the target; empty for a control token."""
         return self._speller.spell(self._pieces[_likeliest(q_draft)])
 
     def guess(self, history: Sequence[int]) -> Callable[[SamplingSettings], Distribution] | None:
-        """q_draft of the first token after history, by settings; None for nothing to say."""
+        """A function from settings to q_draft of the first token; None if it cannot draft."""
         rows = self._follower.row(history)
         if rows is None:
             return None
         row = rows[0].copy()
 
-        def law(settings: SamplingSettings) -> Distribution:
+        def first_token(settings: SamplingSettings) -> Distribution:
             q_draft = warp(row, settings)
             mass, q_shared = self._shared.restricted(q_draft)
             spelled = self._spelled(q_draft) if mass < LEAST_SHARED else []
@@ -134,8 +134,8 @@ class AcrossVocabularies:
                 return point_mass(spelled[0])
             return q_shared if q_shared is not None else point_mass(-1)
 
-        return law
+        return first_token
 
 
-def _likeliest(law: Distribution) -> int:
-    return int(law.ids[law.probabilities.argmax()])
+def _likeliest(distribution: Distribution) -> int:
+    return int(distribution.ids[distribution.probabilities.argmax()])

@@ -17,9 +17,10 @@ from decoding.drafters.draft_model import evidence_class
 from decoding.drafters.growing_draft import GrowingDraft
 from decoding.drafters.reader import Reader
 from decoding.events import Step
+from decoding.forms import Line, on_host
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, point_mass
-from decoding.verification.token_level import verify
+from decoding.verification.rejection_sampling import verify
 from decoding.warped_rows import WarpedRows
 
 TAIL_CLASS = 1000
@@ -127,13 +128,15 @@ class Cascade:
     def _drawn(self, text: Sequence[int], most: int) -> list[tuple[int, Distribution]]:
         """The tokens of one pass after text, 1 to most, each with the q_draft it came from."""
         started = self._clock()
-        guess = self._below.propose(text, most - 1).brought_over()
+        guess = self._below.propose(text, most - 1)
+        assert isinstance(guess.form, Line), "a tree is not verified token by token"
+        line = on_host(guess.form)
         guessed_at = self._clock()
         pending = self._reader.pending(text, self._context.n_chunk - len(guess))
         read_at = self._clock()
         rows = self._context.forward([*pending, *guess.tokens], 1 + len(guess))
         laws = WarpedRows(rows[:, : self._n_vocab], self._sampler, text, guess.tokens)
-        verdict = verify(laws, guess, self._sampler.drafting)
+        verdict = verify(laws, line, self._sampler.drafting)
         self._context.truncate(len(text) + verdict.accepted)
         ended = self._clock()
         tokens = (*guess.tokens[: verdict.accepted], verdict.next_token)
@@ -152,7 +155,7 @@ class Cascade:
                 silences=guess.silences,
             )
         )
-        return list(zip(tokens, laws.asked, strict=True))
+        return list(zip(tokens, laws.requested, strict=True))
 
     def _of_pass(self, seconds: float, pending: int, guessed: int) -> float:
         """What a pass would have taken with a single token pending before the guessed ones.
@@ -169,7 +172,7 @@ class Cascade:
         if self._tail is None or room <= 0:
             return 0
         more = self._tail.propose(text, room)
-        assert not more.is_drawn, "a tail that was drawn could not be cut"
+        assert not more.is_sampled, "a tail that was drawn could not be cut"
         for token, confidence, evidence in zip(
             more.tokens, more.confidence, more.evidence, strict=True
         ):

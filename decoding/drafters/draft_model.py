@@ -7,17 +7,18 @@ from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.growing_draft import GrowingDraft
 from decoding.drafters.reader import Reader
 from decoding.drafters.reads_backlog import ReadsBacklog
+from decoding.forms import DeviceLine
 from decoding.sampling import next_uniforms, skip_uniforms, uniform
 
 _CLASSES = 10
-"""Classes of evidence: the drafter's own probability of the token it drew, in tenths."""
+"""Number of evidence classes: tenths of the drafter's own probability of the token."""
 
 _AT_ONCE = 2
-"""Tokens a device draws before it is asked whether one more would pay."""
+"""Tokens that a device samples before keep_on is consulted."""
 
 
 class DraftModel(ReadsBacklog[Reader]):
-    """Draws tokens one after another, each from the warped q_draft it hands on.
+    """Samples tokens one after another, each from its warped q_draft.
 
     n_vocab is the target's: entries past it are padding.
     """
@@ -42,7 +43,7 @@ class DraftModel(ReadsBacklog[Reader]):
 
     @property
     def draws_on_device(self) -> bool:
-        """Whether it can, and what it draws from then stays there."""
+        """Whether its context can sample on the device, where q_draft then stays."""
         return self._context.device_sampling is not None
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
@@ -75,9 +76,9 @@ class DraftModel(ReadsBacklog[Reader]):
         count: int,
         keep_on: KeepOn | None,
     ) -> Draft:
-        """The same, a few tokens at once: whether to draw on is asked where their numbers are here.
+        """A draft sampled on the device, a few tokens between two calls of keep_on.
 
-        What was drawn past an end token is left out: that depends on tokens before it alone.
+        Tokens sampled after an end token are dropped, which depends on earlier tokens alone.
         """
         pending = self._reader.pending(history, self._context.n_chunk)
         tokens: list[int] = []
@@ -102,9 +103,10 @@ class DraftModel(ReadsBacklog[Reader]):
                     wants_more = keep_on(probability, evidence_class(probability))
             pending = tokens[-1:]
         evidence = tuple(map(evidence_class, confidence))
-        return Draft(tuple(tokens), self.name, tuple(confidence), None, evidence, tuple(rows))
+        line = DeviceLine(tuple(tokens), tuple(rows))
+        return Draft(line, self.name, tuple(confidence), evidence)
 
 
 def evidence_class(confidence: float) -> int:
-    """The class of a token the drafter gave this probability."""
+    """Evidence class of a token with this probability under its drafter."""
     return min(int(confidence * _CLASSES), _CLASSES - 1)

@@ -1,8 +1,8 @@
-"""A tree that grows where its drafter model is sure: EAGLE-2's dynamic tree on any model.
+"""A tree that grows where its drafter model is confident: EAGLE-2's dynamic tree on any model.
 
 Li et al. 2024 (arXiv 2406.16858), section 4: a node's score is the product of the drafter's own
-probabilities on the way down to it, which says about how often it is accepted. Each level expands
-the nodes with the highest scores in one pass, and of all nodes the best are drafted.
+probabilities down to it, which approximates its acceptance. Each level expands the nodes with the
+highest scores in one pass, and of all nodes the best are drafted.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.draft_model import evidence_class
 from decoding.drafters.reads_backlog import ReadsBacklog
 from decoding.drafters.tree_reader import TreeReader
+from decoding.forms import PointMassTree
 from decoding.ngram_statistics import LONGEST, NgramStatistics, Passage
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution
@@ -27,10 +28,10 @@ from decoding.tree_shape import TreeShape
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A token that may be drafted.
+    """Candidate token of the tree.
 
-    score: the product of its confidence and those before it. path: the tokens down to it. parent:
-    the node before it, -1 for the end of the history. above: the number under which that was run.
+    score: product of its confidence and those above it. path: the tokens down to it. parent: node
+    above it, -1 for the end of the history. above: the parent's number in the reader.
     """
 
     score: float
@@ -43,8 +44,8 @@ class _Node:
 class DynamicTree(ReadsBacklog[TreeReader]):
     """Drafts the likeliest tokens of a model as point masses, at every temperature.
 
-    n_vocab is the target's: entries past it are padding. ngram_weight: how much of a node's score
-    is what n-grams of this text say of it, from 0, for nothing, to 1.
+    n_vocab is the target's: entries past it are padding. ngram_weight: weight of the n-grams of
+    this text in a node's score, from 0 to 1.
     """
 
     is_free = False
@@ -70,7 +71,7 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         self._size, self._width = size, size.nodes
 
     def plan(self, shape: TreeShape) -> None:
-        """Draft as many nodes, as deep and expanded as widely, but where the model is surest."""
+        """Draft trees of the shape's size, depth and width, grown where the model is confident."""
         self._size = TreeSize(
             min(shape.depth, self.largest.depth), min(shape.nodes, self.largest.nodes)
         )
@@ -78,7 +79,7 @@ class DynamicTree(ReadsBacklog[TreeReader]):
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         settings = sampler.settings
-        if settings.temperature == 0.0:  # its law has one token then, and there would be one branch
+        if settings.temperature == 0.0:  # a point mass would give a single branch
             settings = replace(settings, temperature=1.0)
         super().begin(history, Sampler(settings))
         self._statistics, self._learned = NgramStatistics(), 0
@@ -101,7 +102,7 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         return self._drafted(nodes)
 
     def _grow(self, nodes: list[_Node], depth: int, history: Sequence[int]) -> None:
-        """Add the levels below the first; what would not be drafted is not expanded."""
+        """Add the levels below the first, expanding only nodes that would be drafted."""
         context = self._context
         most = min(context.max_branches, context.max_logits, self._reader.room(history))
         first = run = 0
@@ -109,15 +110,15 @@ class DynamicTree(ReadsBacklog[TreeReader]):
             level = self._to_expand(nodes, first, min(self._width, most - run))
             if not level:
                 return
-            places, rows = self._reader.level(
+            numbers, rows = self._reader.level(
                 [nodes[node].path[-1] for node in level], [nodes[node].above for node in level]
             )
             first, run = len(nodes), run + len(level)
-            for node, place, row in zip(level, places, rows, strict=True):
-                nodes += self._children(row, nodes[node], node, place, history)
+            for node, number, row in zip(level, numbers, rows, strict=True):
+                nodes += self._children(row, nodes[node], node, number, history)
 
     def _to_expand(self, nodes: Sequence[_Node], first: int, count: int) -> list[int]:
-        """The best from first on, if among the best of all, and none that ends a reply."""
+        """The best nodes from first on that are among the best of all and do not end a reply."""
         best = (
             node
             for node in _best(nodes, self._size.nodes)
@@ -126,22 +127,27 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         return sorted(islice(best, max(count, 0)))
 
     def _children(
-        self, row: NDArray[np.float32], node: _Node, parent: int, place: int, history: Sequence[int]
+        self,
+        row: NDArray[np.float32],
+        node: _Node,
+        parent: int,
+        number: int,
+        history: Sequence[int],
     ) -> list[_Node]:
-        """The likeliest tokens after a node, the likeliest first; row: the logits there."""
-        law = self._sampler.distribution(row, history, node.path)
-        shares = _likeliest(law, self._size.nodes)
+        """The likeliest children of a node, best first; row: the logits after it."""
+        q_draft = self._sampler.distribution(row, history, node.path)
+        shares = _likeliest(q_draft, self._size.nodes)
         if self._ngram_weight > 0.0:
             shares = self._rescored(shares, [*history[-LONGEST:], *node.path])
         return [
-            _Node(node.score * share, share, (*node.path, token), parent, place)
+            _Node(node.score * share, share, (*node.path, token), parent, number)
             for token, share in shares
         ]
 
     def _rescored(
         self, shares: Sequence[tuple[int, float]], text: Sequence[int]
     ) -> list[tuple[int, float]]:
-        """Mixed with what n-grams say, as far as these are sure."""
+        """Shares mixed with the n-grams' guess, in proportion to its confidence."""
         guess = self._statistics.guess(text)
         if guess is None:
             return list(shares)
@@ -151,27 +157,29 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         return nlargest(self._size.nodes, mixed.items(), key=lambda item: item[1])
 
     def _drafted(self, nodes: Sequence[_Node]) -> Draft:
-        """The best of all nodes: those before them are among them, as scores never rise."""
+        """A draft of the best nodes; their parents are among them, as scores never rise."""
         kept = sorted(_best(nodes, self._size.nodes))
-        index = {node: place for place, node in enumerate(kept)} | {-1: -1}
+        index = {node: number for number, node in enumerate(kept)} | {-1: -1}
         confidence = tuple(nodes[node].confidence for node in kept)
         return Draft(
-            tuple(nodes[node].path[-1] for node in kept),
+            PointMassTree(
+                tuple(nodes[node].path[-1] for node in kept),
+                tuple(index[nodes[node].parent] for node in kept),
+            ),
             self.name,
             confidence,
-            evidence=tuple(map(evidence_class, confidence)),
-            parents=tuple(index[nodes[node].parent] for node in kept),
+            tuple(map(evidence_class, confidence)),
         )
 
 
 def _best(nodes: Sequence[_Node], count: int) -> list[int]:
-    """The nodes with the highest scores, highest first; a tie goes to the earlier one."""
+    """Nodes with the highest scores, highest first; ties go to the earlier one."""
     return nlargest(count, range(len(nodes)), key=lambda node: nodes[node].score)
 
 
-def _likeliest(law: Distribution, count: int) -> list[tuple[int, float]]:
-    """Tokens with their probabilities, highest first."""
-    count = min(count, len(law.ids))
-    found = np.argpartition(law.probabilities, -count)[-count:]
-    found = found[np.argsort(-law.probabilities[found], kind="stable")]
-    return list(zip(law.ids[found].tolist(), law.probabilities[found].tolist(), strict=True))
+def _likeliest(q_draft: Distribution, count: int) -> list[tuple[int, float]]:
+    """The count likeliest tokens with their probabilities, highest first."""
+    count = min(count, len(q_draft.ids))
+    best = np.argpartition(q_draft.probabilities, -count)[-count:]
+    best = best[np.argsort(-q_draft.probabilities[best], kind="stable")]
+    return list(zip(q_draft.ids[best].tolist(), q_draft.probabilities[best].tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""A drafter's context that holds the target's text in the drafter's own tokens."""
+"""Catches up the context of a drafter whose vocabulary differs from the target's."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,10 +9,10 @@ from decoding.retokenizer import Retokenizer
 
 
 class Follower:
-    """Keeps a context at the end of the target's text, and draws on from there.
+    """Holds the target's text in the drafter's own tokens, and runs further ones after it.
 
-    Only what changed is read anew: text is tokenized from the last mark on, and the context is
-    rolled back to what its tokens share with those before.
+    Only what changed is read again: text is tokenized from the last mark on, and the context is
+    rolled back to the tokens that both have in common.
     """
 
     def __init__(self, context: Context, retokenizer: Retokenizer) -> None:
@@ -23,45 +23,45 @@ class Follower:
 
     @property
     def tokens(self) -> Sequence[int]:
-        """The text that was followed, in the drafter's tokens."""
+        """The text read so far, in the drafter's tokens."""
         return self._retokenizer.tokens
 
     def begin(self, history: Sequence[int]) -> None:
-        """A history that need not continue the one before."""
+        """Start with a history that need not continue the previous one."""
         self._drafted = ()
         self._agreed = min(self._agreed, self._retokenizer.begin(history))
 
     def backlog(self, history: Sequence[int]) -> int:
-        """About how many tokens it would read to get to the end of history: none is made anew."""
+        """Approximate number of tokens to read: target tokens, as nothing is tokenized here."""
         new = history[self._retokenizer.followed :]
         return max(len(new) - common_prefix(self._drafted, new), 1)
 
     @property
     def refusal(self) -> str:
-        """That the text which was followed fills the context: text only grows within a reply."""
+        """Why it cannot draft: the text read so far fills the context; empty if it can."""
         is_full = len(self._retokenizer.tokens) >= self._context.n_ctx
         return full(self._context) if is_full else ""
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Get to the end of history; yields tokens held after each chunk."""
+        """Read all of history; yields tokens held after each chunk."""
         for held, _ in self._prefill(history):
             yield held
 
     def row(self, history: Sequence[int]) -> Logits | None:
-        """Logits after history, shape (1, drafter's n_vocab); None where it does not fit."""
-        found = None
+        """Logits after history, shape (1, drafter's n_vocab); None if it does not fit."""
+        row = None
         for _, rows in self._prefill(history):
-            found = rows
-        return found
+            row = rows
+        return row
 
     def draw(self, token: int) -> Logits | None:
-        """The same after one more token of the drafter; None where the context is full."""
+        """Logits after one more token of the drafter; None if the context is full."""
         if self._context.length >= self._context.n_ctx:
             return None
         return self._context.forward([token], 1)
 
     def drafted(self, tokens: Sequence[int]) -> None:
-        """Which target tokens the context holds beyond what was followed."""
+        """Record which drafted target tokens the context holds after the text."""
         self._drafted = tokens
 
     def _prefill(self, history: Sequence[int]) -> Iterator[tuple[int, Logits]]:

@@ -1,8 +1,9 @@
-"""A draft as its tokens are drawn, one after another."""
+"""Builder of a line whose tokens are proposed one after another."""
 
 from dataclasses import dataclass, field
 
 from decoding.draft import Draft
+from decoding.forms import PointMassLine, SampledLine
 from decoding.sampling import Distribution
 
 
@@ -21,20 +22,19 @@ class GrowingDraft:
     def add(
         self, token: int, confidence: float, evidence: int, q_draft: Distribution | None = None
     ) -> None:
-        """One more token, as in a Draft."""
+        """Append a token, with its q_draft if it was sampled."""
         self.tokens.append(token)
         self.confidence.append(confidence)
         self.evidence.append(evidence)
         if q_draft is not None:
             self.distributions.append(q_draft)
 
-    def done(self, drafter: str, tail: int = 0) -> Draft:
-        """The draft under a drafter's name; tail: how many of its last tokens may be cut off."""
-        return Draft(
-            tuple(self.tokens),
-            drafter,
-            tuple(self.confidence),
-            tuple(self.distributions) or None,
-            tuple(self.evidence),
-            tail=tail,
+    def done(self, drafter: str, prunable_suffix: int = 0) -> Draft:
+        """The draft, under the name of its drafter."""
+        tokens = tuple(self.tokens)
+        form = (
+            SampledLine(tokens, tuple(self.distributions), prunable_suffix)
+            if self.distributions
+            else PointMassLine(tokens)
         )
+        return Draft(form, drafter, tuple(self.confidence), tuple(self.evidence))

@@ -1,8 +1,8 @@
-"""Lookahead decoding: guesses are refined beside the text, and what they turn into is drafted.
+"""Lookahead decoding: Jacobi trajectories run beside the text, and their n-grams are drafted.
 
-Fu et al. 2024 (arXiv 2402.02057), section 3: a window of Jacobi trajectories, one column for each
-of the next places, is advanced by a row at every pass; each column with its new row is an n-gram,
-and those that begin with the last token are verified in the same pass.
+Fu et al. 2024 (arXiv 2402.02057), section 3: a window of trajectories, one column for each of the
+next positions, advances by a row at every pass; each column with its new row is an n-gram, and
+those that begin with the last token are verified in the same pass.
 """
 
 import re
@@ -16,21 +16,22 @@ from numpy.typing import NDArray
 from backends.base import UsageError
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.no_backlog import NoBacklog
+from decoding.forms import PointMassTree
 from decoding.ngram_pool import NgramPool
 from decoding.sampler import Sampler
 from decoding.token_tree import TokenTree
 
 _EXAMPLE = "Example: --draft lookahead:w=5,n=3,g=3"
 _CONFIDENCE = 0.3
-"""How often a token of the pool is right, before this model is known."""
+"""Prior acceptance of a token of the pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookaheadShape:
-    """Columns of the window, tokens of an n-gram, and the most n-grams verified in one pass.
+    """Columns of the window, length of an n-gram, and the most n-grams verified in one pass.
 
     Raises:
-        UsageError: one is too small to mean anything.
+        UsageError: one is too small.
     """
 
     window: int = 5
@@ -39,33 +40,33 @@ class LookaheadShape:
 
     @staticmethod
     def parse(text: str) -> "LookaheadShape":
-        """Read w=5,n=3,g=3, any of which may be left out.
+        """Parse a text like w=5,n=3,g=3; parts may be omitted.
 
         Raises:
-            UsageError: it is something else.
+            UsageError: the text has another form.
         """
         names = {"w": "window", "n": "ngram", "g": "pool"}
-        found: dict[str, int] = {}
+        values: dict[str, int] = {}
         for part in filter(None, text.split(",")):
             read = re.fullmatch(r"\s*([wng])\s*=\s*(\d{1,9})\s*", part)
-            if read is None or names[read[1]] in found:
+            if read is None or names[read[1]] in values:
                 raise UsageError(
                     f"lookahead:{text} cannot be read",
                     f"{part.strip()!r} is not one of w=N, n=N and g=N, each once",
                     _EXAMPLE,
                 )
-            found[names[read[1]]] = int(read[2])
-        return LookaheadShape(**found)
+            values[names[read[1]]] = int(read[2])
+        return LookaheadShape(**values)
 
     def __post_init__(self) -> None:
         if self.window < 1 or self.ngram < 2 or self.pool < 1:
             raise self._refused("w, the window, and g, the pool, are 1 or more, and n 2 or more")
 
     def check(self, most: int) -> None:
-        """Refuse passes over more than most tokens.
+        """Check that a pass takes at most this many tokens.
 
         Raises:
-            UsageError: one would take more.
+            UsageError: it would take more.
         """
         if 1 + self.nodes > most:
             raise self._refused(
@@ -84,12 +85,12 @@ class LookaheadShape:
 
     @property
     def nodes(self) -> int:
-        """The most tokens that are computed in one pass beside the last one said."""
+        """The most drafted and window tokens of one pass."""
         return self.window * self.depth - 1 + self.pool * self.depth
 
 
 class Lookahead(NoBacklog):
-    """Drafts n-grams of its pool as the branches of a tree, with the window as passengers."""
+    """Drafts n-grams of its pool as the branches of a tree, with the window in the same pass."""
 
     is_free = False
 
@@ -99,30 +100,30 @@ class Lookahead(NoBacklog):
         self._pool = NgramPool(shape.pool)
         self._random = np.random.default_rng(0)
         self._window: list[list[int]] = []
-        """Columns, each with a token for as many places as an n-gram has before its last."""
+        """Columns of tokens, each one shorter than an n-gram."""
         self._start = 0
-        """The place in the text of the first column's first token."""
+        """Position in the text of the first column's first token."""
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        """Start a new window; what the model was heard to say stays in the pool."""
-        del sampler  # it guesses what is likeliest, whatever the settings
+        """Start a new window; the pool is kept."""
+        del sampler  # it guesses the likeliest tokens, whatever the settings
         self._window = []
         self._start = len(history) - 1
 
     def commit(self, history: Sequence[int]) -> None: ...
 
     def _catch_up(self, history: Sequence[int]) -> None:
-        """Keep the columns in step with the text: the first begins with the last token said."""
-        said = len(history) - 1 - self._start
-        del self._window[:said]
+        """Align the columns with the text: the first begins with its last token."""
+        passed = len(history) - 1 - self._start
+        del self._window[:passed]
         self._start = len(history) - 1
         while len(self._window) < self.shape.window:
-            places = self._random.integers(len(history), size=self.shape.depth)
-            self._window.append([history[place] for place in places])
+            positions = self._random.integers(len(history), size=self.shape.depth)
+            self._window.append([history[position] for position in positions])
         self._window[0][0] = history[-1]
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        del keep_on  # the window goes along whole, or it is of no use
+        del keep_on  # the window is only useful as a whole
         self._catch_up(history)
         tree = TokenTree()
         for continuation in self._pool.after(history[-1]):
@@ -133,25 +134,23 @@ class Lookahead(NoBacklog):
         if count == 0:
             return NO_DRAFT
         return Draft(
-            tuple(tree.tokens),
+            PointMassTree(tuple(tree.tokens), tuple(tree.parents), count - drafted),
             self.name,
             (_CONFIDENCE,) * count,
-            evidence=(0,) * count,
-            parents=tuple(tree.parents),
-            passengers=count - drafted,
-            listener=partial(self._hear, ends),
+            (0,) * count,
+            listener=partial(self._on_verified, ends),
         )
 
     def _add_window(self, tree: TokenTree) -> list[int]:
-        """The columns' first tokens as a line, and below each the rest of its column.
+        """Add the columns' first tokens as a line, and below each the rest of its column.
 
-        The first column's first is the last token said, which is no node. Gives the last node of
-        each column, -1 for that token.
+        The first column's first token is the last one of the text, which is no node. Returns the
+        last node of each column, -1 for that token.
         """
         ends: list[int] = []
         first = -1
-        for place, column in enumerate(self._window):
-            if place > 0:
+        for index, column in enumerate(self._window):
+            if index > 0:
                 first = tree.append(column[0], first)
             node = first
             for token in column[1:]:
@@ -159,8 +158,8 @@ class Lookahead(NoBacklog):
             ends.append(node)
         return ends
 
-    def _hear(self, ends: Sequence[int], likeliest: NDArray[np.int64]) -> None:
-        """Each column grows by what the model says after it, and drops its first token."""
+    def _on_verified(self, ends: Sequence[int], likeliest: NDArray[np.int64]) -> None:
+        """Extend each column by the model's likeliest token, and drop its first token."""
         for column, end in zip(self._window, ends, strict=True):
             first, *rest = column
             column[:] = [*rest, int(likeliest[1 + end])]

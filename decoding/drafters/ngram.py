@@ -1,7 +1,7 @@
-"""The drafter that gets to know its model: n-gram statistics of what it said, kept and growing.
+"""Drafts from n-gram statistics of the model's own replies.
 
-Stewart et al. 2024 (arXiv 2411.03786), "The N-Grammys", show that such statistics draft for free;
-here they are learned from this model's own replies, and every token comes with a confidence.
+Stewart et al. 2024 (arXiv 2411.03786), "The N-Grammys". Here the statistics are learned from this
+model's own replies and kept, and every token comes with a confidence.
 """
 
 from collections.abc import Sequence
@@ -9,37 +9,38 @@ from collections.abc import Sequence
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.draft_model import evidence_class
 from decoding.drafters.no_backlog import NoBacklog
+from decoding.forms import PointMassLine
 from decoding.ngram_statistics import LONGEST, NgramStatistics, Passage
 from decoding.sampler import Sampler
 
 _PASSAGE = 16
-"""Tokens said after which they are learned: all at once is less work than one by one."""
+"""Number of emitted tokens that are learned at once, which is less work than one by one."""
 
 _LEAST = 0.05
-"""Joint confidence below which a token pays on no machine."""
+"""Joint confidence below which no token is worth its cost."""
 
 
 class Ngram(NoBacklog):
-    """Proposes what the model mostly said after such an end; learns what verification let stand."""
+    """Proposes the model's most frequent continuation; learns from the verified text."""
 
     is_free = True
 
     def __init__(self, statistics: NgramStatistics | None = None, *, max_draft: int = 15) -> None:
         self.name = "ngram"
         self.is_forgetful = False
-        """Whether a reply begins with nothing learned and teaches the next nothing."""
+        """Disable learning across replies, for comparisons."""
         self._lasting = statistics or NgramStatistics()
         self._statistics = self._lasting
         self._max_draft = max_draft
         self._heard: list[Passage] = []
         self._history: Sequence[int] = ()
         self._length = 0
-        """Tokens of the history that are learned, or not this model's."""
+        """Number of tokens of the history that are learned already, or not this model's."""
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        del sampler  # it says what it knows, whatever the settings
+        del sampler  # its statistics do not depend on the settings
         self._learn()
-        self._length = len(history)  # the prompt is not what this model says
+        self._length = len(history)  # the prompt is not this model's output
         self._statistics = NgramStatistics() if self.is_forgetful else self._lasting
 
     def commit(self, history: Sequence[int]) -> None:
@@ -59,13 +60,13 @@ class Ngram(NoBacklog):
         self._length = len(history)
 
     def heard(self) -> list[Passage]:
-        """What was said since this was asked last, and is learned by now."""
+        """Passages learned since the last call."""
         self._learn()
         heard, self._heard = self._heard, []
         return heard
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        del keep_on  # what it knows is cheap to say
+        del keep_on  # proposing costs next to nothing
         text = list(history[-LONGEST:])
         known = len(text)
         confidence: list[float] = []
@@ -80,4 +81,4 @@ class Ngram(NoBacklog):
         if not confidence:
             return NO_DRAFT
         evidence = tuple(map(evidence_class, confidence))
-        return Draft(tuple(text[known:]), self.name, tuple(confidence), None, evidence)
+        return Draft(PointMassLine(tuple(text[known:])), self.name, tuple(confidence), evidence)

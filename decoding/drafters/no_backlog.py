@@ -1,10 +1,10 @@
-"""Of drafters that take in each token as it is committed."""
+"""Base of drafters that need not read the history before they propose."""
 
 from collections.abc import Iterator, Sequence
 
 
 class NoBacklog:
-    """There is nothing to read before a proposal."""
+    """A drafter without a context, which processes each token as it is committed."""
 
     def backlog(self, history: Sequence[int]) -> int:
         """Always 0."""
@@ -12,11 +12,11 @@ class NoBacklog:
         return 0
 
     def refusal(self, history: Sequence[int]) -> str:
-        """Never: it has no context that could be full."""
+        """Always empty: it has no context that could be full."""
         del history
         return ""
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Done at once."""
+        """Nothing to read."""
         del history
         return iter(())

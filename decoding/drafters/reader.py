@@ -1,4 +1,4 @@
-"""Brings a drafter's context to the end of the history, with as little work as it allows."""
+"""Catches a drafter's context up with the history."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,10 +7,10 @@ from decoding.prefill import common_prefix, prefill, reuse
 
 
 class Reader:
-    """Reads what a context lacks of a history, which may end with tokens that are only guessed.
+    """Reads the part of a history that a context lacks; the history may end with guessed tokens.
 
-    The context may hold rejected tokens of the last draft, or lack accepted ones. What was
-    committed is compared once; guesses are compared again each time.
+    The context may hold rejected tokens of the last draft, or lack accepted ones. Committed tokens
+    are compared once, guessed ones each time.
     """
 
     def __init__(self, context: Context) -> None:
@@ -19,29 +19,29 @@ class Reader:
         self._committed = 0
 
     def begin(self, history: Sequence[int]) -> None:
-        """A history that need not continue the one before."""
+        """Start with a history that need not continue the previous one."""
         self._agreed = 0
         self._committed = len(history)
 
     def commit(self, history: Sequence[int]) -> None:
-        """What was said from here on is certain."""
+        """Mark the whole history as final."""
         self._committed = len(history)
 
     def backlog(self, history: Sequence[int]) -> int:
-        """Tokens it would have to read, the last of the history always among them."""
+        """Number of tokens to read; the last one of the history always counts."""
         held = common_prefix(self._context.tokens, history, self._agreed)
         return len(history) - min(held, len(history) - 1)
 
     def room(self, history: Sequence[int]) -> int:
-        """How many tokens the context could take after history."""
+        """Number of tokens for which the context has room after history."""
         return self._context.n_ctx - len(history)
 
     def refusal(self, history: Sequence[int], needed: int = 1) -> str:
-        """Why no draft can follow history; empty where needed tokens have room."""
+        """Why no draft can follow history; empty if there is room for the needed tokens."""
         return full(self._context) if self.room(history) < needed else ""
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Read all of history where a token more would fit; yields tokens held after each chunk."""
+        """Read all of history if one more token would fit; yields tokens held after each chunk."""
         if len(history) < self._context.n_ctx:
             for held, _ in self.rows(history):
                 yield held
@@ -55,7 +55,7 @@ class Reader:
             yield held, rows
 
     def pending(self, history: Sequence[int], most: int) -> Sequence[int]:
-        """Read history but for its last tokens, at least 1 and at most most, which are returned."""
+        """Read history except for its last tokens, 1 to most of them, which are returned."""
         reuse(self._context, history, self._agreed)
         for _ in prefill(self._context, history[:-most]):
             pass
@@ -67,5 +67,5 @@ class Reader:
 
 
 def full(context: Context) -> str:
-    """Why a drafter whose context has no room does not draft."""
+    """Reason shown for a drafter whose context is full."""
     return f"full: its context is {context.n_ctx:,} tokens"

@@ -1,4 +1,4 @@
-"""Of drafters whose model reads the history in a context of its own."""
+"""Base of drafters whose model reads the history in a context of its own."""
 
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
@@ -12,10 +12,10 @@ ReaderT = TypeVar("ReaderT", Reader, TreeReader)
 
 
 class ReadsBacklog(Generic[ReaderT]):
-    """What was said since the last proposal is read before the next one, by a reader.
+    """A drafter that reads what was emitted since its last proposal before the next one.
 
-    Its context may hold rejected tokens of the last draft, or lack accepted ones; the next
-    proposal brings it to the history first.
+    Its context may hold rejected tokens of the last draft, or lack accepted ones, until the next
+    proposal catches up.
     """
 
     def __init__(self, reader: ReaderT) -> None:
@@ -23,20 +23,20 @@ class ReadsBacklog(Generic[ReaderT]):
         self._sampler = Sampler(SamplingSettings())
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        """Draft with this sampler; history need not continue the one before."""
+        """Draft with this sampler; history need not continue the previous one."""
         self._sampler = sampler
         self._reader.begin(history)
 
     def commit(self, history: Sequence[int]) -> None:
-        """What was said of the last draft need not be read again."""
+        """Mark history as final; accepted tokens of the last draft are not read again."""
         self._reader.commit(history)
 
     def backlog(self, history: Sequence[int]) -> int:
-        """Tokens it would have to read, the last of the history always among them."""
+        """Number of tokens to read; the last one of the history always counts."""
         return self._reader.backlog(history)
 
     def refusal(self, history: Sequence[int]) -> str:
-        """That its context is full."""
+        """Why it cannot draft: its context is full; empty if it can."""
         return self._reader.refusal(history)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:

@@ -1,7 +1,7 @@
-"""A drafted tree whose tokens are drawn, children of one node without replacement.
+"""A drafted tree whose siblings are sampled without replacement.
 
-Sequoia (Chen et al. 2024, arXiv 2402.12374): the shape is settled before anything is drawn, and
-must be: a tree that grew where good tokens came up would not have the law it is judged by.
+Sequoia (Chen et al. 2024, arXiv 2402.12374). The shape has to be fixed before anything is sampled:
+a tree that grew where good tokens came up would not have the distribution it is verified by.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,18 +17,18 @@ from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.draft_model import evidence_class
 from decoding.drafters.reads_backlog import ReadsBacklog
 from decoding.drafters.tree_reader import TreeReader
+from decoding.forms import TreeWithoutReplacement
 from decoding.sampling import Distribution, uniform
-from decoding.shape import Siblings
 from decoding.tree_shape import TreeShape
 
 
 class SampledTree(ReadsBacklog[TreeReader]):
-    """Draws each level of a shape in one pass, each token from the warped q_draft it hands on.
+    """Samples each level of a shape in one pass, each token from its warped q_draft.
 
     A node has fewer children than planned only where its q_draft has no more tokens, and none where
-    it ends the reply: both are settled by the tokens before them. n_vocab is the target's. shape:
-    the most that is drafted, and what is until it is planned otherwise. A proposal has no more
-    nodes than its limit says tokens, so that whether it fits is known before it is drawn.
+    it ends the reply: both depend on earlier tokens alone. n_vocab is the target's. shape: the
+    largest tree, drafted until plan sets another. A proposal has at most limit nodes, so that
+    whether it fits is known before it is sampled.
     """
 
     is_free = False
@@ -49,7 +49,7 @@ class SampledTree(ReadsBacklog[TreeReader]):
         self._end_tokens = end_tokens
 
     def plan(self, shape: TreeShape) -> None:
-        """Draw this shape from the next proposal on, cut to what is the most."""
+        """Draft this shape from the next proposal on, cut to the largest size."""
         self._shape = shape.within(self.largest.nodes, self.largest.depth)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
@@ -60,52 +60,54 @@ class SampledTree(ReadsBacklog[TreeReader]):
         tokens: list[int] = []
         parents: list[int] = []
         distributions: list[Distribution] = []
-        drawn = {-1: -1}  # nodes of the draft by those of the shape
-        laws = {-1: self._law(self._reader.top(history)[0], history, ())}
-        numbers = {-1: -1}  # under which nodes of the draft were run
+        drafted = {-1: -1}  # node of the draft by node of the shape
+        q_draft = {-1: self._distribution(self._reader.top(history)[0], history, ())}
+        numbers = {-1: -1}  # number in the reader by node of the draft
         for level in shape.levels:
             for parent, ranks in groupby(level, key=shape.parents.__getitem__):
-                above = drawn.get(parent)
-                if above is None or above not in laws:
+                above = drafted.get(parent)
+                if above is None or above not in q_draft:
                     continue
-                siblings = _distinct(laws[above], self._sampler.drafting)
+                siblings = _without_replacement(q_draft[above], self._sampler.drafting)
                 for node, token in zip(ranks, siblings, strict=False):
-                    drawn[node] = len(tokens)
+                    drafted[node] = len(tokens)
                     tokens.append(token)
                     parents.append(above)
-                    distributions.append(laws[above])
-            inner = [drawn[node] for node in level if node in shape.inner and node in drawn]
+                    distributions.append(q_draft[above])
+            inner = [drafted[node] for node in level if node in shape.inner and node in drafted]
             inner = [node for node in inner if tokens[node] not in self._end_tokens]
             if not inner:
                 break
-            found, rows = self._reader.level(
+            added, rows = self._reader.level(
                 [tokens[node] for node in inner], [numbers[parents[node]] for node in inner]
             )
-            numbers.update(zip(inner, found, strict=True))
+            numbers.update(zip(inner, added, strict=True))
             for node, row in zip(inner, rows, strict=True):
                 path = [tokens[above] for above in path_to(node, parents)]
-                laws[node] = self._law(row, history, path)
-        confidence = tuple(law.of(token) for law, token in zip(distributions, tokens, strict=True))
+                q_draft[node] = self._distribution(row, history, path)
+        confidence = tuple(
+            distribution.of(token)
+            for distribution, token in zip(distributions, tokens, strict=True)
+        )
         return Draft(
-            tuple(tokens),
+            TreeWithoutReplacement(tuple(tokens), tuple(parents), tuple(distributions)),
             self.name,
             confidence,
-            tuple(distributions),
             tuple(map(evidence_class, confidence)),
-            parents=tuple(parents),
-            siblings=Siblings.WITHOUT_REPLACEMENT,
         )
 
-    def _law(
+    def _distribution(
         self, row: NDArray[np.float32], history: Sequence[int], path: Sequence[int]
     ) -> Distribution:
         return self._sampler.distribution(row, history, path)
 
 
-def _distinct(law: Distribution, generator: np.random.Generator) -> Iterator[int]:
-    """Tokens of a law, each drawn from what those before it left; ends when none is left."""
-    left = law.probabilities.copy()
+def _without_replacement(
+    distribution: Distribution, generator: np.random.Generator
+) -> Iterator[int]:
+    """Tokens sampled without replacement, until none has any probability left."""
+    left = distribution.probabilities.copy()
     while (total := left.sum()) > 0.0:
-        token = Distribution(law.ids, left / total).draw(uniform(generator))
+        token = Distribution(distribution.ids, left / total).draw(uniform(generator))
         yield token
-        left[law.ids.searchsorted(token)] = 0.0
+        left[distribution.ids.searchsorted(token)] = 0.0

@@ -1,4 +1,4 @@
-"""A drafter model of another vocabulary whose words are taken as text.
+"""A drafter model of another vocabulary whose output is used as text.
 
 Timor et al. 2025 (arXiv 2502.05202), string-level drafting: draft greedily, decode, tokenize for
 the target. The result is a deterministic draft.
@@ -13,6 +13,7 @@ from backends.base import Logits
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.draft_model import evidence_class
 from decoding.drafters.follower import Follower
+from decoding.forms import PointMassLine
 from decoding.pieces import Pieces
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, point_mass
@@ -20,41 +21,41 @@ from decoding.shared_vocabulary import SharedVocabulary
 from decoding.speller import Speller
 
 _MOST_PER_TOKEN = 4
-"""Tokens the drafter draws, for each the target is to have, in search of its end."""
+"""The most tokens of the drafter for each token of the target."""
 
 
 @dataclass(slots=True)
-class _Said:
-    """Text as it grows: where each token of the drafter begins in it, and its probability."""
+class _Text:
+    """Drafted text so far, with the start and probability of each of the drafter's tokens."""
 
-    text: bytearray = field(default_factory=bytearray)
+    content: bytearray = field(default_factory=bytearray)
     starts: list[int] = field(default_factory=list[int])
     probabilities: list[float] = field(default_factory=list[float])
     ending: list[int] = field(default_factory=list[int])
-    """The target's token that ends the reply after the text, if the drafter ended it."""
+    """The target's end token, if the drafter ended the reply."""
 
     def add(self, piece: bytes, probability: float) -> None:
-        self.starts.append(len(self.text))
+        self.starts.append(len(self.content))
         self.probabilities.append(probability)
-        self.text += piece
+        self.content += piece
 
     def confidence(self, pieces: Sequence[bytes]) -> list[float]:
-        """For pieces of the text, the probability of what the drafter began to say in each."""
-        found: list[float] = []
+        """Confidence of each piece: product over the drafter's tokens that begin in it."""
+        confidence: list[float] = []
         end, first = 0, 0
         for piece in pieces:
             end += max(len(piece), 1)
             until = bisect_left(self.starts, end)
-            found.append(prod(self.probabilities[first:until]))
+            confidence.append(prod(self.probabilities[first:until]))
             first = max(until, first)
-        return found
+        return confidence
 
 
 class TextLevel:
-    """Drafts text and spells it in the target's tokens, for vocabularies that share too little.
+    """Drafts text and tokenizes it for the target, for vocabularies that share too little.
 
-    The last token of a spelling is kept back while more text may change it. ours and speller are of
-    the target, theirs of the drafter.
+    The last token of a spelling is held back while more text may change it. ours and speller belong
+    to the target, theirs to the drafter.
     """
 
     is_free = False
@@ -84,13 +85,13 @@ class TextLevel:
         self._follower.begin(history)
 
     def commit(self, history: Sequence[int]) -> None:
-        """Nothing to learn: the next proposal catches up."""
+        """Do nothing: the next proposal catches up."""
 
     def backlog(self, history: Sequence[int]) -> int:
         return self._follower.backlog(history)
 
     def refusal(self, history: Sequence[int]) -> str:
-        del history  # what was followed of it tells
+        del history  # the follower knows how much of it was read
         return self._follower.refusal
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
@@ -101,14 +102,14 @@ class TextLevel:
         rows = self._follower.row(history) if count > 0 else None
         if rows is None:
             return NO_DRAFT
-        said = _Said()
+        text = _Text()
         tokens: list[int] = []
         confidence: list[float] = []
         asked = 0
-        for is_whole in self._speak(rows, said, _MOST_PER_TOKEN * count):
-            spelled = [*self._speller.spell(bytes(said.text)), *said.ending]
+        for is_whole in self._generate(rows, text, _MOST_PER_TOKEN * count):
+            spelled = [*self._speller.spell(bytes(text.content)), *text.ending]
             tokens = (spelled if is_whole else spelled[:-1])[:count]
-            confidence = said.confidence([self._ours[token] for token in tokens])
+            confidence = text.confidence([self._ours[token] for token in tokens])
             if keep_on is not None:
                 refused = _refused(keep_on, confidence[: count - 1], asked)
                 asked = max(asked, len(tokens))
@@ -119,10 +120,10 @@ class TextLevel:
                 break
         self._follower.drafted(tuple(tokens))
         evidence = tuple(map(evidence_class, confidence))
-        return Draft(tuple(tokens), self.name, tuple(confidence), None, evidence)
+        return Draft(PointMassLine(tuple(tokens)), self.name, tuple(confidence), evidence)
 
-    def _speak(self, rows: Logits | None, said: _Said, most: int) -> Iterator[bool]:
-        """Add the likeliest token again and again; yields whether the text is over."""
+    def _generate(self, rows: Logits | None, text: _Text, most: int) -> Iterator[bool]:
+        """Generate greedily into text; yields after each token whether the text is complete."""
         theirs: list[int] = []
         while rows is not None:
             q_draft = self._sampler.distribution(rows[0], self._follower.tokens, theirs)
@@ -130,11 +131,11 @@ class TextLevel:
             token = int(q_draft.ids[best])
             piece = self._theirs[token]
             if not piece:
-                same = int(self._shared.to_target[token])
-                said.ending += [same] if same >= 0 else []
+                ending = int(self._shared.to_target[token])
+                text.ending += [ending] if ending >= 0 else []
                 yield True
                 return
-            said.add(piece, float(q_draft.probabilities[best]))
+            text.add(piece, float(q_draft.probabilities[best]))
             theirs.append(token)
             if len(theirs) == most:
                 yield True
@@ -144,14 +145,14 @@ class TextLevel:
         yield True
 
     def guess(self, history: Sequence[int]) -> Callable[[SamplingSettings], Distribution] | None:
-        """The first token after history, whatever the settings; None for nothing to say."""
+        """The first token after history as a point mass, at any settings; None without one."""
         draft = self.propose(history, 1)
         return (lambda settings: point_mass(draft.tokens[0])) if draft.tokens else None
 
 
 def _refused(keep_on: KeepOn, confidence: Sequence[float], first: int) -> int | None:
-    """How many tokens there are up to the one, from first on, after which none is wanted."""
-    for place in range(first, len(confidence)):
-        if not keep_on(confidence[place], evidence_class(confidence[place])):
-            return place + 1
+    """Number of tokens up to the first, from first on, after which keep_on wants no more."""
+    for position in range(first, len(confidence)):
+        if not keep_on(confidence[position], evidence_class(confidence[position])):
+            return position + 1
     return None

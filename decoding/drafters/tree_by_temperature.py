@@ -1,4 +1,4 @@
-"""A tree of a model's likeliest tokens at temperature 0, and of drawn ones above."""
+"""A tree of a model's likeliest tokens at temperature 0, and of sampled ones above."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,48 +10,48 @@ from decoding.tree_shape import TreeShape
 
 
 class TreeByTemperature:
-    """Two drafters on one context, one of which drafts in each reply.
+    """Two tree drafters on one context, of which the temperature of a reply selects one.
 
-    What is drawn is accepted more often where the target draws too; at temperature 0 nothing is
-    drawn, and a tree would have one branch.
+    Sampled tokens are accepted more often where the target samples too; at temperature 0 a sampled
+    tree would have a single branch.
     """
 
     is_free = False
 
-    def __init__(self, name: str, likeliest: PlannedDrafter, drawn: PlannedDrafter) -> None:
-        assert likeliest.largest == drawn.largest, "a plan is for both"
+    def __init__(self, name: str, likeliest: PlannedDrafter, sampled: PlannedDrafter) -> None:
+        assert likeliest.largest == sampled.largest, "a plan is for both"
         self.name = name
-        self._likeliest, self._drawn = likeliest, drawn
-        self._one = likeliest
+        self._likeliest, self._sampled = likeliest, sampled
+        self._active = likeliest
 
     @property
     def largest(self) -> TreeSize:
-        """The most that either drafts."""
+        """The largest tree that either drafts."""
         return self._likeliest.largest
 
     def plan(self, shape: TreeShape) -> None:
-        """Draft in this form from the next proposal on."""
+        """Draft this shape from the next proposal on."""
         self._likeliest.plan(shape)
-        self._drawn.plan(shape)
+        self._sampled.plan(shape)
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        chosen = self._likeliest if sampler.settings.temperature == 0.0 else self._drawn
-        if chosen is not self._one:
-            self._one.commit(())  # it lets go of its tree
-            self._one = chosen
+        chosen = self._likeliest if sampler.settings.temperature == 0.0 else self._sampled
+        if chosen is not self._active:
+            self._active.commit(())  # drop its pending tree
+            self._active = chosen
         chosen.begin(history, sampler)
 
     def commit(self, history: Sequence[int]) -> None:
-        self._one.commit(history)
+        self._active.commit(history)
 
     def backlog(self, history: Sequence[int]) -> int:
-        return self._one.backlog(history)
+        return self._active.backlog(history)
 
     def refusal(self, history: Sequence[int]) -> str:
-        return self._one.refusal(history)
+        return self._active.refusal(history)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        return self._one.read(history)
+        return self._active.read(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        return self._one.propose(history, limit, keep_on)
+        return self._active.propose(history, limit, keep_on)

@@ -1,4 +1,4 @@
-"""Runs a tree in a drafter's context, a level in a pass, and keeps what the model says of it."""
+"""Runs a tree in a drafter's context, one level per pass."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,7 +7,7 @@ from decoding.drafters.reader import Reader
 
 
 class TreeReader:
-    """A Reader that can look further than the history, along several branches at once.
+    """A Reader that can also run several branches after the history.
 
     n_vocab is the target's: entries of a row past it are padding.
     """
@@ -17,34 +17,34 @@ class TreeReader:
         self._n_vocab = n_vocab
         self._reader = Reader(context)
         self._length = 0
-        """Tokens of the history before the tree."""
+        """Number of tokens before the tree."""
         self._nodes: dict[tuple[int, int], int] = {}
-        """Of the tree that waits for commit, by the node before each and its token."""
+        """Nodes of the pending tree by parent and token."""
 
     def begin(self, history: Sequence[int]) -> None:
-        """A history that need not continue the one before."""
+        """Start with a history that need not continue the previous one."""
         self._settle(())
         self._reader.begin(history)
 
     def commit(self, history: Sequence[int]) -> None:
-        """What was said from here on is certain; the branch that was said need not be read."""
+        """Mark history as final; a branch that it continues with is not read again."""
         self._settle(history)
         self._reader.commit(history)
 
     def backlog(self, history: Sequence[int]) -> int:
-        """Tokens it would have to read, the last of the history always among them."""
+        """Number of tokens to read; the last one of the history always counts."""
         return self._reader.backlog(history)
 
     def room(self, history: Sequence[int]) -> int:
-        """How many tokens the context could take after history."""
+        """Number of tokens for which the context has room after history."""
         return self._reader.room(history)
 
     def refusal(self, history: Sequence[int], needed: int = 1) -> str:
-        """Why no draft can follow history; empty where needed tokens have room."""
+        """Why no draft can follow history; empty if there is room for the needed tokens."""
         return self._reader.refusal(history, needed)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Read all of history where a token more would fit; yields tokens held after each chunk."""
+        """Read all of history if one more token would fit; yields tokens held after each chunk."""
         self._settle(history)
         yield from self._reader.read(history)
 
@@ -56,10 +56,10 @@ class TreeReader:
         return rows[:, : self._n_vocab]
 
     def level(self, tokens: Sequence[int], parents: Sequence[int]) -> tuple[list[int], Logits]:
-        """Run nodes below history or below others, no two of which are alike.
+        """Run distinct nodes below the history or below earlier nodes.
 
-        Returns their numbers, which are parents of later ones (-1: the end of the history), and
-        the logits after each, shape (nodes, n_vocab), valid until the next level.
+        parents: numbers of earlier nodes, -1 for the end of the history. Returns the numbers of the
+        new nodes and the logits after each, shape (nodes, n_vocab), valid until the next level.
 
         Raises:
             ModelError: the engine failed; the tree is dropped.
@@ -73,7 +73,7 @@ class TreeReader:
         return added, rows[:, : self._n_vocab]
 
     def _settle(self, history: Sequence[int]) -> None:
-        """Keep of the tree what history goes on with, as far as it was run."""
+        """Keep the branch of the pending tree that history continues with."""
         if not self._nodes:
             return
         path: list[int] = []

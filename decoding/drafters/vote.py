@@ -1,4 +1,4 @@
-"""Several drafters vote on each token; who was right lately counts more."""
+"""Several drafters vote on each token, weighted by their recent hit rates."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,43 +9,43 @@ from decoding.drafters.growing_draft import GrowingDraft
 from decoding.sampler import Sampler
 
 _PRIOR = 0.5
-"""How often a voter is right that nothing is known of; the first of equals wins."""
+"""Prior hit rate of a voter; ties go to the first."""
 
 
 class HitRate:
-    """How often a voter was right lately, by place in the draft."""
+    """Recent hit rate of a voter by position in the draft."""
 
     def __init__(self) -> None:
         self._counts: list[Count] = []
 
-    def at(self, place: int) -> float:
-        """The share of its ballots that were right; a place seldom reached is like the last."""
+    def at(self, position: int) -> float:
+        """Share of correct ballots; rarely reached positions fall back on the previous one."""
         rate = _PRIOR
-        for count in self._counts[: place + 1]:
+        for count in self._counts[: position + 1]:
             rate = count.mean(rate)
         return rate
 
-    def add(self, place: int, *, was_right: bool) -> None:
-        """Learn from one ballot."""
-        self._counts += [Count() for _ in range(place + 1 - len(self._counts))]
-        self._counts[place].add(was_right)
+    def add(self, position: int, *, was_right: bool) -> None:
+        """Count one ballot."""
+        self._counts += [Count() for _ in range(position + 1 - len(self._counts))]
+        self._counts[position].add(was_right)
 
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """One place: what each voter proposed, None for nothing, and what was elected."""
+    """The token that each voter proposed at one position, None for nothing, and the winner."""
 
     ballots: tuple[int | None, ...]
     elected: int
 
     @property
     def supporters(self) -> list[int]:
-        """The voters who proposed what was elected."""
+        """Voters for the elected token."""
         return [voter for voter, ballot in enumerate(self.ballots) if ballot == self.elected]
 
 
 def elect(ballots: Sequence[int | None], rates: Sequence[float]) -> Election | None:
-    """The token with the highest sum of rates, at a tie the first voter's; None without any."""
+    """The token with the highest sum of rates; ties go to the first voter. None without ballots."""
     weights: dict[int, float] = {}
     for ballot, rate in zip(ballots, rates, strict=True):
         if ballot is not None:
@@ -54,11 +54,11 @@ def elect(ballots: Sequence[int | None], rates: Sequence[float]) -> Election | N
 
 
 class Vote:
-    """At each place the token that the voters with the highest hit rates together propose.
+    """Drafts, at each position, the token with the highest sum of its voters' hit rates.
 
-    Every voter speaks at temperature 0, so that its ballot is certain given the text; hit rates
-    come of earlier text alone. The draft is then certain too, a point mass on each token, whatever
-    the settings of the reply. A voter is asked for one token after the tokens chosen before.
+    Every voter proposes at temperature 0, so that its ballot is certain given the text; hit rates
+    depend on earlier text alone. So the draft is certain too, a point mass on each token, whatever
+    the settings of the reply. Voters propose one token at a time, after the tokens elected before.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Vote:
         return max((voter.backlog(history) for voter in able), default=0)
 
     def refusal(self, history: Sequence[int]) -> str:
-        """Of all voters: one that can draft is enough."""
+        """Why none of the voters can draft; empty while one can."""
         return refusal_of_all(self._voters, history)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
@@ -97,13 +97,13 @@ class Vote:
             yield from voter.read(history)
 
     def commit(self, history: Sequence[int]) -> None:
-        """Judge every ballot that was cast after what turned out to be said."""
-        for place, election in enumerate(self._elections[: len(history) - self._after]):
-            said = history[self._after + place]
+        """Count every ballot whose preceding tokens were all emitted."""
+        for position, election in enumerate(self._elections[: len(history) - self._after]):
+            token = history[self._after + position]
             for rate, ballot in zip(self._rates, election.ballots, strict=True):
                 if ballot is not None:
-                    rate.add(place, was_right=ballot == said)
-            if election.elected != said:
+                    rate.add(position, was_right=ballot == token)
+            if election.elected != token:
                 break
         self._elections = []
         for voter in self._voters:
@@ -132,6 +132,6 @@ class Vote:
 
 
 def _ballot(voter: Drafter, text: Sequence[int]) -> int | None:
-    """What a voter says next, None for nothing."""
+    """The next token a voter proposes, None for nothing."""
     tokens = () if voter.refusal(text) else voter.propose(text, 1).tokens
     return tokens[0] if tokens else None

@@ -1,1 +1,1 @@
-"""Rules that judge drafts: which drafted tokens stand, and the token that follows them."""
+"""Rules that decide which drafted tokens are accepted, and draw the token that follows them."""

@@ -1,8 +1,8 @@
-"""Rules that keep more drafted tokens, and so give up the model's distribution; only if asked.
+"""Opt-in rules that accept more drafted tokens and give up the model's exact distribution.
 
-p and q are p_target and q_draft after the same tokens, x is the drafted token. A token for which p
-is 0, such as one that top-k leaves out, is kept by none. So at temperature 0, where p is the
-likeliest token alone, each of them gives plain decoding's reply.
+p and q are p_target and q_draft after the same tokens, x is the drafted token. No rule accepts a
+token for which p is 0, such as one excluded by top-k. So at temperature 0, where p is a point mass
+on the likeliest token, each of them gives plain decoding's reply.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,51 +10,52 @@ from types import MappingProxyType
 
 import numpy as np
 
-from decoding.draft import Draft
+from decoding.forms import HostLine, PointMassLine
 from decoding.lossy_rule import LossyRule
 from decoding.sampling import Distribution, point_mass, uniform
-from decoding.verification.token_level import TargetRows, Verdict, residual
+from decoding.verification.rejection_sampling import residual
+from decoding.verification.verdict import TargetRows, Verdict
 
 
 def verify_lossy(
-    target: TargetRows, draft: Draft, rule: LossyRule, generator: np.random.Generator
+    target: TargetRows, line: HostLine, rule: LossyRule, generator: np.random.Generator
 ) -> Verdict:
-    """Judge a line by a lossy rule: as in token_level, but for how likely a token is kept.
+    """Verify a line by rejection sampling with a lossy acceptance probability.
 
-    A deterministic draft is a point mass for every rule, and takes two uniforms a token as a drawn
-    one does. Rows past a rejection are never asked for.
+    Point masses are treated like sampled tokens, and use two uniforms each. Rows past a rejection
+    are never requested.
     """
-    for position, token in enumerate(draft.tokens):
+    for position, token in enumerate(line.tokens):
         p_target = target[position]
-        q_draft = (
-            point_mass(token) if draft.distributions is None else draft.distributions[position]
-        )
-        keep, rest = judgement(rule, p_target, q_draft, token)
-        if not uniform(generator) <= keep:
+        is_certain = isinstance(line, PointMassLine)
+        q_draft = point_mass(token) if is_certain else line.distributions[position]
+        accept, rest = judgement(rule, p_target, q_draft, token)
+        if not uniform(generator) <= accept:
             return Verdict(position, rest().draw(uniform(generator)))
-    return Verdict(len(draft), target[len(draft)].draw(uniform(generator)))
+    count = len(line.tokens)
+    return Verdict(count, target[count].draw(uniform(generator)))
 
 
 Judgement = tuple[float, Callable[[], Distribution]]
-"""The probability that a token is kept, at least 1 for certainly, and what is drawn from if not."""
+"""The probability to accept a token, capped by the caller, and what replaces a rejected one."""
 
 
 def judgement(
     rule: LossyRule, p_target: Distribution, q_draft: Distribution, token: int
 ) -> Judgement:
-    """What a rule says of one token drawn from q_draft."""
+    """How a rule judges one token sampled from q_draft."""
     return _JUDGES[rule.name](p_target, q_draft, token, rule.strength)
 
 
 def _ears(p_target: Distribution, q_draft: Distribution, token: int, strength: float) -> Judgement:
-    """min(1, p/q + strength * (1 - max p)): kept more where the model is less certain.
+    """min(1, p/q + strength * (1 - max p)): more is accepted where the model is less certain.
 
     EARS (arXiv 2512.13194); the residual is that of the exact rule.
     """
     p_of_token = p_target.of(token)
     uncertainty = 1.0 - float(p_target.probabilities.max())
-    keep = p_of_token / q_draft.of(token) + strength * uncertainty
-    return keep if p_of_token > 0.0 else 0.0, lambda: residual(p_target, q_draft)
+    accept = p_of_token / q_draft.of(token) + strength * uncertainty
+    return accept if p_of_token > 0.0 else 0.0, lambda: residual(p_target, q_draft)
 
 
 def _lenient(
@@ -64,28 +65,28 @@ def _lenient(
 
     Leviathan et al. 2023 (arXiv 2211.17192), appendix A.5, where 1/strength is the lenience.
     """
-    keep = strength * p_target.of(token) / q_draft.of(token)
-    return keep, lambda: residual(p_target, q_draft)
+    accept = strength * p_target.of(token) / q_draft.of(token)
+    return accept, lambda: residual(p_target, q_draft)
 
 
 def _typical(
     p_target: Distribution, q_draft: Distribution, token: int, strength: float
 ) -> Judgement:
-    """Kept where p > min(strength, sqrt(strength) * exp(-H(p))), whatever q_draft is.
+    """Accept where p > min(strength, sqrt(strength) * exp(-H(p))), whatever q_draft is.
 
     Medusa (arXiv 2401.10774), section 2.3.1, with its choice of delta as the root of epsilon; H in
-    nats. In the place of a token that is not kept one is drawn from p among those that would be.
+    nats. A rejected token is replaced by one drawn from p among those that would be accepted.
     """
     p = p_target.probabilities
     entropy = -float((p * np.log(p, where=p > 0.0, out=np.zeros_like(p))).sum())
-    border = min(strength, strength**0.5 * np.exp(-entropy))
-    return float(p_target.of(token) > border), lambda: _above(p_target, border)
+    threshold = min(strength, strength**0.5 * np.exp(-entropy))
+    return float(p_target.of(token) > threshold), lambda: _above(p_target, threshold)
 
 
-def _above(p_target: Distribution, border: float) -> Distribution:
-    """p_target among the tokens above a border, which its likeliest counts as in any case."""
+def _above(p_target: Distribution, threshold: float) -> Distribution:
+    """p_target restricted to the tokens above a threshold, and to the likeliest if none is."""
     p = p_target.probabilities
-    kept = p > min(border, np.nextafter(p.max(), 0.0))
+    kept = p > min(threshold, np.nextafter(p.max(), 0.0))
     return Distribution(p_target.ids[kept], p[kept] / p[kept].sum())
 
 

@@ -19,8 +19,8 @@ from backends import llamacpp
 from backends.base import Context, Model, UsageError
 from decoding.draft import Drafter
 from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.multi_draft import SeveralPaths
 from decoding.drafters.sampled_tree import SampledTree
-from decoding.drafters.several_paths import SeveralPaths
 from decoding.drafters.tree_by_temperature import TreeByTemperature
 from decoding.events import Step
 from decoding.generation import Limits

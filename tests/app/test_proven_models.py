@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("llamacpp")
 
 PATIENCE_SECONDS = 60
 ROOT = Path(__file__).parents[2]
-_LOADER = "backends.engines.model_loading"
+_LOADER = "backends.engines.engine_overview.model_loading"
 EPSILON = "attention.layer_norm_rms_epsilon"
 Started = list[Trial]
 

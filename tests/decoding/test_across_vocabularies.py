@@ -5,18 +5,18 @@ decision to stop or to spell is theirs.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from decoding.draft import Draft, Drafter
+from decoding.draft import Drafter
 from decoding.drafters import across_vocabularies
 from decoding.drafters.across_vocabularies import AcrossVocabularies
 from decoding.drafters.follower import Follower
 from decoding.drafters.text_level import TextLevel
+from decoding.forms import HostLine, SampledLine
 from decoding.pieces import Pieces
 from decoding.retokenizer import Retokenizer
 from decoding.sampler import Sampler
@@ -24,6 +24,7 @@ from decoding.sampling import Distribution, SamplingSettings, warp
 from decoding.shared_vocabulary import SharedVocabulary
 from decoding.speller import Speller
 from tests.fixtures import enumeration as exact
+from tests.fixtures.forms import line_of
 from tests.fixtures.tokenizers import ToyTokenizer
 
 pytestmark = pytest.mark.usefixtures("symbolic")
@@ -87,13 +88,13 @@ def sampler_on(path: exact.Path, settings: SamplingSettings) -> Sampler:
 GREEDY = sampler_on(exact.Path(), SamplingSettings(temperature=0.0))
 
 
-def drafts(drafter: Drafter, settings: SamplingSettings, seen: list[Draft]) -> exact.DraftOf:
+def drafts(drafter: Drafter, settings: SamplingSettings, seen: list[HostLine]) -> exact.DraftOf:
     """What the drafter proposes after a prefix, its draws taken from a path."""
 
-    def draft_of(prefix: exact.Prefix, path: exact.Path) -> Draft:
+    def draft_of(prefix: exact.Prefix, path: exact.Path) -> HostLine:
         history = [*PROMPT, *prefix]
         drafter.begin(history, sampler_on(path, settings))
-        seen.append(drafter.propose(history, 2))
+        seen.append(line_of(drafter.propose(history, 2)))
         return seen[-1]
 
     return draft_of
@@ -105,19 +106,19 @@ def drafts(drafter: Drafter, settings: SamplingSettings, seen: list[Draft]) -> e
 def test_every_draft_leaves_the_law_of_the_target(
     make: MakeDrafter, seed: int, settings: SamplingSettings, kind: type
 ):
-    seen: list[Draft] = []
+    seen: list[HostLine] = []
     draft_of = drafts(make(seed + 100, kind), settings, seen)
     assert exact.error(target_rows(seed, settings), draft_of) < 1e-9
-    assert any(len(draft) == 2 for draft in seen)
+    assert any(len(draft.tokens) == 2 for draft in seen)
 
 
 def test_shared_draws_and_spelled_tokens_are_both_met(make: MakeDrafter):
     """The enumeration above is worth something only if it goes both ways."""
-    seen: list[Draft] = []
+    seen: list[HostLine] = []
     for seed in SEEDS:
         draft_of = drafts(make(seed + 100), SETTINGS[0], seen)
         exact.error(target_rows(seed, SETTINGS[0]), draft_of)
-    laws = [law for draft in seen for law in draft.distributions or ()]
+    laws = [law for draft in seen if isinstance(draft, SampledLine) for law in draft.distributions]
     assert any(len(law.ids) == 1 for law in laws)
     assert any(len(law.ids) > 1 for law in laws)
 
@@ -125,9 +126,11 @@ def test_shared_draws_and_spelled_tokens_are_both_met(make: MakeDrafter):
 def claimed(draft_of: exact.DraftOf, claim: Callable[[Distribution], Distribution]):
     """The same tokens, handed on with other distributions."""
 
-    def claiming(prefix: exact.Prefix, path: exact.Path) -> Draft:
+    def claiming(prefix: exact.Prefix, path: exact.Path) -> HostLine:
         draft = draft_of(prefix, path)
-        return replace(draft, distributions=tuple(map(claim, draft.distributions or ())))
+        if not isinstance(draft, SampledLine):
+            return draft
+        return SampledLine(draft.tokens, tuple(map(claim, draft.distributions)))
 
     return claiming
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decoding.draft import NO_DRAFT, Draft
+from decoding.forms import SampledLine
 from decoding.sampling import Distribution, SamplingSettings, point_mass
-from decoding.verification.block import next_share, passing, verify_block
-from decoding.verification.residual import uncovered
-from decoding.verification.token_level import TargetRows, Verdict, verify
+from decoding.verification.block import acceptance, next_share, verify_block
+from decoding.verification.rejection_sampling import scaled_residual, verify
+from decoding.verification.verdict import TargetRows, Verdict
 from tests.fixtures.enumeration import (
     DENSE,
     SPARSE,
@@ -51,13 +51,13 @@ def case(seed: int) -> tuple[Rows, DraftOf]:
             return point_mass(seed % 3)
         return target(prefix) if kind == 1 else other(prefix)
 
-    def draft_of(prefix: Prefix, path: Path) -> Draft:
+    def draft_of(prefix: Prefix, path: Path) -> SampledLine:
         tokens: Prefix = ()
         laws: list[Distribution] = []
         while len(tokens) < LONGEST and (seed % 4 or sum(tokens) < 2):
             laws.append(q_draft(prefix + tokens))
             tokens += (draw(laws[-1], path),)
-        return Draft(tokens, "drawn", (0.5,) * len(tokens), tuple(laws)) if tokens else NO_DRAFT
+        return SampledLine(tokens, tuple(laws))
 
     return target, draft_of
 
@@ -92,26 +92,26 @@ def variant(
 ) -> Judge:
     """Block verification with one mistake."""
 
-    def judge(target: TargetRows, draft: Draft, path: Any) -> Verdict:
-        laws = list(draft.distributions or ())
+    def judge(target: TargetRows, draft: SampledLine, path: Any) -> Verdict:
+        laws = draft.distributions
         shares = [1.0]
         for place, (token, law) in enumerate(zip(draft.tokens, laws, strict=True)):
             shares.append(next_share(shares[-1], target[place].of(token), law.of(token)))
         last = 0
-        for place in range(1, len(draft) + 1):
+        for place in range(1, len(draft.tokens) + 1):
             chance = shares[place]
-            if place < len(draft):
-                chance = passing(uncovered(target[place], laws[place], chance)[1], chance)
+            if place < len(draft.tokens):
+                chance = acceptance(scaled_residual(target[place], laws[place], chance)[1], chance)
             elif last_as_others:
-                chance = passing(uncovered(target[place], laws[-1], chance)[1], chance)
+                chance = acceptance(scaled_residual(target[place], laws[-1], chance)[1], chance)
             if path.happens(chance):
                 last = place
             elif breaks:
                 break
-        if last == len(draft):
+        if last == len(draft.tokens):
             return Verdict(last, draw(target[last], path))
         share = 1.0 if whole_share else shares[last]
-        return Verdict(last, draw(uncovered(target[last], laws[last], share)[0], path))
+        return Verdict(last, draw(scaled_residual(target[last], laws[last], share)[0], path))
 
     return judge
 
@@ -157,9 +157,8 @@ class Asked:
         return self._rows(i)
 
 
-def drawn(tokens: Sequence[int], law: Distribution) -> Draft:
-    count = len(tokens)
-    return Draft(tuple(tokens), "drawn", (0.5,) * count, (law,) * count)
+def drawn(tokens: Sequence[int], law: Distribution) -> SampledLine:
+    return SampledLine(tuple(tokens), (law,) * len(tokens))
 
 
 def test_no_row_is_asked_for_twice_or_after_a_token_that_is_ruled_out() -> None:
@@ -173,8 +172,8 @@ def test_no_row_is_asked_for_twice_or_after_a_token_that_is_ruled_out() -> None:
 def test_certain_tokens_are_kept_as_often_as_token_after_token() -> None:
     target = random_rows(3, DENSE)
 
-    def certain(prefix: Prefix, path: Path) -> Draft:
-        return Draft((1, 2), "certain", (1.0,) * 2, (point_mass(1), point_mass(2)))
+    def certain(prefix: Prefix, path: Path) -> SampledLine:
+        return SampledLine((1, 2), (point_mass(1), point_mass(2)))
 
     gain = kept(target, certain, verify_block) - kept(target, certain, verify)
     assert gain == pytest.approx(0.0, abs=1e-12)

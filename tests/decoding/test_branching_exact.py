@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from decoding import generation, sampling
 from decoding.draft import Draft, Drafter, KeepOn
+from decoding.drafters.multi_draft import SeveralPaths
 from decoding.drafters.sampled_tree import SampledTree
-from decoding.drafters.several_paths import SeveralPaths
 from decoding.events import Step
+from decoding.forms import SampledLine, TreeWithoutReplacement
 from decoding.generation import Limits, generate
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, warp
@@ -34,6 +35,7 @@ from tests.fixtures.enumeration import (
     plain,
     total_variation,
 )
+from tests.fixtures.forms import distributions_in
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
@@ -109,13 +111,10 @@ class WithoutWhatCameUpUnlikely(SampledTree):
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         draft = super().propose(history, limit, keep_on)
-        assert draft.distributions is not None
         if draft.confidence[0] > 0.5:
             return draft
-        return Draft(
-            draft.tokens[1:2], draft.drafter, draft.confidence[1:2], draft.distributions[1:2],
-            draft.evidence[1:2], parents=(-1,), siblings=draft.siblings,
-        )  # fmt: skip
+        form = TreeWithoutReplacement(draft.tokens[1:2], (-1,), distributions_in(draft)[1:2])
+        return Draft(form, draft.drafter, draft.confidence[1:2], draft.evidence[1:2])
 
 
 class InTheOrderOfLikelihood(SampledTree):
@@ -123,12 +122,10 @@ class InTheOrderOfLikelihood(SampledTree):
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         draft = super().propose(history, limit, keep_on)
-        assert draft.distributions is not None
         first, second = sorted(zip(draft.confidence[:2], draft.tokens[:2], strict=True))
-        return Draft(
-            (second[1], first[1]), draft.drafter, (second[0], first[0]), draft.distributions[:2],
-            draft.evidence[:2], parents=(-1, -1), siblings=draft.siblings,
-        )  # fmt: skip
+        tokens = (second[1], first[1])
+        form = TreeWithoutReplacement(tokens, (-1, -1), distributions_in(draft)[:2])
+        return Draft(form, draft.drafter, (second[0], first[0]), draft.evidence[:2])
 
 
 class WithTheLawOfASingleLine(SeveralPaths):
@@ -144,7 +141,7 @@ class WithTheLawOfASingleLine(SeveralPaths):
         for token in draft.tokens:
             laws.append(warp(self._model.row(text), DENSE))
             text.append(token)
-        return replace(draft, distributions=tuple(laws))
+        return replace(draft, form=SampledLine(draft.tokens, tuple(laws)))
 
 
 @pytest.mark.usefixtures("symbolic")

@@ -19,6 +19,7 @@ from decoding.drafters.cascade import TAIL_CLASS, Cascade
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.events import Step
+from decoding.forms import SampledLine
 from decoding.member import Member
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, warp
@@ -28,7 +29,6 @@ from tests.fixtures.enumeration import (
     LOW_CONFIDENCE,
     N_VOCAB,
     SPARSE,
-    DraftOf,
     Path,
     Prefix,
     Rows,
@@ -65,7 +65,8 @@ class Guesses(IdleDrafter):
         make = sampled if self._drawn else argmax
         found = make(self._rows, max(min(limit, self._most), 0))
         draft = found(tuple(history[1:]), self._sampler.drafting)  # type: ignore[arg-type]
-        return replace(draft, evidence=(1,) * len(draft))
+        count = len(draft.tokens)
+        return Draft(draft, "guess", (1.0,) * count, (1,) * count)
 
     def observe(self, step: Step) -> None:
         self.observed.append(step)
@@ -100,10 +101,10 @@ Cascades = Callable[..., Make]
 
 def drafts(
     make: Make, length: int, keep_on: KeepOn | None = None, settings: SamplingSettings = DENSE
-) -> DraftOf:
+) -> Callable[[Prefix, Path], SampledLine]:
     """What a drafter made anew proposes, its numbers taken from a path."""
 
-    def draft_of(prefix: Prefix, path: Path) -> Draft:
+    def draft_of(prefix: Prefix, path: Path) -> SampledLine:
         sampler = Sampler(settings)
         object.__setattr__(sampler, "drafting", path)
         history = [START, *prefix]
@@ -111,7 +112,8 @@ def drafts(
         drafter.begin(history, sampler)
         draft = drafter.propose(history, length, keep_on)
         assert len(draft) >= 1
-        return draft
+        assert isinstance(draft.form, SampledLine)
+        return draft.form
 
     return draft_of
 
@@ -213,9 +215,9 @@ def test_drawn_tokens_with_a_certain_tail_leave_the_law_of_the_target(
     make = cascade(seed + 100, guesses(seed + 200, 1), tail=late, max_draft=2)
     seen: set[tuple[int, int]] = set()
 
-    def draft_of(prefix: Prefix, path: Path) -> Draft:
+    def draft_of(prefix: Prefix, path: Path) -> SampledLine:
         draft = drafts(make, 3)(prefix, path)
-        seen.add((draft.body, draft.tail))
+        seen.add((len(draft.tokens) - draft.prunable_suffix, draft.prunable_suffix))
         return draft.first(2 + sum(prefix) % 2)  # a tail may be cut
 
     assert error_of_a_pass(target, draft_of) < 1e-9
@@ -230,10 +232,10 @@ def test_control_tokens_handed_on_with_the_law_of_the_wrong_level_are_found(
     target, cheap = random_rows(seed, DENSE), random_rows(seed + 200, SPARSE)
     make = cascade(seed + 100, guesses(seed + 200, drawn=True))
 
-    def draft_of(prefix: Prefix, path: Path) -> Draft:
+    def draft_of(prefix: Prefix, path: Path) -> SampledLine:
         draft = drafts(make, 2)(prefix, path)
-        laws = tuple(cheap(prefix + draft.tokens[:place]) for place in range(len(draft)))
-        return replace(draft, distributions=laws)
+        laws = tuple(cheap(prefix + draft.tokens[:place]) for place in range(len(draft.tokens)))
+        return SampledLine(draft.tokens, laws)
 
     assert error_of_a_pass(target, draft_of) > 0.01
 
@@ -252,9 +254,8 @@ def test_control_a_certain_tail_judged_by_a_law_is_found(
     late = guesses(seed + 200)
     make = cascade(seed + 100, guesses(seed + 200, 1), tail=late, max_draft=1)
 
-    def draft_of(prefix: Prefix, path: Path) -> Draft:
+    def draft_of(prefix: Prefix, path: Path) -> SampledLine:
         draft = drafts(make, 2)(prefix, path)
-        assert draft.distributions is not None
         law = laws[wrong](prefix + draft.tokens[:-1])
         return replace(draft, distributions=(*draft.distributions[:-1], law))
 
@@ -278,12 +279,11 @@ def test_control_handing_on_only_what_the_model_accepted_is_found(
     target, guess = random_rows(seed, DENSE), Guesses(random_rows(seed + 200, DENSE))
     make = cascade(seed + 100, lambda: guess)
 
-    def draft_of(prefix: Prefix, path: Path) -> Draft:
+    def draft_of(prefix: Prefix, path: Path) -> SampledLine:
         guess.observed.clear()
         draft = drafts(make, 2)(prefix, path)
-        laws = draft.distributions or ()
         kept = guess.observed[0].accepted
-        return replace(draft, tokens=draft.tokens[:kept], distributions=laws[:kept])
+        return SampledLine(draft.tokens[:kept], draft.distributions[:kept])
 
     assert error_of_a_pass(target, draft_of) > 0.01
 
@@ -293,10 +293,10 @@ def test_a_cut_that_would_drop_a_drawn_token_is_refused(cascade: Cascades) -> No
     one = make()
     one.begin([START], Sampler(DENSE))
     draft = one.propose([START], 4)
-    assert (draft.body, draft.tail) == (2, 2)
+    assert (draft.body, draft.prunable_suffix) == (2, 2)
     assert draft.evidence[2:] == (TAIL_CLASS + 1,) * 2
     assert draft.first(3).tokens == draft.tokens[:3]
-    assert (draft.first(3).tail, draft.first(2).tail, draft.first(9).tail) == (1, 0, 2)
+    assert [draft.first(count).prunable_suffix for count in (3, 2, 9)] == [1, 0, 2]
     with pytest.raises(AssertionError):
         draft.first(1)
 
@@ -330,7 +330,7 @@ def test_no_more_tokens_than_asked_for(cascade: Cascades, limit: int) -> None:
     one.begin([START], Sampler(DENSE))
     draft = one.propose([START], limit)
     assert len(draft) == limit
-    assert (draft.body, draft.tail) == (min(limit, 4), max(limit - 4, 0))
+    assert (draft.body, draft.prunable_suffix) == (min(limit, 4), max(limit - 4, 0))
 
 
 def test_a_draft_ends_with_the_token_that_ends_the_reply(
@@ -357,7 +357,7 @@ def test_a_draft_ends_with_the_token_that_ends_the_reply(
     one.begin([START], Sampler(greedy))
     draft = one.propose([START], 5)
     assert draft.tokens == tokens[: tokens.index(end) + 1]
-    assert draft.tail == 0
+    assert draft.prunable_suffix == 0
 
 
 def test_guesses_that_came_to_nothing_leave_no_trace(

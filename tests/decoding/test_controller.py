@@ -1,6 +1,7 @@
 """The controller in a simulated machine: close to the best choice, and never slower than plain."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from decoding.controller import BASELINE_EVERY, Controller
 from decoding.cost import CostModel, DraftCost
 from decoding.draft import Draft, KeepOn
 from decoding.events import Step
+from decoding.forms import PointMassLine, SampledLine
 from decoding.member import Member
 from decoding.parking import State, overall
 from decoding.probing import Probing
@@ -170,26 +172,28 @@ def _raises(draft: Draft) -> Draft:
 
 def _changed(**fields) -> Callable[[Draft], Draft]:
     def fault(draft: Draft) -> Draft:
-        values = {name: getattr(draft, name) for name in Draft.__slots__}
-        return Draft(**(values | {name: make(draft) for name, make in fields.items()}))
+        return replace(draft, **{name: make(draft) for name, make in fields.items()})
 
     return fault
 
 
 FAULTS = {
     "raises": (_raises, "it failed: out of paper"),
-    "past the vocabulary": (_changed(tokens=lambda d: (N_VOCAB, *d.tokens[1:])), "nonsense"),
-    "negative": (_changed(tokens=lambda d: (-1, *d.tokens[1:])), "nonsense"),
+    "past the vocabulary": (
+        _changed(form=lambda d: PointMassLine((N_VOCAB, *d.tokens[1:]))),
+        "nonsense",
+    ),
+    "negative": (_changed(form=lambda d: PointMassLine((-1, *d.tokens[1:]))), "nonsense"),
     "too many": (
         _changed(
-            tokens=lambda d: d.tokens * 2,
+            form=lambda d: PointMassLine(d.tokens * 2),
             confidence=lambda d: d.confidence * 2,
             evidence=lambda d: d.evidence * 2,
         ),
         "nonsense",
     ),
     "no evidence": (_changed(evidence=lambda d: ()), "nonsense"),
-    "too few distributions": (_changed(distributions=lambda d: ()), "nonsense"),
+    "too few distributions": (_changed(form=lambda d: SampledLine(d.tokens, ())), "nonsense"),
 }
 
 

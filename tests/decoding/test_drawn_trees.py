@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decoding.draft import Draft
+from decoding.forms import SampledLine, TreeWithoutReplacement
 from decoding.sampling import Distribution, point_mass
-from decoding.shape import Siblings
-from decoding.verification.block import next_share, passing, verify_block
-from decoding.verification.multi_round import verify_multi_round
-from decoding.verification.residual import residual, uncovered
-from decoding.verification.siblings import children, drawn_from, without
-from decoding.verification.traversal import verify_traversal
-from decoding.verification.tree import TreeRows, TreeVerdict
-from tests.fixtures.drawn_trees import RowsAfter, Rule, step_of, target_of
+from decoding.verification.block import acceptance, next_share, verify_block
+from decoding.verification.rejection_sampling import residual, scaled_residual
+from decoding.verification.traversal import children, drafted_from, verify_traversal, without
+from decoding.verification.verdict import TreeRows, TreeVerdict
+from tests.fixtures.drawn_trees import RowsAfter, Rule, from_the_top, step_of, target_of
 from tests.fixtures.enumeration import (
     DENSE,
     Path,
@@ -37,27 +34,28 @@ CASES = 200
 DEPTH = 2
 
 
+multi_round = from_the_top(residual)
+
+
 @cache
-def measured(seed: int, siblings: Siblings, rule: Rule) -> tuple[float, float]:
-    return distance_and_accepted(step_of(seed, siblings, rule), target_of(seed), DEPTH + 1)
+def measured(seed: int, rule: Rule, *, replaces: bool = False) -> tuple[float, float]:
+    step = step_of(seed, rule, replaces=replaces)
+    return distance_and_accepted(step, target_of(seed), DEPTH + 1)
 
 
-def distance(seed: int, siblings: Siblings, rule: Rule) -> float:
+def distance(seed: int, rule: Rule, *, replaces: bool = False) -> float:
     """Total variation between what a rule emits and the target's law."""
-    return measured(seed, siblings, rule)[0]
+    return measured(seed, rule, replaces=replaces)[0]
 
 
-@pytest.mark.parametrize("siblings", Siblings)
-@pytest.mark.parametrize("rule", [verify_multi_round, verify_traversal])
-def test_drawn_trees_leave_the_law_of_the_target(siblings: Siblings, rule: Rule) -> None:
-    assert max(distance(seed, siblings, rule) for seed in range(CASES)) < 1e-9
+def test_drawn_trees_leave_the_law_of_the_target() -> None:
+    assert max(distance(seed, verify_traversal) for seed in range(CASES)) < 1e-9
 
 
-@pytest.mark.parametrize("siblings", Siblings)
-def test_from_the_leaves_up_never_less_is_kept_than_from_the_top_down(siblings: Siblings) -> None:
+def test_from_the_leaves_up_never_less_is_kept_than_from_the_top_down() -> None:
     up, down = (
-        [measured(seed, siblings, rule)[1] for seed in range(CASES)]
-        for rule in (verify_traversal, verify_multi_round)
+        [measured(seed, rule)[1] for seed in range(CASES)]
+        for rule in (verify_traversal, multi_round)
     )
     gains = np.array(up) - down
     assert gains.min() > -1e-12
@@ -65,45 +63,25 @@ def test_from_the_leaves_up_never_less_is_kept_than_from_the_top_down(siblings: 
 
 
 Update = Callable[[float, Distribution, Distribution], float]
-Laws = Callable[[Draft, Sequence[int]], Iterator[tuple[int, Distribution]]]
-
-
-def from_the_top(rest: Callable[..., Distribution], laws: Laws) -> Rule:
-    """Child after child, with what one leaves of p_target and with the law of the next."""
-
-    def rule(target: TreeRows, draft: Draft, path: Any) -> TreeVerdict:
-        below, nodes = children(draft), list[int]()
-        while True:
-            left = target[nodes]
-            for node, q_draft in laws(draft, below[nodes[-1] if nodes else -1]):
-                token = draft.tokens[node]
-                if path.happens(next_share(1.0, left.of(token), q_draft.of(token))):
-                    nodes.append(node)
-                    break
-                left = rest(left, q_draft)
-            else:
-                return TreeVerdict(tuple(nodes), draw(left, path), 0)
-
-    return rule
 
 
 def from_the_leaves(update: Update) -> Rule:
     """Traversal with the share of a node that update gives it when a child was not kept."""
 
-    def rule(target: TreeRows, draft: Draft, path: Any) -> TreeVerdict:
+    def rule(target: TreeRows, draft: TreeWithoutReplacement, path: Any) -> TreeVerdict:
         below = children(draft)
 
         def keeps(nodes: Prefix, share: float) -> TreeVerdict | None:
             left = target[nodes]
-            for node, q_draft in drawn_from(draft, below[nodes[-1] if nodes else -1]):
+            for node, q_draft in drafted_from(draft, below[nodes[-1] if nodes else -1]):
                 token = draft.tokens[node]
                 of_child = next_share(share, left.of(token), q_draft.of(token))
                 found = keeps((*nodes, node), of_child)
                 if found is not None:
                     return found
-                left, share = uncovered(left, q_draft, share)[0], update(share, left, q_draft)
+                left, share = scaled_residual(left, q_draft, share)[0], update(share, left, q_draft)
             if not nodes or path.happens(share):
-                return TreeVerdict(nodes, draw(left, path), 0)
+                return TreeVerdict(nodes, draw(left, path))
             return None
 
         found = keeps((), 1.0)
@@ -114,49 +92,43 @@ def from_the_leaves(update: Update) -> Rule:
 
 
 def right_share(share: float, left: Distribution, q_draft: Distribution) -> float:
-    return passing(uncovered(left, q_draft, share)[1], share)
+    return acceptance(scaled_residual(left, q_draft, share)[1], share)
 
 
 def ratio_of_norms(share: float, left: Distribution, q_draft: Distribution) -> float:
     """min(1, norm_b / norm_s): what is left by the share, over what is left without it."""
-    whole = uncovered(left, q_draft, 1.0)[1]
-    return min(1.0, uncovered(left, q_draft, share)[1] / whole) if whole > 0.0 else 1.0
+    whole = scaled_residual(left, q_draft, 1.0)[1]
+    return min(1.0, scaled_residual(left, q_draft, share)[1] / whole) if whole > 0.0 else 1.0
 
 
-def not_renormalised(draft: Draft, siblings: Sequence[int]) -> Iterator[tuple[int, Distribution]]:
+def not_renormalised(
+    draft: TreeWithoutReplacement, siblings: Sequence[int]
+) -> Iterator[tuple[int, Distribution]]:
     """Each with the q_draft of the first."""
-    assert draft.distributions is not None
     return ((node, draft.distributions[siblings[0]]) for node in siblings)
 
 
-REPLACED = Siblings.WITHOUT_REPLACEMENT
-ALONE = Siblings.INDEPENDENT
+@pytest.mark.parametrize("right", [multi_round, from_the_leaves(right_share)])
+def test_control_right_variants_pass_the_same_enumeration(right: Rule) -> None:
+    assert max(distance(seed, right) for seed in range(CASES)) < 1e-9
 
 
-@pytest.mark.parametrize("siblings", Siblings)
-@pytest.mark.parametrize(
-    "right", [from_the_top(residual, drawn_from), from_the_leaves(right_share)]
-)
-def test_control_right_variants_pass_the_same_enumeration(siblings: Siblings, right: Rule) -> None:
-    assert max(distance(seed, siblings, right) for seed in range(20)) < 1e-9
-
-
-WRONG: dict[str, tuple[Siblings, Rule]] = {
-    "q_draft is not renormalised": (REPLACED, from_the_top(residual, not_renormalised)),
-    "siblings against the same p_target": (ALONE, from_the_top(lambda p, q: p, drawn_from)),
-    "drawn alone, judged as without replacement": (
-        ALONE,
-        from_the_top(residual, not_renormalised),
-    ),
-    "a share that is the ratio of norms": (REPLACED, from_the_leaves(ratio_of_norms)),
-    "a share that stays": (ALONE, from_the_leaves(lambda share, p, q: share)),
+WRONG: dict[str, Rule] = {
+    "q_draft is not renormalised": from_the_top(residual, not_renormalised),
+    "siblings against the same p_target": from_the_top(lambda p, q: p),
+    "a share that is the ratio of norms": from_the_leaves(ratio_of_norms),
+    "a share that stays": from_the_leaves(lambda share, p, q: share),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_control_wrong_rules_for_drawn_trees_are_found(name: str) -> None:
-    siblings, wrong = WRONG[name]
-    assert max(distance(seed, siblings, wrong) for seed in range(20)) > 0.01
+    assert max(distance(seed, WRONG[name]) for seed in range(20)) > 0.01
+
+
+@pytest.mark.parametrize("rule", [multi_round, verify_traversal])
+def test_control_siblings_drawn_with_replacement_are_found(rule: Rule) -> None:
+    assert max(distance(seed, rule, replaces=True) for seed in range(20)) > 0.01
 
 
 def test_a_tree_without_branches_is_judged_like_a_block() -> None:
@@ -165,14 +137,8 @@ def test_a_tree_without_branches_is_judged_like_a_block() -> None:
 
     def as_tree(prefix: Prefix, path: Path) -> Prefix:
         line = sampled(q_draft, 3)((), path)
-        draft = Draft(
-            line.tokens,
-            "t",
-            line.confidence,
-            line.distributions,
-            parents=(-1, 0, 1),
-            siblings=ALONE,
-        )
+        assert isinstance(line, SampledLine)
+        draft = TreeWithoutReplacement(line.tokens, (-1, 0, 1), line.distributions)
         rows = RowsAfter(target, draft)
         path.is_ending = True
         verdict = verify_traversal(rows, draft, path)  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ is learned of it, and what is of another law is left out.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
@@ -15,20 +15,19 @@ from decoding.draft import Draft
 from decoding.drafters.planned import PlannedDrafter
 from decoding.events import Step
 from decoding.first_branch import as_line, kept_of
+from decoding.forms import PointMassTree, SampledLine, TreeWithoutReplacement
 from decoding.level_cost import LevelCost
 from decoding.lossy_rule import LossyRule, parse_lossy
 from decoding.member import Member
 from decoding.sampling import point_mass
-from decoding.shape import Siblings
 from decoding.verification.block import verify_block
-from decoding.verification.multi_round import verify_multi_round
+from decoding.verification.rejection_sampling import residual
 from decoding.verification.traversal import verify_traversal
 from tests.fixtures.drafters import IdleDrafter
-from tests.fixtures.drawn_trees import RowsAfter, Rule, random_tree, target_of
+from tests.fixtures.drawn_trees import RowsAfter, Rule, from_the_top, random_tree, target_of
 from tests.fixtures.enumeration import Path, Prefix
 
 CASES = 60
-REPLACED = Siblings.WITHOUT_REPLACEMENT
 Kept = dict[tuple[int, int], float]
 """The probability of each length of a line and of how many of its tokens are kept."""
 
@@ -43,6 +42,11 @@ def chances(judged: Callable[[Path], tuple[int, int]]) -> Kept:
     return found
 
 
+def sampled_tree(seed: int, path: Path) -> Draft:
+    form = random_tree(seed, path)
+    return Draft(form, "tree", (0.5,) * len(form.tokens))
+
+
 def first_of(draft: Draft) -> Draft:
     line = as_line(draft, is_greedy=False)
     assert line is not None
@@ -53,9 +57,10 @@ def in_the_tree(seed: int, rule: Rule) -> Kept:
     """Of the first branch, judged with all others."""
 
     def judged(path: Path) -> tuple[int, int]:
-        draft = random_tree(seed, REPLACED, path)
+        draft = sampled_tree(seed, path)
+        assert isinstance(draft.form, TreeWithoutReplacement)
         path.is_ending = True
-        verdict = rule(RowsAfter(target_of(seed), draft), draft, path)
+        verdict = rule(RowsAfter(target_of(seed), draft.form), draft.form, path)
         tokens = tuple(draft.tokens[node] for node in verdict.path)
         line = first_of(draft)
         return len(line), kept_of(line, step(*tokens, verdict.next_token, accepted=len(tokens)))
@@ -74,10 +79,11 @@ def alone(seed: int) -> Kept:
             return target_of(seed)(self._drafted[:place])
 
     def judged(path: Path) -> tuple[int, int]:
-        line = first_of(random_tree(seed, REPLACED, path))
+        line = first_of(sampled_tree(seed, path)).form
+        assert isinstance(line, SampledLine)
         path.is_ending = True
         verdict = verify_block(Rows(line.tokens), line, path)  # type: ignore[arg-type]
-        return len(line), verdict.accepted
+        return len(line.tokens), verdict.accepted
 
     return chances(judged)
 
@@ -100,20 +106,22 @@ def test_a_tree_keeps_as_much_of_its_first_branch_as_a_line_keeps() -> None:
 @pytest.mark.usefixtures("symbolic")
 def test_control_judged_from_the_top_down_it_keeps_another_number() -> None:
     """That rule is lossless too, but a line is not judged by it."""
-    assert max(differences(verify_multi_round)) > 0.01
+    assert max(differences(from_the_top(residual))) > 0.01
 
 
 PARENTS = (-1, -1, 0, 1, 2)
 """Two children, one of the first, one of the second, and one of the first's child."""
 
 
-def tree(*tokens: int, parents: Sequence[int] = PARENTS, siblings: Siblings | None = None) -> Draft:
+def tree(*tokens: int, is_sampled: bool = False) -> Draft:
     count = len(tokens)
-    laws = None if siblings is None else tuple(map(point_mass, tokens))
-    shares = (0.43,) * count
-    return Draft(
-        tokens, "tree", shares, laws, (4,) * count, parents=tuple(parents), siblings=siblings
+    laws = tuple(map(point_mass, tokens))
+    form = (
+        TreeWithoutReplacement(tokens, PARENTS, laws)
+        if is_sampled
+        else PointMassTree(tokens, PARENTS)
     )
+    return Draft(form, "tree", (0.43,) * count, (4,) * count)
 
 
 def step(*tokens: int, accepted: int) -> Step:
@@ -121,10 +129,10 @@ def step(*tokens: int, accepted: int) -> Step:
 
 
 def test_the_first_branch_goes_down_by_first_children() -> None:
-    line = first_of(tree(4, 5, 6, 7, 8, siblings=REPLACED))
-    assert (line.tokens, line.parents, line.siblings) == ((4, 6, 8), None, None)
-    assert line.distributions is not None
-    assert [int(law.ids[0]) for law in line.distributions] == [4, 6, 8]
+    line = first_of(tree(4, 5, 6, 7, 8, is_sampled=True))
+    assert line.tokens == (4, 6, 8)
+    assert isinstance(line.form, SampledLine)
+    assert [int(law.ids[0]) for law in line.form.distributions] == [4, 6, 8]
     assert (line.confidence, line.evidence) == ((0.43,) * 3, (4,) * 3)
 
 
@@ -136,8 +144,7 @@ def test_at_temperature_0_a_line_is_sure_of_its_tokens() -> None:
 
 def test_what_has_another_law_is_no_line() -> None:
     assert as_line(tree(4, 5, 6, 7, 8), is_greedy=False) is None
-    assert as_line(tree(4, 5, 6, 7, 8, siblings=Siblings.INDEPENDENT), is_greedy=False) is None
-    chosen = Draft((4,), "paths", (1.0,), (point_mass(4),), (9,), paths=2)
+    chosen = Draft(SampledLine((4,), (point_mass(4),), candidates=2), "paths", (1.0,), (9,))
     assert as_line(chosen, is_greedy=False) is None
     assert as_line(chosen, is_greedy=True) is chosen
 
@@ -170,7 +177,7 @@ def judged_by_a_tree(
     return round(line.judged.accepted), round(line.judged.judged)
 
 
-@pytest.mark.parametrize(("temperature", "siblings"), [(0.0, None), (1.0, REPLACED)])
+@pytest.mark.parametrize(("temperature", "is_sampled"), [(0.0, False), (1.0, True)])
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
@@ -182,14 +189,14 @@ def judged_by_a_tree(
     ],
 )
 def test_lines_learn_from_the_first_branch_alone(
-    temperature: float, siblings: Siblings | None, found: Step, expected: tuple[int, int]
+    temperature: float, is_sampled: bool, found: Step, expected: tuple[int, int]
 ) -> None:
-    draft = tree(4, 5, 6, 7, 8, siblings=siblings)
+    draft = tree(4, 5, 6, 7, 8, is_sampled=is_sampled)
     assert judged_by_a_tree(draft, found, temperature) == expected
 
 
 def test_lines_learn_nothing_from_what_is_of_another_law() -> None:
-    drawn, found = tree(4, 5, 6, 7, 8, siblings=REPLACED), step(4, 6, 1, accepted=2)
+    drawn, found = tree(4, 5, 6, 7, 8, is_sampled=True), step(4, 6, 1, accepted=2)
     assert judged_by_a_tree(tree(4, 5, 6, 7, 8), found, 1.0) == (0, 0)
     assert judged_by_a_tree(drawn, found, 1.0, parse_lossy("typical")) == (0, 0)
 

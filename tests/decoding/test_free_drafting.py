@@ -12,6 +12,7 @@ from decoding.member import Member
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings
 from tests.fixtures.drafters import IdleDrafter
+from tests.fixtures.forms import certain
 
 SAMPLER = Sampler(SamplingSettings(0.0))
 COSTS = {1: 1.0, 2: 1.2, 8: 1.6}
@@ -46,7 +47,7 @@ class Echo(IdleDrafter):
         self._clock.now += self._seconds
         if len(history) < self.knows_from:
             return NO_DRAFT
-        return Draft((7,) * min(limit, 4), self.name, (0.9,) * min(limit, 4), None, (0,) * 4)
+        return certain((7,) * min(limit, 4), self.name, 0.9)
 
 
 def run(controller: Controller, steps: int) -> list[int]:

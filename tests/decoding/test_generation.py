@@ -29,12 +29,14 @@ from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.drafters.vote import Vote
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
+from decoding.forms import PointMassLine, SampledLine
 from decoding.generation import Limits, generate
 from decoding.member import Member
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, point_mass, uniform, warp
-from decoding.verification.token_level import TargetRows, Verdict
+from decoding.verification.verdict import TargetRows, Verdict
 from tests.fixtures.drafters import IdleDrafter
+from tests.fixtures.forms import certain, distributions_in
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
@@ -71,8 +73,7 @@ class Scripted(IdleDrafter):
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         self.limits.append(limit)
         tokens = tuple(next(self._drafts, ()))[:limit]
-        count = len(tokens)
-        return Draft(tokens, self.name, (1.0,) * count, None, (0,) * count) if tokens else NO_DRAFT
+        return certain(tokens, self.name, 1.0) if tokens else NO_DRAFT
 
 
 class Adversary(IdleDrafter):
@@ -99,8 +100,8 @@ class Adversary(IdleDrafter):
             text.append(laws[-1].draw(uniform(generator)))
         tokens = tuple(text[len(history) :])
         count = len(tokens)
-        drawn_from = tuple(laws) if drawn else None
-        return Draft(tokens, self.name, (0.5,) * count, drawn_from, (0,) * count)
+        form = SampledLine(tokens, tuple(laws)) if drawn else PointMassLine(tokens)
+        return Draft(form, self.name, (0.5,) * count, (0,) * count)
 
 
 @dataclass(frozen=True)
@@ -535,8 +536,7 @@ def test_a_draft_model_hands_on_the_law_each_token_was_drawn_from(
         settings = SamplingSettings(0.9, 5, 0.95, 0.02, repeat_penalty=1.3, seed=seed)
         model.begin([1, 2], Sampler(settings))
         draft = model.propose([1, 2], 3)
-        assert draft.distributions is not None
-        for i, (token, law) in enumerate(zip(draft.tokens, draft.distributions, strict=True)):
+        for i, (token, law) in enumerate(zip(draft.tokens, distributions_in(draft), strict=True)):
             text = [1, 2, *draft.tokens[:i]]
             expected = warp(context.row(text)[:N_VOCAB], settings, text)
             assert law.ids.tolist() == expected.ids.tolist()
@@ -802,13 +802,13 @@ def test_sampled_replies_with_drafters_made_of_others_follow_the_law_of_the_targ
 def test_control_the_same_test_rejects_resampling_from_the_target(
     setting: Callable[[int], Setting], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wrong(target: TargetRows, draft: Draft, generator: np.random.Generator) -> Verdict:
-        laws = draft.distributions or ()
-        for i, (token, law) in enumerate(zip(draft.tokens, laws, strict=True)):
+    def wrong(target: TargetRows, draft: SampledLine, generator: np.random.Generator) -> Verdict:
+        for i, (token, law) in enumerate(zip(draft.tokens, draft.distributions, strict=True)):
             p_target, q_draft = target[i].of(token), law.of(token)
             if uniform(generator) * q_draft > p_target:
                 return Verdict(i, target[i].draw(uniform(generator)))
-        return Verdict(len(draft), target[len(draft)].draw(uniform(generator)))
+        count = len(draft.tokens)
+        return Verdict(count, target[count].draw(uniform(generator)))
 
     monkeypatch.setattr(target_pass, "verify_block", wrong)
     one = setting(11)

@@ -96,8 +96,8 @@ def test_drafts_are_accepted_and_counted(
             assert last == (Origin.BONUS if step.accepted == step.longest else Origin.CORRECTED)
     assert statistics.accepted > 100
     assert statistics.drafted == sum(step.drafted for step in found)
-    passengers = sum(step.passengers for step in found)
-    assert (passengers > 0) == (name == "lookahead")
+    window_tokens = sum(step.window_tokens for step in found)
+    assert (window_tokens > 0) == (name == "lookahead")
 
 
 def p_value(
@@ -153,7 +153,7 @@ def test_a_reply_goes_on_when_a_drafter_breaks_on_what_it_hears(
     def fails(self: Jacobi, *heard: object) -> None:
         raise ModelError("it fell over")
 
-    monkeypatch.setattr(Jacobi, "_hear", fails)
+    monkeypatch.setattr(Jacobi, "_on_verified", fails)
     context = fake_context(table(3))
     member = Member(Jacobi(), cost=DraftCost(1e-6, 0.0))
     controller = Controller([member], CostModel({1: 0.1, 16: 0.1}), N_VOCAB)
@@ -168,7 +168,7 @@ def test_a_reply_goes_on_when_a_drafter_breaks_on_what_it_hears(
 def test_lookahead_runs_where_its_passes_cost_little_and_is_parked_elsewhere(
     of_sixteen: float, state: State, table: Callable[..., np.ndarray], fake_context: Open
 ):
-    """Every pass of its size counts, also one with passengers alone."""
+    """Every pass of its size counts, also one over window tokens alone."""
     context = fake_context(table(3), n_ctx=4000, n_chunk=32)
     tree = TreeSize(SHAPE.depth, SHAPE.nodes)
     member = Member(Lookahead(SHAPE), cost=DraftCost(1e-9, 0.0), tree=tree)
@@ -182,7 +182,7 @@ def test_lookahead_runs_where_its_passes_cost_little_and_is_parked_elsewhere(
             controller.observe(
                 Step(
                     event.tokens, event.drafter, event.drafted, event.accepted, 0.0, seconds,
-                    seconds if spent else 0.0, 0.0, event.passengers, event.branch,
+                    seconds if spent else 0.0, 0.0, event.window_tokens, event.branch,
                 )
             )  # fmt: skip
             plain_cost += len(event.tokens)

@@ -9,6 +9,7 @@ from decoding.ngram_pool import NgramPool
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings
 from decoding.token_tree import TokenTree
+from tests.fixtures.forms import parents_in
 
 HISTORY = [5, 6, 7]
 
@@ -22,9 +23,9 @@ def begun(shape: LookaheadShape) -> Lookahead:
 def test_without_an_n_gram_the_window_goes_along_alone():
     draft = begun(LookaheadShape(window=3, ngram=4, pool=2)).propose(HISTORY, 9)
     assert draft.drafted == 0
-    assert draft.passengers == 8
+    assert draft.window_tokens == 8
     # Columns begin at the last token and at the nodes of the line 2, 5; each goes on by two.
-    assert draft.parents == (-1, 0, -1, 2, 3, 2, 5, 6)
+    assert parents_in(draft) == (-1, 0, -1, 2, 3, 2, 5, 6)
 
 
 def test_a_column_and_the_word_after_it_are_an_n_gram_of_the_pool():
@@ -35,8 +36,7 @@ def test_a_column_and_the_word_after_it_are_an_n_gram_of_the_pool():
     draft.listener(np.array([20, 21]))
     found = drafter.propose([*HISTORY, 20, 7], 9)
     assert found.tokens[: found.drafted] == (guess, 21)
-    assert found.parents is not None
-    assert found.parents[: found.drafted] == (-1, 0)
+    assert parents_in(found)[: found.drafted] == (-1, 0)
     assert drafter.propose([*HISTORY, 20, 7], 1).drafted == 1, "no deeper than the limit"
 
 
@@ -44,7 +44,7 @@ def test_columns_keep_their_places_when_several_tokens_are_said():
     """Column 2 begins two places after the last token: it is column 0 two tokens later."""
     drafter = begun(LookaheadShape(window=3, ngram=2, pool=2))
     draft = drafter.propose(HISTORY, 9)
-    assert draft.parents == (-1, 0)
+    assert parents_in(draft) == (-1, 0)
     assert draft.listener is not None
     draft.listener(np.array([20, 21, 22]))
     # Of the places 3, 4 and 5 the model said 20, 21 and 22; 3 and 4 are said now.

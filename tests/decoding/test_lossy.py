@@ -8,12 +8,13 @@ import pytest
 
 from backends.base import UsageError
 from decoding.draft import Draft
+from decoding.forms import HostLine, SampledLine
 from decoding.generation import Limits, generate
 from decoding.lossy_rule import LOSSY_RULES, LossyRule, parse_lossy
 from decoding.sampling import Distribution, SamplingSettings, point_mass
 from decoding.verification import lossy
 from decoding.verification.lossy import verify_lossy
-from decoding.verification.token_level import TargetRows, Verdict
+from decoding.verification.verdict import TargetRows, Verdict
 from tests.decoding.conftest import FakeContext, random_table
 from tests.fixtures.enumeration import (
     DENSE,
@@ -32,6 +33,7 @@ from tests.fixtures.enumeration import (
     sampled,
     speculative,
 )
+from tests.fixtures.forms import certain
 
 USUAL = [LossyRule("typical", 0.09), LossyRule("ears", 0.1), LossyRule("lenient", 2.0)]
 NEUTRAL = [LossyRule("ears", 0.0), LossyRule("lenient", 1.0)]
@@ -52,7 +54,7 @@ def enumerated(symbolic: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def by(rule: LossyRule) -> Judge:
-    def judge(target: TargetRows, draft: Draft, path: Any) -> Verdict:
+    def judge(target: TargetRows, draft: HostLine, path: Any) -> Verdict:
         return verify_lossy(target, draft, rule, path)
 
     return judge
@@ -132,7 +134,7 @@ def kept(rule: str, p: list[float], q: list[float], token: int) -> float:
     parsed = parse_lossy(rule)
     assert parsed is not None
     p_target, q_draft = (Distribution(np.arange(3), np.array(row)) for row in (p, q))
-    draft = Draft((token,), "one", (1.0,), (q_draft,))
+    draft = SampledLine((token,), (q_draft,))
     total, paths = 0.0, [()]
     while paths:
         path = Path(paths.pop())
@@ -160,7 +162,7 @@ def test_how_often_each_rule_keeps_a_token() -> None:
 @pytest.mark.usefixtures("enumerated")
 def test_typical_puts_a_typical_token_in_the_place_of_another() -> None:
     p = Distribution(np.arange(3), np.array([0.7, 0.28, 0.02]))
-    draft = Draft((2,), "one", (1.0,), (point_mass(2),))
+    draft = SampledLine((2,), (point_mass(2),))
     said: dict[int, float] = {}
     paths: list[Prefix] = [()]
     while paths:
@@ -195,7 +197,7 @@ class Impossible:
 
     def propose(self, history: Any, limit: int, keep_on: Any = None) -> Draft:
         token = int(self._context.row(history).argmin())
-        return Draft((token,)[:limit], self.name, (1.0,)[:limit], evidence=(0,)[:limit])
+        return certain((token,)[:limit], self.name)
 
 
 def reply(settings: SamplingSettings) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ import pytest
 from decoding.cost import DraftCost
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.events import Step
+from decoding.forms import PointMassLine, SampledLine
 from decoding.member import POSITION_PRIOR, Member
 from decoding.sampling import point_mass
 from tests.fixtures.drafters import IdleDrafter
@@ -36,18 +37,18 @@ class Scripted(IdleDrafter):
 def certain(*tokens: int, confidence: float = 0.8, evidence: int = 3) -> Draft:
     """A deterministic draft."""
     count = len(tokens)
-    return Draft(tokens, "scripted", (confidence,) * count, None, (evidence,) * count)
+    return Draft(PointMassLine(tokens), "scripted", (confidence,) * count, (evidence,) * count)
 
 
 def drawn(*tokens: int, confidence: float = 0.8, evidence: int = 3) -> Draft:
     """A draft drawn from distributions."""
     count = len(tokens)
-    laws = tuple(point_mass(token) for token in tokens)
-    return Draft(tokens, "scripted", (confidence,) * count, laws, (evidence,) * count)
+    form = SampledLine(tokens, tuple(point_mass(token) for token in tokens))
+    return Draft(form, "scripted", (confidence,) * count, (evidence,) * count)
 
 
 def member_of(draft: Draft | Exception) -> Member:
-    free = isinstance(draft, Exception) or draft.distributions is None
+    free = isinstance(draft, Exception) or not draft.is_sampled
     member = Member(Scripted(draft, is_free=free), cost=None if free else DraftCost(1.0, 0.1))
     member.begin(temperature=0.0)
     return member
@@ -82,19 +83,22 @@ def test_nothing_to_say_is_no_fault() -> None:
 
 
 LAW = point_mass(1)
+ONE, TWO = PointMassLine((1,)), PointMassLine((1, 2))
 NONSENSE = {
     "past the vocabulary": certain(1, N_VOCAB),
     "negative": certain(-1),
     "longer than allowed": certain(*range(LIMIT + 1)),
-    "too little evidence": Draft((1, 2), "scripted", (0.5, 0.5), None, (1,)),
-    "no evidence": Draft((1, 2), "scripted", (0.5, 0.5)),
-    "too much evidence": Draft((1,), "scripted", (0.5,), None, (1, 1)),
-    "too little confidence": Draft((1, 2), "scripted", (0.5,), None, (1, 1)),
-    "no confidence": Draft((1,), "scripted", (), None, (1,)),
-    "too few distributions": Draft((1, 2), "scripted", (0.5, 0.5), (LAW,), (1, 1)),
-    "too many distributions": Draft((1,), "scripted", (0.5,), (LAW, LAW), (1,)),
-    "a tail longer than the draft": replace(drawn(1), tail=2),
-    "no distributions": Draft((1,), "scripted", (0.5,), (), (1,)),
+    "too little evidence": Draft(TWO, "scripted", (0.5, 0.5), (1,)),
+    "no evidence": Draft(TWO, "scripted", (0.5, 0.5)),
+    "too much evidence": Draft(ONE, "scripted", (0.5,), (1, 1)),
+    "too little confidence": Draft(TWO, "scripted", (0.5,), (1, 1)),
+    "no confidence": Draft(ONE, "scripted", (), (1,)),
+    "too few distributions": Draft(SampledLine((1, 2), (LAW,)), "scripted", (0.5, 0.5), (1, 1)),
+    "too many distributions": Draft(SampledLine((1,), (LAW, LAW)), "scripted", (0.5,), (1,)),
+    "a tail longer than the draft": replace(
+        drawn(1), form=SampledLine((1,), (LAW,), prunable_suffix=2)
+    ),
+    "no distributions": Draft(SampledLine((1,), ()), "scripted", (0.5,), (1,)),
 }
 
 
@@ -213,7 +217,7 @@ def test_a_proposal_is_judged_once() -> None:
 
 
 def test_estimates_start_at_the_confidence_and_follow_the_evidence() -> None:
-    draft = Draft((4, 5), "scripted", (0.9, 0.3), None, (1, 2))
+    draft = Draft(PointMassLine((4, 5)), "scripted", (0.9, 0.3), (1, 2))
     member = member_of(draft)
     assert member.estimates(draft) == [pytest.approx(0.9), pytest.approx(0.3)]
     for _ in range(200):
@@ -271,7 +275,7 @@ def test_a_new_reply_forgets_the_last_proposal() -> None:
 
 
 def test_a_draft_that_cost_time_and_holds_nothing_counts_as_a_miss() -> None:
-    member = Member(Scripted(Draft((), "scripted", ())), cost=DraftCost(1.0, 0.1))
+    member = Member(Scripted(Draft(PointMassLine(()), "scripted", ())), cost=DraftCost(1.0, 0.1))
     member.begin(temperature=0.0)
     before = member.at_position(0)
     member.had_nothing_to_say()
@@ -293,7 +297,8 @@ def test_a_deterministic_drafter_that_costs_time_is_known_by_place() -> None:
 def with_tail(*tokens: int, tail: int) -> Draft:
     """A drawn draft whose last tokens are certain."""
     body = len(tokens) - tail
-    return replace(drawn(*tokens), evidence=(3,) * body + (7,) * tail, tail=tail)
+    form = SampledLine(tokens, tuple(map(point_mass, tokens)), prunable_suffix=tail)
+    return replace(drawn(*tokens), form=form, evidence=(3,) * body + (7,) * tail)
 
 
 def test_a_tail_is_judged_whether_it_was_sent_or_not() -> None:

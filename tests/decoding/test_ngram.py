@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from decoding import target_pass
-from decoding.draft import Draft
 from decoding.drafters.ngram import Ngram
 from decoding.events import Step
+from decoding.forms import HostLine
 from decoding.generation import Limits, generate
 from decoding.greedy_check import greedy_reply
 from decoding.ngram_statistics import LONGEST, NgramStatistics, Passage
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings
-from decoding.verification.token_level import TargetRows, Verdict, verify
+from decoding.verification.rejection_sampling import verify
+from decoding.verification.verdict import TargetRows, Verdict
 from tests.fixtures.replied import said
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def test_confidence_and_evidence_come_with_each_token() -> None:
     assert draft.tokens == (3, 4, 5)
     assert len(draft.confidence) == len(draft.evidence) == 3
     assert all(0.0 < one < 1.0 for one in draft.confidence)
-    assert not draft.is_drawn
+    assert not draft.is_sampled
 
 
 def test_a_forgetful_one_begins_each_reply_with_nothing() -> None:
@@ -173,9 +174,9 @@ def test_the_test_sees_a_wrong_rule(
 ) -> None:
     """Negative control: whoever draws once more after a rejection accepts too often."""
 
-    def twice(target: TargetRows, draft: Draft, generator: np.random.Generator) -> Verdict:
+    def twice(target: TargetRows, draft: HostLine, generator: np.random.Generator) -> Verdict:
         found = verify(target, draft, generator)
-        return found if found.accepted == len(draft) else verify(target, draft, generator)
+        return found if found.accepted == len(draft.tokens) else verify(target, draft, generator)
 
     monkeypatch.setattr(target_pass, "verify", twice)
     assert not all(same_replies(fake_context(table(3, scale=1.0))))

@@ -8,10 +8,10 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from decoding.draft import Draft
+from decoding.forms import SampledLine
 from decoding.sampling import Distribution, SamplingSettings, point_mass
 from decoding.verification.block import verify_block
-from decoding.verification.paths import choose
+from decoding.verification.draft_selection import select
 from tests.fixtures.enumeration import (
     DENSE,
     N_VOCAB,
@@ -71,7 +71,7 @@ def chances(seed: int, k: int) -> tuple[dict[Prefix, float], dict[Prefix, float]
     chosen: dict[Prefix, float] = defaultdict(float)
     said: dict[Prefix, float] = {}
     for drawn in product(possible, repeat=k):
-        index, laws = choose(drawn, rows, rank)
+        index, laws = select(drawn, rows, rank)
         line = drawn[index]
         chosen[line] += float(np.prod([possible[one] for one in drawn]))
         said[line] = float(np.prod([law.of(x) for law, x in zip(laws, line, strict=True)]))
@@ -102,10 +102,10 @@ def emitted_error(seed: int, *, as_if_single: bool = False) -> float:
     def step(prefix: Prefix, path: Path) -> Prefix:
         kept = list(chosen)
         line = kept[path.choose([chosen[one] for one in kept])]
-        _, laws = choose((line, line), rows, ranked(seed))  # whichever the other was
+        _, laws = select((line, line), rows, ranked(seed))  # whichever the other was
         if as_if_single:
             laws = tuple(rows(line[:place]) for place in range(len(line)))
-        draft = Draft(line, "paths", (0.5,) * len(line), laws, paths=2)
+        draft = SampledLine(line, laws, candidates=2)
         return speculative(target, lambda *_: draft, verify_block, spreads=True)((), path)
 
     return distance_and_accepted(step, target, LENGTH + 1)[0]
@@ -123,7 +123,7 @@ def test_control_a_chosen_line_judged_by_the_law_of_a_single_one_is_found() -> N
 
 def test_a_single_line_keeps_its_law() -> None:
     rows = rows_of(1)
-    index, laws = choose([(0, 2)], rows, ranked(1))
+    index, laws = select([(0, 2)], rows, ranked(1))
     assert index == 0
     for prefix, law in zip([(), (0,)], laws, strict=True):
         assert law.probabilities == pytest.approx(rows(prefix).probabilities, abs=1e-15)
@@ -137,7 +137,7 @@ def test_only_prefixes_of_the_line_chosen_are_asked_for() -> None:
         asked.append(prefix)
         return law
 
-    index, _ = choose([(0, 1), (2, 0), (2, 1), (2, 0)], laws, lambda prefix, law: law.ids)
+    index, _ = select([(0, 1), (2, 0), (2, 1), (2, 0)], laws, lambda prefix, law: law.ids)
     assert index == 2
     assert asked == [(), (2,)]
 
@@ -147,7 +147,7 @@ def test_long_lines_lose_nothing_to_rounding(rank: int) -> None:
     """Against fractions, where the line stays at the bottom, in the middle and at the top."""
     weights = np.array([1, 5, 2]) / 8
     law, k, length = Distribution(np.arange(3), weights), 4, 500
-    _, laws = choose([(rank,) * length] * k, lambda prefix: law, lambda prefix, law: law.ids)
+    _, laws = select([(rank,) * length] * k, lambda prefix: law, lambda prefix, law: law.ids)
     bounds = [Fraction(0), Fraction(1, 8), Fraction(6, 8), Fraction(1)]
     low, high = Fraction(0), Fraction(1)
     for place in range(40):

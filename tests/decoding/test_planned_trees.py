@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from decoding.acceptance import Acceptance
-from decoding.draft import Draft
 from decoding.events import Step
 from decoding.kinds import band
 from decoding.level_cost import LevelCost
@@ -13,6 +12,7 @@ from decoding.probing import Probing
 from decoding.rank_acceptance import by_rank, learn, of_first
 from decoding.sampling import SamplingSettings
 from decoding.shape import Shape
+from tests.fixtures.forms import certain_tree
 from tests.fixtures.simulated_text import constant
 from tests.fixtures.simulator import Machine, curve
 from tests.fixtures.tree_drafter import both_forms, ranked_machine
@@ -84,7 +84,7 @@ def test_where_every_token_costs_neither_form_makes_it_slower() -> None:
 
 def test_ranks_are_counted_along_what_was_kept():
     """Of two children the second was kept, and of its only child nothing."""
-    draft = Draft((5, 6, 7), "tree", (0.5,) * 3, evidence=(0,) * 3, parents=(-1, -1, 1))
+    draft = certain_tree((5, 6, 7), (-1, -1, 1))
     acceptance = Acceptance()
     for _ in range(100):
         learn(acceptance, "warm", draft, Step((6, 9), "tree", 3, 1, 0.0, 0.1, 0.1, 0.0, branch=2))

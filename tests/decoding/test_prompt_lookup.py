@@ -90,7 +90,7 @@ def test_a_draft_bears_its_name_and_was_drawn_from_nothing() -> None:
     lookup.begin([1, 2, 3, 4, 1, 2, 3], SAMPLER)
     draft = lookup.propose([1, 2, 3, 4, 1, 2, 3], 2)
     assert (lookup.name, lookup.is_free, lookup.backlog([1, 2])) == ("lookup", True, 0)
-    assert (draft.drafter, draft.distributions) == ("lookup", None)
+    assert (draft.drafter, draft.is_sampled) == ("lookup", False)
 
 
 @common

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from decoding import target_pass
 from decoding.distribution_check import exact_law, p_value
-from decoding.draft import Draft
 from decoding.drafters.retrieval import Retrieval
 from decoding.events import Step
+from decoding.forms import HostLine
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings, uniform
-from decoding.verification.token_level import TargetRows, Verdict
+from decoding.verification.verdict import TargetRows, Verdict
 from tests.fixtures.chance import SHORT, replies
 from tests.fixtures.corpora import corpus_of, document
 from tests.fixtures.replied import said
@@ -93,9 +93,9 @@ def test_control_the_test_sees_a_wrong_rule(
 ) -> None:
     """Taking every drafted token that the target could say is lossy."""
 
-    def lenient(target: TargetRows, draft: Draft, generator: np.random.Generator) -> Verdict:
+    def lenient(target: TargetRows, draft: HostLine, generator: np.random.Generator) -> Verdict:
         count = 0
-        while count < len(draft) and target[count].of(draft.tokens[count]) > 0.0:
+        while count < len(draft.tokens) and target[count].of(draft.tokens[count]) > 0.0:
             count += 1
         return Verdict(count, target[count].draw(uniform(generator)))
 

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from decoding.draft import Draft, KeepOn
+from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.events import Step
+from decoding.forms import PointMassLine, PointMassTree, SampledLine
 from decoding.generation import Limits, generate
-from decoding.sampling import SamplingSettings
+from decoding.sampling import SamplingSettings, point_mass
 from decoding.shape import Shape, in_words
 from decoding.telemetry import Statistics
 from tests.fixtures.drafters import IdleDrafter
+from tests.fixtures.forms import certain, certain_tree
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
@@ -21,7 +23,7 @@ N_VOCAB = 6
 LENGTH = 40
 GREEDY = SamplingSettings(temperature=0.0)
 SEVEN = tuple(range(7))
-HALVES = (0.5,) * 7
+SELECTED = Draft(SampledLine((1, 2), (point_mass(1), point_mass(2)), candidates=3), "", (0.5,) * 2)
 
 
 class Union(IdleDrafter):
@@ -39,10 +41,9 @@ class Union(IdleDrafter):
         below = [node for node in range(len(first)) for _ in range(2)]
         tokens = (*first, *(token for _ in first for token in (0, 1)))
         return Draft(
-            tokens,
+            PointMassTree(tokens, (*(-1 for _ in first), *below)),
             self.name,
             (0.5,) * len(tokens),
-            parents=(*(-1 for _ in first), *below),
             sources=(*("first" for _ in first), *(f"under {token}" for token in tokens[-10:])),
         )
 
@@ -74,16 +75,16 @@ def test_accepted_tokens_are_told_by_the_branch_that_stands(
 @pytest.mark.parametrize(
     ("draft", "words"),
     [
-        (Draft((), "", ()), "nothing drafted"),
-        (Draft((1, 2), "", (0.5,) * 2), "line of 2"),
-        (Draft((1, 2), "", (0.5,) * 2, paths=3), "1 of 3 paths of 2"),
-        (Draft(SEVEN, "", HALVES, parents=(-1, -1, 0, 0, 1, 2, 2)), "tree of 7 in 4 branches"),
-        (Draft(SEVEN, "", HALVES, parents=(-1, 0, 1, 2, 3, 4, 5)), "tree of 7 in 1 branch"),
+        (NO_DRAFT, "nothing drafted"),
+        (certain((1, 2)), "line of 2"),
+        (SELECTED, "1 of 3 paths of 2"),
+        (certain_tree(SEVEN, (-1, -1, 0, 0, 1, 2, 2)), "tree of 7 in 4 branches"),
+        (certain_tree(SEVEN, (-1, 0, 1, 2, 3, 4, 5)), "tree of 7 in 1 branch"),
         (
-            Draft(SEVEN, "", HALVES, parents=(-1, 0, 0, -1, 3, 4, 5), passengers=4),
+            certain_tree(SEVEN, (-1, 0, 0, -1, 3, 4, 5), window_tokens=4),
             "tree of 3 in 2 branches",
         ),
-        (Draft((4, 5), "", (0.5,) * 2, parents=(-1, 0), passengers=2), "nothing drafted"),
+        (certain_tree((4, 5), (-1, 0), window_tokens=2), "nothing drafted"),
     ],
 )
 def test_a_shape_in_words(draft: Draft, words: str) -> None:
@@ -91,5 +92,5 @@ def test_a_shape_in_words(draft: Draft, words: str) -> None:
 
 
 def test_a_cut_line_keeps_whose_its_tokens_were() -> None:
-    draft = Draft((1, 2, 3), "a,b", (0.5,) * 3, sources=("a", "a", "b"))
+    draft = Draft(PointMassLine((1, 2, 3)), "a,b", (0.5,) * 3, sources=("a", "a", "b"))
     assert draft.first(2).sources == ("a", "a")

@@ -8,10 +8,12 @@ from decoding.controller import Controller
 from decoding.cost import CostModel, DraftCost
 from decoding.draft import Draft, KeepOn
 from decoding.events import Step
+from decoding.forms import SampledLine
 from decoding.member import Member
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings, point_mass
 from tests.fixtures.drafters import IdleDrafter
+from tests.fixtures.forms import distributions_in
 
 N_VOCAB = 10
 FLAT = CostModel({1: 1.0, 16: 1.01})
@@ -31,12 +33,10 @@ class WithTail(IdleDrafter):
         tokens = (1, 2, 3, 4, 5)[:limit]
         tail = len(tokens) - 1
         return Draft(
-            tokens,
+            SampledLine(tokens, tuple(map(point_mass, tokens)), prunable_suffix=tail),
             self.name,
             (0.95, *[self._confidence] * tail),
-            tuple(map(point_mass, tokens)),
             (9, *[1000] * tail),
-            tail=tail,
         )
 
 
@@ -55,8 +55,8 @@ def drafted(confidence: float, costs: CostModel) -> tuple[Controller, Draft]:
 def test_as_much_of_a_tail_is_sent_as_pays(confidence: float, costs: CostModel, sent: int) -> None:
     _, draft = drafted(confidence, costs)
     assert draft.tokens == (1, 2, 3, 4, 5)[:sent]
-    assert draft.tail == sent - 1
-    assert len(draft.distributions or ()) == len(draft.evidence) == sent
+    assert draft.prunable_suffix == sent - 1
+    assert len(distributions_in(draft)) == len(draft.evidence) == sent
 
 
 def test_a_tail_takes_no_time_that_the_drawn_tokens_did_not() -> None:

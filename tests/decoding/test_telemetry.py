@@ -82,8 +82,8 @@ def test_steps_after_the_first_are_counted_by_shape() -> None:
     assert sum(found.steps_by_shape.values()) == found.steps - 1
 
 
-def test_passengers_alone_are_no_draft() -> None:
-    alone = replace(step(1, "lookahead", verify=0.5, at=12.0), passengers=4)
+def test_window_tokens_alone_are_no_draft() -> None:
+    alone = replace(step(1, "lookahead", verify=0.5, at=12.0), window_tokens=4)
     found = statistics(step(1, at=11.0), alone)
     assert (found.accepted_lengths, found.steps_by_shape[Shape.NONE]) == ([], 1)
     assert (found.by_drafter["lookahead"].steps, found.by_drafter["lookahead"].drafted) == (1, 0)

@@ -28,6 +28,7 @@ from tests.fixtures.branching import (
     sampled,
 )
 from tests.fixtures.enumeration import DENSE, N_VOCAB, Prefix
+from tests.fixtures.forms import parents_in
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
@@ -78,9 +79,8 @@ def test_the_best_of_all_nodes_are_drafted(table: Table, fake_context: Open) -> 
                 if len(path) < 2:
                     waiting.append((*path, token))
         del every[()]
-        assert draft.parents is not None
         found = {
-            tuple(draft.tokens[one] for one in path_to(node, draft.parents))
+            tuple(draft.tokens[one] for one in path_to(node, parents_in(draft)))
             for node in range(len(draft))
         }
         assert found == set(sorted(every, key=lambda path: -every[path])[:6])
@@ -93,12 +93,12 @@ def test_a_level_is_one_pass_and_what_was_said_is_not_read_again(
     context = fake_context(table(5))
     drafter = SampledTree("sampled", context, shape, n_vocab=6)
     draft = proposed(drafter, DENSE)
-    assert (draft.parents, context.forwards) == (shape.parents, [2, *shape.widths[1:]])
-    assert draft.parents is not None
-    node = draft.parents.index(0)
+    parents = parents_in(draft)
+    assert (parents, context.forwards) == (shape.parents, [2, *shape.widths[1:]])
+    node = parents.index(0)
     history = [*PROMPT, draft.tokens[0], draft.tokens[node], 3]
     drafter.commit(history)
-    run = 2 if node in draft.parents else 1
+    run = 2 if node in parents else 1
     assert drafter.backlog(history) == 3 - run
     drafter.propose(history, 9)
     assert context.forwards[1 + len(shape.widths[1:])] == 3 - run
@@ -111,9 +111,9 @@ def test_nothing_is_deeper_or_longer_than_the_limit(
     drafter = MAKERS[name](fake_context(table(5, N_VOCAB)))
     for limit in (0, 1, 2):
         draft = proposed(drafter, DENSE, limit)
-        depth = 1 + max(depths(draft.parents), default=-1) if draft.parents else len(draft)
+        depth = 1 + max(depths(parents_in(draft))) if draft.is_tree else len(draft)
         assert min(limit, 1) <= depth <= limit
-        assert len(draft) <= limit or not draft.is_drawn, "whether it fits is known before"
+        assert len(draft) <= limit or not draft.is_sampled, "whether it fits is known before"
 
 
 def test_a_plan_is_followed(table: Table, fake_context: Open) -> None:
@@ -134,7 +134,7 @@ def test_what_is_drafted_follows_the_temperature(table: Table, fake_context: Ope
     for chosen in (GREEDY, DENSE, GREEDY, DENSE, DENSE):
         draft = proposed(drafter, chosen)
         assert len(draft) == 3
-        assert draft.is_drawn == (chosen is DENSE)
+        assert draft.is_sampled == (chosen is DENSE)
 
 
 def test_n_grams_of_the_reply_bring_up_what_the_model_does_not_expect(

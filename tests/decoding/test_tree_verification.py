@@ -1,4 +1,4 @@
-"""verify_tree, used step after step, emits exactly the target's law: every outcome is enumerated.
+"""verify_point_mass_tree, step after step, emits exactly the target's law: all is enumerated.
 
 Each draw of the real rule forks over the tokens it may give. Wrong rules for trees must fail the
 same enumeration.
@@ -13,17 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.draft import Draft
+from backends.base.parent_array import height
+from decoding.forms import PointMassTree
 from decoding.sampling import Distribution, SamplingSettings, warp
-from decoding.verification.sample_match import verify_tree
-from decoding.verification.tree import TreeRows, TreeVerdict
+from decoding.verification.point_mass_tree import verify_point_mass_tree
+from decoding.verification.verdict import TreeRows, TreeVerdict
 from tests.fixtures.trees import parents_of
 
 N_VOCAB = 3
 LENGTH = 3
 CASES = 200
 Prefix = tuple[int, ...]
-Rule = Callable[[TreeRows, Draft, np.random.Generator], TreeVerdict]
+Rule = Callable[[TreeRows, PointMassTree, np.random.Generator], TreeVerdict]
 
 
 class Outcomes:
@@ -68,8 +69,8 @@ def random_rows(seed: int) -> Callable[[Prefix], Distribution]:
     return row
 
 
-def random_tree(seed: int, prefix: Prefix) -> Draft:
-    """A tree with no two children alike, of which the last nodes may be passengers."""
+def random_tree(seed: int, prefix: Prefix) -> PointMassTree:
+    """A tree with no two children alike, of which the last nodes may be window tokens."""
     generator = np.random.default_rng([seed, 99, len(prefix), *prefix])
     tokens: list[int] = []
     parents: list[int] = []
@@ -79,15 +80,8 @@ def random_tree(seed: int, prefix: Prefix) -> Draft:
             parents.append(place[0])
             tokens.append(place[1])
     count = len(tokens)
-    passengers = int(generator.integers(0, count + 1)) if generator.random() < 0.3 else 0
-    return Draft(
-        tuple(tokens),
-        "tree",
-        (0.5,) * count,
-        evidence=(0,) * count,
-        parents=tuple(parents),
-        passengers=passengers,
-    )
+    window_tokens = int(generator.integers(0, count + 1)) if generator.random() < 0.3 else 0
+    return PointMassTree(tuple(tokens), tuple(parents), window_tokens)
 
 
 def law_of(rule: Rule, row: Callable[[Prefix], Distribution], seed: int) -> dict[Prefix, float]:
@@ -109,7 +103,9 @@ def law_of(rule: Rule, row: Callable[[Prefix], Distribution], seed: int) -> dict
 
 
 class _Rows:
-    def __init__(self, row: Callable[[Prefix], Distribution], prefix: Prefix, draft: Draft) -> None:
+    def __init__(
+        self, row: Callable[[Prefix], Distribution], prefix: Prefix, draft: PointMassTree
+    ) -> None:
         self._row, self._prefix, self._draft = row, prefix, draft
 
     def __getitem__(self, path: Sequence[int]) -> Distribution:
@@ -135,12 +131,12 @@ def distance(rule: Rule, seed: int) -> float:
 
 
 def test_the_emitted_law_is_the_targets():
-    assert max(distance(verify_tree, seed) for seed in range(CASES)) < 1e-9
+    assert max(distance(verify_point_mass_tree, seed) for seed in range(CASES)) < 1e-9
 
 
-def children_of(draft: Draft, node: int) -> list[int]:
-    assert draft.parents is not None
-    return [one for one in range(draft.drafted) if draft.parents[one] == node]
+def children_of(draft: PointMassTree, node: int) -> list[int]:
+    drafted = len(draft.tokens) - draft.window_tokens
+    return [one for one in range(drafted) if draft.parents[one] == node]
 
 
 def happens(chance: float) -> bool:
@@ -148,7 +144,7 @@ def happens(chance: float) -> bool:
 
 
 def siblings_against_the_same_law(
-    target: TreeRows, draft: Draft, generator: np.random.Generator
+    target: TreeRows, draft: PointMassTree, generator: np.random.Generator
 ) -> TreeVerdict:
     """Each child gets its own chance at p_target, as if those before it had not been refused."""
     path: list[int] = []
@@ -163,28 +159,30 @@ def siblings_against_the_same_law(
             None,
         )
         if taken is None:
-            return TreeVerdict(tuple(path), law.draw(0.5), 0)
+            return TreeVerdict(tuple(path), law.draw(0.5))
         path.append(taken)
 
 
 def drawn_again_after_a_mismatch(
-    target: TreeRows, draft: Draft, generator: np.random.Generator
+    target: TreeRows, draft: PointMassTree, generator: np.random.Generator
 ) -> TreeVerdict:
     """What was drawn and matched no child is thrown away for a fresh draw."""
-    verdict = verify_tree(target, draft, generator)
+    verdict = verify_point_mass_tree(target, draft, generator)
     if not children_of(draft, verdict.path[-1] if verdict.path else -1):
         return verdict
-    return TreeVerdict(verdict.path, target[list(verdict.path)].draw(0.5), 0)
+    return TreeVerdict(verdict.path, target[list(verdict.path)].draw(0.5))
 
 
-def the_row_before(target: TreeRows, draft: Draft, generator: np.random.Generator) -> TreeVerdict:
+def the_row_before(
+    target: TreeRows, draft: PointMassTree, generator: np.random.Generator
+) -> TreeVerdict:
     """Rows are off by one: a child is judged by what followed its grandparent."""
 
     class Shifted:
         def __getitem__(self, path: Sequence[int]) -> Distribution:
             return target[list(path)[:-1]]
 
-    return verify_tree(Shifted(), draft, generator)
+    return verify_point_mass_tree(Shifted(), draft, generator)
 
 
 @pytest.mark.parametrize(
@@ -194,12 +192,12 @@ def test_control_wrong_rules_for_trees_are_caught(rule: Rule):
     assert max(distance(rule, seed) for seed in range(20)) > 0.02
 
 
-def test_passengers_are_never_accepted():
-    draft = Draft((1, 1), "tree", (0.5,) * 2, evidence=(0, 0), parents=(-1, 0), passengers=1)
+def test_window_tokens_are_never_accepted():
+    draft = PointMassTree((1, 1), (-1, 0), window_tokens=1)
     law = Distribution(np.array([1]), np.ones(1))
     rows = _Rows(lambda _: law, (), draft)
-    verdict = verify_tree(rows, draft, np.random.default_rng(0))
-    assert verdict == TreeVerdict((0,), 1, 1)
+    verdict = verify_point_mass_tree(rows, draft, np.random.default_rng(0))
+    assert verdict == TreeVerdict((0,), 1)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -207,15 +205,15 @@ def test_passengers_are_never_accepted():
 def test_the_branch_followed_is_the_one_that_was_drawn(parents: list[int], seed: int):
     """Every node has its own token here, so that what is drawn says which node is meant."""
     count = len(parents)
-    draft = Draft(
-        tuple(range(count)), "t", (0.5,) * count, evidence=(0,) * count, parents=tuple(parents)
-    )
+    draft = PointMassTree(tuple(range(count)), tuple(parents))
     law = Distribution(np.arange(count + 1), np.full(count + 1, 1.0 / (count + 1)))
     numbers = [int(law.draw(one)) for one in 1.0 - np.random.default_rng(seed).random(count + 1)]
-    verdict = verify_tree(_Rows(lambda _: law, (), draft), draft, np.random.default_rng(seed))
+    verdict = verify_point_mass_tree(
+        _Rows(lambda _: law, (), draft), draft, np.random.default_rng(seed)
+    )
     assert [*verdict.path, verdict.next_token] == numbers[: len(verdict.path) + 1]
     assert [parents[node] for node in verdict.path] == [-1, *verdict.path][: len(verdict.path)]
     last = verdict.path[-1] if verdict.path else -1
     assert verdict.next_token == count or parents[verdict.next_token] != last
     is_leaf = last in range(count) and last not in parents
-    assert (verdict.longest == len(verdict.path)) == is_leaf
+    assert (height(parents, last) == 0) == is_leaf

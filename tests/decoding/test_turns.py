@@ -50,7 +50,7 @@ def test_a_reply_begins_with_the_turn_of_its_number() -> None:
 def test_lengths_change_from_round_to_round() -> None:
     found = drafts(everyone(), 20)
     assert len({len(draft) for draft in found if draft.drafter == "even"}) > 1
-    assert max(len(draft) for draft in found if draft.parents is None) >= 4
+    assert max(len(draft) for draft in found if not draft.is_tree) >= 4
 
 
 def test_what_it_costs_and_what_came_of_it_changes_nothing() -> None:

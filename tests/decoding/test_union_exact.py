@@ -17,9 +17,10 @@ from decoding.generation import Limits
 from decoding.member import Member
 from decoding.sampling import warp
 from decoding.shape import Shape
-from decoding.verification import sample_match, token_level
+from decoding.verification import point_mass_tree, rejection_sampling
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.enumeration import DENSE, N_VOCAB, Path, Prefix, SymbolicUniform
+from tests.fixtures.forms import certain
 from tests.fixtures.replied import replied, said
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ class Table(IdleDrafter):
         text = list(history)
         for _ in range(min(limit, 3)):
             text.append(int(self._likeliest[text[-2], text[-1]]))
-        count = len(text) - len(history)
-        return Draft(tuple(text[len(history) :]), self.name, (0.6,) * count, None, (0,) * count)
+        return certain(text[len(history) :], self.name, 0.6)
 
 
 @pytest.mark.usefixtures("symbolic")
@@ -54,7 +54,7 @@ def test_replies_have_the_law_of_the_target(
 ) -> None:
     rows, near, far = (table(seed + 10 * place, N_VOCAB) for place in range(3))
     path = Path()
-    for module in (sample_match, target_pass, token_level):
+    for module in (point_mass_tree, target_pass, rejection_sampling):
         monkeypatch.setattr(module, "uniform", lambda _: SymbolicUniform(path))
     emitted: dict[Prefix, float] = defaultdict(float)
     shapes: set[Shape] = set()

@@ -10,6 +10,7 @@ from backends.base.parent_array import count_leaves, is_tree, path_to
 from decoding.consensus import Consensus, Proposal
 from decoding.cost import CostModel
 from decoding.draft import Draft, KeepOn
+from decoding.forms import PointMassLine, PointMassTree
 from decoding.free_drafting import FreeDrafting
 from decoding.length import best_length
 from decoding.lossy_rule import LossyRule
@@ -68,7 +69,7 @@ def test_the_union_has_the_likeliest_tokens(
     tree = union(weighed, most, branches)
     likely = together(weighed)
     assert is_tree(tree.parents)
-    assert tree.together == sorted(tree.together, reverse=True)
+    assert tree.joint == sorted(tree.joint, reverse=True)
     for count in range(1, len(tree.tokens) + 1):
         assert count_leaves(tree.parents[:count]) <= branches
     paths = [
@@ -76,10 +77,10 @@ def test_the_union_has_the_likeliest_tokens(
         for node in range(len(tree.tokens))
     ]
     assert len(set(paths)) == len(paths) <= most
-    assert tree.together == pytest.approx([likely[path] for path in paths])
+    assert tree.joint == pytest.approx([likely[path] for path in paths])
     if branches == 4:  # as many as there are proposals
         best = sorted((one for one in likely.values() if one > 0.005), reverse=True)[:most]
-        assert tree.together == pytest.approx(best)
+        assert tree.joint == pytest.approx(best)
     for node, source in enumerate(tree.sources):
         (named,) = (one for one in proposals if one.drafter == source)
         assert named.tokens[: len(paths[node])] == paths[node]
@@ -91,7 +92,7 @@ def test_one_proposal_is_its_own_union():
     assert list(weighed.acceptance) == [0.9, 0.8, 0.7]
     assert not is_forked([line])
     draft = union([weighed], 15, 4).draft(2)
-    assert draft == Draft((4, 5), "a", (0.9, 0.8), evidence=(0, 0))
+    assert draft == Draft(PointMassLine((4, 5)), "a", (0.9, 0.8), (0, 0))
 
 
 def test_who_agrees_raises_an_estimate_and_who_contradicts_lowers_it():
@@ -124,7 +125,7 @@ def test_what_several_drafters_propose_names_each_of_them():
     tree = union(proposals, 4, 2)
     draft = tree.draft(4)
     assert draft.shape is Shape.TREE
-    assert (draft.tokens, draft.parents) == ((1, 2, 3, 4), (-1, 0, 1, 0))
+    assert draft.form == PointMassTree((1, 2, 3, 4), (-1, 0, 1, 0))
     assert draft.sources == ("a", "a", "a", "b")
     assert draft.drafter == "a+b"
     assert tree.draft(3).shape is Shape.LINE
@@ -141,7 +142,7 @@ class Fixed(IdleDrafter):
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         tokens = self._line.tokens[:limit]
         shares = tuple(self._line.acceptance[:limit])
-        return Draft(tokens, self.name, shares, evidence=tuple(range(len(tokens))))
+        return Draft(PointMassLine(tokens), self.name, shares, tuple(range(len(tokens))))
 
 
 curves = st.lists(st.floats(0.0, 1.5), min_size=8, max_size=8).map(
@@ -161,8 +162,8 @@ def test_no_more_is_sent_than_can_be_afforded(
     assert len(draft) <= limit
     assert costs.of_draft(len(draft)) <= affordable
     assert (offer.gain > 0.0) == (len(draft) > 0)
-    if draft.parents is not None:
-        assert count_leaves(draft.parents) <= 3
+    if draft.is_tree:
+        assert draft.width <= 3
 
 
 @common
@@ -176,7 +177,7 @@ def test_one_drafter_is_sent_as_the_line_of_the_best_length(
     plan = best_length(acceptance, costs, rate=rate, affordable=affordable)
     assert (len(offer.draft), offer.gain) == (plan.length, plan.gain)
     assert offer.draft.tokens == member.proposal.tokens[: plan.length]
-    assert offer.draft.parents is None
+    assert not offer.draft.is_tree
 
 
 def test_a_tree_that_takes_longer_than_a_line_gives_way_to_it():

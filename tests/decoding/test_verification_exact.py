@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from decoding.draft import NO_DRAFT, Draft
+from decoding.forms import HostLine, PointMassLine, SampledLine
 from decoding.sampling import Distribution, SamplingSettings, point_mass
-from decoding.verification.token_level import TargetRows, Verdict, residual
+from decoding.verification.rejection_sampling import residual
+from decoding.verification.verdict import TargetRows, Verdict
 from tests.fixtures.enumeration import (
     DENSE,
     N_VOCAB,
@@ -34,13 +35,12 @@ pytestmark = pytest.mark.usefixtures("symbolic")
 def of_varying_length(draft_of: DraftOf) -> DraftOf:
     """Sometimes proposes nothing, and what it proposes is 1 or 2 tokens long."""
 
-    def varied(prefix: Prefix, path: Path) -> Draft:
+    def varied(prefix: Prefix, path: Path) -> HostLine:
         count = sum(prefix) % 3
         draft = draft_of(prefix, path)
-        if count == 0:
-            return NO_DRAFT
-        laws = None if draft.distributions is None else draft.distributions[:count]
-        return Draft(draft.tokens[:count], draft.drafter, draft.confidence[:count], laws)
+        if count == 0 or isinstance(draft, PointMassLine):
+            return PointMassLine(draft.tokens[:count])
+        return SampledLine(draft.tokens[:count], draft.distributions[:count])
 
     return varied
 
@@ -51,23 +51,22 @@ def judged(
 ) -> Judge:
     """Token-level verification with the given acceptance probability and residual."""
 
-    def judge(target: TargetRows, draft: Draft, path: Path) -> Verdict:
-        assert draft.distributions is not None
+    def judge(target: TargetRows, draft: SampledLine, path: Path) -> Verdict:
         for i, (token, q_draft) in enumerate(zip(draft.tokens, draft.distributions, strict=True)):
             if not path.happens(min(1.0, accept(target[i].of(token), q_draft.of(token)))):
                 return Verdict(i, draw(rest(target[i], q_draft), path))
-        return Verdict(len(draft), draw(target[len(draft)], path))
+        return Verdict(len(draft.tokens), draw(target[len(draft.tokens)], path))
 
     return judge
 
 
-def sample_match(target: TargetRows, draft: Draft, path: Path) -> Verdict:
+def sample_match(target: TargetRows, draft: HostLine, path: Path) -> Verdict:
     """Draws every token from the target; the draft only tells how far one pass reaches."""
     for i, drafted in enumerate(draft.tokens):
         token = draw(target[i], path)
         if token != drafted:
             return Verdict(i, token)
-    return Verdict(len(draft), draw(target[len(draft)], path))
+    return Verdict(len(draft.tokens), draw(target[len(draft.tokens)], path))
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3])
@@ -178,15 +177,16 @@ def test_control_dropping_a_drawn_token_of_low_confidence_is_found(seed: int) ->
 def mixed(one: DraftOf, other: DraftOf, is_other: Callable[[Prefix, int], bool]) -> DraftOf:
     """A draft whose tokens come of one drafter or of another, as the tokens before tell."""
 
-    def draft_of(prefix: Prefix, path: Path) -> Draft:
+    def draft_of(prefix: Prefix, path: Path) -> SampledLine:
         tokens: Prefix = ()
         laws: list[Distribution] = []
         for place in range(3):
             source = other if is_other(prefix + tokens, place) else one
             draft = source(prefix + tokens, path)
             tokens += draft.tokens
-            laws += draft.distributions or (point_mass(tokens[-1]),)
-        return Draft(tokens, "mixed", (0.5,) * 3, tuple(laws))
+            is_drawn = isinstance(draft, SampledLine)
+            laws += draft.distributions if is_drawn else (point_mass(tokens[-1]),)
+        return SampledLine(tokens, tuple(laws))
 
     return draft_of
 

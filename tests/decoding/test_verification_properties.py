@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.draft import Draft
+from decoding.forms import HostLine, PointMassLine, SampledLine
 from decoding.sampling import Distribution, point_mass, uniform
 from decoding.target_pass import verify_line
 from decoding.verification.block import verify_block
-from decoding.verification.residual import residual
-from decoding.verification.token_level import verify
+from decoding.verification.rejection_sampling import residual, verify
 
 N_VOCAB = 8
 SMALLEST = 2.0**-53
@@ -67,17 +66,17 @@ def scripted(value: float) -> Any:
 
 
 @st.composite
-def drafts(draw: st.DrawFn, drawn: bool | None = None) -> Draft:
+def drafts(draw: st.DrawFn, drawn: bool | None = None) -> HostLine:
     """A draft of up to 4 tokens, with the distributions they were drawn from or without."""
     length = draw(st.integers(0, 4))
     drawn = draw(st.booleans()) if drawn is None else drawn
     if not drawn:
         chosen = draw(st.lists(tokens, min_size=length, max_size=length))
-        return Draft(tuple(chosen), "any", (1.0,) * length)
+        return PointMassLine(tuple(chosen))
     laws = draw(st.lists(distributions(), min_size=length, max_size=length))
     generator = draw(generators)
     chosen = [law.draw(uniform(generator)) for law in laws]
-    return Draft(tuple(chosen), "any", (1.0,) * length, tuple(laws))
+    return SampledLine(tuple(chosen), tuple(laws))
 
 
 rows_of_target = st.lists(distributions(), min_size=5, max_size=5)
@@ -116,18 +115,18 @@ def test_residual_of_equal_distributions_is_the_target(p: Distribution) -> None:
 @common
 @given(rows_of_target, drafts(), generators)
 def test_the_next_token_and_every_accepted_one_are_possible(
-    rows: list[Distribution], draft: Draft, generator: np.random.Generator
+    rows: list[Distribution], draft: HostLine, generator: np.random.Generator
 ) -> None:
     verdict = verify_line(Asked(rows), draft, generator)
     said = (*draft.tokens[: verdict.accepted], verdict.next_token)
-    assert 0 <= verdict.accepted <= len(draft)
+    assert 0 <= verdict.accepted <= len(draft.tokens)
     assert all(rows[i].of(token) > 0.0 for i, token in enumerate(said))
 
 
 @common
 @given(rows_of_target, drafts(), generators)
 def test_no_row_after_a_rejection_is_asked_for(
-    rows: list[Distribution], draft: Draft, generator: np.random.Generator
+    rows: list[Distribution], draft: HostLine, generator: np.random.Generator
 ) -> None:
     asked = Asked(rows)
     verdict = verify(asked, draft, generator)
@@ -137,12 +136,12 @@ def test_no_row_after_a_rejection_is_asked_for(
 @common
 @given(rows_of_target, drafts(drawn=True), generators)
 def test_a_block_uses_a_number_for_each_token_and_one_more(
-    rows: list[Distribution], draft: Draft, generator: np.random.Generator
+    rows: list[Distribution], draft: SampledLine, generator: np.random.Generator
 ) -> None:
     """What judges on a device takes off as many, so that a seed goes on alike."""
     after = np.random.Generator(type(generator.bit_generator)())
     after.bit_generator.state = generator.bit_generator.state
-    after.random(len(draft) + 1)
+    after.random(len(draft.tokens) + 1)
     verify_block(Asked(rows), draft, generator)
     assert generator.random() == after.random()
 
@@ -150,20 +149,20 @@ def test_a_block_uses_a_number_for_each_token_and_one_more(
 @common
 @given(rows_of_target, drafts(drawn=False), generators)
 def test_a_rejected_certain_token_does_not_come_again(
-    rows: list[Distribution], draft: Draft, generator: np.random.Generator
+    rows: list[Distribution], draft: HostLine, generator: np.random.Generator
 ) -> None:
     verdict = verify(Asked(rows), draft, generator)
-    if verdict.accepted < len(draft):
+    if verdict.accepted < len(draft.tokens):
         assert verdict.next_token != draft.tokens[verdict.accepted]
 
 
 @common
 @given(st.lists(tokens, min_size=5, max_size=5), drafts(), generators)
 def test_greedy_accepts_the_matching_prefix_and_then_says_the_best_token(
-    best: list[int], draft: Draft, generator: np.random.Generator
+    best: list[int], draft: HostLine, generator: np.random.Generator
 ) -> None:
     matching = 0
-    while matching < len(draft) and draft.tokens[matching] == best[matching]:
+    while matching < len(draft.tokens) and draft.tokens[matching] == best[matching]:
         matching += 1
     verdict = verify_line(Asked([point_mass(token) for token in best]), draft, generator)
     assert verdict.accepted == matching
@@ -173,18 +172,17 @@ def test_greedy_accepts_the_matching_prefix_and_then_says_the_best_token(
 @common
 @given(drafts(drawn=True), distributions(), generators)
 def test_a_draft_from_the_target_itself_is_accepted_whole(
-    draft: Draft, bonus: Distribution, generator: np.random.Generator
+    draft: SampledLine, bonus: Distribution, generator: np.random.Generator
 ) -> None:
-    assert draft.distributions is not None
     for rule in (verify, verify_block):
         verdict = rule(Asked([*draft.distributions, bonus]), draft, generator)
-        assert verdict.accepted == len(draft)
+        assert verdict.accepted == len(draft.tokens)
         assert bonus.of(verdict.next_token) > 0.0
 
 
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0 - SMALLEST])
 def test_a_token_the_target_never_says_is_rejected_at_any_number(value: float) -> None:
-    draft = Draft((1,), "any", (1.0,), (normalised([0, 1], [1e-300, 1.0]),))
+    draft = SampledLine((1,), (normalised([0, 1], [1e-300, 1.0]),))
     for rule in (verify, verify_block):
         verdict = rule(Asked([point_mass(0), point_mass(0)]), draft, scripted(value))
         assert (verdict.accepted, verdict.next_token) == (0, 0)
@@ -193,7 +191,7 @@ def test_a_token_the_target_never_says_is_rejected_at_any_number(value: float) -
 @pytest.mark.parametrize("of_token", [0.0, 5e-324, 1e-310])
 def test_rounding_to_0_accepts_no_token_the_target_never_says(of_token: float) -> None:
     q_draft = Distribution(np.array([0, 1]), np.array([1.0, of_token]))
-    draft = Draft((1,), "any", (of_token,), (q_draft,))
+    draft = SampledLine((1,), (q_draft,))
     for rule in (verify, verify_block):
         verdict = rule(Asked([point_mass(0), point_mass(0)]), draft, scripted(1.0 - SMALLEST))
         assert (verdict.accepted, verdict.next_token) == (0, 0)

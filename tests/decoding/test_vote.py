@@ -12,18 +12,21 @@ from decoding.draft import Draft, Drafter, KeepOn
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.drafters.vote import Vote, elect
+from decoding.forms import HostLine, SampledLine
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings, point_mass, warp
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.enumeration import (
     DENSE,
     N_VOCAB,
+    DraftOf,
     Path,
     Prefix,
     draw,
     error_of_a_pass,
     random_rows,
 )
+from tests.fixtures.forms import certain, line_of
 
 START = 0
 SEEDS = range(2)
@@ -49,8 +52,7 @@ class Says(IdleDrafter):
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         tokens = () if self.token is None else (self.token,) * limit
-        count = len(tokens)
-        return Draft(tokens, self.name, (0.5,) * count, None, (0,) * count)
+        return certain(tokens, self.name)
 
 
 def vote(*voters: Drafter, **options: Any) -> Vote:
@@ -170,10 +172,10 @@ def test_guesses_that_came_to_nothing_leave_no_trace(table: Table, fake_context:
         assert mine.propose(history, 9).tokens == other.propose(history, 9).tokens != ()
 
 
-def voted(table: Table, fake_context: Open, seed: int) -> Callable[[Prefix, Path], Draft]:
+def voted(table: Table, fake_context: Open, seed: int) -> DraftOf:
     """Two drafter models and prompt lookup, made anew for each draft."""
 
-    def draft_of(prefix: Prefix, path: Path) -> Draft:
+    def draft_of(prefix: Prefix, path: Path) -> HostLine:
         history = [START, *prefix]
         models = [
             DraftModel(f"m{one}", fake_context(table(seed + one, N_VOCAB)), n_vocab=N_VOCAB)
@@ -181,7 +183,7 @@ def voted(table: Table, fake_context: Open, seed: int) -> Callable[[Prefix, Path
         ]
         one = Vote("vote", [*models, PromptLookup(min_match=1)])
         one.begin(history, Sampler(DENSE))
-        return one.propose(history, 2)
+        return line_of(one.propose(history, 2))
 
     return draft_of
 
@@ -201,11 +203,11 @@ def test_control_a_vote_judged_by_the_law_of_a_voter_is_found(
     target = random_rows(seed, DENSE)
     rows = table(seed + 100, N_VOCAB)
 
-    def draft_of(prefix: Prefix, path: Path) -> Draft:
+    def draft_of(prefix: Prefix, path: Path) -> SampledLine:
         draft = voted(table, fake_context, seed)(prefix, path)
-        texts = [[START, *prefix, *draft.tokens[:place]] for place in range(len(draft))]
+        texts = [[START, *prefix, *draft.tokens[:place]] for place in range(len(draft.tokens))]
         laws = (warp(rows[text[-2] if len(text) > 1 else -1, text[-1]], DENSE) for text in texts)
-        return replace(draft, distributions=tuple(laws))
+        return SampledLine(draft.tokens, tuple(laws))
 
     assert error_of_a_pass(target, draft_of) > 0.01
 
@@ -214,15 +216,15 @@ def test_control_a_vote_judged_by_the_law_of_a_voter_is_found(
 @pytest.mark.parametrize("seed", SEEDS)
 def test_control_a_vote_over_drawn_ballots_is_found(seed: int) -> None:
     """The voter that draws is handed on with its own law, but only where it won the vote."""
-    target, certain = random_rows(seed, DENSE), random_rows(seed + 100, DENSE)
+    target, other_voter = random_rows(seed, DENSE), random_rows(seed + 100, DENSE)
     voter = random_rows(seed + 200, DENSE)
 
-    def draft_of(prefix: Prefix, path: Path) -> Draft:
+    def draft_of(prefix: Prefix, path: Path) -> SampledLine:
         law = voter(prefix)
         drawn = draw(law, path)
-        other = int(certain(prefix).probabilities.argmax())
+        other = int(other_voter(prefix).probabilities.argmax())
         wins = law.of(drawn) > 0.5  # its weight depends on what it drew
         token, q_draft = (drawn, law) if wins else (other, point_mass(other))
-        return Draft((token,), "vote", (0.5,), (q_draft,))
+        return SampledLine((token,), (q_draft,))
 
     assert error_of_a_pass(target, draft_of) > 0.01

@@ -34,7 +34,7 @@ from decoding.sampling import Distribution, SamplingSettings
 from decoding.shared_vocabulary import SharedVocabulary
 from decoding.speller import Speller
 from decoding.verification import block
-from decoding.verification.residual import uncovered
+from decoding.verification.rejection_sampling import scaled_residual
 from scripts.change_vocabulary import Change, change_vocabulary
 from scripts.prompts import tokenized
 from tests.fixtures.chance import SHORT, replies
@@ -232,9 +232,9 @@ def test_the_test_sees_a_wrong_rule(
     def whole_target(
         p_target: Distribution, q_draft: Distribution, share: float
     ) -> tuple[Distribution, float]:
-        return p_target, uncovered(p_target, q_draft, share)[1]
+        return p_target, scaled_residual(p_target, q_draft, share)[1]
 
-    monkeypatch.setattr(block, "uncovered", whole_target)
+    monkeypatch.setattr(block, "scaled_residual", whole_target)
     disturbed = files(tiny_llama(seed=1, noise=0.15, form="gpt2"), "changed")
     with closing(llamacpp.load(tiny_llama(seed=1, form="gpt2"), threads=1)) as target:
         chance, _ = tiny_draws(target, drafter_on(disturbed, target), REPLIES)

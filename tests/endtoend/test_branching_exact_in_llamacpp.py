@@ -17,12 +17,12 @@ from backends.base import Context
 from decoding.cost import TreeSize
 from decoding.draft import Drafter
 from decoding.drafters.dynamic_tree import DynamicTree
+from decoding.drafters.multi_draft import SeveralPaths
 from decoding.drafters.sampled_tree import SampledTree
-from decoding.drafters.several_paths import SeveralPaths
 from decoding.sampling import Distribution, SamplingSettings
 from decoding.tree_shape import TreeShape
 from decoding.verification import block, traversal
-from decoding.verification.residual import uncovered
+from decoding.verification.rejection_sampling import scaled_residual
 from tests.fixtures.chance import chance
 
 FALSE_ALARM = 1e-4
@@ -76,8 +76,8 @@ def test_a_wrong_residual_is_seen(
     def whole_target(
         p_target: Distribution, q_draft: Distribution, share: float
     ) -> tuple[Distribution, float]:
-        return p_target, uncovered(p_target, q_draft, share)[1]
+        return p_target, scaled_residual(p_target, q_draft, share)[1]
 
-    monkeypatch.setattr(block, "uncovered", whole_target)
-    monkeypatch.setattr(traversal, "uncovered", whole_target)
+    monkeypatch.setattr(block, "scaled_residual", whole_target)
+    monkeypatch.setattr(traversal, "scaled_residual", whole_target)
     assert likelihood(pair, DRAWN[name]) < FALSE_ALARM

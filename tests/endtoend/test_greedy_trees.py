@@ -24,6 +24,7 @@ from scripts.prompts import tokenized
 from tests.endtoend.test_guessing import drafting_by, steps
 from tests.fixtures.chains import chain_of
 from tests.fixtures.drafters import Rehearsed
+from tests.fixtures.forms import parents_in
 from tests.fixtures.replied import said
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("llamacpp", "drafting_never_pays")]
@@ -94,10 +95,10 @@ class Found:
 
 def is_off_the_first_branch(draft: Draft, step: Step) -> bool:
     """Whether a token of a tree was accepted that is not the first child of the one before it."""
-    assert draft.parents is not None
+    parents = parents_in(draft)
     node = -1
     for token in step.tokens[: step.accepted]:
-        children = [child for child, parent in enumerate(draft.parents) if parent == node]
+        children = [child for child, parent in enumerate(parents) if parent == node]
         node = next(child for child in children if draft.tokens[child] == token)
         if node != children[0]:
             return True

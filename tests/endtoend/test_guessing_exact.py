@@ -12,17 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from decoding.forms import PointMassLine, PointMassTree
+
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Context
 from decoding import target_pass
-from decoding.draft import Draft, Drafter
+from decoding.draft import Drafter
 from decoding.drafters.jacobi import Jacobi
 from decoding.drafters.lookahead import Lookahead, LookaheadShape
 from decoding.sampling import Distribution, SamplingSettings, uniform
-from decoding.verification.token_level import TargetRows, Verdict
-from decoding.verification.tree import TreeRows, TreeVerdict
+from decoding.verification.verdict import TargetRows, TreeRows, TreeVerdict, Verdict
 from tests.fixtures.chance import chance
 
 FALSE_ALARM = 1e-4
@@ -57,24 +58,26 @@ def test_a_rule_for_temperature_0_is_seen(
 ) -> None:
     """Negative control: a guess that the model finds likeliest is taken at any temperature."""
 
-    def line(target: TargetRows, draft: Draft, generator: np.random.Generator) -> Verdict:
+    def line(target: TargetRows, draft: PointMassLine, generator: np.random.Generator) -> Verdict:
         accepted = 0
-        while accepted < len(draft) and draft.tokens[accepted] == _likeliest(target[accepted]):
+        while accepted < len(draft.tokens) and draft.tokens[accepted] == _likeliest(
+            target[accepted]
+        ):
             accepted += 1
         return Verdict(accepted, target[accepted].draw(uniform(generator)))
 
-    def tree(target: TreeRows, draft: Draft, generator: np.random.Generator) -> TreeVerdict:
-        assert draft.parents is not None
+    def tree(target: TreeRows, draft: PointMassTree, generator: np.random.Generator) -> TreeVerdict:
+        drafted = len(draft.tokens) - draft.window_tokens
         path: list[int] = []
-        nodes = {(draft.parents[node], draft.tokens[node]): node for node in range(draft.drafted)}
+        nodes = {(draft.parents[node], draft.tokens[node]): node for node in range(drafted)}
         while (
             child := nodes.get((path[-1] if path else -1, _likeliest(target[path])))
         ) is not None:
             path.append(child)
-        return TreeVerdict(tuple(path), target[path].draw(uniform(generator)), len(path))
+        return TreeVerdict(tuple(path), target[path].draw(uniform(generator)))
 
     monkeypatch.setattr(target_pass, "verify", line)
-    monkeypatch.setattr(target_pass, "verify_tree", tree)
+    monkeypatch.setattr(target_pass, "verify_point_mass_tree", tree)
     assert likelihood(context, DRAFTERS[name]()) < FALSE_ALARM
 
 

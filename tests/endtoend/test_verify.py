@@ -12,12 +12,11 @@ from app import verification
 from app.cli.main import main
 from app.prompts import built_in_prompts
 from decoding import target_pass
-from decoding.draft import Draft
+from decoding.forms import PointMassTree, SampledLine
 from decoding.sampling import Distribution, uniform
 from decoding.verification import block, traversal
-from decoding.verification.residual import uncovered
-from decoding.verification.token_level import TargetRows, Verdict
-from decoding.verification.tree import TreeRows, TreeVerdict
+from decoding.verification.rejection_sampling import scaled_residual
+from decoding.verification.verdict import TargetRows, TreeRows, TreeVerdict, Verdict
 from tests.fixtures.wrong_rules import first_failure
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
@@ -131,9 +130,9 @@ def test_a_traversal_that_forgets_the_residual_is_found(
     def forgetful(
         left: Distribution, q_draft: Distribution, share: float
     ) -> tuple[Distribution, float]:
-        return left, uncovered(left, q_draft, share)[1]
+        return left, scaled_residual(left, q_draft, share)[1]
 
-    monkeypatch.setattr(traversal, "uncovered", forgetful)
+    monkeypatch.setattr(traversal, "scaled_residual", forgetful)
     code, said = verify_tiny(noise=0.1, draft="lookup,tree({})")
     assert code == 1
     assert "not what the model alone gives" in said
@@ -143,11 +142,13 @@ def test_a_traversal_that_forgets_the_residual_is_found(
 def test_a_union_that_keeps_a_sibling_is_found(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
-    def sibling(target: TreeRows, draft: Draft, generator: np.random.Generator) -> TreeVerdict:
+    def sibling(
+        target: TreeRows, draft: PointMassTree, generator: np.random.Generator
+    ) -> TreeVerdict:
         target[()].draw(uniform(generator))
-        return TreeVerdict((0,), target[(0,)].draw(uniform(generator)), 1)
+        return TreeVerdict((0,), target[(0,)].draw(uniform(generator)))
 
-    monkeypatch.setattr(target_pass, "verify_tree", sibling)
+    monkeypatch.setattr(target_pass, "verify_point_mass_tree", sibling)
     code, said = verify_tiny(draft="lookup,ngram")
     assert code == 1
     assert "trees of several drafters together by sample match" in said
@@ -155,8 +156,11 @@ def test_a_union_that_keeps_a_sibling_is_found(
 
 
 def test_accepting_every_draft_is_found(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch):
-    def accept_all(target: TargetRows, draft: Draft, generator: np.random.Generator) -> Verdict:
-        return Verdict(len(draft), target[len(draft)].draw(generator.random()))
+    def accept_all(
+        target: TargetRows, draft: SampledLine, generator: np.random.Generator
+    ) -> Verdict:
+        count = len(draft.tokens)
+        return Verdict(count, target[count].draw(generator.random()))
 
     monkeypatch.setattr(target_pass, "verify_block", accept_all)
     monkeypatch.setattr(verification, "REPLIES", 50)
@@ -172,9 +176,9 @@ def test_a_wrong_residual_is_found_by_the_distribution_alone(
     def whole_target(
         p_target: Distribution, q_draft: Distribution, share: float
     ) -> tuple[Distribution, float]:
-        return p_target, uncovered(p_target, q_draft, share)[1]
+        return p_target, scaled_residual(p_target, q_draft, share)[1]
 
-    monkeypatch.setattr(block, "uncovered", whole_target)
+    monkeypatch.setattr(block, "scaled_residual", whole_target)
     monkeypatch.setattr(verification, "REPLIES", 600)
     prompts = built_in_prompts()[:2]
     monkeypatch.setattr(verification, "built_in_prompts", lambda: prompts)

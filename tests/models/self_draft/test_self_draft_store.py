@@ -160,8 +160,8 @@ _BUILD = """
 import sys
 from pathlib import Path
 from backends import llamacpp
-from models.recipe import Recipe
-from models.self_draft import SelfDrafts
+from models.self_draft.recipe import Recipe
+from models.self_draft.self_draft_store import SelfDrafts
 
 info = llamacpp.load(Path(sys.argv[1])).info
 tell = lambda done, total: print(done, flush=True)

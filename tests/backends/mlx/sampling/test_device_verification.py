@@ -25,7 +25,7 @@ ROWS = 2.0**-29
 
 RATIO, FRACTION = ROWS + 2.0**-28, 2.0**-31
 HEAD, SMALLEST = 2.0**-28, 2.0**-54
-"""The bounds of backends.mlx.fixed_point."""
+"""The bounds of backends.mlx.sampling.fixed_point."""
 
 Floats = NDArray[np.float64]
 

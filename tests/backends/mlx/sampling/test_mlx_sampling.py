@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from decoding.forms import DeviceLine, SampledLine
+
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 import mlx.core as mx
@@ -92,7 +94,7 @@ def test_with_a_repetition_penalty_the_reference_draws(pair: Pair) -> None:
     settings = replace(SETTINGS, repeat_penalty=1.3)
     drafter = model(pair)
     drafter.begin(PROMPT, Sampler(settings))
-    assert drafter.propose(PROMPT, 4).rows is None
+    assert isinstance(drafter.propose(PROMPT, 4).form, SampledLine)
     assert sum(step.accepted for step in steps(pair, settings, model(pair))) > 0
 
 
@@ -118,7 +120,8 @@ def test_a_draft_ends_with_an_end_token_as_that_of_the_reference(
     assert cut.tokens == reference.tokens == whole.tokens[: place + 1]
     assert following == expected
     assert cut.confidence == pytest.approx(reference.confidence, abs=1e-5)
-    assert cut.brought_over().distributions is not None
+    assert isinstance(cut.form, DeviceLine)
+    assert len(cut.form.on_host().distributions) == len(cut)
 
 
 def test_no_token_drawn_is_thrown_away_where_drawing_is_stopped(pair: Pair) -> None:
