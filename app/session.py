@@ -27,7 +27,6 @@ from backends.chat_template import ChatTemplate, Prompt
 from backends.choice import MLX, Form, check_backend, forms, free_memory
 from backends.energy import Energy, EnergyMeter, energy_meter
 from backends.template_process import TemplateProcess
-from decoding.drafters.switch import Switch
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
@@ -226,7 +225,15 @@ class Session:
         """
         reply.rule = settings.lossy_in_effect
         try:
-            with closing(self._events(prompt, settings, max_tokens, is_cancelled)) as events:
+            with self.context.use() as context:
+                events = generate(
+                    context,
+                    prompt.tokens,
+                    settings,
+                    Limits(max_tokens, self.model.tokenizer.end_tokens),
+                    drafters=lambda: self.drafting.controller,
+                    is_cancelled=is_cancelled,
+                )
                 yield from self._filled(reply, prompt, events)
         finally:
             self.drafting.remember()
@@ -256,27 +263,6 @@ class Session:
                 reply.finish_reason = FinishReason.STOP
                 reply.joules = energy.joules
                 return
-
-    def _events(
-        self,
-        prompt: Prompt,
-        settings: SamplingSettings,
-        max_tokens: int,
-        is_cancelled: Callable[[], bool],
-    ) -> Generator[Event, None, None]:
-        with self.context.use() as context:
-            for event in generate(
-                context,
-                prompt.tokens,
-                settings,
-                Limits(max_tokens, self.model.tokenizer.end_tokens),
-                drafter=Switch(lambda: self.drafting.controller),
-                is_cancelled=is_cancelled,
-            ):
-                controller = self.drafting.controller
-                if controller is not None and isinstance(event, Step):
-                    controller.observe(event)
-                yield event
 
     def close(self) -> None:
         """Free all memory and end the template's process."""

@@ -89,8 +89,8 @@ class Controller:
     def at_no_cost(self) -> "Controller":
         """Another of the same drafters, which take turns at every step as if drafting cost nothing.
 
-        So all that they can draft is seen, in the way it is drafted in replies: for checks. It need
-        not be told of steps, and goes on expecting of each drafter what it expects of a new one.
+        So checks see all that they can draft, as it is drafted in replies. It learns nothing: it
+        goes on expecting of each drafter what it expects of a new one.
         """
         members = [member.as_new() for member in self.members]
         return Controller(
@@ -254,8 +254,8 @@ class Controller:
 
     def observe(self, step: Step) -> None:
         """Learn from a step: what it cost, what came of each proposal, what may be risked next."""
-        if step.seconds <= 0.0:
-            return  # the first token comes with the prompt
+        if step.seconds <= 0.0 or self.turns is not None:
+            return  # the first token comes with the prompt; in turns nothing is learned
         if self._listening or len(self._unlearned) == _MOST_UNLEARNED:
             self._catch_up()
             self._learn(step)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Context, Logits
+from decoding.current_drafter import always
 from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits, generate
@@ -65,7 +66,7 @@ def reply(
     limits = Limits(length + _ROOM, frozenset())
     said: list[int] = []
     steps: list[Step] = []
-    for event in generate(context, prompt, settings, limits, drafter=drafter):
+    for event in generate(context, prompt, settings, limits, drafters=always(drafter)):
         if isinstance(event, Step):
             said += event.tokens
             steps.append(event)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from backends.base import DeviceRow, Listener
 from backends.base.tree import count_leaves
+from decoding.events import Step
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, from_row
 from decoding.shape import Shape, Siblings
@@ -156,7 +157,15 @@ class Drafter(Protocol):
         ...
 
     def commit(self, history: Sequence[int]) -> None:
-        """Learn what the model said after verification."""
+        """Take in the text as it is after verification, before the next proposal."""
+        ...
+
+    def observe(self, step: Step) -> None:
+        """Learn what became of the last draft, its cost included, when its pass is done.
+
+        A guess that extends a history is verified too where one drafter drafts for another, so
+        what was accepted need not be committed.
+        """
         ...
 
 

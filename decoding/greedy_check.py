@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from backends.base import Context
+from decoding.current_drafter import always
 from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits, generate
@@ -33,7 +34,7 @@ def greedy_reply(
 ) -> Iterator[Step]:
     """The steps of a greedy reply from an empty cache."""
     context.truncate(0)
-    for event in generate(context, prompt, _GREEDY, limits, drafter=drafter):
+    for event in generate(context, prompt, _GREEDY, limits, drafters=always(drafter)):
         if isinstance(event, Step):
             yield event
 

@@ -17,6 +17,7 @@ from app.drafter_model import open_drafter
 from app.prompts import built_in_prompts
 from backends import llamacpp
 from backends.base import Model
+from decoding.current_drafter import always
 from decoding.drafters.chain import Chain
 from decoding.generation import Limits, generate
 from decoding.pieces import Pieces
@@ -49,7 +50,7 @@ def acceptance(target: Model, path: Path, temperature: float, length: int, token
         for seed, (_, prompt) in enumerate(tokenized(target)):
             settings = SamplingSettings(temperature, top_k=40, top_p=1.0, min_p=0.0, seed=seed)
             limits = Limits(tokens, target.tokenizer.end_tokens)
-            for event in generate(context, prompt, settings, limits, drafter=draft):
+            for event in generate(context, prompt, settings, limits, drafters=always(draft)):
                 totals.add(event)
     return f"acceptance {totals.acceptance:.3f} in {totals.steps:,} steps. {opened.note}"
 

@@ -17,6 +17,7 @@ from backends.base import Context, Logits, Model
 from decoding.calibration import calibrate
 from decoding.controller import Controller
 from decoding.cost import CostModel
+from decoding.current_drafter import always
 from decoding.draft import Drafter
 from decoding.drafters.cascade import Cascade
 from decoding.drafters.chain import Chain
@@ -106,7 +107,7 @@ def main() -> None:
             for seed, prompt in enumerate(chosen):
                 settings = SamplingSettings(arguments.temperature, 40, 1.0, 0.0, seed=seed)
                 before = passes.count, passes.positions
-                for event in generate(context, prompt, settings, limits, drafter=drafter):
+                for event in generate(context, prompt, settings, limits, drafters=always(drafter)):
                     totals.add(event)
                     if isinstance(event, Step) and event.seconds == 0.0:
                         passes.count, passes.positions = before  # the prompt was read

@@ -17,6 +17,7 @@ from backends.base import Context
 from decoding.calibration import calibrate
 from decoding.controller import Controller
 from decoding.cost import CostModel
+from decoding.current_drafter import always
 from decoding.drafters.ngram import Ngram
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.events import Step
@@ -76,7 +77,7 @@ def control_share(context: Context, prompts: list[list[int]], costs: CostModel) 
     for prompt in prompts:
         figures = Statistics(time.perf_counter())
         for event in generate(
-            context, prompt, _GREEDY, Limits(_TOKENS, frozenset()), drafter=controller
+            context, prompt, _GREEDY, Limits(_TOKENS, frozenset()), drafters=always(controller)
         ):
             started = time.perf_counter()
             figures.add(event)

@@ -16,6 +16,7 @@ from app.session import Session
 from backends.base import Model, SpecchatError
 from backends.choice import MLX, peers
 from decoding.controller import Controller
+from decoding.current_drafter import always
 from decoding.draft import Drafter
 from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
@@ -66,12 +67,11 @@ class Ours:
         tokens: list[int] = []
         limits = Limits(max_tokens, self.session.model.tokenizer.end_tokens)
         with self.session.context.use() as context:
-            for event in generate(context, prompt, settings, limits, drafter=self.drafter):
+            events = generate(context, prompt, settings, limits, drafters=always(self.drafter))
+            for event in events:
                 statistics.add(event)
                 if isinstance(event, Step):
                     tokens += event.tokens
-                    if isinstance(self.drafter, Controller):
-                        self.drafter.observe(event)
         return Outcome(tokens, statistics.decode_seconds or 0.0, statistics)
 
 

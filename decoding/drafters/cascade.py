@@ -27,11 +27,7 @@ TAIL_CLASS = 1000
 
 
 class Below(Drafter, Protocol):
-    """What drafts for the drafter model, and learns from how that judges it."""
-
-    def observe(self, step: Step) -> None:
-        """One pass of the drafter model, in the place of the target."""
-        ...
+    """Drafts for the drafter model, whose passes it observes in place of the target's."""
 
     def at_no_cost(self) -> "Below":
         """The same, as if drafting cost nothing."""
@@ -94,6 +90,9 @@ class Cascade:
     def commit(self, history: Sequence[int]) -> None:
         self._reader.commit(history)
         self._below.commit(history)
+
+    def observe(self, step: Step) -> None:
+        """Nothing to learn: the passes of its own model were reported below."""
 
     def backlog(self, history: Sequence[int]) -> int:
         return self._reader.backlog(history)

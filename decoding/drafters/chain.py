@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from decoding.consensus import Consensus, Proposal
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, refusal_of_all
+from decoding.events import Step
 from decoding.sampler import Sampler
 from decoding.union_tree import is_forked, union
 
@@ -45,6 +46,10 @@ class Chain:
     def commit(self, history: Sequence[int]) -> None:
         for drafter in self._drafters:
             drafter.commit(history)
+
+    def observe(self, step: Step) -> None:
+        for drafter in self._drafters:
+            drafter.observe(step)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         longest = min(limit, self._max_draft)

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from decoding.events import Step
+
 
 class NoBacklog:
     """There is nothing to read before a proposal."""
@@ -20,3 +22,6 @@ class NoBacklog:
         """Done at once."""
         del history
         return iter(())
+
+    def observe(self, step: Step) -> None:
+        """Nothing to learn from the cost or fate of a draft: what was said comes with commit."""

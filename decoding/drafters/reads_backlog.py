@@ -5,6 +5,7 @@ from typing import Generic, TypeVar
 
 from decoding.drafters.reader import Reader
 from decoding.drafters.tree_reader import TreeReader
+from decoding.events import Step
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings
 
@@ -28,8 +29,11 @@ class ReadsBacklog(Generic[ReaderT]):
         self._reader.begin(history)
 
     def commit(self, history: Sequence[int]) -> None:
-        """What was said of the last draft need not be read again."""
+        """Accepted tokens of the last draft need not be read again."""
         self._reader.commit(history)
+
+    def observe(self, step: Step) -> None:
+        """Nothing to learn: weights do not change."""
 
     def backlog(self, history: Sequence[int]) -> int:
         """Tokens it would have to read, the last of the history always among them."""

@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from decoding import target_pass
+from decoding.current_drafter import always
 from decoding.distribution_check import exact_law, p_value
 from decoding.draft import Draft
 from decoding.drafters.retrieval import Retrieval
@@ -66,7 +67,7 @@ def steps(
     context: "FakeContext", settings: SamplingSettings, drafter: Retrieval | None
 ) -> list[Step]:
     limits = Limits(50, frozenset())
-    events = generate(context, PROMPT, settings, limits, drafter=drafter)
+    events = generate(context, PROMPT, settings, limits, drafters=always(drafter))
     return [event for event in events if isinstance(event, Step)]
 
 

@@ -15,7 +15,6 @@ from decoding.drafters.cascade import Cascade
 from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
-from decoding.drafters.switch import Switch
 from decoding.drafters.vote import Vote
 from decoding.events import Step
 from decoding.member import Member
@@ -277,11 +276,6 @@ def controlled(context: "FakeContext") -> Controller:
     return Controller([member], CostModel({1: 1.0, 16: 1.01}), N_TABLE)
 
 
-def switched(context: "FakeContext") -> Switch:
-    drafter = model_of(context)
-    return Switch(lambda: drafter)
-
-
 WITH_A_CONTEXT: dict[str, Callable[["FakeContext"], Drafter]] = {
     **MAKERS,
     "model": model_of,
@@ -289,7 +283,6 @@ WITH_A_CONTEXT: dict[str, Callable[["FakeContext"], Drafter]] = {
     "vote": lambda context: Vote("vote", [model_of(context), model_of(context)]),
     "chain": lambda context: Chain([model_of(context)]),
     "controller": controlled,
-    "switch": switched,
 }
 
 

@@ -29,6 +29,7 @@ from backends.mlx import verification
 from backends.mlx.own_draft import derive
 from decoding.controller import Controller
 from decoding.cost import CostModel, DraftCost
+from decoding.current_drafter import always
 from decoding.distribution_check import exact_law, p_value, reply
 from decoding.draft import Drafter
 from decoding.drafters.across_vocabularies import AcrossVocabularies
@@ -207,7 +208,7 @@ def test_a_lossy_rule_judges_what_the_device_drafted(pair: tuple[Context, DraftM
     for rule in (None, LossyRule("lenient", 100.0)):
         settings = SamplingSettings(1.0, top_k=0, top_p=1.0, min_p=0.0, seed=1, lossy=rule)
         chain = Chain([drafter])
-        events = list(generate(context, [5, 6, 7], settings, LIMITS, drafter=chain))
+        events = list(generate(context, [5, 6, 7], settings, LIMITS, drafters=always(chain)))
         steps = [event for event in events if isinstance(event, Step) and event.drafted]
         drafted = sum(step.drafted for step in steps)
         assert drafted > 0

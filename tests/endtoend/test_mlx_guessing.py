@@ -10,6 +10,7 @@ pytest.importorskip("mlx_lm", reason="MLX is not installed")
 
 from app.paths import Paths
 from backends import mlx
+from decoding.current_drafter import always
 from decoding.drafters.jacobi import Jacobi
 from decoding.events import Step
 from decoding.generation import Limits, generate
@@ -52,7 +53,9 @@ def test_what_is_heard_on_the_device_is_what_is_heard_of_rows(small_mlx: SmallMl
         context.device_sampling = on_device
         context.truncate(0)
         settings, limits = SamplingSettings(temperature=0.5, seed=3), Limits(40, frozenset())
-        events = generate(context, [5, 6, 7], settings, limits, drafter=Jacobi(max_draft=4))
+        events = generate(
+            context, [5, 6, 7], settings, limits, drafters=always(Jacobi(max_draft=4))
+        )
         replies.append([event for event in events if isinstance(event, Step)])
     ours, theirs = replies
     assert said(ours) == said(theirs)

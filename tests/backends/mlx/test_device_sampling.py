@@ -18,6 +18,7 @@ from backends.mlx import verification
 from backends.mlx.context import MlxContext
 from backends.mlx.verification import Block
 from backends.mlx.warping import Weights
+from decoding.current_drafter import always
 from decoding.distribution_check import Law, exact_law, p_value
 from decoding.draft import Draft
 from decoding.drafters.draft_model import DraftModel
@@ -48,7 +49,7 @@ def pair(small_mlx: Callable[..., Path]) -> Iterator[Pair]:
 
 
 def steps(pair: Pair, settings: SamplingSettings, drafter: DraftModel | None) -> list[Step]:
-    events = generate(pair[0], PROMPT, settings, Limits(20, frozenset()), drafter=drafter)
+    events = generate(pair[0], PROMPT, settings, Limits(20, frozenset()), drafters=always(drafter))
     return [event for event in events if isinstance(event, Step)]
 
 
