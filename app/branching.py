@@ -168,7 +168,7 @@ class Branching:
         key = drafter.name.replace(part.member.name, part.key, 1)
         acceptance = self.memory.recall(key)
         if not acceptance.counts():  # until more is known, as if only one branch could be right
-            known = part.member.acceptance
+            known = part.member.estimates.acceptance
             acceptance = Acceptance(known.counts(), is_trial=known.is_trial)
         levels = LevelCost(cost.draw_seconds, cost.read_seconds, widths, is_steady=cost.is_steady)
         member = Member(drafter, acceptance, levels, tree=drafter.largest, planned=planned)

@@ -63,7 +63,7 @@ class Composer:
         )
         acceptance = self.memory.recall(key)
         if not acceptance.counts():  # its tokens have the law of the model's own
-            known = model.member.acceptance
+            known = model.member.estimates.acceptance
             acceptance = Acceptance(known.counts(), is_trial=known.is_trial)
         # As long as the model alone takes, until it is known how much faster it drafts so.
         alone = DraftCost(cost.draw_seconds, cost.read_seconds, is_steady=cost.is_steady)

@@ -136,7 +136,7 @@ def test_it_drafts_what_the_target_says(
         found = reply(context, drafting.controller, SamplingSettings(1.0))
         assert sum(step.accepted for step in found) > 0
         assert one.member.dropped == ""
-        assert one.member.judged.judged > 0.0
+        assert one.member.estimates.judged.judged > 0.0
 
 
 @pytest.mark.usefixtures("drafting_pays")

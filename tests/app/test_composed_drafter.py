@@ -191,13 +191,13 @@ def test_what_was_learned_at_every_level_is_kept(
         assert drafting.memory.known_drafters() == [], "a cascade is no model that could be loaded"
         (one,) = drafting.built
         below, model = one.parts
-        learned = one.member.judged.judged, below.member.judged.judged
+        learned = one.member.estimates.judged.judged, below.member.estimates.judged.judged
     assert learned[0] > 0.0
     assert below.key == f"lookup for {model.key}"
     with closing(built(spec, target, context, paths)) as again:
         (one,) = again.built
-        assert one.member.acceptance.counts()
-        assert bool(one.parts[0].member.acceptance.counts()) == (learned[1] > 0.0)
+        assert one.member.estimates.acceptance.counts()
+        assert bool(one.parts[0].member.estimates.acceptance.counts()) == (learned[1] > 0.0)
 
 
 @pytest.mark.usefixtures("drafting_pays")
@@ -211,7 +211,7 @@ def test_a_cascade_begins_with_what_its_model_costs_and_is_expected_to_reach(
         assert model.member.cost is not None
         assert one.member.cost is not model.member.cost
         assert one.member.cost.draw_seconds == model.member.cost.draw_seconds
-        assert one.member.by_position(0, 3) == model.member.by_position(0, 3)
+        assert one.member.estimates.by_position(0, 3) == model.member.estimates.by_position(0, 3)
 
 
 @pytest.mark.usefixtures("drafting_pays")
@@ -224,7 +224,7 @@ def test_what_only_a_trial_expects_of_a_cascade_is_called_that(
         assert "needs acceptance" in reason
         assert "a trial expects" in reason
         reply(context, drafting.controller)
-        assert drafting.built[0].member.judged.judged > 0.0
+        assert drafting.built[0].member.estimates.judged.judged > 0.0
         drafting.remember()
     with closing(built(spec, target, context, paths)) as again:
         assert ", had " in standing(again.built[0].member, dear).reason

@@ -105,8 +105,8 @@ def test_what_trees_learn_is_known_of_the_drafter_itself(
         drafting.remember()
         assert not drafting.memory.recall(trees.key).counts(), "no tree was judged yet"
         reply(context, drafting.controller, temperature)
-        assert trees.member.judged.judged > 0.0
-        assert lines.member.judged.judged > 0.0
+        assert trees.member.estimates.judged.judged > 0.0
+        assert lines.member.estimates.judged.judged > 0.0
         drafting.remember()
         assert drafting.memory.recall(trees.key).counts()
         known = drafting.memory.recall(lines.key)

@@ -213,9 +213,9 @@ def test_asking_in_vain_is_taken_off_the_account_and_held_against_the_drafter() 
         )
     )  # fmt: skip
     assert one.controller._credit.affordable == pytest.approx(before - 0.5 + 0.005)
-    assert member.at_position(0) < 0.95
+    assert member.estimates.at_position(0) < 0.95
     assert member.cost.draw_seconds > draw, "it took longer than a token"
-    assert member.recalled is None, "no token of it was judged"
+    assert member.estimates.recalled is None, "no token of it was judged"
 
 
 def test_silence_at_once_does_not_make_a_drafter_look_cheap() -> None:

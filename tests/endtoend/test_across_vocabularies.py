@@ -261,6 +261,6 @@ def test_a_session_drafts_across_vocabularies_and_says_so(
             (note,) = session.drafting.notes
             assert "drafts across vocabularies: 9" in note
             member = session.drafting.built[0].member
-            assert member.judged.judged > 0.0
+            assert member.estimates.judged.judged > 0.0
         session.close()
     assert replied["off"] == replied[str(other)]
