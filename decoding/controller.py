@@ -23,7 +23,7 @@ from decoding.parking import Standing, is_promising, standing
 from decoding.probing import Probing
 from decoding.sampler import Sampler
 from decoding.silence import Silence, wasted
-from decoding.turns import Turns
+from decoding.turns import LENGTHS, Turns
 
 BASELINE_EVERY = 64
 """Steps after which one is plain, so that what plain decoding takes stays measured."""
@@ -122,11 +122,11 @@ class Controller:
         a pass is slow, as the weights have emptied the caches: learned together they take a fifth
         of the time."""
 
-    def at_no_cost(self) -> "Controller":
+    def at_no_cost(self, lengths: Sequence[int] = LENGTHS) -> "Controller":
         """Another of the same drafters, which take turns at every step as if drafting cost nothing.
 
         So checks see all that they can draft, as it is drafted in replies. It learns nothing: it
-        goes on expecting of each drafter what it expects of a new one.
+        goes on expecting of each drafter what it expects of a new one. lengths: of the drafts.
         """
         members = [member.as_new() for member in self.members]
         return Controller(
@@ -136,7 +136,7 @@ class Controller:
             clock=lambda: 0.0,
             reader=self._reader,
             max_branches=self.max_branches,
-            turns=Turns(members),
+            turns=Turns(members, lengths),
         )
 
     @property

@@ -18,7 +18,6 @@ from backends.choice import MLX, peers
 from decoding.controller import Controller
 from decoding.current_drafter import always
 from decoding.draft import Drafter
-from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.events import Step
@@ -151,21 +150,22 @@ def methods(
 
 
 def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
-    """The same drafters at lengths that do not change: what the controller has to beat."""
+    """Fixed-length drafting by the same drafters: the baseline that the controller has to beat."""
     if text == LOOKUP:
-        lookups = [
-            Chain([PromptLookup(min_match=_FIXED_MATCH)], max_draft=length)
+        return [
+            Ours(
+                f"lookup, always {length}",
+                session,
+                PromptLookup(min_match=_FIXED_MATCH, max_draft=length),
+            )
             for length in FIXED_LENGTHS
         ]
-        return [
-            Ours(f"lookup, always {length}", session, lookup)
-            for length, lookup in zip(FIXED_LENGTHS, lookups, strict=True)
-        ]
-    models: list[Built] = [built for built in drafting.built if built.model]
-    if text == draft_spec.AUTO or not models:
+    members = [built.member for built in drafting.built if built.model]
+    if text == draft_spec.AUTO or drafting.controller is None or not members:
         return []
-    chain = Chain([built.member.drafter for built in models], max_draft=FIXED_LENGTHS[0])
-    return [Ours(f"{text}, always {FIXED_LENGTHS[0]}", session, chain)]
+    length = FIXED_LENGTHS[0]
+    controller = Controller(members, drafting.controller.costs, session.model.info.n_vocab)
+    return [Ours(f"{text}, always {length}", session, controller.at_no_cost((length,)))]
 
 
 def _add_peers(found: Methods, session: Session, built: Sequence[Built]) -> None:

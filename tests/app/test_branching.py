@@ -27,7 +27,7 @@ from decoding.generation import Limits
 from decoding.greedy_check import branch_difference, divergences
 from decoding.sampling import SamplingSettings
 from decoding.shape import Shape
-from tests.fixtures.chains import chain_of
+from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.replied import replied, said
 
 PROMPT = [300, 301, 302, 303, 300, 301]
@@ -124,7 +124,7 @@ def test_it_drafts_what_the_target_says(
         (one,) = drafting.built
         assert isinstance(one.member.drafter, SPECS[spec])
         assert drafting.drafter_bytes > 0
-        found = reply(context, chain_of(drafting), GREEDY)
+        found = reply(context, first_hit_of(drafting), GREEDY)
         assert sum(step.accepted for step in found) > 0
         shape = Shape.PATHS if spec.startswith("paths") else Shape.TREE
         assert {step.shape for step in found[1:-1]} == {shape}

@@ -27,7 +27,7 @@ from decoding.parking import standing
 from decoding.sampling import SamplingSettings
 from models.memory_bill import bill
 from models.model_facts import facts_of
-from tests.fixtures.chains import chain_of
+from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.replied import replied, said
 
 PROMPT = [300, 301, 302, 303, 300, 301]
@@ -141,7 +141,7 @@ def test_it_drafts_what_the_target_says(
         assert drafting.missing == ""
         (one,) = drafting.built
         assert isinstance(one.member.drafter, kind)
-        assert said(reply(context, chain_of(drafting))) == plain
+        assert said(reply(context, first_hit_of(drafting))) == plain
         steps = reply(context, drafting.controller)
         assert said(steps) == plain
         assert sum(step.accepted for step in steps) > 0

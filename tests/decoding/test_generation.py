@@ -25,7 +25,6 @@ from decoding.cost import CostModel, DraftCost
 from decoding.current_drafter import always
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.drafters.cascade import Cascade
-from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.drafters.vote import Vote
@@ -36,6 +35,7 @@ from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, point_mass, uniform, warp
 from decoding.verification.token_level import TargetRows, Verdict
 from tests.fixtures.drafters import IdleDrafter
+from tests.fixtures.first_hit import FirstHit
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
@@ -141,7 +141,7 @@ class Setting:
         yield PromptLookup(min_match=2)
         yield self.model()
         yield self.model(n_ctx=20, n_chunk=3)
-        yield Chain([PromptLookup(), self.model()])
+        yield FirstHit([PromptLookup(), self.model()])
         yield controlled(PromptLookup(), self.model())
         yield self.cascade()
         yield Vote("vote", [PromptLookup(), self.model(), self.cascade()])
@@ -621,26 +621,6 @@ def test_a_draft_model_with_a_smaller_context_falls_silent(
     assert drafted > 0
 
 
-def test_a_chain_asks_the_next_drafter_when_one_is_silent() -> None:
-    first, second = Scripted([[1], []]), Scripted([[2], [3]])
-    chain = Chain([first, second])
-    chain.begin([0], Sampler(GREEDY))
-    assert chain.name == "scripted,scripted"
-    assert chain.propose([0], 4).tokens == (1,)
-    assert chain.propose([0], 4).tokens == (2,)
-    assert chain.propose([0], 4).tokens == (3,)
-    assert chain.propose([0], 4) is NO_DRAFT
-    assert (first.begun, second.begun, len(second.limits)) == (1, 1, 3)
-
-
-def test_a_chain_drafts_at_most_its_own_length() -> None:
-    drafter = Scripted([[1] * 20] * 3)
-    assert len(Chain([drafter]).propose([0], 9)) == 4
-    assert len(Chain([drafter], max_draft=7).propose([0], 9)) == 7
-    assert len(Chain([drafter], max_draft=7).propose([0], 2)) == 2
-    assert drafter.limits == [4, 7, 2]
-
-
 def test_times_are_read_from_the_clock(setting: Callable[[int], Setting]) -> None:
     ticks = iter(range(1000))
     reply = generate(
@@ -710,7 +690,7 @@ def test_a_seed_gives_the_plain_reply_whatever_prompt_lookup_drafts(
             "controller": controlled(PromptLookup()),
         }
         for length in (1, 2, 5, 15):
-            drafters[f"chain of {length}"] = Chain([PromptLookup()], max_draft=length)
+            drafters[f"at most {length}"] = PromptLookup(max_draft=length)
         for name, drafter in drafters.items():
             context = one.context(n_ctx=128)
             tokens, stood = reply_of(context, prompt, seeded, drafter)

@@ -12,7 +12,6 @@ from decoding.controller import Controller
 from decoding.cost import CostModel, DraftCost
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.drafters.cascade import Cascade
-from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.drafters.vote import Vote
@@ -281,7 +280,6 @@ WITH_A_CONTEXT: dict[str, Callable[["FakeContext"], Drafter]] = {
     "model": model_of,
     "cascade": cascade_of,
     "vote": lambda context: Vote("vote", [model_of(context), model_of(context)]),
-    "chain": lambda context: Chain([model_of(context)]),
     "controller": controlled,
 }
 

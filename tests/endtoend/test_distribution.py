@@ -24,7 +24,6 @@ from decoding.cost import CostModel
 from decoding.distribution_check import LENGTH, Outcome, exact_law, p_value, reply
 from decoding.draft import Drafter
 from decoding.drafters.cascade import Cascade
-from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.drafters.vote import Vote
@@ -32,6 +31,7 @@ from decoding.member import Member
 from decoding.sampling import SamplingSettings
 from models.recipe import Recipe
 from models.self_draft import SelfDrafts
+from tests.fixtures.first_hit import FirstHit
 from tests.fixtures.wrong_rules import first_failure
 
 FALSE_ALARM = 1e-4
@@ -73,7 +73,7 @@ def tiny_pair(tiny_llama: Callable[..., Path]) -> Iterator[tuple[Context, Contex
 def test_the_stack_is_exact_on_a_small_model(tiny_pair: tuple[Context, Context, int]):
     context, draft_context, n_vocab = tiny_pair
     model = DraftModel("m", draft_context, n_vocab=n_vocab)
-    drafter = Chain([PromptLookup(min_match=2), model])
+    drafter = FirstHit([PromptLookup(min_match=2), model])
     assert _chance(context, PROMPT, drafter, REPLIES) > FALSE_ALARM
 
 

@@ -16,7 +16,7 @@ from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
 from tests.endtoend.test_guessing import drafting_by, said, steps
-from tests.fixtures.chains import chain_of
+from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.mlx_models import N_VOCAB
 
 SmallMlx = Callable[..., Path]
@@ -32,7 +32,7 @@ def test_greedy_replies_are_plain_ones(kind: str, spec: str, small_mlx: SmallMlx
     expected = said(steps(context, prompt, 60, None))
     with drafting_by(spec, model, context, Paths.of_this_user()) as drafting:
         assert drafting.missing == ""
-        found = steps(context, prompt, 60, chain_of(drafting))
+        found = steps(context, prompt, 60, first_hit_of(drafting))
     assert said(found) == expected
     assert sum(step.passed for step in found) > len(found) + 60
 
