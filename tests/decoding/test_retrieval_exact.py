@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from decoding import target_pass
 from decoding.current_drafter import always
-from decoding.distribution_check import exact_law, p_value
+from decoding.distribution_check import exact_distribution, p_value
 from decoding.draft import Draft
 from decoding.drafters.retrieval import Retrieval
 from decoding.events import Step
@@ -80,7 +80,7 @@ def chance(table: MakeTable, fake_context: Open, folder: Path) -> float:
         drawn[outcome] += 1
         drafted += tokens
     assert drafted >= REPLIES
-    return p_value(exact_law(context, PROMPT, SAMPLED, SHORT), drawn)
+    return p_value(exact_distribution(context, PROMPT, SAMPLED, SHORT), drawn)
 
 
 def test_sampled_replies_follow_the_target(

@@ -21,7 +21,7 @@ from backends.base import Context, Model
 from decoding import target_pass
 from decoding.controller import Controller
 from decoding.cost import CostModel
-from decoding.distribution_check import LENGTH, Outcome, exact_law, p_value, reply
+from decoding.distribution_check import LENGTH, Outcome, exact_distribution, p_value, reply
 from decoding.draft import Drafter
 from decoding.drafters.cascade import Cascade
 from decoding.drafters.draft_model import DraftModel
@@ -47,7 +47,7 @@ def _chance(
 
     Most replies have a draft of at least so many tokens, all of which the law reaches.
     """
-    law = exact_law(context, prompt, SETTINGS)
+    law = exact_distribution(context, prompt, SETTINGS)
     drawn: Counter[Outcome] = Counter()
     long = 0
     for seed in range(count):

@@ -30,7 +30,7 @@ from backends.mlx.own_draft import derive
 from decoding.controller import Controller
 from decoding.cost import CostModel, DraftCost
 from decoding.current_drafter import always
-from decoding.distribution_check import exact_law, p_value, reply
+from decoding.distribution_check import exact_distribution, p_value, reply
 from decoding.draft import Drafter
 from decoding.drafters.across_vocabularies import AcrossVocabularies
 from decoding.drafters.cascade import Cascade
@@ -222,7 +222,7 @@ def chance(
     """How likely a correct engine is to give replies as far from the law as these."""
     context, model = pair
     prompt = [40, 41, 42, 43, 40, 41]
-    law = exact_law(context, prompt, settings)
+    law = exact_distribution(context, prompt, settings)
     drawn: Counter[tuple[int, ...]] = Counter()
     drafted = 0
     for seed in range(count):

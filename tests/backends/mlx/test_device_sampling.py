@@ -19,7 +19,7 @@ from backends.mlx.context import MlxContext
 from backends.mlx.verification import Block
 from backends.mlx.warping import Weights
 from decoding.current_drafter import always
-from decoding.distribution_check import Law, exact_law, p_value
+from decoding.distribution_check import ReplyDistribution, exact_distribution, p_value
 from decoding.draft import Draft
 from decoding.drafters.draft_model import DraftModel
 from decoding.events import Step
@@ -176,8 +176,10 @@ def test_scores_that_are_no_numbers_are_an_error(small_mlx: Callable[..., Path])
     broken.close()
 
 
-def law_and_draws(pair: Pair, near: MlxContext) -> tuple[Law, Counter[tuple[int, ...]]]:
-    law = exact_law(pair[0], PROMPT, FEW, SHORT)
+def law_and_draws(
+    pair: Pair, near: MlxContext
+) -> tuple[ReplyDistribution, Counter[tuple[int, ...]]]:
+    law = exact_distribution(pair[0], PROMPT, FEW, SHORT)
     drafter = DraftModel("near", near, n_vocab=pair[2], max_draft=2)
     outcomes = replies(pair[0], PROMPT, FEW, drafter, REPLIES)
     return law, Counter(outcome for outcome, _ in outcomes)
