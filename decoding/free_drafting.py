@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from decoding.asking import Asking
 from decoding.consensus import Consensus, Proposal
@@ -129,7 +129,7 @@ class FreeDrafting:
             plan = best_affordable(self._options(tree), rate, affordable)
             if plan.gain > offer.gain:
                 offer = Offer(tree.draft(plan.length), plan.gain)
-        return replace(offer, refused=refused, proposals=proposals)
+        return Offer(offer.draft, offer.gain, refused, proposals)
 
     def learn(
         self, said: Sequence[int], sent: Collection[str], saved: float, seconds: float = 0.0
