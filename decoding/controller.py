@@ -36,7 +36,7 @@ _RATE_MEMORY = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Decision:
+class _Selection:
     """What a step drafts and why, of all that was proposed for it.
 
     drawn: by a drafter that costs time, if its draft is sent. is_probe: whether it is sent to see
@@ -55,18 +55,18 @@ class _Decision:
         return frozenset(self.draft.sources or (self.draft.drafter,))
 
 
-_NO_DRAFT_PAYS = _Decision(Cause.PAYS_NOT)
+_NO_DRAFT_PAYS = _Selection(Cause.PAYS_NOT)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A decision whose outcome is not known yet, and all who can learn from it.
+    """A selection whose outcome is not known yet, and the drafters that will learn from it.
 
     refused: a token that would have been drafted if more could be risked. proposals: by drafter,
     whether sent or not.
     """
 
-    decision: _Decision = _NO_DRAFT_PAYS
+    selection: _Selection = _NO_DRAFT_PAYS
     listening: Sequence[Member] = ()
     refused: int | None = None
     proposals: Mapping[Member, Draft] = field(default_factory=dict[Member, Draft])
@@ -206,27 +206,27 @@ class Controller:
         self._read_text_kind(history, listening)
         offer = self._free.plan(due, history, limit, self.rate, self._credit.affordable)
         if limit < 1 or self._must_be_plain:
-            decision = _Decision(Cause.PAYS_NOT if limit < 1 else Cause.MEASURED)
+            selection = _Selection(Cause.PAYS_NOT if limit < 1 else Cause.MEASURED)
         else:
-            decision = self._decide(offer, costly, able, history, limit)
+            selection = self._select(offer, costly, able, history, limit)
         proposals = dict(offer.proposals)
-        if decision.drawn is not None:
-            proposals[decision.drawn.order.member] = decision.drawn.proposal
-        self._pending = _Pending(decision, listening, offer.refused, proposals)
-        draft = decision.draft
+        if selection.drawn is not None:
+            proposals[selection.drawn.order.member] = selection.drawn.proposal
+        self._pending = _Pending(selection, listening, offer.refused, proposals)
+        draft = selection.draft
         self.choice = Choice(
-            decision.cause, draft.drafter, draft.drafted, decision.gain, self._text_kind
+            selection.cause, draft.drafter, draft.drafted, selection.gain, self._text_kind
         )
         return draft
 
-    def _decide(
+    def _select(
         self,
         offer: Offer,
         costly: Sequence[Member],
         able: Sequence[Member],
         history: Sequence[int],
         limit: int,
-    ) -> _Decision:
+    ) -> _Selection:
         """Choose the draft with the highest gain; where none pays, a probe or a plain step."""
         rate, credit = self.rate, self._credit
         plans = [self._planner.plan(member, history, limit, rate, credit) for member in costly]
@@ -244,20 +244,20 @@ class Controller:
         if silences:
             return _silent(*silences)
         is_risky = offer.refused is not None or Cause.TOO_RISKY in plans
-        plain = _Decision(Cause.TOO_RISKY) if is_risky else _NO_DRAFT_PAYS
+        plain = _Selection(Cause.TOO_RISKY) if is_risky else _NO_DRAFT_PAYS
         return self._probe(able, history, limit) or plain
 
     def _paying(
         self, draft: Draft, gain: float, silences: Sequence[Silence], drawn: Drawn | None = None
-    ) -> _Decision:
+    ) -> _Selection:
         self._credit.risk(self._extra(len(draft), is_tree=draft.parents is not None))
         if silences:
             draft = replace(draft, silences=tuple(silences))
-        return _Decision(Cause.PAYS, draft, gain, drawn)
+        return _Selection(Cause.PAYS, draft, gain, drawn)
 
     def _probe(
         self, able: Sequence[Member], history: Sequence[int], limit: int
-    ) -> _Decision | None:
+    ) -> _Selection | None:
         """A draft of a parked drafter within the budget, to see whether it would pay now."""
         order = self._probing.next(able, history, self._costs, limit, self.rate)
         if order is None:
@@ -266,7 +266,7 @@ class Controller:
         if not drawn.draft.tokens:  # were it for nothing, it would be asked at every step
             self._probing.settle(0, order.cost.draw_seconds / self._costs.seconds(1))
             return replace(_silent(drawn.silence), is_probe=True)
-        return _Decision(Cause.ASKED_AGAIN, drawn.draft, drawn=drawn, is_probe=True)
+        return _Selection(Cause.ASKED_AGAIN, drawn.draft, drawn=drawn, is_probe=True)
 
     def _extra(self, drafted: int, *, is_tree: bool) -> float:
         """What a step costs beyond a plain one, in plain steps."""
@@ -320,8 +320,8 @@ class Controller:
         cost = 1.0 + self._extra(step.passed - 1, is_tree=step.branch is not None) + in_vain
         if pending.refused is not None:
             self._credit.refused(step.tokens[0] == pending.refused)
-        decision, sent = pending.decision, pending.decision.sent
-        drawn = decision.drawn
+        selection, sent = pending.selection, pending.selection.sent
+        drawn = selection.drawn
         if drawn is not None and step.drafter == drawn.order.member.name:
             drafted = min(step.drafted, drawn.proposal.body)
             drawn.order.cost.observe(drafted, drawn.backlog, step.own_draft_seconds)
@@ -334,7 +334,7 @@ class Controller:
         count = len(step.tokens)
         saved = count - cost
         self._free.learn(step.tokens, sent, saved + in_vain, self._clock() - began)
-        lost = -saved if decision.is_probe and saved < 0.0 else 0.0
+        lost = -saved if selection.is_probe and saved < 0.0 else 0.0
         if lost == 0.0:
             self._credit.settle(count, cost)
         self._probing.settle(count, lost)
@@ -344,6 +344,6 @@ class Controller:
         self._since_plain = self._since_plain + 1 if step.passed > 1 else 0
 
 
-def _silent(*silences: Silence) -> _Decision:
+def _silent(*silences: Silence) -> _Selection:
     """A plain step after asking in vain."""
-    return _Decision(Cause.SILENT, replace(NO_DRAFT, silences=silences))
+    return _Selection(Cause.SILENT, replace(NO_DRAFT, silences=silences))
