@@ -24,6 +24,7 @@ from backends.base import (
     ModelError,
     OutOfMemoryError,
 )
+from decoding.acceptance_estimates import POSITION_PRIOR
 from decoding.cost import CostModel
 from decoding.length import predicted_speedup
 from decoding.member import POSITION_PRIOR, Member
@@ -93,8 +94,8 @@ def pays(member: Member, costs: CostModel) -> bool:
     if member.cost is None:
         return True
     draw_cost = member.cost.draw_seconds / costs.seconds(1)
-    share = share_of(member.acceptance)
-    expected = member.prior if share is None else share
+    share = share_of(member.estimates.acceptance)
+    expected = member.estimates.prior if share is None else share
     return predicted_speedup(lambda _: expected, member.costs(costs), draw_cost) >= WORTHWHILE
 
 
@@ -138,7 +139,7 @@ def _tried(one: Candidate, known: Knowledge, builder: Builder) -> Built | None:
     if built.member.cost is not None:
         draw_cost = built.member.cost.draw_seconds / known.costs.seconds(1)
         known.findings.add(key, Finding(draw_cost))
-    known.memory.remember(built.key, built.member.acceptance, built.facts)
+    known.memory.remember(built.key, built.member.estimates.acceptance, built.facts)
     known.memory.save()
     if pays(built.member, known.costs):
         return built

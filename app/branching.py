@@ -8,6 +8,7 @@ from app.acceptance_memory import AcceptanceMemory
 from app.branching_spec import Children, PathsSettings, TreeSettings
 from app.built_drafter import Built
 from app.draft_link import LinkKind
+from app.drafter_id import composed
 from backends.base import Context, ContextFacts, DraftUnavailableError, Model
 from decoding.acceptance import Acceptance
 from decoding.branching_gain import paths_may_gain, trees_may_gain
@@ -38,8 +39,8 @@ class Branching:
     context: ContextFacts
     memory: AcceptanceMemory
 
-    def tree(self, name: str, part: Built, settings: TreeSettings) -> Built:
-        """One that drafts trees.
+    def tree(self, name: str, key: str, part: Built, settings: TreeSettings) -> Built:
+        """A drafter of trees; key: its id.
 
         Raises:
             DraftUnavailableError: the target or the drafter cannot run them, or not so large.
@@ -51,7 +52,7 @@ class Branching:
         self._check(name, "nodes", settings.nodes, self._most_nodes(context))
         shape = likeliest(BY_RANK, settings.nodes, settings.depth)
         drafter = self._tree_drafter(name, context, shape, settings)
-        return self._built(part, drafter, cost, shape.widths, planned=drafter)
+        return self._built(key, part, drafter, cost, shape.widths, planned=drafter)
 
     def _most_nodes(self, drafting: Context) -> int:
         """Of a tree that the target verifies and the drafter's context grows."""
@@ -80,7 +81,8 @@ class Branching:
         if depth < 1:  # no room for a second branch
             return
         settings = TreeSettings(nodes, depth)
-        tree = self.tree(f"{LinkKind.TREE}({part.member.name})", part, settings)
+        name, key = _ids(LinkKind.TREE, part)
+        tree = self.tree(name, key, part, settings)
         if tree.member.planned is None:
             return
         largest = tree.member.planned.largest
@@ -92,7 +94,8 @@ class Branching:
     ) -> Iterator[Built]:
         settings = PathsSettings()
         if always or paths_may_gain(part.member, cost, costs, settings.k):
-            paths = self.paths(f"{LinkKind.PATHS}({part.member.name})", part, settings)
+            name, key = _ids(LinkKind.PATHS, part)
+            paths = self.paths(name, key, part, settings)
             yield _beside(part, paths)
 
     def _tree_drafter(
@@ -117,8 +120,8 @@ class Branching:
     def _end_tokens(self) -> frozenset[int]:
         return self.target.tokenizer.end_tokens
 
-    def paths(self, name: str, part: Built, settings: PathsSettings) -> Built:
-        """One that draws several lines and sends one, which any target can verify.
+    def paths(self, name: str, key: str, part: Built, settings: PathsSettings) -> Built:
+        """A drafter of several lines, one of which is verified, by any target; key: its id.
 
         Raises:
             DraftUnavailableError: the drafter cannot run them, or not so many.
@@ -134,7 +137,7 @@ class Branching:
             end_tokens=self._end_tokens,
         )
         widths = [1, *(settings.k for _ in range(1, settings.length))]
-        return self._built(part, drafter, cost, widths)
+        return self._built(key, part, drafter, cost, widths)
 
     def _branching(self, name: str, part: Built) -> tuple[Context, DraftCost]:
         """The context of a drafter model that can run branches, and what it takes."""
@@ -158,6 +161,7 @@ class Branching:
 
     def _built(
         self,
+        key: str,
         part: Built,
         drafter: PlannedDrafter,
         cost: DraftCost,
@@ -165,14 +169,18 @@ class Branching:
         *,
         planned: PlannedDrafter | None = None,
     ) -> Built:
-        key = drafter.name.replace(part.member.name, part.key, 1)
         acceptance = self.memory.recall(key)
         if not acceptance.counts():  # until more is known, as if only one branch could be right
-            known = part.member.acceptance
+            known = part.member.estimates.acceptance
             acceptance = Acceptance(known.counts(), is_trial=known.is_trial)
         levels = LevelCost(cost.draw_seconds, cost.read_seconds, widths, is_steady=cost.is_steady)
         member = Member(drafter, acceptance, levels, tree=drafter.largest, planned=planned)
         return Built(key, member, note=part.note, parts=(part,))
+
+
+def _ids(kind: LinkKind, part: Built) -> tuple[str, str]:
+    """Name and id of a form of a drafter with the usual settings."""
+    return composed(kind, [part.member.name]), composed(kind, [part.key])
 
 
 def _beside(part: Built, form: Built) -> Built:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from app.drafter_id import Composition
 from app.tuned_recipe import Tuned
 from backends.base import Model
 from backends.engines.backend_names import AUTO
@@ -46,6 +47,7 @@ class Candidate:
     weights at path, "" where it is those. tuned: what tuning measured of it. tree: the size of what
     it proposes, None for lines. recipe: how the target itself becomes it. prior: the acceptance
     expected of its kind. doubt: why none is expected to pay, in words; "" where one may.
+    composition: how it is made of others, None where it is not.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Candidate:
     recipe: Recipe | None = None
     prior: float | None = None
     doubt: str = ""
+    composition: Composition | None = None
 
     @property
     def is_free(self) -> bool:

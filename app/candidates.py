@@ -10,6 +10,7 @@ from app.acceptance_memory import AcceptanceMemory
 from app.candidate import Candidate, Kind, Target
 from app.draft_link import JACOBI, LOOKAHEAD, LOOKUP, NGRAM, RETRIEVAL, SELF, LinkKind
 from app.drafter_engine import drafter_backend
+from app.drafter_id import Composition
 from app.obtaining import facts_before
 from app.paths import Paths
 from app.proven_models import ProvenModels
@@ -36,10 +37,12 @@ from models.stores.available_models import installed
 from models.tuning.recipe_gain import prospect
 
 _COMPOSED = {
-    "cascade(lookup,self)": "prompt lookup drafts for the self-drafter, which drafts for the model",
-    "vote(lookup,self)": "prompt lookup and the self-drafter vote on each token",
-    "tree(self)": "the self-drafter drafts a tree",
-    "paths(self)": "the self-drafter drafts several lines, one of which is judged",
+    Composition(
+        LinkKind.CASCADE, (LOOKUP,)
+    ): "prompt lookup drafts for the self-drafter, which drafts for the model",
+    Composition(LinkKind.VOTE, (LOOKUP,)): "prompt lookup and the self-drafter vote on each token",
+    Composition(LinkKind.TREE): "the self-drafter drafts a tree",
+    Composition(LinkKind.PATHS): "the self-drafter drafts several lines, one of which is judged",
 }
 
 
@@ -101,14 +104,22 @@ def _guesses(target: Target) -> Iterator[Candidate]:
 
 def _composed(own: Candidate, target: Target) -> Iterator[Candidate]:
     """An example of each drafter that is made of others, with the self-drafter as own."""
-    for name, words in _COMPOSED.items():
-        one = replace(own, name=name, kind=Kind.COMPOSED, why=words, read_bytes=None, tuned=None)
+    for composition, words in _COMPOSED.items():
+        candidate = replace(
+            own,
+            name=composition.of(SELF),
+            kind=Kind.COMPOSED,
+            why=words,
+            read_bytes=None,
+            tuned=None,
+            composition=composition,
+        )
         if not own.is_compatible:
-            one = replace(one, why=f"{SELF}: {own.why}")
-        elif target.tree_refusal and name.startswith(LinkKind.TREE):
+            candidate = replace(candidate, why=f"{SELF}: {own.why}")
+        elif target.tree_refusal and composition.kind is LinkKind.TREE:
             why = f"{target.reference.name} {target.tree_refusal}"
-            one = replace(one, is_compatible=False, why=why)
-        yield one
+            candidate = replace(candidate, is_compatible=False, why=why)
+        yield candidate
 
 
 def own(target: Target, paths: Paths) -> Candidate:

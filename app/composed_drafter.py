@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from app.acceptance_memory import AcceptanceMemory
 from app.built_drafter import Built
 from app.calibrations import Calibrations
+from app.draft_link import LinkKind
+from app.drafter_id import composed
 from app.target_context import TargetContext
 from backends.base import DraftUnavailableError, Model
 from decoding.acceptance import Acceptance
@@ -48,7 +50,7 @@ class Composer:
                 f"{drafter.name} has another vocabulary than {self.target.info.name}: "
                 "it can be the first of a cascade alone",
             )
-        key = f"cascade({below.key},{model.key})"
+        key = composed(LinkKind.CASCADE, [below.key, model.key])
         below = self._judged_by(model, below)
         costs = self.calibrations.target(model.model, TargetContext(model.model, context))
         n_vocab = min(self.target.info.n_vocab, model.model.info.n_vocab)
@@ -63,7 +65,7 @@ class Composer:
         )
         acceptance = self.memory.recall(key)
         if not acceptance.counts():  # its tokens have the law of the model's own
-            known = model.member.acceptance
+            known = model.member.estimates.acceptance
             acceptance = Acceptance(known.counts(), is_trial=known.is_trial)
         # As long as the model alone takes, until it is known how much faster it drafts so.
         alone = DraftCost(cost.draw_seconds, cost.read_seconds, is_steady=cost.is_steady)
@@ -77,8 +79,8 @@ class Composer:
         member = Member(below.member.drafter, self.memory.recall(key), below.member.cost)
         return replace(below, key=key, member=member)
 
-    def vote(self, name: str, parts: Sequence[Built]) -> Built:
-        """A vote among the parts; it takes as long as all of them."""
+    def vote(self, name: str, key: str, parts: Sequence[Built]) -> Built:
+        """A vote among the parts, which takes as long as all of them; key: its id."""
         one = Vote(
             name,
             [part.member.drafter for part in parts],
@@ -90,7 +92,6 @@ class Composer:
             sum(cost.read_seconds for cost in found),
             is_steady=all(cost.is_steady for cost in found),
         )
-        key = f"vote({','.join(part.key for part in parts)})"
         member = Member(one, self.memory.recall(key), together if found else None)
         return Built(key, member, note=_notes(*parts), parts=tuple(parts))
 

@@ -14,6 +14,7 @@ from app.calibrations import Calibrations
 from app.composed_drafter import Composer
 from app.draft_link import Link, LinkKind
 from app.drafter_engine import drafter_backend, load_drafter
+from app.drafter_id import composed
 from app.drafter_model import open_drafter, tried
 from app.memory_plan import drafter_context
 from app.ngram_file import NgramFile
@@ -168,15 +169,16 @@ class Builder:
         place = self._place
         composer = Composer(place.target, self._calibrations, self._memory)
         branching = Branching(place.target, place.context, self._memory)
+        key = composed(link.kind, [part.key for part in parts], link.settings)
         match link.kind:
             case LinkKind.CASCADE:
                 return composer.cascade(link.name, parts)
             case LinkKind.TREE:
-                return branching.tree(link.name, parts[0], TreeSettings.parse(link.settings))
+                return branching.tree(link.name, key, parts[0], TreeSettings.parse(link.settings))
             case LinkKind.PATHS:
-                return branching.paths(link.name, parts[0], PathsSettings.parse(link.settings))
+                return branching.paths(link.name, key, parts[0], PathsSettings.parse(link.settings))
             case _:
-                return composer.vote(link.name, parts)
+                return composer.vote(link.name, key, parts)
 
     def _on_a_model(self, link: Link) -> Built:
         place = self._place

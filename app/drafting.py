@@ -94,9 +94,9 @@ class Drafting:
                 self.costs_file.unlink(missing_ok=True)
         for built in self.built:
             member = built.member
-            if member.lines is not None and member.judged.judged == 0.0:
+            if member.lines is not None and member.estimates.judged.judged == 0.0:
                 continue  # it has but what it took over from them
-            self.memory.remember(built.key, member.acceptance, built.facts)
+            self.memory.remember(built.key, member.estimates.acceptance, built.facts)
             for part in built.parts:
                 self._remember_part(part, self.memory)
         self.memory.save()
@@ -118,8 +118,8 @@ class Drafting:
 
     def _remember_part(self, part: Built, memory: AcceptanceMemory) -> None:
         """What was learned of a drafter by one that it is a part of."""
-        if part.member.judged.judged > 0.0:
-            memory.remember(part.key, part.member.acceptance, {"name": part.member.name})
+        if part.member.estimates.judged.judged > 0.0:
+            memory.remember(part.key, part.member.estimates.acceptance, {"name": part.member.name})
         for below in part.parts:
             self._remember_part(below, memory)
 

@@ -9,7 +9,6 @@ from typing import Self
 from app.acceptance_memory import AcceptanceMemory
 from app.calibrations import Calibrations
 from app.candidate import Candidate, Kind, Target
-from app.draft_link import SELF
 from app.drafter_engine import drafter_runner
 from app.findings import Finding, Findings
 from app.memory_plan import MemoryPlan, drafter_context
@@ -165,7 +164,7 @@ class Knowledge:
             own = fingerprint(one.path, one.variant)
         except OSError:
             return None
-        return one.name.replace(SELF, own) if one.kind is Kind.COMPOSED else own
+        return one.composition.of(own) if one.composition else own
 
 
 def share_of(known: Acceptance, *, is_free: bool = False) -> float | None:

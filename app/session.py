@@ -6,6 +6,8 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from backends.choice import MLX, Form, check_backend, forms, free_memory
+
 from app import draft_spec
 from app.conversation import Conversation
 from app.drafter_building import Place
@@ -30,7 +32,6 @@ from backends.engines.backend_selection import Form, forms
 from backends.engines.engine_resources import free_memory
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter, energy_meter
-from decoding.drafters.switch import Switch
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
@@ -228,7 +229,15 @@ class Session:
         """
         reply.rule = settings.lossy_in_effect
         try:
-            with closing(self._events(prompt, settings, max_tokens, is_cancelled)) as events:
+            with self.context.use() as context:
+                events = generate(
+                    context,
+                    prompt.tokens,
+                    settings,
+                    Limits(max_tokens, self.model.tokenizer.end_tokens),
+                    drafters=lambda: self.drafting.controller,
+                    is_cancelled=is_cancelled,
+                )
                 yield from self._filled(reply, prompt, events)
         finally:
             self.drafting.remember()
@@ -258,27 +267,6 @@ class Session:
                 reply.finish_reason = FinishReason.STOP
                 reply.joules = energy.joules
                 return
-
-    def _events(
-        self,
-        prompt: Prompt,
-        settings: SamplingSettings,
-        max_tokens: int,
-        is_cancelled: Callable[[], bool],
-    ) -> Generator[Event, None, None]:
-        with self.context.use() as context:
-            for event in generate(
-                context,
-                prompt.tokens,
-                settings,
-                Limits(max_tokens, self.model.tokenizer.end_tokens),
-                drafter=Switch(lambda: self.drafting.controller),
-                is_cancelled=is_cancelled,
-            ):
-                controller = self.drafting.controller
-                if controller is not None and isinstance(event, Step):
-                    controller.observe(event)
-                yield event
 
     def close(self) -> None:
         """Free all memory and end the template's process."""

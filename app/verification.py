@@ -1,4 +1,4 @@
-"""Is it lossless here? The checks behind `specchat verify`, finding by finding."""
+"""The checks behind `specchat verify`, which report finding by finding."""
 
 import time
 from collections import Counter
@@ -13,10 +13,10 @@ from backends.chat.chat_template import Message
 from decoding.controller import Controller
 from decoding.distribution_check import (
     LENGTH,
-    Law,
     Outcome,
+    ReplyDistribution,
     distance,
-    exact_law,
+    exact_distribution,
     p_value,
     plain_distances,
     reply,
@@ -39,7 +39,7 @@ REPLIES = 1500
 """With each settings."""
 
 _SECONDS = 90.0
-"""How long replies are drawn on a slow machine in all; fewer of them see only coarser faults."""
+"""Time limit for sampled replies in all, on a slow machine: fewer detect only coarser faults."""
 
 FALSE_ALARM = 1e-4
 _GREEDY = SamplingSettings(temperature=0.0)
@@ -47,16 +47,16 @@ _WARPED = SamplingSettings(1.0, top_k=2, top_p=0.97, min_p=0.02)
 """With two tokens to choose from, replies are long beside the number of different ones."""
 
 _PENALISED = replace(_WARPED, repeat_penalty=1.2)
-"""What depends on the text is judged by rows brought over from a device, which else judges."""
+"""With a penalty, rows are copied from a device, which otherwise verifies by itself."""
 
 _PASS_TOKENS = 16
-"""The longest pass tried for rounding: over the tree of a few free drafters."""
+"""The longest pass tried for rounding: a tree of a few free drafters."""
 
 _OPENING = "My favourite season is the summer. Her favourite season is the"
 _BEFORE, _END = 16, 8
-"""Replies that stand before what is replied to, each with so many tokens of the opening's end.
+"""Replies put into the prompt, each followed by so many tokens of the opening's end.
 
-So prompt lookup has something to propose, whichever of its two tokens a reply begins with.
+So prompt lookup has a proposal whichever of its two tokens a reply begins with.
 """
 
 
@@ -72,8 +72,8 @@ class Finding:
 class Distance:
     """Total variation between lossy replies and the model's distribution, from 0 to 1.
 
-    plain_mean, plain_most: what as many plain replies have by chance, on average and at most but
-    for one time in 10,000.
+    plain_mean, plain_most: that of as many plain replies by chance, on average and at most, except
+    once in 10,000 times.
     """
 
     measured: float
@@ -82,7 +82,7 @@ class Distance:
 
     @property
     def is_beyond_chance(self) -> bool:
-        """Whether plain replies would hardly be so far off."""
+        """Whether it is more than chance explains."""
         return self.measured > self.plain_most
 
 
@@ -102,7 +102,7 @@ class _Tested:
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """What is being checked, for a status line."""
+    """The check in progress, for a status line."""
 
     text: str
 
@@ -113,8 +113,8 @@ def verify_session(
     """Check a loaded pair, from rounding over greedy replies to the distribution.
 
     The controller's drafters draft at every step, in turns, whatever that costs. rule: a lossy
-    rule, whose distance from the model's distribution is measured. It changes nothing at
-    temperature 0.
+    rule, whose distance from the model's distribution is measured; it has no effect at temperature
+    0.
     """
     with session.context.use() as context:
         yield from _findings(_Tested(session, context, controller.at_no_cost()), rule)
@@ -163,18 +163,18 @@ def _greedy(pair: _Tested, rounding: float) -> Iterator[Finding | Doing]:
         steps = list(greedy_reply(context, tokens, limits, pair.controller))
         every += steps
         said = [token for step in steps for token in step.tokens]
-        found = list(divergences(context, tokens, said))
-        turned += len(found)
-        if found and any(step.branch is not None for step in steps):
+        diverging = list(divergences(context, tokens, said))
+        turned += len(diverging)
+        if diverging and any(step.branch is not None for step in steps):
             rounding = max(rounding, branch_difference(context, tokens))
-        for one in found:
-            yield _blame(session, one, rounding, f"prompt {number} ({prompt.kind})")
+        for divergence in diverging:
+            yield _blame(session, divergence, rounding, f"prompt {number} ({prompt.kind})")
     yield Finding(_agreement(every, replies, turned))
     yield from _coverage(pair, _GREEDY, tallied(every, pair.names))
 
 
 def _agreement(steps: Sequence[Step], replies: int, turned: int) -> str:
-    """How many tokens of greedy replies are plain decoding's, and what was drafted for them."""
+    """Summary of the greedy replies: tokens that are plain decoding's, drafted and accepted."""
     said = sum(len(step.tokens) for step in steps)
     drafted, accepted = sum(step.drafted for step in steps), sum(step.accepted for step in steps)
     trees = sum(step.shape is Shape.TREE for step in steps)
@@ -186,7 +186,7 @@ def _agreement(steps: Sequence[Step], replies: int, turned: int) -> str:
 
 
 def _coverage(pair: _Tested, settings: SamplingSettings, forms: Counter[Form]) -> Iterator[Finding]:
-    """How many tokens were drafted in each form, and the forms that should have come up."""
+    """Tokens drafted in each form, and the forms that were expected but did not occur."""
     where = _where(settings)
     drafted = ", ".join(f"{count:,} in {form}" for form, count in forms.most_common())
     yield Finding(f"{where}, tokens drafted: {drafted or 'none'}.")
@@ -201,25 +201,29 @@ def _where(settings: SamplingSettings) -> str:
     return f"Temperature {settings.temperature:g}{penalty}"
 
 
-def _blame(session: Session, found: Divergence, rounding: float, where: str) -> Finding:
-    """A difference that rounding explains is a near-tie; any other is a fault."""
-    piece = session.model.tokenizer.piece
-    ours, theirs = (piece(token).decode(errors="replace") for token in (found.plain, found.drafted))
+def _blame(session: Session, divergence: Divergence, rounding: float, where: str) -> Finding:
+    """Report a divergence: a near-tie if rounding explains it, a fault otherwise."""
+    plain, drafted = (
+        session.model.tokenizer.piece(token).decode(errors="replace")
+        for token in (divergence.plain, divergence.drafted)
+    )
+    margin = divergence.margin
     text = (
-        f"Temperature 0, {where}: token {found.position + 1} is {theirs!r} drafted and {ours!r} "
-        f"plain, {found.margin:.2g} logits apart (rounding moved logits by up to {rounding:.2g})"
+        f"Temperature 0, {where}: token {divergence.position + 1} is {drafted!r} drafted and "
+        f"{plain!r} plain, {margin:.2g} logits apart (rounding moved logits by up to "
+        f"{rounding:.2g})"
     )
     # Both logits may have moved, each by as much as was measured.
-    if found.margin <= 2 * rounding:
+    if margin <= 2 * rounding:
         return Finding(f"{text}: a near-tie that rounding turned.")
     return Finding(f"{text}: more than rounding explains.", lossless=False)
 
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """Replies by whose turn it was first, what was drafted for them, and the model's law."""
+    """Replies by the turn they began with, the forms of their drafts, and what is expected."""
 
-    law: Law
+    exact: ReplyDistribution
     replies: list[Counter[Outcome]]
     forms: Counter[Form] = field(default_factory=Counter[Form])
 
@@ -230,7 +234,7 @@ class _Drawn:
 
     @property
     def words(self) -> str:
-        """How much was looked at."""
+        """What was compared, in words."""
         return (
             f"the first {LENGTH} tokens of {self.every.total():,} replies, "
             f"with {self.forms.total():,} drafted,"
@@ -244,23 +248,23 @@ def _draw(
     assert turns is not None
     yield Doing(f"{where}: the model's own distribution")
     prompt = _repetitive_prompt(pair, settings)
-    law = exact_law(context, prompt, settings)
-    found = _Drawn(law, [Counter() for _ in range(turns.count)])
+    exact = exact_distribution(context, prompt, settings)
+    drawn = _Drawn(exact, [Counter() for _ in range(turns.count)])
     started = time.perf_counter()
     for number in range(REPLIES):
         if number % 10 == 0:
             yield Doing(f"{where}: reply {number} of {REPLIES}")
         turns.start(number)
         outcome, steps = reply(context, prompt, replace(settings, seed=number), pair.controller)
-        found.replies[number % turns.count][outcome] += 1
-        found.forms.update(tallied(steps, pair.names))
+        drawn.replies[number % turns.count][outcome] += 1
+        drawn.forms.update(tallied(steps, pair.names))
         if time.perf_counter() - started > seconds:
             break
-    return found
+    return drawn
 
 
 def _repetitive_prompt(pair: _Tested, settings: SamplingSettings) -> list[int]:
-    """An opening whose end the model itself has gone on from several times before."""
+    """A prompt whose end occurs several times before, each time continued by the model itself."""
     prompt = list(pair.session.raw_prompt(_OPENING).tokens)
     end = prompt[-_END:]
     for seed in range(_BEFORE):
@@ -273,7 +277,7 @@ def _repetitive_prompt(pair: _Tested, settings: SamplingSettings) -> list[int]:
 
 def _distribution(pair: _Tested, settings: SamplingSettings) -> Iterator[Finding | Doing]:
     drawn = yield from _draw(pair, settings, _SECONDS / 2)
-    chance = p_value(drawn.law, *drawn.replies)
+    chance = p_value(drawn.exact, *drawn.replies)
     lossless = chance >= FALSE_ALARM
     verdict = "as the model alone gives them" if lossless else "not what the model alone gives"
     yield Finding(
@@ -287,14 +291,14 @@ def _distribution(pair: _Tested, settings: SamplingSettings) -> Iterator[Finding
 def _distance(pair: _Tested, rule: LossyRule) -> Iterator[Finding | Doing | Distance]:
     settings = replace(_PENALISED, lossy=rule)
     drawn = yield from _draw(pair, settings, _SECONDS)
-    noise = plain_distances(drawn.law, drawn.every.total())
+    noise = plain_distances(drawn.exact, drawn.every.total())
     yield Finding(
         f"{_where(settings)}, {rule.words}: {drawn.words} were compared with what the model alone "
         "gives."
     )
     yield from _coverage(pair, settings, drawn.forms)
     yield Distance(
-        distance(drawn.law, drawn.every),
+        distance(drawn.exact, drawn.every),
         plain_mean=float(noise.mean()),
         plain_most=float(noise[round((1.0 - FALSE_ALARM) * (len(noise) - 1))]),
     )

@@ -10,8 +10,8 @@ _MEMORY = 0.985
 _PRIOR_WEIGHT = 10.0
 """Observations that a prior counts for."""
 
-_MOOD_RATE = 0.12
-_MOOD_MEMORY = 0.98
+_BIAS_RATE = 0.12
+_BIAS_MEMORY = 0.98
 _CARRIED = 20.0
 """Observations that what an earlier start learned counts for at most."""
 
@@ -50,7 +50,7 @@ class Acceptance:
     ) -> None:
         self.is_trial = is_trial
         self._counts: dict[str, Count] = {}
-        self._mood = 0.0
+        self._bias = 0.0
         for kind, (accepted, judged) in (counts or {}).items():
             share = min(1.0, _CARRIED / judged) if judged > 0 else 0.0
             self._counts[kind] = Count(accepted * share, judged * share)
@@ -61,7 +61,7 @@ class Acceptance:
 
     def begin(self) -> None:
         """A new reply: it may go otherwise than the last."""
-        self._mood = 0.0
+        self._bias = 0.0
 
     def mean(self, kind: str, prior: float) -> float:
         """How often a token of a kind is accepted, if those before it are, over all replies."""
@@ -81,20 +81,20 @@ class Acceptance:
     def in_this_reply(self, mean: float, better: float = 0.0) -> float:
         """A mean over all replies, shifted by how this one goes and by better, in log odds."""
         mean = min(max(mean, LEAST), 1.0 - LEAST)
-        shift = self._mood + better
+        shift = self._bias + better
         if shift == 0.0:
             return mean
         return 1.0 / (1.0 + (1.0 / mean - 1.0) * math.exp(-shift))
 
-    def feel(self, estimate: float, accepted: bool) -> None:
-        """Learn how this reply goes from one judged token that was expected so."""
-        self._mood = _MOOD_MEMORY * self._mood + _MOOD_RATE * (accepted - estimate)
+    def update_bias(self, estimate: float, accepted: bool) -> None:
+        """Shift the estimates of this reply by a judged token that was expected so."""
+        self._bias = _BIAS_MEMORY * self._bias + _BIAS_RATE * (accepted - estimate)
 
     def add(self, kind: str, accepted: bool) -> None:
         """Count one judged token of a kind."""
         self.is_trial = False
         self._counts.setdefault(kind, Count()).add(accepted)
 
-    def rest(self) -> None:
-        """A step that judged nothing: what this reply showed grows old."""
-        self._mood *= _MOOD_MEMORY
+    def decay_bias(self) -> None:
+        """Fade the shift at a step that judged nothing."""
+        self._bias *= _BIAS_MEMORY

@@ -29,7 +29,7 @@ def trees_may_gain(
     def level(width: int) -> float:
         return draw + (width - 1) * further
 
-    line = max(1.0, predicted_speedup(lines.at_position, costs, draw))
+    line = max(1.0, predicted_speedup(lines.estimates.at_position, costs, draw))
     found = best_shape(
         by_rank,
         TreePasses(costs),
@@ -53,6 +53,6 @@ def paths_may_gain(member: Member, cost: DraftCost, costs: CostModel, paths: int
     """
     plain = costs.seconds(1)
     level = (cost.draw_seconds + (paths - 1) * cost.read_seconds) / plain
-    share = member.at_position(0)
+    share = member.estimates.at_position(0)
     hoped = predicted_speedup(lambda _: share + _GAINED, costs, level)
     return share < _WEAK and hoped > _WORTHWHILE

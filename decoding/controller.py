@@ -1,29 +1,29 @@
 """Decides at every step who drafts and how much: what is expected to pay, and can be afforded.
 
 Free drafters propose as often as asking them pays, sent or not, and are judged by what the model
-then says. A drafter that costs time is asked only where it is expected to pay, and draws token by
+then says. A drafter that costs time is asked only where it is expected to pay, and drafts token by
 token.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from decoding.choice import Cause, Choice
 from decoding.context_class import ContextReader
 from decoding.cost import CostModel
 from decoding.credit import Credit
 from decoding.draft import NO_DRAFT, Draft, KeepOn, refusal_of_all
-from decoding.drawing import Drawing, Order
+from decoding.drawing import Drawing, Drawn, Order
 from decoding.events import Step
-from decoding.free_drafting import FreeDrafting
+from decoding.free_drafting import FreeDrafting, Offer
 from decoding.member import Member
 from decoding.no_cost import NoCost
 from decoding.parking import Standing, is_promising, standing
 from decoding.probing import Probing
 from decoding.sampler import Sampler
 from decoding.silence import Silence, wasted
-from decoding.turns import Turns
+from decoding.turns import LENGTHS, Turns
 
 BASELINE_EVERY = 64
 """Steps after which one is plain, so that what plain decoding takes stays measured."""
@@ -35,13 +35,53 @@ _RATE_MEMORY = 60.0
 """Plain steps after which half of the present rate is forgotten."""
 
 
-class Controller:
-    """A drafter made of drafters. It learns from every step it is told of by observe.
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """What a step drafts and why, of all that was proposed for it.
 
-    costs: of the target's passes. n_vocab: of the target. reader: tells the kind of text that is
-    being said, so that each drafter is judged by what it did in text of that kind. max_branches: of
-    a tree that the target can verify, 1 if it cannot. turns: of its drafters, where not all of them
-    may draft at each step.
+    drawn: by a drafter that costs time, if its draft is sent. is_probe: whether it is sent to see
+    whether it pays.
+    """
+
+    cause: Cause
+    draft: Draft = NO_DRAFT
+    gain: float = 0.0
+    drawn: Drawn | None = None
+    is_probe: bool = False
+
+    @property
+    def sent(self) -> frozenset[str]:
+        """The drafters whose tokens are verified."""
+        return frozenset(self.draft.sources or (self.draft.drafter,))
+
+
+_NO_DRAFT_PAYS = _Selection(Cause.PAYS_NOT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A selection whose outcome is not known yet, and the drafters that will learn from it.
+
+    refused: a token that would have been drafted if more could be risked. proposals: by drafter,
+    whether sent or not.
+    """
+
+    selection: _Selection = _NO_DRAFT_PAYS
+    listening: Sequence[Member] = ()
+    refused: int | None = None
+    proposals: Mapping[Member, Draft] = field(default_factory=dict[Member, Draft])
+
+
+_NOTHING_PENDING = _Pending()
+
+
+class Controller:
+    """A drafter made of drafters, which learns from each step which of them pay.
+
+    costs: of the target's passes. n_vocab: of the target. reader: tells the kind of text being
+    written, as acceptance depends on it. max_branches: of a tree that the target can verify, 1 if
+    it cannot. turns: whose turn it is to draft, where that is not decided by what pays; nothing is
+    learned then.
     """
 
     is_free = False
@@ -56,41 +96,37 @@ class Controller:
         max_branches: int = 1,
         turns: Turns | None = None,
     ) -> None:
+        self.name = ",".join(member.name for member in members)
         self.members = tuple(members)
         self.max_branches = max_branches
         self.turns = turns
+        self.choice = Choice(Cause.PAYS_NOT)
+        """Of the last step."""
         self._costs = costs
         self._clock = clock
         self._n_vocab = n_vocab
-        self.name = ",".join(member.name for member in members)
         self._reader = reader
         self._read_until = 0
-        self._context = ""
-        self.choice = Choice(Cause.PAYS_NOT)
-        """Of the last step."""
+        self._text_kind = ""
         self._credit = Credit()
+        self._probing = Probing()
         self._tokens = self._units = 10.0
         self._since_plain = 0
-        self._probing = Probing()
-        self._is_probe = False
         free = [member for member in members if member.cost is None]
-        self._dear = [member for member in members if member.cost is not None]
+        self._costly = [member for member in members if member.cost is not None]
         self._free = FreeDrafting(free, costs, n_vocab, max_branches, clock)
-        self._drawing = Drawing(costs, n_vocab, clock)
-        self._listening: list[Member] = []
-        """Those that this step may teach something."""
+        self._planner = Drawing(costs, n_vocab, clock)
+        self._pending = _NOTHING_PENDING
         self._unlearned: list[Step] = []
         """Steps at which nobody was asked. They change nothing until somebody is, and what follows
         a pass is slow, as the weights have emptied the caches: learned together they take a fifth
         of the time."""
-        self._sent: frozenset[str] = frozenset()
-        self._refused: int | None = None
 
-    def at_no_cost(self) -> "Controller":
+    def at_no_cost(self, lengths: Sequence[int] = LENGTHS) -> "Controller":
         """Another of the same drafters, which take turns at every step as if drafting cost nothing.
 
-        So all that they can draft is seen, in the way it is drafted in replies: for checks. It need
-        not be told of steps, and goes on expecting of each drafter what it expects of a new one.
+        So checks see all that they can draft, as it is drafted in replies. It learns nothing: it
+        goes on expecting of each drafter what it expects of a new one. lengths: of the drafts.
         """
         members = [member.as_new() for member in self.members]
         return Controller(
@@ -100,18 +136,18 @@ class Controller:
             clock=lambda: 0.0,
             reader=self._reader,
             max_branches=self.max_branches,
-            turns=Turns(members),
+            turns=Turns(members, lengths),
         )
 
     @property
     def costs(self) -> CostModel:
-        """Of the target's passes, as they have turned out."""
+        """Cost of the target's passes, as learned so far."""
         self._catch_up()
         return self._costs
 
     @property
     def standings(self) -> list[Standing]:
-        """What each drafter does now, and why."""
+        """State of each drafter, with the reason where it is not on."""
         self._catch_up()
         return [standing(member, self._costs) for member in self.members]
 
@@ -123,6 +159,7 @@ class Controller:
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         self._catch_up()
+        self._pending = _NOTHING_PENDING
         self._credit.begin()
         self._free.begin(sampler.settings)
         if self._reader is not None:
@@ -131,11 +168,11 @@ class Controller:
         settings = sampler.settings
         for member in self._active():
             member.begin(settings.temperature, settings.lossy_in_effect)
-            member.guarded(lambda one=member: one.drafter.begin(history, sampler), None)
+            member.guarded(lambda member=member: member.drafter.begin(history, sampler), None)
             member.can_draft(history)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Each drafter that may well pay reads; what was parked catches up only when probed."""
+        """Each drafter that may well pay reads; a parked one catches up only when probed."""
         for member in self._active():
             if is_promising(member, self._costs):
                 yield from member.read(history)
@@ -148,79 +185,101 @@ class Controller:
         return refusal_of_all([member.drafter for member in self._active()], history)
 
     def commit(self, history: Sequence[int]) -> None:
-        for member in self.members:
-            if not member.dropped:
-                member.commit(history)
+        for member in self._active():
+            member.commit(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        del keep_on  # it decides itself
-        self._is_probe = False
+        """The draft that is expected to gain most; keep_on is not asked."""
+        del keep_on
         limit = min(limit, self._costs.largest - 1)
         due = self._free.due()
-        able = dear = [member for member in self._dear if member.can_draft(history)]
+        able = costly = [member for member in self._costly if member.can_draft(history)]
         if self.turns is not None:
-            due, dear, limit = self.turns.next(due, dear, limit)
+            due, costly, limit = self.turns.next(due, costly, limit)
         listening = [*due, *able]
-        if listening:
-            self._catch_up()
-        self._listening = listening
         if not listening:
-            self._refused = None
-            return NO_DRAFT if self.choice.cause is Cause.PAYS_NOT else self._plain(Cause.PAYS_NOT)
-        self._read_context(history)
+            self._pending = _NOTHING_PENDING
+            if self.choice.cause is not Cause.PAYS_NOT:
+                self.choice = Choice(Cause.PAYS_NOT, context=self._text_kind)
+            return NO_DRAFT
+        self._catch_up()
+        self._read_text_kind(history, listening)
         offer = self._free.plan(due, history, limit, self.rate, self._credit.affordable)
-        self._refused = offer.refused
         if limit < 1 or self._must_be_plain:
-            return self._plain(Cause.PAYS_NOT if limit < 1 else Cause.MEASURED)
+            selection = _Selection(Cause.PAYS_NOT if limit < 1 else Cause.MEASURED)
+        else:
+            selection = self._select(offer, costly, able, history, limit)
+        proposals = dict(offer.proposals)
+        if selection.drawn is not None:
+            proposals[selection.drawn.order.member] = selection.drawn.proposal
+        self._pending = _Pending(selection, listening, offer.refused, proposals)
+        draft = selection.draft
+        self.choice = Choice(
+            selection.cause, draft.drafter, draft.drafted, selection.gain, self._text_kind
+        )
+        return draft
+
+    def _select(
+        self,
+        offer: Offer,
+        costly: Sequence[Member],
+        able: Sequence[Member],
+        history: Sequence[int],
+        limit: int,
+    ) -> _Selection:
+        """Choose the draft with the highest gain; where none pays, a probe or a plain step."""
+        rate, credit = self.rate, self._credit
+        plans = [self._planner.plan(member, history, limit, rate, credit) for member in costly]
+        orders = [plan for plan in plans if isinstance(plan, Order)]
         silences: list[Silence] = []
-        for order in self._orders(dear, history, limit):
+        for order in sorted(orders, key=lambda order: order.gain, reverse=True):
             if order.gain <= offer.gain:
                 break
-            found = self._drawing.draw(order, history)
-            if isinstance(found, Draft):
-                return self._paying(found, order.gain, silences)
-            silences.append(found)
+            drawn = self._planner.draw(order, history)
+            if drawn.draft.tokens:
+                return self._paying(drawn.draft, order.gain, silences, drawn)
+            silences.append(drawn.silence)
         if offer.gain > 0.0:
             return self._paying(offer.draft, offer.gain, silences)
-        return self._silent(*silences) if silences else self._probe(able, history, limit)
+        if silences:
+            return _silent(*silences)
+        is_risky = offer.refused is not None or Cause.TOO_RISKY in plans
+        plain = _Selection(Cause.TOO_RISKY) if is_risky else _NO_DRAFT_PAYS
+        return self._probe(able, history, limit) or plain
 
-    def _orders(self, dear: Sequence[Member], history: Sequence[int], limit: int) -> list[Order]:
-        """What may be drawn, the highest gain first."""
-        self._drawing.refused = False
-        rate, credit = self.rate, self._credit
-        orders = [self._drawing.plan(member, history, limit, rate, credit) for member in dear]
-        return sorted((one for one in orders if one), key=lambda one: one.gain, reverse=True)
-
-    def _paying(self, draft: Draft, gain: float, silences: Sequence[Silence]) -> Draft:
+    def _paying(
+        self, draft: Draft, gain: float, silences: Sequence[Silence], drawn: Drawn | None = None
+    ) -> _Selection:
         self._credit.risk(self._extra(len(draft), is_tree=draft.is_tree))
         if silences:
             draft = replace(draft, silences=tuple(silences))
-        return self._chosen(Cause.PAYS, draft, gain)
+        return _Selection(Cause.PAYS, draft, gain, drawn)
 
-    def _silent(self, *silences: Silence) -> Draft:
-        """A plain step after asking in vain."""
-        return self._chosen(Cause.SILENT, replace(NO_DRAFT, silences=silences))
-
-    def _chosen(self, cause: Cause, draft: Draft, gain: float = 0.0) -> Draft:
-        self._sent = frozenset(draft.sources or (draft.drafter,))
-        self.choice = Choice(cause, draft.drafter, draft.drafted, gain, self._context)
-        return draft
+    def _probe(
+        self, able: Sequence[Member], history: Sequence[int], limit: int
+    ) -> _Selection | None:
+        """A draft of a parked drafter within the budget, to see whether it would pay now."""
+        order = self._probing.next(able, history, self._costs, limit, self.rate)
+        if order is None:
+            return None
+        drawn = self._planner.draw(order, history)
+        if not drawn.draft.tokens:  # were it for nothing, it would be asked at every step
+            self._probing.settle(0, order.cost.draw_seconds / self._costs.seconds(1))
+            return replace(_silent(drawn.silence), is_probe=True)
+        return _Selection(Cause.ASKED_AGAIN, drawn.draft, drawn=drawn, is_probe=True)
 
     def _extra(self, drafted: int, *, is_tree: bool) -> float:
         """What a step costs beyond a plain one, in plain steps."""
         return self._costs.of_tree(drafted) if is_tree else self._costs.of_draft(drafted)
 
-    def _plain(self, cause: Cause) -> Draft:
-        return self._chosen(cause, NO_DRAFT)
-
-    def _read_context(self, history: Sequence[int]) -> None:
-        """See what kind of text the next token belongs to, where that makes a difference."""
+    def _read_text_kind(self, history: Sequence[int], listening: Sequence[Member]) -> None:
+        """Classify the text that the next token belongs to."""
         if self._reader is not None:
             self._reader.feed(history[self._read_until :])
             self._read_until = len(history)
-            self._context = self._reader.current
-            for member in self._listening:
-                member.context = self._context
+            self._text_kind = self._reader.current
+            for member in listening:
+                member.estimates.text_kind = self._text_kind
 
     @property
     def _must_be_plain(self) -> bool:
@@ -230,35 +289,14 @@ class Controller:
     def _active(self) -> list[Member]:
         return [member for member in self.members if not member.dropped]
 
-    def _probe(self, dear: Sequence[Member], history: Sequence[int], limit: int) -> Draft:
-        """A draft of a parked drafter within the budget, to see whether it would pay now."""
-        probe = self._probing.next(dear, history, self._costs, limit)
-        if probe is None:
-            is_risky = self._refused is not None or self._drawing.refused
-            return self._plain(Cause.TOO_RISKY if is_risky else Cause.PAYS_NOT)
-        self._is_probe = True
-        order = Order(
-            probe.member,
-            probe.cost,
-            probe.length,
-            self._probing.budget,
-            self.rate,
-            least=probe.length,
-            shape=probe.shape,
-        )
-        found = self._drawing.draw(order, history)
-        if isinstance(found, Silence):  # were it for nothing, it would be asked at every step
-            self._probing.settle(0, probe.cost.draw_seconds / self._costs.seconds(1))
-            return self._silent(found)
-        return self._chosen(Cause.ASKED_AGAIN, found)
-
     def observe(self, step: Step) -> None:
         """Learn from a step: what it cost, what came of each proposal, what may be risked next."""
-        if step.seconds <= 0.0:
-            return  # the first token comes with the prompt
-        if self._listening or len(self._unlearned) == _MOST_UNLEARNED:
+        pending, self._pending = self._pending, _NOTHING_PENDING
+        if step.seconds <= 0.0 or self.turns is not None:
+            return  # the first token comes with the prompt; in turns nothing is learned
+        if pending.listening or len(self._unlearned) == _MOST_UNLEARNED:
             self._catch_up()
-            self._learn(step)
+            self._learn(step, pending)
         else:
             self._unlearned.append(step)
 
@@ -267,9 +305,9 @@ class Controller:
         if self._unlearned:
             steps, self._unlearned = self._unlearned, []
             for step in steps:
-                self._learn(step)
+                self._learn(step, _NOTHING_PENDING)
 
-    def _learn(self, step: Step) -> None:
+    def _learn(self, step: Step, pending: _Pending) -> None:
         began = self._clock()
         self._costs.observe(
             step.passed,
@@ -280,20 +318,23 @@ class Controller:
         plain = self._costs.seconds(1)
         in_vain = wasted(step.silences) / plain
         cost = 1.0 + self._extra(step.passed - 1, is_tree=step.branch is not None) + in_vain
-        if self._refused is not None:
-            self._credit.refused(step.tokens[0] == self._refused)
-        for member in self._listening:
-            if member.name == step.drafter and member.cost is not None:
-                drawn = min(step.drafted, member.proposal.body)
-                member.cost.observe(drawn, self._drawing.backlog, step.own_draft_seconds)
-                cost += step.own_draft_seconds / plain
-            if member.proposal.tokens:
-                member.unsent = 0 if member.name in self._sent else member.unsent + 1
-            member.learn(step)
+        if pending.refused is not None:
+            self._credit.refused(step.tokens[0] == pending.refused)
+        selection, sent = pending.selection, pending.selection.sent
+        drawn = selection.drawn
+        if drawn is not None and step.drafter == drawn.order.member.name:
+            drafted = min(step.drafted, drawn.proposal.body)
+            drawn.order.cost.observe(drafted, drawn.backlog, step.own_draft_seconds)
+            cost += step.own_draft_seconds / plain
+        for member in pending.listening:
+            proposal = pending.proposals.get(member, NO_DRAFT)
+            if proposal.tokens:
+                member.unsent = 0 if member.name in sent else member.unsent + 1
+            member.learn(proposal, step)
         count = len(step.tokens)
         saved = count - cost
-        self._free.learn(step.tokens, self._sent, saved + in_vain, self._clock() - began)
-        lost = -saved if self._is_probe and saved < 0.0 else 0.0
+        self._free.learn(step.tokens, sent, saved + in_vain, self._clock() - began)
+        lost = -saved if selection.is_probe and saved < 0.0 else 0.0
         if lost == 0.0:
             self._credit.settle(count, cost)
         self._probing.settle(count, lost)
@@ -301,3 +342,8 @@ class Controller:
         self._tokens = kept * self._tokens + count
         self._units = kept * self._units + cost
         self._since_plain = self._since_plain + 1 if step.passed > 1 else 0
+
+
+def _silent(*silences: Silence) -> _Selection:
+    """A plain step after asking in vain."""
+    return _Selection(Cause.SILENT, replace(NO_DRAFT, silences=silences))

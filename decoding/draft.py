@@ -6,6 +6,7 @@ from typing import Protocol
 
 from backends.base import Listener
 from backends.base.parent_array import count_leaves
+from decoding.events import Step
 from decoding.forms import (
     Form,
     HostLine,
@@ -161,7 +162,15 @@ class Drafter(Protocol):
         ...
 
     def commit(self, history: Sequence[int]) -> None:
-        """Learn what the model said after verification."""
+        """Take in the text as it is after verification, before the next proposal."""
+        ...
+
+    def observe(self, step: Step) -> None:
+        """Learn what became of the last draft, its cost included, when its pass is done.
+
+        A guess that extends a history is verified too where one drafter drafts for another, so
+        what was accepted need not be committed.
+        """
         ...
 
 

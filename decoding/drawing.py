@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from decoding.choice import Cause
 from decoding.cost import CostModel, DraftCost, TreePasses
 from decoding.credit import Credit
 from decoding.draft import Draft
@@ -27,9 +28,9 @@ _STALL_FACTOR = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A draft that is to be drawn, with what it is expected to gain.
+    """A draft to be made, with its expected gain.
 
-    limit: the most tokens. least: as many are drawn whatever they are. allowed: the most that it
+    limit: the most tokens. least: as many are drafted whatever they are. allowed: the most that it
     may lose, in plain steps. rate: tokens lately in the time of a plain step.
     """
 
@@ -43,41 +44,57 @@ class Order:
     shape: TreeShape | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a plan produced, empty if the drafter had nothing to propose.
+
+    proposal: all that the drafter proposed, from which it learns. draft: what is worth verifying of
+    it. backlog: tokens that the drafter had to read first. seconds: that it took.
+    """
+
+    order: Order
+    proposal: Draft
+    draft: Draft
+    backlog: int
+    seconds: float
+
+    @property
+    def silence(self) -> Silence:
+        """The record of a drafter that was asked in vain."""
+        return Silence(self.order.member.name, self.seconds)
+
+
 class Drawing:
-    """Plans and draws the drafts of members that cost time, in the costs of the target's passes."""
+    """Plans and makes the drafts of members that cost time, at the costs of the target's passes."""
 
     def __init__(self, costs: CostModel, n_vocab: int, clock: Callable[[], float]) -> None:
         self._costs = costs
         self._n_vocab = n_vocab
         self._clock = clock
-        self.backlog = 0
-        """Tokens that the drafter of the last draft had to read first."""
-        self.refused = False
-        """Whether a draft was expected to pay, and could not be afforded, since this was unset."""
-        self._ranks: dict[str, Sequence[float]] = {}
+        self._planned_ranks: dict[Member, Sequence[float]] = {}
 
     def plan(
         self, member: Member, history: Sequence[int], limit: int, rate: float, credit: Credit
-    ) -> Order | None:
-        """The draft of a member that is expected to gain most, None if none can be afforded."""
+    ) -> Order | Cause:
+        """The draft of a member that is expected to gain most, or why there is none."""
         cost = member.cost
-        assert cost is not None, "what is free is not drawn token by token"
+        assert cost is not None, "a free drafter is not asked token by token"
         plain = self._costs.seconds(1)
         start = cost.seconds(0, member.drafter.backlog(history)) / plain
         if member.planned is not None and isinstance(cost, LevelCost):
             return self._plan_tree(member, member.planned, cost, start, limit, rate, credit)
         draw = cost.draw_seconds / plain
         costs = member.costs(self._costs)
-        expected = member.by_position(0, limit)
-        surely = member.shifted(expected, errors=-1.0)
-        pays = predicted_speedup(lambda place: surely[place], costs, draw, limit) > 1.0
+        expected = member.estimates.by_position(0, limit)
+        at_least = member.estimates.shifted(expected, errors=-1.0)
+        pays = predicted_speedup(lambda position: at_least[position], costs, draw, limit) > 1.0
         allowed = credit.trusting if pays else credit.affordable
-        found = options(expected, costs, draw, start / _START_STEPS)
-        plan = best_affordable(found, rate, allowed - start)
-        if plan.length:
-            return Order(member, cost, limit, allowed, rate, plan.gain)
-        self.refused |= best_affordable(found, rate, _UNBOUNDED).length > 0
-        return None
+        lengths = options(expected, costs, draw, start / _START_STEPS)
+        best = best_affordable(lengths, rate, allowed - start)
+        if best.length:
+            return Order(member, cost, limit, allowed, rate, best.gain)
+        is_refused = best_affordable(lengths, rate, _UNBOUNDED).length > 0
+        return Cause.TOO_RISKY if is_refused else Cause.PAYS_NOT
 
     def _plan_tree(
         self,
@@ -88,12 +105,12 @@ class Drawing:
         limit: int,
         rate: float,
         credit: Credit,
-    ) -> Order | None:
-        """The same of one whose trees can be planned; start: what reading takes, in plain steps."""
+    ) -> Order | Cause:
+        """The tree of a member that is expected to gain most; start: of reading, in plain steps."""
         plain = self._costs.seconds(1)
         best = partial(
             best_shape,
-            self._settled(member),
+            self._ranks(member),
             TreePasses(self._costs),
             rate=rate,
             level_cost=lambda width: cost.level(width) / plain,
@@ -102,62 +119,60 @@ class Drawing:
             start_cost=start / _START_STEPS,
         )
         allowed = credit.trusting
-        found = best(affordable=allowed - start)
-        if found.gain > 0.0 and not self._surely_pays(member, cost, found.shape):
+        plan = best(affordable=allowed - start)
+        if plan.gain > 0.0 and not self._surely_pays(member, cost, plan.shape):
             allowed = credit.affordable
-            found = best(affordable=allowed - start)
-        if found.gain <= 0.0:
-            self.refused |= best(affordable=_UNBOUNDED).gain > 0.0
-            return None
-        is_line = found.shape.nodes == found.shape.depth
+            plan = best(affordable=allowed - start)
+        if plan.gain <= 0.0:
+            is_refused = best(affordable=_UNBOUNDED).gain > 0.0
+            return Cause.TOO_RISKY if is_refused else Cause.PAYS_NOT
+        is_line = plan.shape.nodes == plan.shape.depth
         if is_line and member.shared_lines is not None:  # that is theirs to draft
-            return None
-        return Order(member, cost, limit, allowed, rate, found.gain, shape=found.shape)
+            return Cause.PAYS_NOT
+        return Order(member, cost, limit, allowed, rate, plan.gain, shape=plan.shape)
 
     def _surely_pays(self, member: Member, cost: LevelCost, shape: TreeShape) -> bool:
-        """Whether a tree would, at one standard error less than what is known of its ranks."""
-        surely = shape.expected(member.shifted(member.by_rank(), errors=-1.0))
+        """Whether a tree pays at one standard error less than is known of its ranks."""
+        at_least = shape.expected(member.estimates.shifted(member.by_rank(), errors=-1.0))
         drafting = sum(map(cost.level, shape.widths)) / self._costs.seconds(1)
-        return surely > self._costs.of_tree(shape.nodes) + drafting
+        return at_least > self._costs.of_tree(shape.nodes) + drafting
 
-    def _settled(self, member: Member) -> Sequence[float]:
-        """The ranks of a tree: those it was planned by last, whose tables are kept, if about so."""
-        ranks, last = member.by_rank(), self._ranks.get(member.name, ())
+    def _ranks(self, member: Member) -> Sequence[float]:
+        """Acceptance by rank; about the same as last time is the same, whose tables are cached."""
+        ranks, last = member.by_rank(), self._planned_ranks.get(member, ())
         if not last or max(abs(a - b) for a, b in zip(ranks, last, strict=True)) > _ABOUT_THE_SAME:
-            last = self._ranks[member.name] = ranks
+            last = self._planned_ranks[member] = ranks
         return last
 
-    def draw(self, order: Order, history: Sequence[int]) -> Draft | Silence:
-        """A draft, ended where one more token would not pay; a member that stalls is dropped.
+    def draw(self, order: Order, history: Sequence[int]) -> Drawn:
+        """Make a draft, ended where one more token would not pay; a member that stalls is dropped.
 
-        Silence counts as a token that was rejected, and at least as long as one takes to draw: that
-        it came at once tells nothing of how long others take.
+        An empty one counts as a rejected token, and as no less time than a token takes: that it was
+        quick does not show how long others take.
         """
         member = order.member
         started = self._clock()
-        self.backlog = member.drafter.backlog(history)
+        backlog = member.drafter.backlog(history)
         if order.shape is not None:
             member.plan(order.shape)
-        keep_on = _Pays(order, self._costs, self._clock)
-        draft = member.propose(history, order.limit, self._n_vocab, keep_on)
+        keep_on = _WorthOneMore(order, self._costs, self._clock)
+        proposal = member.propose(history, order.limit, self._n_vocab, keep_on)
         seconds = self._clock() - started
-        expected = order.cost.seconds(max(draft.body, 1), self.backlog)
+        expected = order.cost.seconds(max(proposal.body, 1), backlog)
         if seconds > max(_STALL_SECONDS, _STALL_FACTOR * expected):
-            proposal = member.proposal
-            member.drop(f"it stalled: {seconds:.1f} s for {len(draft)} tokens")
-            member.proposal = proposal  # what was drawn stands
-        if not draft.tokens:
-            order.cost.observe(1, self.backlog, max(seconds, expected))
-            if member.can_draft(history):  # some find out as they read that they cannot
-                member.had_nothing_to_say()
-            return Silence(member.name, seconds)
-        return self._cut(draft, order, keep_on.draw) if draft.prunable_suffix else draft
+            member.drop(f"it stalled: {seconds:.1f} s for {len(proposal)} tokens")
+        if not proposal.tokens:
+            order.cost.observe(1, backlog, max(seconds, expected))
+            if member.can_draft(history):  # some notice only as they read that they cannot
+                member.estimates.add_silence()
+        draft = self._cut(proposal, order, keep_on.draw) if proposal.prunable_suffix else proposal
+        return Drawn(order, proposal, draft, backlog, seconds)
 
     def _cut(self, draft: Draft, order: Order, draw: float) -> Draft:
-        """A drawn draft with as much of its prunable suffix as is expected to pay."""
+        """A draft with as much of its tail as is expected to pay."""
         lost = self._costs.of_draft(draft.body) + draft.body * draw
         kept = best_tail(
-            order.member.estimates(draft),
+            order.member.estimates.of_draft(draft),
             draft.body,
             self._costs,
             rate=order.rate,
@@ -166,33 +181,34 @@ class Drawing:
         return draft.first(draft.body + kept)
 
 
-class _Pays:
-    """Whether one token more is worth its time, asked after each token drawn."""
+class _WorthOneMore:
+    """Decides after each drafted token whether one more is worth its time."""
 
     def __init__(self, order: Order, costs: CostModel, clock: Callable[[], float]) -> None:
         self.draw = order.cost.draw_seconds / costs.seconds(1)
-        """What a token takes to draw, in plain steps."""
+        """What a token takes to draft, in plain steps."""
         self._order = order
         self._costs = costs
         self._clock = clock
         self._started = clock()
-        self._together = 1.0
+        self._joint_acceptance = 1.0
         self._drawn = 0
 
     def __call__(self, confidence: float, evidence: int) -> bool:
         order, drawn = self._order, self._drawn + 1
+        estimates = order.member.estimates
         self._drawn = drawn
-        self._together *= order.member.estimate(confidence, evidence)
+        self._joint_acceptance *= estimates.of_token(confidence, evidence)
         if drawn < order.least:
             return True
         if self._clock() - self._started > _STALL_SECONDS:
             return False
-        further = order.member.by_position(drawn, order.limit - drawn)
+        further = estimates.by_position(drawn, order.limit - drawn)
         if not further:
             return False
         lost = self._costs.of_draft(drawn) + drawn * self.draw
         plan = best_length(
-            [self._together * further[0], *further[1:]],
+            [self._joint_acceptance * further[0], *further[1:]],
             self._costs,
             rate=order.rate,
             affordable=order.allowed - lost,

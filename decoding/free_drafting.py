@@ -1,4 +1,4 @@
-"""What the drafters that take next to no time propose, as the one draft that gains most."""
+"""The draft that gains most of what free drafters propose, alone or together."""
 
 import math
 import time
@@ -22,24 +22,22 @@ _LARGEST_SURPRISE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A draft and what it is expected to gain.
+    """A draft and its expected gain.
 
     refused: a token that would be drafted if more could be risked, None where nothing would.
+    proposals: all that was proposed, sent or not.
     """
 
     draft: Draft = NO_DRAFT
     gain: float = 0.0
     refused: int | None = None
-
-
-NO_OFFER = Offer()
+    proposals: Sequence[tuple[Member, Draft]] = ()
 
 
 class FreeDrafting:
-    """Finds who is due, and compares what they propose and the union of it.
+    """Asks the free drafters that are due, and compares their proposals and the union of these.
 
-    members: those that draft for free. branches: the most leaves of a tree; 1 where the target
-    verifies lines alone.
+    branches: the most leaves of a tree; 1 where the target verifies lines alone.
     """
 
     def __init__(
@@ -66,17 +64,17 @@ class FreeDrafting:
         self._spent = 0.0
 
     def begin(self, settings: SamplingSettings) -> None:
-        """A new reply; rules that may leave the target's distribution judge lines alone."""
+        """Start a reply; lossy rules verify lines alone."""
         self._branches = 1 if settings.lossy_in_effect else self._most_branches
         for _, asking in self._asking:
             asking.begin()
         self._next = 0
 
     def due(self) -> Sequence[Member]:
-        """Those that are worth asking at this step, the next one."""
+        """Count a step, and return the drafters that are worth asking at it."""
         self._step += 1
+        self._asked = ()
         if self._step < self._next:
-            self._asked = ()
             return ()
         return [
             member
@@ -92,37 +90,37 @@ class FreeDrafting:
         rate: float,
         affordable: float,
     ) -> Offer:
-        """The best draft of those that are due that can be afforded; all propose, sent or not.
+        """The best affordable draft of the drafters that are due; all propose, sent or not.
 
-        Nodes of a tree are limited as tokens of a line are.
+        limit: of tokens of a line, and of nodes of a tree.
         """
         started = self._clock()
         asked = [(member, member.propose(history, limit, self._n_vocab)) for member in due]
-        drafts = [(member, draft) for member, draft in asked if draft.tokens]
-        offer = self._best(drafts, limit, rate, affordable)
+        proposals = [(member, draft) for member, draft in asked if draft.tokens]
+        offer = self._best(proposals, limit, rate, affordable)
         self._asked = due
         self._spent = self._clock() - started
         return offer
 
     def _best(
-        self, drafts: Sequence[tuple[Member, Draft]], limit: int, rate: float, affordable: float
+        self, proposals: Sequence[tuple[Member, Draft]], limit: int, rate: float, affordable: float
     ) -> Offer:
         weighed = self._consensus.weighed(
             [
-                Proposal(member.name, draft.tokens, member.estimates(draft))
-                for member, draft in drafts
+                Proposal(member.name, draft.tokens, member.estimates.of_draft(draft))
+                for member, draft in proposals
             ]
         )
-        offer = NO_OFFER
+        offer = Offer()
         self._promising = []
         refused: int | None = None
-        for (member, draft), line in zip(drafts, weighed, strict=True):
-            found = options(line.acceptance, self._costs)
-            plan = best_affordable(found, rate, affordable)
+        for (member, draft), line in zip(proposals, weighed, strict=True):
+            lengths = options(line.acceptance, self._costs)
+            plan = best_affordable(lengths, rate, affordable)
             if plan.gain > offer.gain:
                 offer = Offer(draft.first(plan.length), plan.gain)
             if plan is NOTHING:
-                if best_affordable(found, rate, _UNBOUNDED).length == 0:
+                if best_affordable(lengths, rate, _UNBOUNDED).length == 0:
                     continue
                 refused = line.tokens[0]
             self._promising.append(member)
@@ -131,15 +129,15 @@ class FreeDrafting:
             plan = best_affordable(self._options(tree), rate, affordable)
             if plan.gain > offer.gain:
                 offer = Offer(tree.draft(plan.length), plan.gain)
-        return Offer(offer.draft, offer.gain, refused)
+        return Offer(offer.draft, offer.gain, refused, proposals)
 
     def learn(
         self, said: Sequence[int], sent: Collection[str], saved: float, seconds: float = 0.0
     ) -> None:
         """Judge the proposals of the last plan by what the model said.
 
-        sent: whose tokens were verified. saved: plain steps that the step saved. seconds: what it
-        took to learn from it before, which is part of the price of asking.
+        sent: names of the drafters whose tokens were verified. saved: plain steps that the step
+        saved. seconds: spent on learning from it elsewhere, which is part of the price of asking.
         """
         if not self._asked:
             return

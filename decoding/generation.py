@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from backends.base import Context, Logits, ModelError, PromptTooLongError
-from decoding.draft import NO_DRAFT, Draft, Drafter
+from decoding.current_drafter import CurrentDrafter, DrafterProvider, always
+from decoding.draft import NO_DRAFT, Draft
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.prefill import prefill, reuse
 from decoding.sampler import Sampler
@@ -33,7 +34,7 @@ def generate(
     settings: SamplingSettings,
     limits: Limits,
     *,
-    drafter: Drafter | None = None,
+    drafters: DrafterProvider = lambda: None,
     is_cancelled: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Event]:
@@ -41,6 +42,8 @@ def generate(
 
     Yields Prefill after each chunk, one Step per target pass, a Finish last. The first step is the
     last chunk of the prompt and carries the first token; it drafts nothing.
+
+    drafters: asked once per step. The drafter learns of each step before it is yielded.
 
     Raises:
         PromptTooLongError: the prompt leaves no room for an answer.
@@ -60,20 +63,18 @@ def generate(
             yield Finish(FinishReason.CANCELLED)
             return
     assert rows is not None, "reuse leaves the last token to be computed"
-    if drafter is not None and context.can_roll_back:
-        drafter.begin(history, sampler)
-        for _ in drafter.read(history):
-            yield Prefill(len(history), len(history), cached, clock() - started)
-            if is_cancelled():
-                yield Finish(FinishReason.CANCELLED)
-                return
-    else:
-        drafter = None
+    drafter = CurrentDrafter(drafters if context.can_roll_back else always(None), sampler)
+    for _ in drafter.read(history):
+        yield Prefill(len(history), len(history), cached, clock() - started)
+        if is_cancelled():
+            yield Finish(FinishReason.CANCELLED)
+            return
     emitted = 0
     step = _first_step(rows, sampler, history, clock)
     while True:
         history.extend(step.tokens)
         emitted += len(step.tokens)
+        drafter.observe(step)
         yield step
         reason = limits.reason(history[-1], emitted)
         if reason is None and len(history) > context.n_ctx:
@@ -81,8 +82,7 @@ def generate(
         if reason is None and is_cancelled():
             reason = FinishReason.CANCELLED
         if reason is not None:
-            if drafter is not None:
-                drafter.commit(history)  # what learns misses no reply's end
+            drafter.commit(history)  # what learns misses no reply's end
             yield Finish(reason)
             return
         room = min(
@@ -105,17 +105,15 @@ def _step(
     history: list[int],
     sampler: Sampler,
     limits: Limits,
-    drafter: Drafter | None,
+    drafter: CurrentDrafter,
     room: int,
     clock: Callable[[], float],
 ) -> Step:
     """One target pass over the last token and a draft of at most room tokens."""
     started = clock()
     _check_held(context, history)
-    draft = NO_DRAFT
-    if drafter is not None:
-        drafter.commit(history)
-        draft = drafter.propose(history, room) if room > 0 else NO_DRAFT
+    current = drafter.commit(history)
+    draft = current.propose(history, room) if current is not None and room > 0 else NO_DRAFT
     if not fits(context, len(history), draft):
         draft = replace(NO_DRAFT, silences=draft.silences)
     drafted_at = clock()

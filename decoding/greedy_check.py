@@ -1,4 +1,4 @@
-"""Whether drafting changes a greedy reply, and if so whether rounding can be blamed."""
+"""Checks whether drafting changes a greedy reply, and whether rounding explains a change."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from backends.base import Context
+from decoding.current_drafter import always
 from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits, generate
@@ -17,9 +18,9 @@ _GREEDY = SamplingSettings(temperature=0.0)
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """A token that plain decoding would not have said after the same text.
+    """A token that is not plain decoding's after the same text.
 
-    margin: by how much its logit is less than that of plain's, in a plain pass.
+    margin: how far its logit is below that of plain decoding's token, in a plain pass.
     """
 
     position: int
@@ -33,7 +34,7 @@ def greedy_reply(
 ) -> Iterator[Step]:
     """The steps of a greedy reply from an empty cache."""
     context.truncate(0)
-    for event in generate(context, prompt, _GREEDY, limits, drafter=drafter):
+    for event in generate(context, prompt, _GREEDY, limits, drafters=always(drafter)):
         if isinstance(event, Step):
             yield event
 
@@ -41,10 +42,10 @@ def greedy_reply(
 def divergences(
     context: Context, prompt: Sequence[int], reply: Sequence[int]
 ) -> Iterator[Divergence]:
-    """Where a greedy reply leaves plain decoding, which says the same reply if there is none.
+    """Tokens of a greedy reply that are not plain decoding's, each after the text as it is.
 
-    Each token is judged by a pass over the one before it alone, as in plain decoding, and after the
-    text as it is: what follows a near-tie is judged too.
+    Each is compared with a pass over the token before it alone, as in plain decoding; what follows
+    a near-tie is compared too.
     """
     context.truncate(0)
     *_, (_, rows) = prefill(context, prompt)
@@ -58,10 +59,10 @@ def divergences(
 
 
 def kernel_difference(context: Context, tokens: Sequence[int], most: int) -> float:
-    """How far logits move between passes over one token and over several, up to most at once.
+    """The largest change of a logit between passes over one token and over up to most tokens.
 
-    0.0 means that a draft cannot change a rounding. tokens are a text to try it on, longer than
-    most; its beginning is only read.
+    0.0 means that a draft cannot change a rounding. tokens: a text longer than most, whose
+    beginning is only read.
     """
     begun = len(tokens) - most
     tried = tokens[begun:]
@@ -78,10 +79,10 @@ def kernel_difference(context: Context, tokens: Sequence[int], most: int) -> flo
 
 
 def branch_difference(context: Context, tokens: Sequence[int]) -> float:
-    """How far logits move where tokens before were kept from branches, instead of from a line.
+    """The largest change of a logit where the tokens before it come from branches, not from lines.
 
-    A cache may then hold them in another order, and add them up so. Of tokens the second half is
-    tried; the context has to be one that can verify trees.
+    A cache may then hold them in another order, and sum them in it. The second half of tokens is
+    tried, in a context that can verify trees.
     """
     begun = len(tokens) // 2
     tried = tokens[begun:]

@@ -1,4 +1,4 @@
-"""A drafter that may fail: it is dropped with the reason, and the reply goes on."""
+"""A fault guard: a drafter that fails is dropped with the reason, and the reply goes on."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -16,23 +16,24 @@ Result = TypeVar("Result")
 
 
 class Guarded:
-    """Asks a drafter, and no more once it has failed or proposed nonsense."""
+    """Hands calls on to a drafter, until it fails or proposes nonsense.
+
+    dropped: why it is called no more, empty while it is. unable: why it cannot draft at present, as
+    of the last time it was asked.
+    """
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter = drafter
         self.dropped = ""
-        """Why it is not asked any more; empty while it is."""
         self.unable = ""
-        """Why it cannot draft at present, as it said last; empty while it can."""
-        self.proposal = NO_DRAFT
 
     @property
     def name(self) -> str:
-        """The drafter's."""
+        """The drafter's name."""
         return self.drafter.name
 
     def guarded(self, call: Callable[[], Result], otherwise: Result) -> Result:
-        """What a call on the drafter gives; one that raises is dropped with the reason."""
+        """The result of a call on the drafter, or otherwise where it raises: it is dropped then."""
         try:
             return call()
         except Exception as error:  # whatever a drafter does, the reply goes on
@@ -40,28 +41,25 @@ class Guarded:
             return otherwise
 
     def can_draft(self, history: Sequence[int]) -> bool:
-        """Whether it is fit to be asked for a draft after history."""
+        """Whether it may be asked for a draft after history."""
         if self.dropped:
             return False
         self.unable = self.guarded(lambda: self.drafter.refusal(history), "")
         return not (self.unable or self.dropped)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """The drafter's, guarded in the same way."""
+        """Let the drafter read history; yields after each chunk."""
         try:
             yield from self.drafter.read(history)
         except Exception as error:
             self._failed(error)
 
     def commit(self, history: Sequence[int]) -> None:
-        """The drafter's, guarded in the same way."""
+        """Let the drafter take in the text as it is after verification."""
         try:
             self.drafter.commit(history)
         except Exception as error:
             self._failed(error)
-
-    def _failed(self, error: Exception) -> None:
-        self.drop(f"it failed: {str(error) or type(error).__name__}".splitlines()[0])
 
     def propose(
         self, history: Sequence[int], limit: int, n_vocab: int, keep_on: KeepOn | None = None
@@ -70,16 +68,17 @@ class Guarded:
         draft = self.guarded(lambda: self.drafter.propose(history, limit, keep_on), NO_DRAFT)
         if draft.tokens and not is_sound(draft, limit, n_vocab):
             self.drop("it proposed nonsense")
-            draft = NO_DRAFT
+            return NO_DRAFT
         if draft.listener is not None:
-            draft = replace(draft, listener=partial(self._hear, draft.listener))
-        self.proposal = draft
+            return replace(draft, listener=partial(self._on_verified, draft.listener))
         return draft
 
-    def _hear(self, listener: Listener, likeliest: NDArray[np.int64]) -> None:
+    def _on_verified(self, listener: Listener, likeliest: NDArray[np.int64]) -> None:
         self.guarded(lambda: listener(likeliest), None)
 
+    def _failed(self, error: Exception) -> None:
+        self.drop(f"it failed: {str(error) or type(error).__name__}".splitlines()[0])
+
     def drop(self, reason: str) -> None:
-        """Ask it no more."""
+        """Call the drafter no more."""
         self.dropped = reason
-        self.proposal = NO_DRAFT

@@ -1,15 +1,15 @@
-"""Costs under which every draft pays, for checks that are to see all that can be drafted."""
+"""A cost model under which every draft pays, for checks that are to see all kinds of drafts."""
 
 from decoding.cost import CostModel
 
 _AGES = 1e9
-"""Seconds of a plain step, beside which what a drafter takes is nothing."""
+"""Seconds of a plain step, next to which the time of a drafter is nothing."""
 
 
 class NoCost(CostModel):
-    """Passes that take as long whatever they hold, and go on doing so whatever is observed.
+    """Passes that take equally long whatever their size, and whatever is observed.
 
-    largest: as in CostModel. As no clock counts, what is drafted depends on none.
+    largest: as in CostModel. What is drafted depends on no clock.
     """
 
     def __init__(self, largest: int) -> None:

@@ -1,4 +1,4 @@
-"""Whether drafting is on, parked or off, and why: in words a user can check."""
+"""Whether drafting is on, parked or off, and why, in words that a user can check."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _PARKED_AFTER = 32
 
 
 class State(StrEnum):
-    """Of drafting, or of one drafter."""
+    """State of drafting as a whole, or of one drafter."""
 
     ON = "on"
     PARKED = "parked"
@@ -22,7 +22,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a drafter does now; the reason is empty while it is on."""
+    """State of a drafter; the reason is empty while it is on."""
 
     name: str
     state: State
@@ -30,7 +30,7 @@ class Standing:
 
 
 def standing(member: Member, costs: CostModel) -> Standing:
-    """How a drafter stands at what passes cost now."""
+    """State of a drafter at the present costs of passes."""
     if member.dropped:
         return Standing(member.name, State.OFF, member.dropped)
     if member.unable:
@@ -40,7 +40,8 @@ def standing(member: Member, costs: CostModel) -> Standing:
         parked = member.unsent >= _PARKED_AFTER
     else:
         draw_cost = member.cost.draw_seconds / costs.seconds(1)
-        parked = predicted_speedup(member.at_position, member.costs(costs), draw_cost) <= 1.0
+        acceptance, passes = member.estimates.at_position, member.costs(costs)
+        parked = predicted_speedup(acceptance, passes, draw_cost) <= 1.0
     if not parked:
         return Standing(member.name, State.ON)
     if member.costs(costs).largest == 1:
@@ -53,26 +54,27 @@ def standing(member: Member, costs: CostModel) -> Standing:
 
 
 def is_promising(member: Member, costs: CostModel) -> bool:
-    """Whether a drafter that takes time may well pay, or could and is untried."""
+    """Whether a costly drafter may well pay, or is untried and could."""
     if member.cost is None or member.dropped or member.unable:
         return False
-    if member.is_untried:
+    if member.estimates.is_untried:
         draw_cost = member.cost.draw_seconds / costs.seconds(1)
         return break_even(member.costs(costs), draw_cost) < 1.0
     return hopeful_speedup(member, member.cost, costs) > 1.0
 
 
 def hopeful_speedup(member: Member, cost: DraftCost, costs: CostModel) -> float:
-    """What a drafter that takes time may reach: at one standard error more than was seen of it."""
-    hopeful = member.shifted(member.by_position(0, costs.largest), errors=1.0)
+    """Predicted speedup of a costly drafter at one standard error above its acceptance."""
+    estimates = member.estimates
+    hopeful = estimates.shifted(estimates.by_position(0, costs.largest), errors=1.0)
     draw_cost = cost.draw_seconds / costs.seconds(1)
-    return predicted_speedup(lambda place: hopeful[place], member.costs(costs), draw_cost)
+    return predicted_speedup(lambda position: hopeful[position], member.costs(costs), draw_cost)
 
 
 def overall(standings: Sequence[Standing]) -> tuple[State, str]:
-    """The state of drafting as a whole, and the reasons of all that is not on."""
-    states = [one.state for one in standings]
-    reasons = [f"{one.name}: {one.reason}" for one in standings if one.reason]
+    """State of drafting as a whole, with the reason for each drafter that is not on."""
+    states = [standing.state for standing in standings]
+    reasons = [f"{standing.name}: {standing.reason}" for standing in standings if standing.reason]
     for state in (State.ON, State.PARKED):
         if state in states:
             return state, "; ".join(reasons)
@@ -86,17 +88,17 @@ def _reason(member: Member, needed: float) -> str:
 
 
 def _known(member: Member, needed: float) -> str:
-    """What is known of a drafter's acceptance, and how."""
-    found, recalled = member.judged, member.recalled
-    if found.judged > 0.0:
-        share = f"{found.accepted / found.judged:.2f}"
-        if found.accepted >= needed * found.judged:
+    """The drafter's acceptance as far as it is known, and where that is known from."""
+    estimates = member.estimates
+    judged, recalled = estimates.judged, estimates.recalled
+    if judged.judged > 0.0:
+        share = f"{judged.accepted / judged.judged:.2f}"
+        if judged.accepted >= needed * judged.judged:
             return f"has {share} so far and is expected to have less"
         # What was not sent is judged as well, by what the model said then.
         return f"has {share}" if member.cost else f"{share} of its guesses came true"
     if recalled is None:
-        silent = member.was_silent
-        return "had nothing to say" if silent else f"untried, {member.prior:.2f} assumed"
-    return (
-        f"a trial expects {recalled:.2f}" if member.acceptance.is_trial else f"had {recalled:.2f}"
-    )
+        silent = estimates.was_silent
+        return "had nothing to say" if silent else f"untried, {estimates.prior:.2f} assumed"
+    is_trial = estimates.acceptance.is_trial
+    return f"a trial expects {recalled:.2f}" if is_trial else f"had {recalled:.2f}"

@@ -1,9 +1,9 @@
 """Asking a parked drafter now and then whether it would pay by now, within a budget."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from decoding.cost import CostModel, DraftCost
+from decoding.drawing import Order
 from decoding.member import Member
 from decoding.parking import hopeful_speedup
 from decoding.tree_shape import TreeShape, likeliest
@@ -18,23 +18,6 @@ _MOST = 4.0
 _LONGEST = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A draft that is made to learn from: by whom, at what cost, and how long."""
-
-    member: Member
-    cost: DraftCost
-    length: int
-
-    @property
-    def shape(self) -> TreeShape | None:
-        """Of one that is planned, with as many nodes."""
-        drafter = self.member.planned
-        if drafter is None:
-            return None
-        return likeliest(self.member.by_rank(), self.length, drafter.largest.depth)
-
-
 class Probing:
     """The budget for probes, in plain steps, and what it is spent on."""
 
@@ -46,24 +29,33 @@ class Probing:
         self.budget = min(self.budget - lost + _SHARE * tokens, _MOST)
 
     def next(
-        self, members: Iterable[Member], history: Sequence[int], costs: CostModel, limit: int
-    ) -> Probe | None:
-        """The drafter that may be the best, of those the budget allows to ask.
+        self,
+        members: Iterable[Member],
+        history: Sequence[int],
+        costs: CostModel,
+        limit: int,
+        rate: float,
+    ) -> Order | None:
+        """A draft of the drafter that may be the best, of those that the budget allows to ask.
 
-        What it may be is one standard error above what was seen (Auer et al. 2002, "Finite-time
-        analysis of the multiarmed bandit problem"): the less it was seen, the more it may be.
+        Each is judged at one standard error above what was seen (Auer et al. 2002, "Finite-time
+        analysis of the multiarmed bandit problem"): the less was seen of it, the more it may be.
         """
-        found: list[Probe] = []
+        probes: list[Order] = []
         for member in members:
             is_known_by_lines = member.planned is not None and member.shared_lines is not None
             if member.cost is None or is_known_by_lines:
                 continue
             length = self._cheapest(member, member.cost, history, costs, limit)
-            probe = Probe(member, member.cost, length)
-            if length > 0 and (probe.shape is None or probe.shape.nodes > 0):
-                found.append(probe)
+            shape = _shape(member, length)
+            if length > 0 and (shape is None or shape.nodes > 0):
+                probes.append(
+                    Order(member, member.cost, length, self.budget, rate, least=length, shape=shape)
+                )
         return max(
-            found, key=lambda one: hopeful_speedup(one.member, one.cost, costs), default=None
+            probes,
+            key=lambda probe: hopeful_speedup(probe.member, probe.cost, costs),
+            default=None,
         )
 
     def _cheapest(
@@ -83,13 +75,20 @@ class Probing:
         start = cost.seconds(0, member.drafter.backlog(history)) / plain
         passes = member.costs(costs)
         longest = min(limit, _LONGEST, passes.largest - 1)
-        judged, together = 0.0, 1.0
-        options: list[tuple[float, int]] = []
-        for length, accepted in enumerate(member.by_position(0, longest), 1):
-            judged += together
-            together *= accepted
-            gained = judged - 1.0 + together
+        judged, joint = 0.0, 1.0
+        lengths: list[tuple[float, int]] = []
+        for length, acceptance in enumerate(member.estimates.by_position(0, longest), 1):
+            judged += joint
+            joint *= acceptance
+            gained = judged - 1.0 + joint
             price = start + length * draw + passes.of_draft(length)
             if price <= self.budget:
-                options.append(((price - start - gained) / judged, length))
-        return min(options)[1] if options else 0
+                lengths.append(((price - start - gained) / judged, length))
+        return min(lengths)[1] if lengths else 0
+
+
+def _shape(member: Member, length: int) -> TreeShape | None:
+    """The shape of a planned tree with so many nodes, None for a drafter without plans."""
+    if member.planned is None:
+        return None
+    return likeliest(member.by_rank(), length, member.planned.largest.depth)

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from backends import llamacpp
 from backends.base import Context, Model
+from decoding.current_drafter import always
 from decoding.drafters.draft_model import DraftModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
@@ -85,7 +86,7 @@ def main() -> None:
         )
         text = list(prompt)
         limits = Limits(_TOKENS, target.tokenizer.end_tokens)
-        for event in generate(context, prompt, settings, limits, drafter=draft):
+        for event in generate(context, prompt, settings, limits, drafters=always(draft)):
             totals.add(event)
             if isinstance(event, Step):
                 text += event.tokens

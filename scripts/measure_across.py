@@ -17,7 +17,7 @@ from app.drafter_model import open_drafter
 from app.prompts import built_in_prompts
 from backends import llamacpp
 from backends.base import Model
-from decoding.drafters.chain import Chain
+from decoding.current_drafter import always
 from decoding.generation import Limits, generate
 from decoding.pieces import Pieces
 from decoding.retokenizer import Retokenizer
@@ -30,6 +30,7 @@ from models.self_draft.self_draft_store import SelfDrafts
 from models.stores.bundled import demo_path
 from scripts.change_vocabulary import Change, change_vocabulary
 from scripts.prompts import tokenized
+from tests.fixtures.first_hit import FirstHit
 
 _PASSES = 50
 _CHANGES = {
@@ -44,12 +45,12 @@ def acceptance(target: Model, path: Path, temperature: float, length: int, token
     """Draft the built-in prompts with a file, and say what came of it."""
     with closing(llamacpp.load(path)) as drafter, closing(target.open(1024)) as context:
         opened = open_drafter(path.stem, drafter, target, 1024, is_own=False)
-        draft = Chain([opened.drafter], max_draft=length)
+        draft = FirstHit([opened.drafter], max_draft=length)
         totals = Statistics(0.0)
         for seed, (_, prompt) in enumerate(tokenized(target)):
             settings = SamplingSettings(temperature, top_k=40, top_p=1.0, min_p=0.0, seed=seed)
             limits = Limits(tokens, target.tokenizer.end_tokens)
-            for event in generate(context, prompt, settings, limits, drafter=draft):
+            for event in generate(context, prompt, settings, limits, drafters=always(draft)):
                 totals.add(event)
     return f"acceptance {totals.acceptance:.3f} in {totals.steps:,} steps. {opened.note}"
 

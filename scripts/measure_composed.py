@@ -17,9 +17,9 @@ from backends.base import Context, Logits, Model
 from decoding.calibration import calibrate
 from decoding.controller import Controller
 from decoding.cost import CostModel
+from decoding.current_drafter import always
 from decoding.draft import Drafter
 from decoding.drafters.cascade import Cascade
-from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.drafters.vote import Vote
@@ -32,6 +32,7 @@ from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 from models.stores.bundled import demo_path
 from scripts.prompts import tokenized
+from tests.fixtures.first_hit import FirstHit
 
 _CONTEXT = 1024
 
@@ -69,7 +70,7 @@ def drafters(target: Model, context: Context) -> dict[str, Callable[[], Drafter]
     return {
         "lookup": PromptLookup,
         "self": model,
-        "lookup,self": lambda: Chain([PromptLookup(), model()], max_draft=15),
+        "lookup,self": lambda: FirstHit([PromptLookup(), model()], max_draft=15),
         "cascade(lookup,self)": cascade,
         "the same, tail after 2": lambda: cascade(tail=True, most=2),
         "vote(lookup,self)": lambda: Vote("vote", [PromptLookup(), model()]),
@@ -101,12 +102,12 @@ def main() -> None:
         makers = drafters(target, draft_context)
         passes = Passes(draft_context)
         for name, make in makers.items():
-            totals, drafter = Statistics(0.0), Chain([make()], max_draft=arguments.draft_length)
+            totals, drafter = Statistics(0.0), FirstHit([make()], max_draft=arguments.draft_length)
             passes.count = passes.positions = 0
             for seed, prompt in enumerate(chosen):
                 settings = SamplingSettings(arguments.temperature, 40, 1.0, 0.0, seed=seed)
                 before = passes.count, passes.positions
-                for event in generate(context, prompt, settings, limits, drafter=drafter):
+                for event in generate(context, prompt, settings, limits, drafters=always(drafter)):
                     totals.add(event)
                     if isinstance(event, Step) and event.seconds == 0.0:
                         passes.count, passes.positions = before  # the prompt was read

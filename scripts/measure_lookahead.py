@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from backends import llamacpp
 from backends.base import Context
+from decoding.current_drafter import always
 from decoding.draft import Drafter
 from decoding.drafters.jacobi import Jacobi
 from decoding.drafters.lookahead import Lookahead, LookaheadShape
@@ -35,7 +36,7 @@ def spoken(
     """Figures of a reply to each prompt."""
     totals = Statistics(0.0)
     for prompt in prompts:
-        for event in generate(context, prompt, settings, limits, drafter=drafter):
+        for event in generate(context, prompt, settings, limits, drafters=always(drafter)):
             totals.add(event)
     return totals
 

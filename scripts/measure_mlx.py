@@ -20,6 +20,7 @@ from mlx_lm.sample_utils import make_sampler
 
 from backends import mlx
 from backends.mlx.mlx_model import MlxModel
+from decoding.current_drafter import always
 from decoding.drafters.draft_model import DraftModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
@@ -61,7 +62,7 @@ def our_acceptance(
     contexts = [model.open(len(prompt) + tokens) for model in (target, drafter)]
     model = DraftModel("rounded", contexts[1], n_vocab=target.info.n_vocab, max_draft=length)
     limits = Limits(tokens, frozenset())
-    events = generate(contexts[0], prompt, _warm(seed), limits, drafter=model)
+    events = generate(contexts[0], prompt, _warm(seed), limits, drafters=always(model))
     steps = [event for event in events if isinstance(event, Step)]
     for context in contexts:
         context.close()

@@ -1,12 +1,12 @@
-"""How lean the loop is: `python -m scripts.measure_overhead [GGUF]`.
+"""Measures the overhead of the loop: `python -m scripts.measure_overhead [GGUF]`.
 
 Interleaves a bare low-level llama.cpp loop with plain generation in one process, and reports the
 ratio of their rates, the share of decode time that is neither drafting nor the target's passes, and
 the share that the free drafters, the controller and the statistics take together.
 """
 
+import argparse
 import statistics
-import sys
 import time
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from backends.base import Context
 from decoding.calibration import calibrate
 from decoding.controller import Controller
 from decoding.cost import CostModel
+from decoding.current_drafter import always
 from decoding.drafters.ngram import Ngram
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.events import Step
@@ -68,24 +69,32 @@ def our_figures(context: Context, prompt: list[int], settings: SamplingSettings)
     return figures
 
 
+class TimedController(Controller):
+    """Adds up the seconds that it takes to learn."""
+
+    seconds = 0.0
+
+    def observe(self, step: Step) -> None:
+        started = time.perf_counter()
+        super().observe(step)
+        self.seconds += time.perf_counter() - started
+
+
 def control_share(context: Context, prompts: list[list[int]], costs: CostModel) -> float:
     """Seconds in free drafters, controller and statistics, as a share of decode time."""
-    assert isinstance(context, llamacpp.LlamaContext)
-    controller = Controller([Member(PromptLookup()), Member(Ngram())], costs, n_vocab=1 << 31)
+    controller = TimedController([Member(PromptLookup()), Member(Ngram())], costs, n_vocab=1 << 31)
     spent = decoding = 0.0
     for prompt in prompts:
         figures = Statistics(time.perf_counter())
-        for event in generate(
-            context, prompt, _GREEDY, Limits(_TOKENS, frozenset()), drafter=controller
-        ):
+        limits = Limits(_TOKENS, frozenset())
+        for event in generate(context, prompt, _GREEDY, limits, drafters=always(controller)):
             started = time.perf_counter()
             figures.add(event)
             if isinstance(event, Step):
-                controller.observe(event)
                 spent += event.draft_seconds
             spent += time.perf_counter() - started
         decoding += figures.decode_seconds or 0.0
-    return spent / decoding
+    return (spent + controller.seconds) / decoding
 
 
 def overhead(figures: list[Statistics]) -> float:
@@ -96,8 +105,10 @@ def overhead(figures: list[Statistics]) -> float:
 
 def main() -> None:
     """Measure and print."""
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else demo_path()
-    assert path is not None
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("gguf", nargs="?", type=Path, default=demo_path())
+    path = parser.parse_args().gguf
+    assert path is not None, "the bundled model is not installed"
     model = llamacpp.load(path)
     context = model.open(1024)
     prompt = tokenized(model)[0][1]

@@ -18,6 +18,7 @@ from app.branching import BY_RANK
 from backends import llamacpp
 from backends.base import Context
 from decoding.cost import TreeSize
+from decoding.current_drafter import always
 from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.dynamic_tree import DynamicTree
@@ -125,7 +126,7 @@ def main() -> None:
         said: list[tuple[list[int], int]] = []
         for seed, prompt in enumerate(prompts):
             text, settings = list(prompt), replace(sampling, seed=seed)
-            for event in generate(context, prompt, settings, limits, drafter=make()):
+            for event in generate(context, prompt, settings, limits, drafters=always(make())):
                 if isinstance(event, Step):
                     text += event.tokens
                     accepted += [event.accepted] if event.drafted else []

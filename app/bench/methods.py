@@ -17,8 +17,8 @@ from backends.base import Model, SpecchatError
 from backends.engines.backend_names import MLX
 from backends.engines.baselines import baseline_engines
 from decoding.controller import Controller
+from decoding.current_drafter import always
 from decoding.draft import Drafter
-from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.events import Step
@@ -32,7 +32,7 @@ _FIXED_MATCH = 4
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One reply: its tokens, seconds from the first to the last, and what is known besides."""
+    """A reply: its tokens, the seconds from the first to the last, and its statistics if known."""
 
     tokens: list[int]
     seconds: float
@@ -67,12 +67,11 @@ class Ours:
         tokens: list[int] = []
         limits = Limits(max_tokens, self.session.model.tokenizer.end_tokens)
         with self.session.context.use() as context:
-            for event in generate(context, prompt, settings, limits, drafter=self.drafter):
+            events = generate(context, prompt, settings, limits, drafters=always(self.drafter))
+            for event in events:
                 statistics.add(event)
                 if isinstance(event, Step):
                     tokens += event.tokens
-                    if isinstance(self.drafter, Controller):
-                        self.drafter.observe(event)
         return Outcome(tokens, statistics.decode_seconds or 0.0, statistics)
 
 
@@ -100,7 +99,7 @@ class Theirs:
 
 @dataclass(slots=True)
 class Methods:
-    """All methods of a bench, with what they hold; notes say what was left out and why."""
+    """All methods of a bench, and the resources they hold; notes: what was left out, and why."""
 
     chosen: list[Method]
     notes: list[str]
@@ -122,62 +121,63 @@ def methods(
 ) -> Methods:
     """Plain decoding first, then each drafter under the controller, auto, and the peer.
 
-    given: the --draft that was asked for. scratch: an empty folder; drafters start from it without
-    anything learned before. A method that cannot be had is left out, with a note.
+    given: the --draft that was asked for. scratch: an empty folder, so that drafters begin without
+    anything learned before. An unavailable method is left out, with a note.
     """
     place = replace(place, paths=replace(place.paths, data=scratch))
     specs = [LOOKUP, SELF, draft_spec.AUTO]
     if given.lower() not in (*specs, draft_spec.OFF):
         specs.insert(2, given)
     with ExitStack() as stack:
-        found = Methods([Ours(PLAIN, session, None)], [], None, stack)
+        collected = Methods([Ours(PLAIN, session, None)], [], None, stack)
         built: list[Built] = []
         for text in specs:
             drafting = build(session.spec(text), place)
             stack.enter_context(closing(drafting))
             drafting.compare(True)
             if drafting.missing:
-                found.notes.append(f"{text} was left out: {drafting.missing}")
+                collected.notes.append(f"{text} was left out: {drafting.missing}")
             if drafting.controller is None:
                 continue
             built += drafting.built
-            found.chosen.append(Ours(text, session, drafting.controller))
+            collected.chosen.append(Ours(text, session, drafting.controller))
             if text == draft_spec.AUTO:
-                found.auto = drafting.controller
+                collected.auto = drafting.controller
             if with_fixed:
-                found.chosen += _fixed(text, session, drafting)
-        _add_peers(found, session, built)
-        found._held = stack.pop_all()
-    return found
+                collected.chosen += _fixed(text, session, drafting)
+        _add_peers(collected, session, built)
+        collected._held = stack.pop_all()
+    return collected
 
 
 def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
-    """The same drafters at lengths that do not change: what the controller has to beat."""
+    """Fixed-length drafting by the same drafters: the baseline that the controller has to beat."""
     if text == LOOKUP:
-        lookups = [
-            Chain([PromptLookup(min_match=_FIXED_MATCH)], max_draft=length)
+        return [
+            Ours(
+                f"lookup, always {length}",
+                session,
+                PromptLookup(min_match=_FIXED_MATCH, max_draft=length),
+            )
             for length in FIXED_LENGTHS
         ]
-        return [
-            Ours(f"lookup, always {length}", session, lookup)
-            for length, lookup in zip(FIXED_LENGTHS, lookups, strict=True)
-        ]
-    models: list[Built] = [built for built in drafting.built if built.model]
-    if text == draft_spec.AUTO or not models:
+    members = [built.member for built in drafting.built if built.model]
+    if text == draft_spec.AUTO or drafting.controller is None or not members:
         return []
-    chain = Chain([built.member.drafter for built in models], max_draft=FIXED_LENGTHS[0])
-    return [Ours(f"{text}, always {FIXED_LENGTHS[0]}", session, chain)]
+    length = FIXED_LENGTHS[0]
+    controller = Controller(members, drafting.controller.costs, session.model.info.n_vocab)
+    return [Ours(f"{text}, always {length}", session, controller.at_no_cost((length,)))]
 
 
-def _add_peers(found: Methods, session: Session, built: Sequence[Built]) -> None:
+def _add_peers(collected: Methods, session: Session, built: Sequence[Built]) -> None:
     try:
         others = baseline_engines(session.model, session.context.n_ctx, _for_peer(built))
     except SpecchatError as error:
-        found.notes.append(str(error).splitlines()[0])
+        collected.notes.append(str(error).splitlines()[0])
         return
     for other in others:
-        found._held.callback(other.close)
-        found.chosen.append(Theirs(other.name, session, other.reply))
+        collected._held.callback(other.close)
+        collected.chosen.append(Theirs(other.name, session, other.reply))
 
 
 def _for_peer(built: Sequence[Built]) -> Model | None:

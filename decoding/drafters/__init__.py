@@ -1,1 +1,1 @@
-"""The drafters: prompt lookup, a drafter model, and chains of them."""
+"""Drafters: lookups, n-grams, drafter models, and drafters made of these."""

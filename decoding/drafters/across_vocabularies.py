@@ -11,6 +11,7 @@ from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.draft_model import evidence_class
 from decoding.drafters.follower import Follower
 from decoding.drafters.growing_draft import GrowingDraft
+from decoding.events import Step
 from decoding.pieces import Pieces
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, point_mass, uniform, warp
@@ -58,6 +59,9 @@ class AcrossVocabularies:
 
     def commit(self, history: Sequence[int]) -> None:
         """Do nothing: the next proposal catches up."""
+
+    def observe(self, step: Step) -> None:
+        """Nothing to learn: weights do not change."""
 
     def backlog(self, history: Sequence[int]) -> int:
         return self._follower.backlog(history)

@@ -1,8 +1,8 @@
 """A drafter model that is itself sped up: cheaper drafts, verified by it before the target.
 
 Chen et al. 2024 (arXiv 2312.11462), cascade speculative drafting. Vertical: a cheap drafter
-proposes, the drafter model verifies. Horizontal: late tokens of a draft, which are seldom reached,
-are the cheap drafter's alone.
+proposes, the drafter model verifies. Horizontal: the last tokens of a draft, which are seldom
+reached, come from the cheap drafter alone.
 """
 
 import copy
@@ -24,30 +24,26 @@ from decoding.verification.rejection_sampling import verify
 from decoding.warped_rows import WarpedRows
 
 TAIL_CLASS = 1000
-"""Added to the evidence of a token of the tail, whose classes are not those of the model."""
+"""Added to the evidence of a token of the tail, whose classes are apart from the model's."""
 
 
 class Below(Drafter, Protocol):
-    """What drafts for the drafter model, and learns from how that judges it."""
-
-    def observe(self, step: Step) -> None:
-        """One pass of the drafter model, in the place of the target."""
-        ...
+    """Drafts for the drafter model, whose passes it observes in place of the target's."""
 
     def at_no_cost(self) -> "Below":
-        """The same, as if drafting cost nothing."""
+        """Another of the same drafters, which draft as if that cost nothing."""
         ...
 
 
 class Cascade:
     """Draws from its model's q_draft, several tokens in a pass where a cheaper drafter is right.
 
-    A pass over the cheaper drafter's tokens is judged token after token against q_draft, with the
-    numbers of the drafting stream. So each token that comes of it (accepted, corrected or bonus)
-    has the law q_draft given those before it, and is handed on with that. Whether there is a next
-    token never depends on what it will be: all tokens of a pass stand, up to one that ends the
-    reply, and a pass that can give more than is wanted is not made. A block would not do: its
-    tokens have that law over all places where the pass may end, not given the place.
+    A pass over the cheaper drafter's tokens is verified token by token against q_draft, with random
+    numbers of the drafting stream. So each of its tokens (accepted, corrected or bonus) follows
+    q_draft given those before it, and carries that distribution. Whether there is a next token
+    never depends on what it will be: all tokens of a pass are kept, up to one that ends the reply,
+    and a pass that could yield more than is wanted is not made. Block verification would not do:
+    its tokens follow q_draft on average over where the pass ends, not given where it ends.
 
     below: drafts for the model. costs: of the model's passes. tail: a free, deterministic drafter
     whose own continuation follows the drawn tokens; below begins it and commits to it.
@@ -82,7 +78,7 @@ class Cascade:
         self._sampler = Sampler(SamplingSettings())
 
     def at_no_cost(self) -> "Cascade":
-        """The same on the same context, whose model is drafted for whatever that costs."""
+        """Another on the same context, whose model is drafted for whatever that costs."""
         other = copy.copy(self)
         other._below = self._below.at_no_cost()
         return other
@@ -96,11 +92,14 @@ class Cascade:
         self._reader.commit(history)
         self._below.commit(history)
 
+    def observe(self, step: Step) -> None:
+        """Nothing to learn: the passes of its own model were reported below."""
+
     def backlog(self, history: Sequence[int]) -> int:
         return self._reader.backlog(history)
 
     def refusal(self, history: Sequence[int]) -> str:
-        """That its own context is full; without the drafter below it draws one by one."""
+        """That its own context is full; without the drafter below it draws token by token."""
         return self._reader.refusal(history)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
@@ -128,47 +127,47 @@ class Cascade:
     def _drawn(self, text: Sequence[int], most: int) -> list[tuple[int, Distribution]]:
         """The tokens of one pass after text, 1 to most, each with the q_draft it came from."""
         started = self._clock()
-        guess = self._below.propose(text, most - 1)
-        assert isinstance(guess.form, Line), "a tree is not verified token by token"
-        line = on_host(guess.form)
-        guessed_at = self._clock()
-        pending = self._reader.pending(text, self._context.n_chunk - len(guess))
+        draft = self._below.propose(text, most - 1)
+        assert isinstance(draft.form, Line), "a tree is not verified token by token"
+        line = on_host(draft.form)
+        drafted_at = self._clock()
+        pending = self._reader.pending(text, self._context.n_chunk - len(draft))
         read_at = self._clock()
-        rows = self._context.forward([*pending, *guess.tokens], 1 + len(guess))
-        laws = WarpedRows(rows[:, : self._n_vocab], self._sampler, text, guess.tokens)
-        verdict = verify(laws, line, self._sampler.drafting)
+        rows = self._context.forward([*pending, *draft.tokens], 1 + len(draft))
+        q_draft = WarpedRows(rows[:, : self._n_vocab], self._sampler, text, draft.tokens)
+        verdict = verify(q_draft, line, self._sampler.drafting)
         self._context.truncate(len(text) + verdict.accepted)
         ended = self._clock()
-        tokens = (*guess.tokens[: verdict.accepted], verdict.next_token)
-        verify_seconds = self._of_pass(ended - read_at, len(pending), len(guess))
-        draft_seconds = guessed_at - started
+        tokens = (*draft.tokens[: verdict.accepted], verdict.next_token)
+        verify_seconds = self._of_pass(ended - read_at, len(pending), len(draft))
+        draft_seconds = drafted_at - started
         self._below.observe(
             Step(
                 tokens,
-                guess.drafter,
-                len(guess),
+                draft.drafter,
+                len(draft),
                 verdict.accepted,
                 draft_seconds,
                 verify_seconds,
                 draft_seconds + verify_seconds,
                 ended,
-                silences=guess.silences,
+                silences=draft.silences,
             )
         )
-        return list(zip(tokens, laws.requested, strict=True))
+        return list(zip(tokens, q_draft.requested, strict=True))
 
-    def _of_pass(self, seconds: float, pending: int, guessed: int) -> float:
-        """What a pass would have taken with a single token pending before the guessed ones.
+    def _of_pass(self, seconds: float, pending: int, drafted: int) -> float:
+        """Seconds that a pass would have taken with a single token pending before the drafted ones.
 
-        A pass longer than costs are known for tells nothing new.
+        For a pass longer than costs are known for, the seconds expected.
         """
-        expected = self._costs.seconds(1 + guessed)
-        if pending + guessed > self._costs.largest:
+        expected = self._costs.seconds(1 + drafted)
+        if pending + drafted > self._costs.largest:
             return expected
-        return seconds * expected / self._costs.seconds(pending + guessed)
+        return seconds * expected / self._costs.seconds(pending + drafted)
 
     def _add_tail(self, draft: GrowingDraft, text: Sequence[int], room: int) -> int:
-        """Let the tail speak on after text; returns how many tokens it had to say."""
+        """Append the tail's continuation of text, and return how many tokens it has."""
         if self._tail is None or room <= 0:
             return 0
         more = self._tail.propose(text, room)

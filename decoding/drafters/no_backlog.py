@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from decoding.events import Step
+
 
 class NoBacklog:
     """A drafter without a context, which processes each token as it is committed."""
@@ -20,3 +22,6 @@ class NoBacklog:
         """Nothing to read."""
         del history
         return iter(())
+
+    def observe(self, step: Step) -> None:
+        """Nothing to learn from the cost or fate of a draft: what was said comes with commit."""

@@ -1,4 +1,4 @@
-"""A drafter whose drafts have a form that is settled before anything is drawn."""
+"""A drafter whose drafts have a shape that is planned before anything is drafted."""
 
 from typing import Protocol
 
@@ -8,13 +8,13 @@ from decoding.tree_shape import TreeShape
 
 
 class PlannedDrafter(Drafter, Protocol):
-    """It asks no keep_on: what it drafts was planned."""
+    """Drafts trees of a planned shape, and asks no keep_on."""
 
     @property
     def largest(self) -> TreeSize:
-        """The most that it drafts."""
+        """Size of the largest draft."""
         ...
 
     def plan(self, shape: TreeShape) -> None:
-        """Draft in this form from the next proposal on, cut to what is the most."""
+        """Draft in this shape from the next proposal on, cut to the largest."""
         ...

@@ -5,6 +5,7 @@ from typing import Generic, TypeVar
 
 from decoding.drafters.reader import Reader
 from decoding.drafters.tree_reader import TreeReader
+from decoding.events import Step
 from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings
 
@@ -30,6 +31,9 @@ class ReadsBacklog(Generic[ReaderT]):
     def commit(self, history: Sequence[int]) -> None:
         """Mark history as final; accepted tokens of the last draft are not read again."""
         self._reader.commit(history)
+
+    def observe(self, step: Step) -> None:
+        """Nothing to learn: weights do not change."""
 
     def backlog(self, history: Sequence[int]) -> int:
         """Number of tokens to read; the last one of the history always counts."""

@@ -13,6 +13,7 @@ from backends.base import Logits
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.draft_model import evidence_class
 from decoding.drafters.follower import Follower
+from decoding.events import Step
 from decoding.forms import PointMassLine
 from decoding.pieces import Pieces
 from decoding.sampler import Sampler
@@ -86,6 +87,9 @@ class TextLevel:
 
     def commit(self, history: Sequence[int]) -> None:
         """Do nothing: the next proposal catches up."""
+
+    def observe(self, step: Step) -> None:
+        """Nothing to learn: weights do not change."""
 
     def backlog(self, history: Sequence[int]) -> int:
         return self._follower.backlog(history)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from decoding.cost import TreeSize
 from decoding.draft import Draft, KeepOn
 from decoding.drafters.planned import PlannedDrafter
+from decoding.events import Step
 from decoding.sampler import Sampler
 from decoding.tree_shape import TreeShape
 
@@ -43,6 +44,9 @@ class TreeByTemperature:
 
     def commit(self, history: Sequence[int]) -> None:
         self._active.commit(history)
+
+    def observe(self, step: Step) -> None:
+        self._active.observe(step)
 
     def backlog(self, history: Sequence[int]) -> int:
         return self._active.backlog(history)

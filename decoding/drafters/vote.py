@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from decoding.acceptance import Count
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, refusal_of_all
 from decoding.drafters.growing_draft import GrowingDraft
+from decoding.events import Step
 from decoding.sampler import Sampler
 
 _PRIOR = 0.5
@@ -83,6 +84,9 @@ class Vote:
         self._elections = []
         for voter in self._voters:
             voter.begin(history, certain)
+
+    def observe(self, step: Step) -> None:
+        """Nothing to learn: ballots are judged by what was said."""
 
     def backlog(self, history: Sequence[int]) -> int:
         able = [voter for voter in self._voters if not voter.refusal(history)]

@@ -27,7 +27,7 @@ from decoding.generation import Limits
 from decoding.greedy_check import branch_difference, divergences
 from decoding.sampling import SamplingSettings
 from decoding.shape import Shape
-from tests.fixtures.chains import chain_of
+from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.replied import replied, said
 
 PROMPT = [300, 301, 302, 303, 300, 301]
@@ -124,7 +124,7 @@ def test_it_drafts_what_the_target_says(
         (one,) = drafting.built
         assert isinstance(one.member.drafter, SPECS[spec])
         assert drafting.drafter_bytes > 0
-        found = reply(context, chain_of(drafting), GREEDY)
+        found = reply(context, first_hit_of(drafting), GREEDY)
         assert sum(step.accepted for step in found) > 0
         shape = Shape.PATHS if spec.startswith("paths") else Shape.TREE
         assert {step.shape for step in found[1:-1]} == {shape}
@@ -136,7 +136,7 @@ def test_it_drafts_what_the_target_says(
         found = reply(context, drafting.controller, SamplingSettings(1.0))
         assert sum(step.accepted for step in found) > 0
         assert one.member.dropped == ""
-        assert one.member.judged.judged > 0.0
+        assert one.member.estimates.judged.judged > 0.0
 
 
 @pytest.mark.usefixtures("drafting_pays")

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
+
 from app import draft_spec
 from app.draft_link import LinkKind
 from app.drafter_building import Place
@@ -27,7 +28,7 @@ from decoding.parking import standing
 from decoding.sampling import SamplingSettings
 from models.metadata.memory_bill import bill
 from models.metadata.model_facts import facts_of
-from tests.fixtures.chains import chain_of
+from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.replied import replied, said
 
 PROMPT = [300, 301, 302, 303, 300, 301]
@@ -141,7 +142,7 @@ def test_it_drafts_what_the_target_says(
         assert drafting.missing == ""
         (one,) = drafting.built
         assert isinstance(one.member.drafter, kind)
-        assert said(reply(context, chain_of(drafting))) == plain
+        assert said(reply(context, first_hit_of(drafting))) == plain
         steps = reply(context, drafting.controller)
         assert said(steps) == plain
         assert sum(step.accepted for step in steps) > 0
@@ -191,13 +192,13 @@ def test_what_was_learned_at_every_level_is_kept(
         assert drafting.memory.known_drafters() == [], "a cascade is no model that could be loaded"
         (one,) = drafting.built
         below, model = one.parts
-        learned = one.member.judged.judged, below.member.judged.judged
+        learned = one.member.estimates.judged.judged, below.member.estimates.judged.judged
     assert learned[0] > 0.0
     assert below.key == f"lookup for {model.key}"
     with closing(built(spec, target, context, paths)) as again:
         (one,) = again.built
-        assert one.member.acceptance.counts()
-        assert bool(one.parts[0].member.acceptance.counts()) == (learned[1] > 0.0)
+        assert one.member.estimates.acceptance.counts()
+        assert bool(one.parts[0].member.estimates.acceptance.counts()) == (learned[1] > 0.0)
 
 
 @pytest.mark.usefixtures("drafting_pays")
@@ -211,7 +212,7 @@ def test_a_cascade_begins_with_what_its_model_costs_and_is_expected_to_reach(
         assert model.member.cost is not None
         assert one.member.cost is not model.member.cost
         assert one.member.cost.draw_seconds == model.member.cost.draw_seconds
-        assert one.member.by_position(0, 3) == model.member.by_position(0, 3)
+        assert one.member.estimates.by_position(0, 3) == model.member.estimates.by_position(0, 3)
 
 
 @pytest.mark.usefixtures("drafting_pays")
@@ -224,7 +225,7 @@ def test_what_only_a_trial_expects_of_a_cascade_is_called_that(
         assert "needs acceptance" in reason
         assert "a trial expects" in reason
         reply(context, drafting.controller)
-        assert drafting.built[0].member.judged.judged > 0.0
+        assert drafting.built[0].member.estimates.judged.judged > 0.0
         drafting.remember()
     with closing(built(spec, target, context, paths)) as again:
         assert ", had " in standing(again.built[0].member, dear).reason

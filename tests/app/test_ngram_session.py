@@ -22,7 +22,7 @@ from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits
 from decoding.sampling import SamplingSettings
-from tests.fixtures.chains import chain_of
+from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.replied import replied, said
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
@@ -69,7 +69,7 @@ def test_what_one_session_says_the_next_drafts(model: str, settings: SamplingSet
     assert len(files()) == 1
     with closing(opened(model)) as session:
         plain = reply_of(session, None, settings)
-        drafted = reply_of(session, chain_of(session.drafting), settings)
+        drafted = reply_of(session, first_hit_of(session.drafting), settings)
         assert said(drafted) == said(plain)
         assert sum(step.accepted for step in drafted) > 16
         assert {step.drafter for step in drafted} == {"", "ngram"}
@@ -123,7 +123,7 @@ def test_where_replies_are_compared_none_teaches_the_next(model: str) -> None:
         for compared in (False, True):
             with closing(build(session.spec("ngram"), session.place(lambda _: None))) as drafting:
                 drafting.compare(compared)
-                replies = [reply_of(session, chain_of(drafting), GREEDY) for _ in range(3)]
+                replies = [reply_of(session, first_hit_of(drafting), GREEDY) for _ in range(3)]
             accepted[compared] = [sum(step.accepted for step in steps) for steps in replies]
     assert accepted[False][2] > accepted[False][0]
     assert accepted[True] == [accepted[False][0]] * 3

@@ -30,7 +30,7 @@ def session(tiny_llama: Callable[..., Path]) -> Iterator[Session]:
 def learned(drafting: Drafting, name: str) -> dict[str, tuple[float, float]]:
     """What is known of a drafter's tokens: accepted and judged, by kind."""
     (member,) = (built.member for built in drafting.built if built.member.name == name)
-    return dict(member.acceptance.counts())
+    return dict(member.estimates.acceptance.counts())
 
 
 def sum_judged(counts: dict[str, tuple[float, float]]) -> float:

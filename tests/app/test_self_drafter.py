@@ -22,7 +22,7 @@ from app.target_context import TargetContext
 from backends import mlx
 from backends.base import Context, Model, UsageError
 from decoding.acceptance import Acceptance
-from decoding.events import Step
+from decoding.current_drafter import always
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
 from models.metadata.memory_bill import bill
@@ -84,9 +84,8 @@ def test_each_recipe_is_remembered_by_itself(target: Model, context: Context, pa
             keys |= {one.key for one in drafting.built if not one.member.lines}
             controller = drafting.controller
             assert controller is not None
-            for event in generate(context, [40, 41], GREEDY, LIMITS, drafter=controller):
-                if isinstance(event, Step):
-                    controller.observe(event)
+            for _ in generate(context, [40, 41], GREEDY, LIMITS, drafters=always(controller)):
+                pass
             drafting.remember()
     memory = AcceptanceMemory(target.info.path, paths)
     recipes = [Recipe.parse(text) for text in ("q8_0", "q4_0", "skip=0")]

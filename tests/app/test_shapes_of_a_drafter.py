@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,16 +20,16 @@ from decoding.acceptance import Acceptance
 from decoding.branching_gain import paths_may_gain, trees_may_gain
 from decoding.controller import Controller
 from decoding.cost import CostModel, DraftCost, Measured, TreeSize
-from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
 from decoding.events import Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits
 from decoding.greedy_check import branch_difference, divergences
 from decoding.kinds import DRAWN, band
 from decoding.member import Member
 from decoding.sampling import SamplingSettings
 from decoding.shape import Shape
-from tests.fixtures.replied import said
+from tests.fixtures.replied import replied, said
+from tests.fixtures.retimed import Retimed
 
 PROMPT = [300, 301, 302, 303, 300, 301]
 FLAT = {1: 1.0, 64: 1.2}
@@ -69,22 +68,9 @@ def drafted(
     shutil.rmtree(kept, ignore_errors=True)
 
 
-def reply(context: Context, drafter: Drafter | None, temperature: float) -> list[Step]:
-    context.truncate(0)
-    found: list[Step] = []
-    sampling = SamplingSettings(temperature)
-    for event in generate(context, PROMPT, sampling, Limits(64, frozenset()), drafter=drafter):
-        if isinstance(event, Step):
-            found.append(event)
-            if isinstance(drafter, Controller):
-                drafter.observe(_as_measured(event, drafter.costs))
-    return found
-
-
-def _as_measured(step: Step, costs: CostModel) -> Step:
-    """With the time that its pass is known to take, so that what is drafted depends on no clock."""
-    seconds = costs.seconds(step.passed) if step.seconds else 0.0
-    return replace(step, seconds=seconds, draft_seconds=0.0)
+def reply(context: Context, drafter: Controller | None, temperature: float) -> list[Step]:
+    timed = Retimed(drafter) if drafter else None
+    return replied(context, PROMPT, SamplingSettings(temperature), Limits(64, frozenset()), timed)
 
 
 def test_where_tokens_cost_little_trees_are_planned_beside_lines(
@@ -119,8 +105,8 @@ def test_what_trees_learn_is_known_of_the_drafter_itself(
         drafting.remember()
         assert not drafting.memory.recall(trees.key).counts(), "no tree was judged yet"
         reply(context, drafting.controller, temperature)
-        assert trees.member.judged.judged > 0.0
-        assert lines.member.judged.judged > 0.0
+        assert trees.member.estimates.judged.judged > 0.0
+        assert lines.member.estimates.judged.judged > 0.0
         drafting.remember()
         assert drafting.memory.recall(trees.key).counts()
         known = drafting.memory.recall(lines.key)

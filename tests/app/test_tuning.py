@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
+
 from app.draft_spec import parse
 from app.drafter_building import Place
 from app.drafting import build
@@ -33,7 +34,7 @@ from models.self_draft.candidate_files import CandidateFiles
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 from models.tuning.recipe_search import RecipeSearch, Tried
-from tests.fixtures.chains import chain_of
+from tests.fixtures.first_hit import first_hit_of
 
 TinyLlama = Callable[..., Path]
 FLAT = CostModel({1: 1.0, 16: 1.1})
@@ -156,7 +157,7 @@ def test_fewer_experts_are_the_same_file(tiny_llama: TinyLlama, paths: Paths) ->
             assert (drafter.info.active_experts, drafter.info.variant) == (1, "experts1")
             limits, prompt = Limits(40, frozenset()), [40, 41, 42]
             plain = list(greedy_reply(context, prompt, limits, None))
-            drafted = list(greedy_reply(context, prompt, limits, chain_of(drafting)))
+            drafted = list(greedy_reply(context, prompt, limits, first_hit_of(drafting)))
         assert [one for step in plain for one in step.tokens] == [
             one for step in drafted for one in step.tokens
         ]

@@ -13,7 +13,7 @@ def of(found: Acceptance, kind: str, prior: float) -> float:
 
 def learn(found: Acceptance, kind: str, prior: float, accepted: bool) -> None:
     """Judge one token of a kind, which tells how the reply goes as well."""
-    found.feel(of(found, kind, prior), accepted)
+    found.update_bias(of(found, kind, prior), accepted)
     found.add(kind, accepted)
 
 
@@ -118,7 +118,7 @@ def test_the_mood_wears_off_while_nothing_is_judged() -> None:
         learn(found, "a", 0.7, False)
     low = of(found, "b", 0.7)
     for _ in range(200):
-        found.rest()
+        found.decay_bias()
     assert low < 0.6 < of(found, "b", 0.7) == pytest.approx(0.7, abs=0.01)
 
 

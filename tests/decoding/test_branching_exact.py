@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from decoding import generation, sampling
+from decoding.current_drafter import always
 from decoding.draft import Draft, Drafter, KeepOn
 from decoding.drafters.multi_draft import SeveralPaths
 from decoding.drafters.sampled_tree import SampledTree
@@ -77,7 +78,9 @@ def error(target: "FakeContext", drafter: Drafter, sampling: SamplingSettings) -
         said: list[int] = []
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(generation, "Sampler", partial(_sampler, path))
-            for event in generate(target, PROMPT, sampling, Limits(9, NO_END), drafter=drafter):
+            for event in generate(
+                target, PROMPT, sampling, Limits(9, NO_END), drafters=always(drafter)
+            ):
                 if isinstance(event, Step):
                     said += event.tokens
                     if event.drafted:

@@ -304,11 +304,11 @@ def test_probes_go_to_the_drafter_that_may_be_the_best() -> None:
     for member in (bad, unknown):
         member.begin(0.0)
     for _ in range(50):
-        bad.acceptance.add("greedy:drawn", False)
-    probe = Probing().next([bad, unknown], [1, 2], costs, 8)
+        bad.estimates.acceptance.add("greedy:drawn", False)
+    probe = Probing().next([bad, unknown], [1, 2], costs, 8, 1.0)
     assert probe is not None
     assert probe.member is unknown
-    assert probe.length >= 1
+    assert probe.limit >= 1
 
 
 def test_what_it_chose_is_said_with_the_reason() -> None:

@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from decoding.distribution_check import Law, distance, plain_distances
+from decoding.distribution_check import ReplyDistribution, distance, plain_distances
 
-LAW: Law = {(0,): 0.5, (1,): 0.3, (2,): 0.2}
+LAW: ReplyDistribution = {(0,): 0.5, (1,): 0.3, (2,): 0.2}
 
 
 def test_from_none_to_all() -> None:

@@ -172,9 +172,9 @@ def judged_by_a_tree(
     line, trees = pair_of_members()
     for member in (line, trees):
         member.begin(temperature, rule)
-    trees.proposal = draft
-    trees.learn(found)
-    return round(line.judged.accepted), round(line.judged.judged)
+    trees.learn(draft, found)
+    judged = line.estimates.judged
+    return round(judged.accepted), round(judged.judged)
 
 
 @pytest.mark.parametrize(("temperature", "is_sampled"), [(0.0, False), (1.0, True)])
@@ -207,8 +207,7 @@ def test_the_first_rank_of_a_tree_is_what_is_known_of_lines() -> None:
         member.begin(0.0)
     assert trees.by_rank()[0] == pytest.approx(1.0, abs=0.15)
     for _ in range(100):
-        trees.proposal = tree(4, 5, 6, 7, 8)
-        trees.learn(step(5, 7, 1, accepted=2))
+        trees.learn(tree(4, 5, 6, 7, 8), step(5, 7, 1, accepted=2))
     assert trees.by_rank()[0] < 0.1
-    assert line.at_position(0) < 0.1
+    assert line.estimates.at_position(0) < 0.1
     assert trees.by_rank()[1] == pytest.approx(1.0, abs=0.1)

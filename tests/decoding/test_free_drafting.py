@@ -105,9 +105,9 @@ def test_what_it_takes_to_learn_is_part_of_the_price() -> None:
         member = controller.members[0]
         learn, clock = member.learn, echo._clock
 
-        def slowly(step: Step, learn=learn, clock=clock, seconds=learning) -> None:
+        def slowly(draft: Draft, step: Step, learn=learn, clock=clock, seconds=learning) -> None:
             clock.now += seconds
-            learn(step)
+            learn(draft, step)
 
         member.learn = slowly
         run(controller, 300)

@@ -22,9 +22,9 @@ from backends.base import ModelError, PromptTooLongError
 from decoding import target_pass
 from decoding.controller import Controller
 from decoding.cost import CostModel, DraftCost
+from decoding.current_drafter import always
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.drafters.cascade import Cascade
-from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.drafters.vote import Vote
@@ -36,6 +36,7 @@ from decoding.sampler import Sampler
 from decoding.sampling import Distribution, SamplingSettings, point_mass, uniform, warp
 from decoding.verification.verdict import TargetRows, Verdict
 from tests.fixtures.drafters import IdleDrafter
+from tests.fixtures.first_hit import FirstHit
 from tests.fixtures.forms import certain, distributions_in
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Setting:
         yield PromptLookup(min_match=2)
         yield self.model()
         yield self.model(n_ctx=20, n_chunk=3)
-        yield Chain([PromptLookup(), self.model()])
+        yield FirstHit([PromptLookup(), self.model()])
         yield controlled(PromptLookup(), self.model())
         yield self.cascade()
         yield Vote("vote", [PromptLookup(), self.model(), self.cascade()])
@@ -215,7 +216,7 @@ def test_greedy_replies_are_those_of_plain_decoding_with_every_drafter(
     for drafter in (None, *one.drafters()):
         context = one.context()
         events = checked(
-            context, prompt, generate(context, prompt, GREEDY, limits, drafter=drafter)
+            context, prompt, generate(context, prompt, GREEDY, limits, drafters=always(drafter))
         )
         assert tokens_of(events) == expected
         assert reason_of(events) is (FinishReason.STOP if stopped else FinishReason.LENGTH)
@@ -230,7 +231,9 @@ def test_sampled_replies_keep_the_cache_in_step_with_every_drafter(
     settings = SamplingSettings(1.0, 4, 0.95, 0.01, repeat_penalty=1.1, seed=draw_seed)
     for drafter in one.drafters():
         context = one.context()
-        events = generate(context, prompt, settings, Limits(25, frozenset([0])), drafter=drafter)
+        events = generate(
+            context, prompt, settings, Limits(25, frozenset([0])), drafters=always(drafter)
+        )
         tokens = tokens_of(checked(context, prompt, events))
         assert len(tokens) == 25 or tokens[-1] == 0
         assert 0 not in tokens[:-1]
@@ -245,7 +248,7 @@ def test_a_full_context_ends_the_reply_after_its_last_token(
     expected = greedy_reply(one, prompt, room + 1)
     for drafter in (None, *one.drafters()):
         context = one.context(n_ctx=len(prompt) + room)
-        reply = generate(context, prompt, GREEDY, Limits(1000, NO_END), drafter=drafter)
+        reply = generate(context, prompt, GREEDY, Limits(1000, NO_END), drafters=always(drafter))
         events = checked(context, prompt, reply)
         assert reason_of(events) is FinishReason.CONTEXT
         assert tokens_of(events) == expected
@@ -274,7 +277,9 @@ def test_an_end_token_inside_a_draft_ends_the_reply_there(
     context = one.context()
     drafter = Scripted([text[1:8]])
     limits = Limits(100, frozenset([end]))
-    events = checked(context, [1, 2], generate(context, [1, 2], GREEDY, limits, drafter=drafter))
+    events = checked(
+        context, [1, 2], generate(context, [1, 2], GREEDY, limits, drafters=always(drafter))
+    )
     assert tokens_of(events) == text[: first + 1]
     assert reason_of(events) is FinishReason.STOP
     assert list(context.tokens) == [1, 2, *text[: first + 1]]
@@ -299,7 +304,7 @@ def test_an_end_token_at_the_limit_counts_as_a_stop(setting: Callable[[int], Set
 
 def test_a_draft_leaves_room_for_the_models_own_token(setting: Callable[[int], Setting]) -> None:
     drafter = Scripted([])
-    list(generate(setting(0).context(), [1], GREEDY, Limits(4, NO_END), drafter=drafter))
+    list(generate(setting(0).context(), [1], GREEDY, Limits(4, NO_END), drafters=always(drafter)))
     assert drafter.limits == [2, 1]
 
 
@@ -310,7 +315,9 @@ def test_provenance_tells_drafted_corrected_bonus_and_plain_tokens(
     text = greedy_reply(one, [1, 2], 8)
     wrong = (text[5] + 1) % N_VOCAB
     drafter = Scripted([text[1:3], [text[4], wrong, text[6]], []])
-    events = list(generate(one.context(), [1, 2], GREEDY, Limits(8, NO_END), drafter=drafter))
+    events = list(
+        generate(one.context(), [1, 2], GREEDY, Limits(8, NO_END), drafters=always(drafter))
+    )
     assert tokens_of(events) == text[:8]
     assert [step.provenance for step in steps_of(events)] == [
         ("model",),
@@ -326,7 +333,7 @@ def test_provenance_tells_drafted_corrected_bonus_and_plain_tokens(
 def test_the_first_step_drafts_nothing(setting: Callable[[int], Setting]) -> None:
     one = setting(1)
     drafter = Scripted([[1, 2, 3]])
-    events = generate(one.context(), [1, 2], GREEDY, Limits(9, NO_END), drafter=drafter)
+    events = generate(one.context(), [1, 2], GREEDY, Limits(9, NO_END), drafters=always(drafter))
     first = next(event for event in events if isinstance(event, Step))
     assert (first.drafted, len(first.tokens), drafter.limits) == (0, 1, [])
 
@@ -376,7 +383,7 @@ def test_cancelling_while_the_drafter_reads_the_prompt(setting: Callable[[int], 
         [1, 2, 3],
         GREEDY,
         Limits(9, NO_END),
-        drafter=SlowReader([]),
+        drafters=always(SlowReader([])),
         is_cancelled=lambda: next(checks, True),
     )
     events = list(reply)
@@ -400,7 +407,7 @@ def test_a_reply_left_alone_midway_leaves_a_context_to_go_on_with(
 ) -> None:
     one = setting(2)
     context = one.context()
-    reply = generate(context, [1, 2], GREEDY, Limits(30, NO_END), drafter=one.model())
+    reply = generate(context, [1, 2], GREEDY, Limits(30, NO_END), drafters=always(one.model()))
     for event in reply:
         if isinstance(event, Step) and event.drafted:
             break
@@ -432,7 +439,9 @@ def test_a_second_reply_computes_only_what_is_new(setting: Callable[[int], Setti
     reply = tokens_of(list(generate(context, prompt, GREEDY, Limits(5, NO_END))))
     context.forwards.clear()
     longer = [*prompt, *reply, 0, 4]
-    events = list(generate(context, longer, GREEDY, Limits(3, NO_END), drafter=one.model()))
+    events = list(
+        generate(context, longer, GREEDY, Limits(3, NO_END), drafters=always(one.model()))
+    )
     assert isinstance(events[0], Prefill)
     assert (events[0].cached, events[0].done, events[0].total) == (7, 10, 10)
     assert context.forwards[0] == 3
@@ -455,7 +464,7 @@ def test_a_model_that_cannot_roll_back_runs_undrafted(setting: Callable[[int], S
     one = setting(4)
     context = one.context(can_roll_back=False)
     drafter = Scripted([[1], [2], [3]])
-    events = list(generate(context, [1, 2], GREEDY, Limits(6, NO_END), drafter=drafter))
+    events = list(generate(context, [1, 2], GREEDY, Limits(6, NO_END), drafters=always(drafter)))
     assert tokens_of(events) == greedy_reply(one, [1, 2], 6)
     assert (drafter.begun, drafter.limits, context.truncations) == (0, [], 0)
 
@@ -590,7 +599,9 @@ def test_a_draft_model_stops_after_an_end_token(setting: Callable[[int], Setting
 
 def test_a_draft_models_padding_is_never_proposed(setting: Callable[[int], Setting]) -> None:
     one = setting(0)
-    events = list(generate(one.context(), [1, 2], GREEDY, Limits(30, NO_END), drafter=one.model()))
+    events = list(
+        generate(one.context(), [1, 2], GREEDY, Limits(30, NO_END), drafters=always(one.model()))
+    )
     assert max(tokens_of(events)) < N_VOCAB
     assert sum(step.accepted for step in steps_of(events)) > 0
 
@@ -599,33 +610,15 @@ def test_a_draft_model_with_a_smaller_context_falls_silent(
     setting: Callable[[int], Setting],
 ) -> None:
     one = setting(0)
-    reply = generate(one.context(), [1, 2], GREEDY, Limits(40, NO_END), drafter=one.model(n_ctx=12))
+    reply = generate(
+        one.context(), [1, 2], GREEDY, Limits(40, NO_END), drafters=always(one.model(n_ctx=12))
+    )
     history, drafted = 2, 0
     for step in steps_of(list(reply)):
         assert history < 12 or step.drafted == 0
         history += len(step.tokens)
         drafted += step.drafted
     assert drafted > 0
-
-
-def test_a_chain_asks_the_next_drafter_when_one_is_silent() -> None:
-    first, second = Scripted([[1], []]), Scripted([[2], [3]])
-    chain = Chain([first, second])
-    chain.begin([0], Sampler(GREEDY))
-    assert chain.name == "scripted,scripted"
-    assert chain.propose([0], 4).tokens == (1,)
-    assert chain.propose([0], 4).tokens == (2,)
-    assert chain.propose([0], 4).tokens == (3,)
-    assert chain.propose([0], 4) is NO_DRAFT
-    assert (first.begun, second.begun, len(second.limits)) == (1, 1, 3)
-
-
-def test_a_chain_drafts_at_most_its_own_length() -> None:
-    drafter = Scripted([[1] * 20] * 3)
-    assert len(Chain([drafter]).propose([0], 9)) == 4
-    assert len(Chain([drafter], max_draft=7).propose([0], 9)) == 7
-    assert len(Chain([drafter], max_draft=7).propose([0], 2)) == 2
-    assert drafter.limits == [4, 7, 2]
 
 
 def test_times_are_read_from_the_clock(setting: Callable[[int], Setting]) -> None:
@@ -635,7 +628,7 @@ def test_times_are_read_from_the_clock(setting: Callable[[int], Setting]) -> Non
         [1, 2],
         GREEDY,
         Limits(2, NO_END),
-        drafter=Scripted([]),
+        drafters=always(Scripted([])),
         clock=lambda: float(next(ticks)),
     )
     prefill, first, second, _ = list(reply)
@@ -663,18 +656,17 @@ def reply_of(
 ) -> tuple[list[int], int]:
     """The tokens of a reply and how many of them were drafted; a pass takes 2 ticks."""
     ticks = iter(range(10_000))
-    events = []
-    for event in generate(
-        context,
-        prompt,
-        settings,
-        Limits(60, NO_END),
-        drafter=drafter,
-        clock=lambda: float(next(ticks)),
-    ):
-        events.append(event)
-        if isinstance(event, Step) and isinstance(drafter, Controller):
-            drafter.observe(event)
+    limits = Limits(60, NO_END)
+    events = list(
+        generate(
+            context,
+            prompt,
+            settings,
+            limits,
+            drafters=always(drafter),
+            clock=lambda: float(next(ticks)),
+        )
+    )
     return tokens_of(events), sum(step.accepted for step in steps_of(events))
 
 
@@ -698,7 +690,7 @@ def test_a_seed_gives_the_plain_reply_whatever_prompt_lookup_drafts(
             "controller": controlled(PromptLookup()),
         }
         for length in (1, 2, 5, 15):
-            drafters[f"chain of {length}"] = Chain([PromptLookup()], max_draft=length)
+            drafters[f"at most {length}"] = PromptLookup(max_draft=length)
         for name, drafter in drafters.items():
             context = one.context(n_ctx=128)
             tokens, stood = reply_of(context, prompt, seeded, drafter)
@@ -764,7 +756,7 @@ def sampled_p_value(one: Setting, settings: SamplingSettings, drafter: Drafter |
     for seed in range(REPLIES):
         seeded = replace(settings, seed=seed)
         limits = Limits(LENGTH + 1, NO_END)
-        events = list(generate(context, prompt, seeded, limits, drafter=drafter))
+        events = list(generate(context, prompt, seeded, limits, drafters=always(drafter)))
         counts[tuple(tokens_of(events)[:LENGTH])] += 1
         drafted += sum(step.drafted for step in steps_of(events))
     assert drafted > 0

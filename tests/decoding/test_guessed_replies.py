@@ -22,12 +22,13 @@ from decoding.draft import Drafter
 from decoding.drafters.jacobi import Jacobi
 from decoding.drafters.lookahead import Lookahead, LookaheadShape
 from decoding.events import Origin, Step
-from decoding.generation import Limits, generate
+from decoding.generation import Limits
 from decoding.member import Member
 from decoding.parking import State
 from decoding.sampling import SamplingSettings, warp
 from decoding.telemetry import Statistics
 from tests.fixtures.replied import replied, said
+from tests.fixtures.retimed import Retimed
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
@@ -174,20 +175,13 @@ def test_lookahead_runs_where_its_passes_cost_little_and_is_parked_elsewhere(
     member = Member(Lookahead(SHAPE), cost=DraftCost(1e-9, 0.0), tree=tree)
     costs = CostModel({1: 1.0, 16: of_sixteen})
     controller = Controller([member], costs, N_VOCAB)
-    plain_cost = spent = 0.0
-    drafted = 0
-    for event in generate(context, [1, 2], GREEDY, Limits(1500, NO_END), drafter=controller):
-        if isinstance(event, Step):
-            seconds = 1.0 + (of_sixteen - 1.0) * (event.passed - 1) / 15.0
-            controller.observe(
-                Step(
-                    event.tokens, event.drafter, event.drafted, event.accepted, 0.0, seconds,
-                    seconds if spent else 0.0, 0.0, event.window_tokens, event.branch,
-                )
-            )  # fmt: skip
-            plain_cost += len(event.tokens)
-            spent += seconds
-            drafted += event.drafted
+
+    def seconds(step: Step) -> float:
+        return 1.0 + (of_sixteen - 1.0) * (step.passed - 1) / 15.0
+
+    timed = Retimed(controller, seconds)
+    steps = replied(context, [1, 2], GREEDY, Limits(1500, NO_END), timed)
+    plain_cost, spent = len(said(steps)), sum(map(seconds, steps))
     (standing,) = controller.standings
     assert standing.state is state
     assert (standing.reason != "") == (state is State.PARKED)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from backends.base import UsageError
+from decoding.current_drafter import always
 from decoding.draft import Draft
 from decoding.forms import HostLine, SampledLine
 from decoding.generation import Limits, generate
@@ -186,6 +187,8 @@ class Impossible:
 
     def commit(self, history: Any) -> None: ...
 
+    def observe(self, step: Any) -> None: ...
+
     def backlog(self, history: Any) -> int:
         return 0
 
@@ -203,7 +206,7 @@ class Impossible:
 def reply(settings: SamplingSettings) -> tuple[int, ...]:
     context = FakeContext(random_table(3))
     drafter, limits = Impossible(context), Limits(40, frozenset())
-    events = generate(context, [1, 2], settings, limits, drafter=drafter)
+    events = generate(context, [1, 2], settings, limits, drafters=always(drafter))
     return tuple(token for event in events for token in getattr(event, "tokens", ()))
 
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from decoding.acceptance_estimates import POSITION_PRIOR
 from decoding.cost import DraftCost
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.events import Step
 from decoding.forms import PointMassLine, SampledLine
-from decoding.member import POSITION_PRIOR, Member
+from decoding.member import Member
 from decoding.sampling import point_mass
 from tests.fixtures.drafters import IdleDrafter
 
@@ -62,9 +63,13 @@ def sent(*tokens: int, drafted: int, accepted: int) -> Step:
     return step(*tokens, drafter="scripted", drafted=drafted, accepted=accepted)
 
 
+def learn_from(member: Member, outcome: Step) -> None:
+    member.learn(member.propose([1], LIMIT, N_VOCAB), outcome)
+
+
 def judged(member: Member) -> tuple[int, int]:
     """Tokens accepted and judged so far, few enough that none is forgotten."""
-    return round(member.judged.accepted), round(member.judged.judged)
+    return round(member.estimates.judged.accepted), round(member.estimates.judged.judged)
 
 
 @pytest.mark.parametrize("make", [certain, drawn])
@@ -72,7 +77,7 @@ def test_a_sound_draft_is_handed_on(make: Callable[..., Draft]) -> None:
     draft = make(0, 9, 5)
     member = member_of(draft)
     assert member.propose([1], LIMIT, N_VOCAB) is draft
-    assert (member.proposal, member.dropped) == (draft, "")
+    assert member.dropped == ""
     assert (member.name, member.drafter.limits) == ("scripted", [LIMIT])  # type: ignore[attr-defined]
 
 
@@ -107,7 +112,6 @@ def test_nonsense_drops_the_drafter(name: str) -> None:
     member = member_of(NONSENSE[name])
     assert member.propose([1], LIMIT, N_VOCAB) is NO_DRAFT
     assert member.dropped == "it proposed nonsense"
-    assert member.proposal is NO_DRAFT
 
 
 @pytest.mark.parametrize(
@@ -149,26 +153,22 @@ def test_an_interrupt_is_not_taken_for_a_failure() -> None:
 
 def test_a_proposal_is_judged_although_nothing_was_sent() -> None:
     member = member_of(certain(4, 5, 6))
-    member.propose([1], LIMIT, N_VOCAB)
-    member.learn(step(4))
+    learn_from(member, step(4))
     assert judged(member) == (1, 1)
-    member.propose([1], LIMIT, N_VOCAB)
-    member.learn(step(5))
+    learn_from(member, step(5))
     assert judged(member) == (1, 2)
 
 
 def test_a_proposal_is_judged_by_what_another_drafter_brought() -> None:
     member = member_of(certain(4, 5, 6))
-    member.propose([1], LIMIT, N_VOCAB)
-    member.learn(step(4, 5, 7, drafter="other", drafted=2, accepted=2))
+    learn_from(member, step(4, 5, 7, drafter="other", drafted=2, accepted=2))
     assert judged(member) == (2, 3)
 
 
 def test_tokens_beyond_those_sent_are_judged_too() -> None:
     """Of three proposed two were sent; the model's own third tells about the third."""
     member = member_of(certain(4, 5, 6))
-    member.propose([1], LIMIT, N_VOCAB)
-    member.learn(sent(4, 5, 6, drafted=2, accepted=2))
+    learn_from(member, sent(4, 5, 6, drafted=2, accepted=2))
     assert judged(member) == (3, 3)
 
 
@@ -185,8 +185,7 @@ def test_what_was_sent_is_judged_up_to_the_first_miss(
     make: Callable[..., Draft], tokens: tuple[int, ...], accepted: int, expected: tuple[int, int]
 ) -> None:
     member = member_of(make(4, 5, 6))
-    member.propose([1], LIMIT, N_VOCAB)
-    member.learn(sent(*tokens, drafted=3, accepted=accepted))
+    learn_from(member, sent(*tokens, drafted=3, accepted=accepted))
     assert judged(member) == expected
 
 
@@ -194,36 +193,24 @@ def test_what_was_sent_is_judged_up_to_the_first_miss(
 def test_the_end_of_the_text_within_a_draft_is_no_miss(make: Callable[..., Draft]) -> None:
     """The reply ended with the accepted 5; what was drafted after it was never judged."""
     member = member_of(make(4, 5, 6, 7))
-    member.propose([1], LIMIT, N_VOCAB)
-    member.learn(sent(4, 5, drafted=4, accepted=2))
+    learn_from(member, sent(4, 5, drafted=4, accepted=2))
     assert judged(member) == (2, 2)
 
 
 def test_a_drawn_draft_that_was_not_sent_teaches_nothing() -> None:
     """What it would have said at random does not tell how often it is accepted."""
     member = member_of(drawn(4, 5))
-    member.propose([1], LIMIT, N_VOCAB)
-    member.learn(step(4))
+    learn_from(member, step(4))
     assert judged(member) == (0, 0)
-
-
-def test_a_proposal_is_judged_once() -> None:
-    member = member_of(certain(4))
-    member.propose([1], LIMIT, N_VOCAB)
-    member.learn(step(4))
-    member.learn(step(4))
-    assert judged(member) == (1, 1)
-    assert member.proposal is NO_DRAFT
 
 
 def test_estimates_start_at_the_confidence_and_follow_the_evidence() -> None:
     draft = Draft(PointMassLine((4, 5)), "scripted", (0.9, 0.3), (1, 2))
     member = member_of(draft)
-    assert member.estimates(draft) == [pytest.approx(0.9), pytest.approx(0.3)]
+    assert member.estimates.of_draft(draft) == [pytest.approx(0.9), pytest.approx(0.3)]
     for _ in range(200):
-        member.propose([1], LIMIT, N_VOCAB)
-        member.learn(step(4, 9, drafter="other", drafted=1, accepted=1))
-    strong, weak = member.estimates(draft)
+        learn_from(member, step(4, 9, drafter="other", drafted=1, accepted=1))
+    strong, weak = member.estimates.of_draft(draft)
     assert strong > 0.9
     assert weak < 0.1
 
@@ -232,66 +219,54 @@ def test_estimates_of_another_temperature_are_apart() -> None:
     draft = certain(4)
     member = member_of(draft)
     for _ in range(100):
-        member.propose([1], LIMIT, N_VOCAB)
-        member.learn(step(5))
-    assert member.estimates(draft)[0] < 0.2
+        learn_from(member, step(5))
+    assert member.estimates.of_draft(draft)[0] < 0.2
     for temperature in (0.3, 0.8, 1.5):
         member.begin(temperature)
-        assert member.estimates(draft)[0] == pytest.approx(0.8)
+        assert member.estimates.of_draft(draft)[0] == pytest.approx(0.8)
     member.begin(0.0)
-    assert member.estimates(draft)[0] < 0.2
+    assert member.estimates.of_draft(draft)[0] < 0.2
 
 
 def test_tokens_not_drawn_yet_are_known_by_their_place() -> None:
     member = member_of(drawn(4, 5, 6))
-    assert member.by_position(0, 3) == [pytest.approx(POSITION_PRIOR)] * 3
-    assert member.by_position(5, 0) == []
+    assert member.estimates.by_position(0, 3) == [pytest.approx(POSITION_PRIOR)] * 3
+    assert member.estimates.by_position(5, 0) == []
     for _ in range(150):
-        member.propose([1], LIMIT, N_VOCAB)
-        member.learn(sent(4, 5, 9, drafted=3, accepted=2))
-    first, second, third, beyond = member.by_position(0, 4)
+        learn_from(member, sent(4, 5, 9, drafted=3, accepted=2))
+    first, second, third, beyond = member.estimates.by_position(0, 4)
     assert first > 0.9
     assert second > 0.85
     assert third < 0.35
-    assert member.by_position(2, 2) == [third, beyond]
+    assert member.estimates.by_position(2, 2) == [third, beyond]
 
 
 def test_a_place_never_reached_is_like_the_one_before() -> None:
     member = member_of(drawn(4))
     for _ in range(100):
-        member.propose([1], LIMIT, N_VOCAB)
-        member.learn(sent(4, 9, drafted=1, accepted=1))
-    places = member.by_position(0, 15)
+        learn_from(member, sent(4, 9, drafted=1, accepted=1))
+    places = member.estimates.by_position(0, 15)
     assert places[0] > 0.9
     assert places[14] == pytest.approx(places[1]) == pytest.approx(places[0], abs=0.05)
-
-
-def test_a_new_reply_forgets_the_last_proposal() -> None:
-    member = member_of(certain(4))
-    member.propose([1], LIMIT, N_VOCAB)
-    member.begin(0.0)
-    member.learn(step(4))
-    assert judged(member) == (0, 0)
 
 
 def test_a_draft_that_cost_time_and_holds_nothing_counts_as_a_miss() -> None:
     member = Member(Scripted(Draft(PointMassLine(()), "scripted", ())), cost=DraftCost(1.0, 0.1))
     member.begin(temperature=0.0)
-    before = member.at_position(0)
-    member.had_nothing_to_say()
-    assert member.at_position(0) < before
-    member.learn(step(7))
-    assert not member.is_untried
+    before = member.estimates.at_position(0)
+    member.estimates.add_silence()
+    assert member.estimates.at_position(0) < before
+    member.learn(NO_DRAFT, step(7))
+    assert not member.estimates.is_untried
 
 
 def test_a_deterministic_drafter_that_costs_time_is_known_by_place() -> None:
     member = Member(Scripted(certain(1, 2)), cost=DraftCost(1.0, 0.1))
     member.begin(temperature=0.0)
-    before = member.by_position(0, 2)
-    member.propose([1], LIMIT, N_VOCAB)
-    member.learn(sent(1, 7, drafted=2, accepted=1))
-    assert member.at_position(1) < before[1]
-    assert member.at_position(1) < member.at_position(0)
+    before = member.estimates.by_position(0, 2)
+    learn_from(member, sent(1, 7, drafted=2, accepted=1))
+    assert member.estimates.at_position(1) < before[1]
+    assert member.estimates.at_position(1) < member.estimates.at_position(0)
 
 
 def with_tail(*tokens: int, tail: int) -> Draft:
@@ -304,38 +279,34 @@ def with_tail(*tokens: int, tail: int) -> Draft:
 def test_a_tail_is_judged_whether_it_was_sent_or_not() -> None:
     """Cut after the first token of the tail, which stood; the model said what the rest says."""
     member = member_of(with_tail(4, 5, 6, 7, tail=2))
-    member.propose([1], LIMIT, N_VOCAB)
-    before = member.by_position(0, 4)
-    member.learn(sent(4, 5, 6, 7, drafted=3, accepted=3))
+    before = member.estimates.by_position(0, 4)
+    learn_from(member, sent(4, 5, 6, 7, drafted=3, accepted=3))
     assert judged(member) == (4, 4)
     draft = with_tail(4, 5, 6, 7, tail=2)
-    assert all(now > 0.8 for now in member.estimates(draft))
-    after = member.by_position(0, 4)
+    assert all(now > 0.8 for now in member.estimates.of_draft(draft))
+    after = member.estimates.by_position(0, 4)
     assert after[1] > before[1]
     assert after[2] == after[1], "a place in the tail tells nothing of tokens that are drawn"
 
 
 def test_a_tail_of_which_nothing_was_sent_is_judged_by_what_the_model_said() -> None:
     member = member_of(with_tail(4, 5, tail=1))
-    member.propose([1], LIMIT, N_VOCAB)
-    member.learn(sent(4, 9, drafted=1, accepted=1))
+    learn_from(member, sent(4, 9, drafted=1, accepted=1))
     assert judged(member) == (1, 2)
 
 
 def test_a_tail_after_a_rejected_token_is_not_judged() -> None:
     member = member_of(with_tail(4, 5, 6, tail=2))
-    member.propose([1], LIMIT, N_VOCAB)
-    member.learn(sent(9, drafted=2, accepted=0))
+    learn_from(member, sent(9, drafted=2, accepted=0))
     assert judged(member) == (0, 1)
 
 
 def test_a_drafter_that_had_nothing_to_say_is_not_said_to_have_been_wrong() -> None:
     """It counts against it, as it took its time, but no token of it was judged."""
     member = member_of(drawn(1))
-    member.had_nothing_to_say()
-    member.learn(step(1))
-    assert member.at_position(0) < POSITION_PRIOR
-    assert member.recalled is None
-    member.proposal = drawn(1)
-    member.learn(sent(2, drafted=1, accepted=0))
-    assert member.recalled == 0.0
+    member.estimates.add_silence()
+    member.learn(NO_DRAFT, step(1))
+    assert member.estimates.at_position(0) < POSITION_PRIOR
+    assert member.estimates.recalled is None
+    learn_from(member, sent(2, drafted=1, accepted=0))
+    assert member.estimates.recalled == 0.0

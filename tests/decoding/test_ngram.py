@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from decoding import target_pass
+from decoding.current_drafter import always
 from decoding.drafters.ngram import Ngram
 from decoding.events import Step
 from decoding.forms import HostLine
@@ -119,7 +120,9 @@ def test_a_reply_is_learned_to_its_last_token(table: MakeTable, fake_context: Op
     context = fake_context(table(1))
     for seed in range(5):
         drafting = SamplingSettings(temperature=1.0, seed=seed)
-        events = generate(context, PROMPT, drafting, Limits(9, frozenset()), drafter=drafter)
+        events = generate(
+            context, PROMPT, drafting, Limits(9, frozenset()), drafters=always(drafter)
+        )
         steps = [event for event in events if isinstance(event, Step)]
         assert own(drafter.heard()) == said(steps)
 
@@ -148,7 +151,7 @@ def test_greedy_tokens_are_those_of_plain_decoding(table: MakeTable, fake_contex
 def sampled(context: "FakeContext", seed: int, drafter: Ngram | None) -> tuple[list[int], int]:
     """A reply at temperature 1, and how many tokens were drafted."""
     settings = SamplingSettings(1.0, top_k=0, top_p=0.95, min_p=0.0, repeat_penalty=1.2, seed=seed)
-    events = generate(context, PROMPT, settings, Limits(40, frozenset()), drafter=drafter)
+    events = generate(context, PROMPT, settings, Limits(40, frozenset()), drafters=always(drafter))
     steps = [event for event in events if isinstance(event, Step)]
     return said(steps), sum(step.drafted for step in steps)
 

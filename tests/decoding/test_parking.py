@@ -35,7 +35,7 @@ def drafter_model(draw_cost: float) -> Member:
 
 def found(member: Member, accepted: int, judged: int) -> Member:
     for i in range(judged):
-        member.judged.add(i < accepted)
+        member.estimates.judged.add(i < accepted)
     return member
 
 
@@ -55,7 +55,7 @@ def test_a_drafter_model_is_on_where_it_is_expected_to_pay() -> None:
 
 def test_a_parked_drafter_names_what_it_needs_and_what_it_has() -> None:
     member = found(drafter_model(0.1), accepted=1, judged=4)
-    share = member.judged.accepted / member.judged.judged
+    share = member.estimates.judged.accepted / member.estimates.judged.judged
     needed = break_even(STEPPED, 0.1)
     reason = standing(member, STEPPED).reason
     assert reason == f"slower than plain: needs acceptance {needed:.2f}, has {share:.2f}"

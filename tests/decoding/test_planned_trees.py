@@ -52,9 +52,10 @@ def test_trees_that_were_never_right_are_probed_with_no_empty_one():
     (trees,) = machine.controller.members
     for _ in range(2000):
         for rank in range(4):
-            trees.acceptance.add(f"{band(SamplingSettings().temperature)}:rank{rank}", False)
+            key = f"{band(SamplingSettings().temperature)}:rank{rank}"
+            trees.estimates.acceptance.add(key, False)
     assert max(trees.by_rank()) < 0.005
-    assert Probing().next([trees], [1, 2], machine.controller.costs, 8) is None
+    assert Probing().next([trees], [1, 2], machine.controller.costs, 8, 1.0) is None
 
 
 def test_a_tree_that_pays_only_when_small_is_found():
@@ -74,7 +75,9 @@ def test_beside_each_other_lines_and_trees_do_as_well_as_the_better_form(
     assert log.speedup(WARM) >= 0.95 * max(one.speedup(WARM) for one in alone)
     assert log.shapes[WARM:].count(shape) > 0.8 * (STEPS - WARM)
     lines = machine.controller.members[0]
-    assert lines.judged.judged > 30.0, "whichever form drafts, it is known how often it is right"
+    assert lines.estimates.judged.judged > 30.0, (
+        "whichever form drafts, it is known how often it is right"
+    )
 
 
 def test_where_every_token_costs_neither_form_makes_it_slower() -> None:

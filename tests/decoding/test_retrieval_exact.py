@@ -15,7 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 from decoding import target_pass
-from decoding.distribution_check import exact_law, p_value
+from decoding.current_drafter import always
+from decoding.distribution_check import exact_distribution, p_value
 from decoding.drafters.retrieval import Retrieval
 from decoding.events import Step
 from decoding.forms import HostLine
@@ -66,7 +67,7 @@ def steps(
     context: "FakeContext", settings: SamplingSettings, drafter: Retrieval | None
 ) -> list[Step]:
     limits = Limits(50, frozenset())
-    events = generate(context, PROMPT, settings, limits, drafter=drafter)
+    events = generate(context, PROMPT, settings, limits, drafters=always(drafter))
     return [event for event in events if isinstance(event, Step)]
 
 
@@ -79,7 +80,7 @@ def chance(table: MakeTable, fake_context: Open, folder: Path) -> float:
         drawn[outcome] += 1
         drafted += tokens
     assert drafted >= REPLIES
-    return p_value(exact_law(context, PROMPT, SAMPLED, SHORT), drawn)
+    return p_value(exact_distribution(context, PROMPT, SAMPLED, SHORT), drawn)
 
 
 def test_sampled_replies_follow_the_target(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from decoding.current_drafter import always
 from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.events import Step
 from decoding.forms import PointMassLine, PointMassTree, SampledLine
@@ -56,7 +57,9 @@ def test_accepted_tokens_are_told_by_the_branch_that_stands(
     drafter = Union(left_out=3)
     context = fake_context(table(5), n_ctx=200, n_chunk=32)
     accepted = 0
-    for event in generate(context, [1, 2], GREEDY, Limits(LENGTH, frozenset()), drafter=drafter):
+    for event in generate(
+        context, [1, 2], GREEDY, Limits(LENGTH, frozenset()), drafters=always(drafter)
+    ):
         statistics.add(event)
         if not isinstance(event, Step) or not event.drafted:
             continue

@@ -12,10 +12,8 @@ from decoding.controller import Controller
 from decoding.cost import CostModel, DraftCost
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.drafters.cascade import Cascade
-from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
-from decoding.drafters.switch import Switch
 from decoding.drafters.vote import Vote
 from decoding.events import Step
 from decoding.member import Member
@@ -214,9 +212,9 @@ def test_asking_in_vain_is_taken_off_the_account_and_held_against_the_drafter() 
         )
     )  # fmt: skip
     assert one.controller._credit.affordable == pytest.approx(before - 0.5 + 0.005)
-    assert member.at_position(0) < 0.95
+    assert member.estimates.at_position(0) < 0.95
     assert member.cost.draw_seconds > draw, "it took longer than a token"
-    assert member.recalled is None, "no token of it was judged"
+    assert member.estimates.recalled is None, "no token of it was judged"
 
 
 def test_silence_at_once_does_not_make_a_drafter_look_cheap() -> None:
@@ -277,19 +275,12 @@ def controlled(context: "FakeContext") -> Controller:
     return Controller([member], CostModel({1: 1.0, 16: 1.01}), N_TABLE)
 
 
-def switched(context: "FakeContext") -> Switch:
-    drafter = model_of(context)
-    return Switch(lambda: drafter)
-
-
 WITH_A_CONTEXT: dict[str, Callable[["FakeContext"], Drafter]] = {
     **MAKERS,
     "model": model_of,
     "cascade": cascade_of,
     "vote": lambda context: Vote("vote", [model_of(context), model_of(context)]),
-    "chain": lambda context: Chain([model_of(context)]),
     "controller": controlled,
-    "switch": switched,
 }
 
 

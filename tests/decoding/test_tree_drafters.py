@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from backends.base.parent_array import depths, path_to
 from decoding.cost import TreeSize
+from decoding.current_drafter import always
 from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.sampled_tree import SampledTree
 from decoding.events import Step
@@ -57,7 +58,7 @@ def test_greedy_replies_are_those_of_plain_decoding(
     replies: list[list[int]] = []
     for drafter in (None, MAKERS[name](fake_context(table(seed + 1, N_VOCAB), n_ctx=drafter_ctx))):
         context = fake_context(scores, n_ctx=n_ctx)
-        events = generate(context, prompt, GREEDY, Limits(60, NO_END), drafter=drafter)
+        events = generate(context, prompt, GREEDY, Limits(60, NO_END), drafters=always(drafter))
         replies.append([token for one in events if isinstance(one, Step) for token in one.tokens])
         assert list(context.tokens) == [*prompt, *replies[-1]][: context.length]
     assert replies[0] == replies[1]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from backends.base.parent_array import count_leaves, is_tree, path_to
 from decoding.consensus import Consensus, Proposal
 from decoding.cost import CostModel
-from decoding.draft import Draft, KeepOn
+from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.forms import PointMassLine, PointMassTree
 from decoding.free_drafting import FreeDrafting
 from decoding.length import best_length
@@ -173,10 +173,11 @@ def test_one_drafter_is_sent_as_the_line_of_the_best_length(
 ) -> None:
     member = Member(Fixed(proposals[0]))
     offer = FreeDrafting([member], costs, 10, branches=3).plan([member], [1], 8, rate, affordable)
-    acceptance = member.estimates(member.proposal)
+    proposal = offer.proposals[0][1] if offer.proposals else NO_DRAFT
+    acceptance = member.estimates.of_draft(proposal)
     plan = best_length(acceptance, costs, rate=rate, affordable=affordable)
     assert (len(offer.draft), offer.gain) == (plan.length, plan.gain)
-    assert offer.draft.tokens == member.proposal.tokens[: plan.length]
+    assert offer.draft.tokens == proposal.tokens[: plan.length]
     assert not offer.draft.is_tree
 
 

@@ -21,7 +21,7 @@ from app.session import Session
 from app.session_options import SessionOptions
 from backends import llamacpp
 from backends.base import Context, Model
-from decoding.distribution_check import exact_law, p_value
+from decoding.distribution_check import exact_distribution, p_value
 from decoding.draft import Drafter
 from decoding.drafters.across_vocabularies import AcrossVocabularies
 from decoding.drafters.text_level import TextLevel
@@ -202,7 +202,7 @@ def tiny_draws(target: Model, drafter: Drafter, count: int) -> tuple[float, int]
     """(p of the chi-square test, tokens drafted) of sampled replies."""
     context = target.open(64)
     prompt = target.tokenizer.encode("the other", special=False)
-    law = exact_law(context, prompt, SAMPLED, SHORT)
+    law = exact_distribution(context, prompt, SAMPLED, SHORT)
     found = list(replies(context, prompt, SAMPLED, drafter, count))
     drawn = Counter(outcome for outcome, _ in found)
     return p_value(law, drawn), sum(drafted for _, drafted in found)
@@ -261,6 +261,6 @@ def test_a_session_drafts_across_vocabularies_and_says_so(
             (note,) = session.drafting.notes
             assert "drafts across vocabularies: 9" in note
             member = session.drafting.built[0].member
-            assert member.judged.judged > 0.0
+            assert member.estimates.judged.judged > 0.0
         session.close()
     assert replied["off"] == replied[str(other)]

@@ -21,10 +21,9 @@ from backends.base import Context, Model
 from decoding import target_pass
 from decoding.controller import Controller
 from decoding.cost import CostModel
-from decoding.distribution_check import LENGTH, Outcome, exact_law, p_value, reply
+from decoding.distribution_check import LENGTH, Outcome, exact_distribution, p_value, reply
 from decoding.draft import Drafter
 from decoding.drafters.cascade import Cascade
-from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.drafters.vote import Vote
@@ -32,6 +31,7 @@ from decoding.member import Member
 from decoding.sampling import SamplingSettings
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
+from tests.fixtures.first_hit import FirstHit
 from tests.fixtures.wrong_rules import first_failure
 
 FALSE_ALARM = 1e-4
@@ -47,7 +47,7 @@ def _chance(
 
     Most replies have a draft of at least so many tokens, all of which the law reaches.
     """
-    law = exact_law(context, prompt, SETTINGS)
+    law = exact_distribution(context, prompt, SETTINGS)
     drawn: Counter[Outcome] = Counter()
     long = 0
     for seed in range(count):
@@ -73,7 +73,7 @@ def tiny_pair(tiny_llama: Callable[..., Path]) -> Iterator[tuple[Context, Contex
 def test_the_stack_is_exact_on_a_small_model(tiny_pair: tuple[Context, Context, int]):
     context, draft_context, n_vocab = tiny_pair
     model = DraftModel("m", draft_context, n_vocab=n_vocab)
-    drafter = Chain([PromptLookup(min_match=2), model])
+    drafter = FirstHit([PromptLookup(min_match=2), model])
     assert _chance(context, PROMPT, drafter, REPLIES) > FALSE_ALARM
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -11,6 +10,7 @@ import pytest
 from backends.base import Context, Model
 from decoding.controller import Controller
 from decoding.cost import CostModel, DraftCost
+from decoding.current_drafter import always
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.events import Step
@@ -20,6 +20,7 @@ from decoding.member import Member
 from decoding.parking import State
 from decoding.sampling import SamplingSettings
 from tests.fixtures.replied import said
+from tests.fixtures.retimed import Retimed
 
 N_CTX, DRAFTER_CTX = 256, 64
 PROMPT = [300, 301, 302, 303, 300, 301]
@@ -39,13 +40,11 @@ def replied(context: Context, tokens: int, controller: Controller) -> tuple[list
     steps: list[Step] = []
     reasons: list[str] = []
     greedy, limits = SamplingSettings(temperature=0.0), Limits(tokens, frozenset())
-    for event in generate(context, PROMPT, greedy, limits, drafter=controller):
+    timed = always(Retimed(controller))
+    for event in generate(context, PROMPT, greedy, limits, drafters=timed):
         if not isinstance(event, Step):
             continue
         steps.append(event)
-        # By the time its pass is known to take: what is drafted depends on no clock.
-        seconds = controller.costs.seconds(event.passed) if event.seconds else 0.0
-        controller.observe(replace(event, seconds=seconds, draft_seconds=0.0))
         standing = controller.standings[-1]
         assert not standing.reason or standing.state is State.PARKED
         reasons.append(standing.reason)

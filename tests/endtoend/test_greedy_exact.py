@@ -23,8 +23,8 @@ from decoding.sampling import SamplingSettings
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 from scripts.prompts import tokenized
-from tests.fixtures.chains import chain_of
 from tests.fixtures.corpora import corpus_of, document
+from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.replied import replied, said
 
 TOKENS = 96
@@ -109,7 +109,7 @@ def test_same_token_ids_as_plain_decoding(
     with closing(build(spec, _place(demo, context, paths))) as drafting:
         assert drafting.missing == ""
         for prompt, expected in zip(prompts, plain, strict=True):
-            steps = _steps(demo, context, prompt, chain_of(drafting))
+            steps = _steps(demo, context, prompt, first_hit_of(drafting))
             _assert_plain(context, prompt, steps, expected)
             accepted += sum(step.accepted for step in steps)
     assert accepted > 0, "nothing was accepted: the test proved nothing"

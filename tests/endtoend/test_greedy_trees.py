@@ -14,7 +14,6 @@ import pytest
 from app.paths import Paths
 from backends.base import Context, Model
 from decoding.draft import Draft, Drafter, KeepOn
-from decoding.drafters.chain import Chain
 from decoding.drafters.ngram import Ngram
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.events import Step
@@ -22,8 +21,8 @@ from decoding.greedy_check import branch_difference, divergences
 from decoding.shape import Shape
 from scripts.prompts import tokenized
 from tests.endtoend.test_guessing import drafting_by, steps
-from tests.fixtures.chains import chain_of
 from tests.fixtures.drafters import Rehearsed
+from tests.fixtures.first_hit import FirstHit, first_hit_of
 from tests.fixtures.forms import parents_in
 from tests.fixtures.replied import said
 
@@ -34,7 +33,7 @@ PROMPTS = (0, 2, 4, 10)  # chat, code, copy, translation
 SPECS = ("tree(self:q4_0)", "tree(self:q4_0):nodes=8,depth=4")
 
 
-class Watched(Chain):
+class Watched(FirstHit):
     """Keeps what a drafter proposed, step by step."""
 
     def __init__(self, drafter: Drafter) -> None:
@@ -119,7 +118,7 @@ def test_trees_of_a_copy_of_the_model(
     with drafting_by(spec, demo, context, paths) as drafting:
         assert drafting.missing == ""
         for prompt, most in zip(prompts, allowed, strict=True):
-            found.add(context, prompt, chain_of(drafting), most)
+            found.add(context, prompt, first_hit_of(drafting), most)
     with capsys.disabled():
         print(found, end="")
     assert found.tokens == TOKENS * len(prompts)
@@ -137,7 +136,7 @@ def test_trees_of_what_free_drafters_say(
     for prompt, most in zip(prompts, allowed, strict=True):
         text = [*prompt, *said(steps(context, prompt, TOKENS, None))]
         knowing = [Rehearsed("third", text, 3), Rehearsed("fourth", text, 4)]
-        chain = Chain([PromptLookup(), Ngram(), *knowing], branches=context.max_branches)
+        chain = FirstHit([PromptLookup(), Ngram(), *knowing], branches=context.max_branches)
         found.add(context, prompt, chain, most)
     with capsys.disabled():
         print(found, end="")
@@ -167,7 +166,7 @@ def test_the_cells_of_a_sibling_are_seen_if_they_are_kept(
 
     monkeypatch.setattr(TreePass, "keep", keep_a_sibling)
     with drafting_by(SPECS[0], demo, context, paths) as drafting:
-        reply = steps(context, prompts[0], TOKENS, chain_of(drafting))
+        reply = steps(context, prompts[0], TOKENS, first_hit_of(drafting))
     assert sum(step.accepted for step in reply) > 0
     margins = [one.margin for one in divergences(context, prompts[0], said(reply))]
     assert max(margins) > allowed[0], margins

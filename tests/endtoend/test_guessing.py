@@ -20,7 +20,7 @@ from decoding.greedy_check import branch_difference, divergences
 from decoding.parking import State
 from decoding.sampling import SamplingSettings
 from scripts.prompts import tokenized
-from tests.fixtures.chains import chain_of
+from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.replied import replied, said
 
 GREEDY = SamplingSettings(temperature=0.0)
@@ -61,7 +61,7 @@ def test_greedy_replies_of_the_bundled_model_are_plain_ones_but_for_near_ties(
     with drafting_by(spec, demo, context, paths) as drafting:
         assert drafting.missing == ""
         for prompt in prompts:
-            found = steps(context, prompt, count, chain_of(drafting))
+            found = steps(context, prompt, count, first_hit_of(drafting))
             accepted += sum(step.accepted for step in found)
             allowed = 0.0 if spec == "jacobi" else 2 * branch_difference(context, prompt)
             for turned in divergences(context, prompt, said(found)):

@@ -11,7 +11,7 @@ pytest.importorskip("mlx_lm", reason="MLX is not installed")
 from app.paths import Paths
 from backends import mlx
 from tests.endtoend.test_guessing import drafting_by, said, steps
-from tests.fixtures.chains import chain_of
+from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.mlx_models import N_VOCAB
 
 SmallMlx = Callable[..., Path]
@@ -28,7 +28,7 @@ def test_greedy_replies_are_plain_ones(spec: str, small_mlx: SmallMlx, home: Pat
     expected = said(steps(context, prompt, 40, None))
     with drafting_by(spec, model, context, Paths.of_this_user()) as drafting:
         assert drafting.missing == ""
-        found = steps(context, prompt, 40, chain_of(drafting))
+        found = steps(context, prompt, 40, first_hit_of(drafting))
     assert said(found) == expected
     assert sum(step.accepted for step in found) > 0
 

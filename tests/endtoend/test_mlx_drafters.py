@@ -29,11 +29,11 @@ from backends.mlx.sampling import device_verification
 from backends.mlx.self_draft.derived_model import derive
 from decoding.controller import Controller
 from decoding.cost import CostModel, DraftCost
-from decoding.distribution_check import exact_law, p_value, reply
+from decoding.current_drafter import always
+from decoding.distribution_check import exact_distribution, p_value, reply
 from decoding.draft import Drafter
 from decoding.drafters.across_vocabularies import AcrossVocabularies
 from decoding.drafters.cascade import Cascade
-from decoding.drafters.chain import Chain
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.prompt_lookup import PromptLookup
 from decoding.drafters.retrieval import Retrieval
@@ -43,8 +43,8 @@ from decoding.greedy_check import greedy_reply
 from decoding.lossy_rule import LossyRule
 from decoding.member import Member
 from decoding.sampling import SamplingSettings
-from tests.fixtures.chains import chain_of
 from tests.fixtures.corpora import corpus_of, document
+from tests.fixtures.first_hit import FirstHit, first_hit_of
 from tests.fixtures.replied import said
 
 SmallMlx = Callable[..., Path]
@@ -117,7 +117,7 @@ def drafted_by(
             )
             drafting = stack.enter_context(closing(build(draft_spec.parse(way, paths), place)))
             assert drafting.missing == ""
-            yield chain_of(drafting)
+            yield first_hit_of(drafting)
             return
         folder = small_mlx("plain", noise=0.05)
         if way == "other vocabulary":
@@ -125,7 +125,7 @@ def drafted_by(
         model = stack.enter_context(closing(mlx.load(folder)))
         found = open_drafter("small", model, target, N_CTX, is_own=False).drafter
         assert isinstance(found, AcrossVocabularies if way == "other vocabulary" else DraftModel)
-        yield Chain([PromptLookup(min_match=2), found] if "," in way else [found])
+        yield FirstHit([PromptLookup(min_match=2), found] if "," in way else [found])
 
 
 WAYS = (
@@ -185,7 +185,8 @@ def test_same_token_ids_on_the_bundled_model(demo_mlx_folder: Path, paths: Paths
             with closing(build(draft_spec.parse(way, paths), place)) as drafting:
                 for prompt, expected in zip(tokens, plain, strict=True):
                     assert (
-                        said(greedy_reply(context, prompt, LIMITS, chain_of(drafting))) == expected
+                        said(greedy_reply(context, prompt, LIMITS, first_hit_of(drafting)))
+                        == expected
                     )
 
 
@@ -206,8 +207,8 @@ def test_a_lossy_rule_judges_what_the_device_drafted(pair: tuple[Context, DraftM
     shares: list[float] = []
     for rule in (None, LossyRule("lenient", 100.0)):
         settings = SamplingSettings(1.0, top_k=0, top_p=1.0, min_p=0.0, seed=1, lossy=rule)
-        chain = Chain([drafter])
-        events = list(generate(context, [5, 6, 7], settings, LIMITS, drafter=chain))
+        chain = FirstHit([drafter])
+        events = list(generate(context, [5, 6, 7], settings, LIMITS, drafters=always(chain)))
         steps = [event for event in events if isinstance(event, Step) and event.drafted]
         drafted = sum(step.drafted for step in steps)
         assert drafted > 0
@@ -221,7 +222,7 @@ def chance(
     """How likely a correct engine is to give replies as far from the law as these."""
     context, model = pair
     prompt = [40, 41, 42, 43, 40, 41]
-    law = exact_law(context, prompt, settings)
+    law = exact_distribution(context, prompt, settings)
     drawn: Counter[tuple[int, ...]] = Counter()
     drafted = 0
     for seed in range(count):

@@ -10,12 +10,13 @@ pytest.importorskip("mlx_lm", reason="MLX is not installed")
 
 from app.paths import Paths
 from backends import mlx
+from decoding.current_drafter import always
 from decoding.drafters.jacobi import Jacobi
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.sampling import SamplingSettings
 from tests.endtoend.test_guessing import drafting_by, said, steps
-from tests.fixtures.chains import chain_of
+from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.mlx_models import N_VOCAB
 
 SmallMlx = Callable[..., Path]
@@ -31,7 +32,7 @@ def test_greedy_replies_are_plain_ones(kind: str, spec: str, small_mlx: SmallMlx
     expected = said(steps(context, prompt, 60, None))
     with drafting_by(spec, model, context, Paths.of_this_user()) as drafting:
         assert drafting.missing == ""
-        found = steps(context, prompt, 60, chain_of(drafting))
+        found = steps(context, prompt, 60, first_hit_of(drafting))
     assert said(found) == expected
     assert sum(step.passed for step in found) > len(found) + 60
 
@@ -52,7 +53,9 @@ def test_what_is_heard_on_the_device_is_what_is_heard_of_rows(small_mlx: SmallMl
         context.device_sampling = on_device
         context.truncate(0)
         settings, limits = SamplingSettings(temperature=0.5, seed=3), Limits(40, frozenset())
-        events = generate(context, [5, 6, 7], settings, limits, drafter=Jacobi(max_draft=4))
+        events = generate(
+            context, [5, 6, 7], settings, limits, drafters=always(Jacobi(max_draft=4))
+        )
         replies.append([event for event in events if isinstance(event, Step)])
     ours, theirs = replies
     assert said(ours) == said(theirs)

@@ -20,7 +20,12 @@ from backends.mlx.mlx_context import MlxContext
 from backends.mlx.sampling import device_verification
 from backends.mlx.sampling.device_verification import Block
 from backends.mlx.sampling.device_warping import Weights
-from decoding.distribution_check import Law, exact_law, p_value
+from decoding.current_drafter import always
+from decoding.distribution_check import (
+    ReplyDistribution,
+    exact_distribution,
+    p_value,
+)
 from decoding.draft import Draft
 from decoding.drafters.draft_model import DraftModel
 from decoding.events import Step
@@ -50,7 +55,7 @@ def pair(small_mlx: Callable[..., Path]) -> Iterator[Pair]:
 
 
 def steps(pair: Pair, settings: SamplingSettings, drafter: DraftModel | None) -> list[Step]:
-    events = generate(pair[0], PROMPT, settings, Limits(20, frozenset()), drafter=drafter)
+    events = generate(pair[0], PROMPT, settings, Limits(20, frozenset()), drafters=always(drafter))
     return [event for event in events if isinstance(event, Step)]
 
 
@@ -178,8 +183,10 @@ def test_scores_that_are_no_numbers_are_an_error(small_mlx: Callable[..., Path])
     broken.close()
 
 
-def law_and_draws(pair: Pair, near: MlxContext) -> tuple[Law, Counter[tuple[int, ...]]]:
-    law = exact_law(pair[0], PROMPT, FEW, SHORT)
+def law_and_draws(
+    pair: Pair, near: MlxContext
+) -> tuple[ReplyDistribution, Counter[tuple[int, ...]]]:
+    law = exact_distribution(pair[0], PROMPT, FEW, SHORT)
     drafter = DraftModel("near", near, n_vocab=pair[2], max_draft=2)
     outcomes = replies(pair[0], PROMPT, FEW, drafter, REPLIES)
     return law, Counter(outcome for outcome, _ in outcomes)

@@ -1,0 +1,48 @@
+"""The drafter of each step of a reply, which may change between steps."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from decoding.draft import Drafter
+from decoding.events import Step
+from decoding.sampler import Sampler
+
+DrafterProvider = Callable[[], Drafter | None]
+"""Returns the drafter of the next step, None to decode plainly."""
+
+
+def always(drafter: Drafter | None) -> DrafterProvider:
+    """A provider of one drafter for the whole reply."""
+    return lambda: drafter
+
+
+class CurrentDrafter:
+    """Asks a provider once per step, and lets a drafter that takes over begin and read there."""
+
+    def __init__(self, provider: DrafterProvider, sampler: Sampler) -> None:
+        self._provider = provider
+        self._sampler = sampler
+        self._drafter: Drafter | None = None
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        """Begin a reply to history and read it; yields after each chunk."""
+        drafter = self._drafter = self._provider()
+        if drafter is not None:
+            drafter.begin(history, self._sampler)
+            yield from drafter.read(history)
+
+    def commit(self, history: Sequence[int]) -> Drafter | None:
+        """The drafter of the next step, once it knows history; None to decode plainly."""
+        drafter, previous = self._provider(), self._drafter
+        self._drafter = drafter
+        if drafter is not None:
+            if drafter is not previous:
+                drafter.begin(history, self._sampler)
+                for _ in drafter.read(history):
+                    pass
+            drafter.commit(history)
+        return drafter
+
+    def observe(self, step: Step) -> None:
+        """Report a step to the drafter that was asked for its draft."""
+        if self._drafter is not None:
+            self._drafter.observe(step)
