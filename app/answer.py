@@ -7,7 +7,7 @@ from enum import StrEnum
 from threading import Event, Lock
 
 from app.conversation import Conversation
-from app.live import Live
+from app.reply_metrics import ReplyMetrics
 from backends.base import SpecchatError, Tokenizer
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
@@ -58,7 +58,7 @@ class Answer:
         self.dropped = 0
         """Oldest turns that no longer fit the context."""
         self.note = ""
-        self.live: Live | None = None
+        self.metrics: ReplyMetrics | None = None
         self.finish_reason: FinishReason | None = None
         self.error: SpecchatError | None = None
         self.pieces: tuple[Piece, ...] = ()

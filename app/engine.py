@@ -12,11 +12,11 @@ from app.answer import Answer, Request, Stage, pieces
 from app.engine_status import Loaded, Phase, Status
 from app.indexing import Indexing
 from app.large_blocks import return_large_blocks
-from app.live import live
 from app.pairing import rank_for
 from app.paths import Paths
 from app.ranking import Ranking
 from app.reply import Reply, new_reply
+from app.reply_metrics import reply_metrics
 from app.session import Session
 from app.session_options import SessionOptions
 from app.state_keeper import StateKeeper
@@ -263,7 +263,7 @@ class Engine:
         finally:
             keeper.answered()
             indexing.changed()
-            answer.live = live(session, reply)
+            answer.metrics = reply_metrics(session, reply)
             answer.finish_reason = reply.finish_reason
             answer.token_ids = tuple(reply.token_ids)
             tokenizer = session.model.tokenizer
@@ -288,7 +288,7 @@ class Engine:
                 now = time.perf_counter()
                 if now - published >= _PUBLISH_SECONDS:
                     published = now
-                    answer.live = live(session, reply)
+                    answer.metrics = reply_metrics(session, reply)
                     self._counts.count(session.model.tokenizer)
                     if request.draft is None:
                         self._take_up_draft()

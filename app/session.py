@@ -11,12 +11,12 @@ from app.conversation import Conversation
 from app.drafter_building import Place
 from app.drafting import Drafting, build
 from app.large_blocks import return_large_blocks
+from app.memory_bandwidth import memory_bandwidth
 from app.memory_plan import open_context, plan
 from app.model_choice import expected_backend, model_choices, remember_model
 from app.obtaining import facts_before, obtain
 from app.own_files import own_entries
 from app.paths import Paths
-from app.performance import memory_bandwidth
 from app.proven_models import ProvenModels
 from app.reply import Reply
 from app.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges

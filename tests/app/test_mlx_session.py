@@ -17,9 +17,9 @@ from app.bench.methods import methods
 from app.conversation import Conversation
 from app.engine import Engine
 from app.engine_status import Loaded, Phase
+from app.memory_bandwidth import memory_bandwidth
 from app.pairing import rank
 from app.paths import Paths
-from app.performance import memory_bandwidth
 from app.session import Session
 from app.session_options import SessionOptions
 from backends import choice, mlx
@@ -175,7 +175,7 @@ def test_the_bandwidth_of_the_gpu_is_mlxs_own_and_kept(
     info = replace(model.info, device="GPU: a Mac")
     model.close()
     reads = [Bandwidth(1e11, "measured: once"), Bandwidth(2e11, "measured: again")]
-    monkeypatch.setattr("app.performance.bandwidth_of_mlx", lambda: reads.pop(0))
+    monkeypatch.setattr("app.memory_bandwidth.bandwidth_of_mlx", lambda: reads.pop(0))
     paths = Paths.of_this_user()
     found = [memory_bandwidth(info, paths, again=again) for again in (False, False, True)]
     assert [one.source for one in found if one] == [

@@ -43,8 +43,8 @@ class Run:
 
 
 def cached(answer: Answer) -> int:
-    assert answer.live is not None
-    return answer.live.cached_prompt_tokens
+    assert answer.metrics is not None
+    return answer.metrics.cached_prompt_tokens
 
 
 def saved() -> list[Path]:

@@ -250,8 +250,8 @@ async def test_origins_agree_with_the_counters(chatting: Chatting) -> None:
         shown = str(chat.screen.query_one("#origins", Static).content)
         answer = chat.screen.last_answer
         assert answer is not None
-        assert answer.live is not None
-        assert f"{answer.live.tokens} · the model itself" in shown
+        assert answer.metrics is not None
+        assert f"{answer.metrics.completion_tokens} · the model itself" in shown
         await chat.pilot.press("f4")
         await chat.until(lambda: not chat.screen.query("#origins"))
 

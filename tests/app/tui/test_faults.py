@@ -30,7 +30,8 @@ def told(chat: Chat) -> str:
 def tokens_told(chat: Chat) -> int:
     """Tokens in the last picture of the answer at work."""
     work = chat.screen.work
-    return work.answer.live.tokens if work is not None and work.answer.live is not None else 0
+    metrics = work.answer.metrics if work is not None else None
+    return metrics.completion_tokens if metrics is not None else 0
 
 
 async def test_a_full_disk_is_told_and_the_chat_goes_on(chatting: Chatting) -> None:
