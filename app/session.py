@@ -243,6 +243,7 @@ class Session:
             added = ""
             if isinstance(event, Step):
                 reply.token_ids += event.tokens
+                reply.provenance += event.provenance
                 added = text.feed(event.tokens)
             elif isinstance(event, Finish):
                 added = text.finish()

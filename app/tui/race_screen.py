@@ -95,9 +95,7 @@ class RaceScreen(Screen[None]):
 
     def on_mount(self) -> None:
         for lane, request in zip(self.query(Lane), self._requests, strict=True):
-            conversation = request.conversation
-            own = Conversation(conversation.system, list(conversation.turns))
-            lane.answer = self._engine.ask(replace(request, conversation=own))
+            lane.answer = self._engine.ask(request)
         self.set_interval(_TICK, self._tick)
 
     async def _tick(self) -> None:

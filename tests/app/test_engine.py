@@ -48,7 +48,7 @@ def request(max_tokens: int = 1000, partial: str = "") -> Request:
 
 def text_of(answer: Answer) -> str:
     assert answer.wait(30)
-    return answer.take()
+    return answer.text
 
 
 def test_an_answer_comes_whole_with_where_its_tokens_came_from(start: Start) -> None:

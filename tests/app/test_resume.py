@@ -35,7 +35,7 @@ class Run:
         answer = self.engine.ask(Request(conversation, SamplingSettings(temperature=0.0), 8))
         assert answer.wait(60)
         assert answer.error is None
-        self.messages.append(Message("assistant", answer.take()))
+        self.messages.append(Message("assistant", answer.text))
         return answer
 
     def close(self) -> None:

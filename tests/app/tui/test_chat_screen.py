@@ -182,7 +182,7 @@ async def test_the_state_of_a_drafter_that_was_changed_at_rest(chatting: Chattin
         status = chat.app.engine.status
         assert status.loaded is not None
         loaded = replace(status.loaded, drafters=("lookup",), missing="")
-        chat.app.engine.status = replace(status, loaded=loaded)
+        chat.app.engine._status = replace(status, loaded=loaded)
         await chat.until(lambda: "drafting on (lookup)" in str(state.content))
 
 

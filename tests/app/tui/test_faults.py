@@ -104,7 +104,7 @@ async def test_an_error_of_a_model_is_told_each_time_and_shown_whole(chatting: C
         await chat.until(lambda: engine.status.phase is Phase.READY)
         for _ in range(2):
             why = "very " * 50 + "damaged"
-            engine.status = Status(Phase.FAILED, error=ModelError("it cannot be loaded", why))
+            engine._status = Status(Phase.FAILED, error=ModelError("it cannot be loaded", why))
             await chat.until(lambda: "damaged" in told(chat))
             chat.app.clear_notifications()
         await chat.until(lambda: "damaged" in screen_text(chat.app))
@@ -119,7 +119,7 @@ async def test_the_figures_of_a_model_go_with_it(chatting: Chatting) -> None:
         loaded = engine.status.loaded
         assert loaded is not None
         other = replace(loaded, info=replace(loaded.info, name="other"))
-        engine.status = replace(engine.status, loaded=other)
+        engine._status = replace(engine.status, loaded=other)
         await chat.until(lambda: "tok/s" not in str(line.content))
 
 

@@ -7,12 +7,14 @@ import pytest
 from app.answer import Answer, Request, Stage
 from app.conversation import Conversation
 from app.engine_status import where_it_runs
+from app.reply import Reply
 from app.tui import wording
 from app.tui.figures import state_line
 from app.tui.race_screen import ending_of, verdict
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
 from decoding.shape import Shape
+from decoding.telemetry import Statistics
 from tests.app.tui.test_snapshots import LIVE
 from tests.fixtures.scripted import ScriptedModel
 
@@ -20,7 +22,7 @@ from tests.fixtures.scripted import ScriptedModel
 def answered(tokens: int, rate: float) -> Answer:
     answer = Answer(Request(Conversation("", []), SamplingSettings(), 100))
     answer.stage = Stage.ANSWERING
-    answer.token_ids = tuple(range(tokens))
+    answer.begin(Reply(Statistics(0.0), token_ids=list(range(tokens))))
     answer.metrics = replace(LIVE, decode_tokens_per_second=rate)
     return answer
 
