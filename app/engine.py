@@ -18,6 +18,7 @@ from app.ranking import Ranking
 from app.reply import Reply, new_reply
 from app.reply_metrics import reply_metrics
 from app.session import Session
+from app.session_opening import open_session
 from app.session_options import SessionOptions
 from app.target_context import ContextInUseError
 from app.token_counts import TokenCounts
@@ -43,7 +44,7 @@ class Engine:
     """Loads a model and answers requests in turn on its own thread; no method but close blocks."""
 
     def __init__(
-        self, options: SessionOptions, paths: Paths, open_session: OpenSession = Session.open
+        self, options: SessionOptions, paths: Paths, open_session: OpenSession = open_session
     ) -> None:
         self.options = options
         self.paths = paths

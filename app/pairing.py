@@ -74,7 +74,7 @@ def rank_for(session: Session) -> Ranking:
     facts = facts_of(reference.path, model.info.backend)
     target = Target(reference, facts, model, options.backend)
     n_ctx = session.context.n_ctx
-    planned = MemoryPlan(n_ctx, n_ctx, session.place(_silent).room)
+    planned = MemoryPlan(n_ctx, n_ctx, session.room)
     known, spread = _known(target, session.context, options, session.paths, _silent)
     models = ProvenModels(session.paths, _silent)
     return _ranking(target, models, planned, known, spread=spread)
