@@ -54,7 +54,7 @@ class Engine:
         self._active: ActiveSession | None = None
         self._draft = options.draft
         self._draft_lock = Lock()
-        self._deferred_draft = ""
+        self._deferred_draft: str = ""
         """The spec whose drafters cannot be built before the current reply ends."""
         self._current: Answer | None = None
         self._loading_stopped = Event()
