@@ -1,4 +1,4 @@
-"""Drafters that look along several branches of a drafter model: trees, and several lines."""
+"""Builds drafters that explore several branches of a drafter model: trees and paths."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -25,15 +25,15 @@ from decoding.member import Member
 from decoding.tree_shape import TreeShape, likeliest
 
 _MOST_NODES, _DEEPEST = 32, 8
-"""Of trees that are planned without being asked for."""
+"""Limits of trees that the user did not request."""
 
 BY_RANK = (0.6, 0.15, 0.06, 0.03)
-"""How often the child of each rank is the one kept, until that is known."""
+"""Prior acceptance of a node's children by rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branching:
-    """Makes such a drafter of one on a model, for one target and its context."""
+    """Builds trees and paths on a drafter model, for one target and its context."""
 
     target: Model
     context: ContextFacts
@@ -43,7 +43,7 @@ class Branching:
         """A drafter of trees; key: its id.
 
         Raises:
-            DraftUnavailableError: the target or the drafter cannot run them, or not so large.
+            DraftUnavailableError: the target or the drafter cannot run trees, or none as large.
         """
         context, cost = self._branching(name, part)
         if not self.context.can_verify_tree:
@@ -55,16 +55,16 @@ class Branching:
         return self._built(key, part, drafter, cost, shape.widths, planned=drafter)
 
     def _most_nodes(self, drafting: Context) -> int:
-        """Of a tree that the target verifies and the drafter's context grows."""
+        """Largest tree that the target can verify and the drafter's context can grow."""
         target = self.context
         return min(
             MOST_TOKENS - 1, target.max_branches, target.max_logits - 1, drafting.max_branches
         )
 
     def beside(self, part: Built, costs: CostModel, *, always: bool = False) -> Iterator[Built]:
-        """Those that may gain here beside the lines of the same drafter, which goes on holding it.
+        """Trees and paths that may gain beside a drafter's lines; part keeps owning the model.
 
-        costs: of the target's passes. always: those that may gain elsewhere too, for checks.
+        costs: of the target's passes. always: even if no gain is expected, for checks.
         """
         if part.member.cost is None or part.context is None:
             return
@@ -78,7 +78,7 @@ class Branching:
     ) -> Iterator[Built]:
         nodes = min(_MOST_NODES, costs.largest - 1, self._most_nodes(context))
         depth = min(_DEEPEST, nodes - 1)
-        if depth < 1:  # no room for a second branch
+        if depth < 1:  # too small for a second branch
             return
         settings = TreeSettings(nodes, depth)
         name, key = _ids(LinkKind.TREE, part)
@@ -124,7 +124,7 @@ class Branching:
         """A drafter of several lines, one of which is verified, by any target; key: its id.
 
         Raises:
-            DraftUnavailableError: the drafter cannot run them, or not so many.
+            DraftUnavailableError: the drafter cannot run several paths, or not as many.
         """
         context, cost = self._branching(name, part)
         self._check(name, "lines", settings.k, context.max_branches)
@@ -140,7 +140,7 @@ class Branching:
         return self._built(key, part, drafter, cost, widths)
 
     def _branching(self, name: str, part: Built) -> tuple[Context, DraftCost]:
-        """The context of a drafter model that can run branches, and what it takes."""
+        """Context and cost of a drafter model, if it can run branches."""
         drafter, context, cost = part.member.drafter, part.context, part.member.cost
         if not isinstance(drafter, DraftModel) or context is None or cost is None:
             raise DraftUnavailableError(
@@ -184,6 +184,6 @@ def _ids(kind: LinkKind, part: Built) -> tuple[str, str]:
 
 
 def _beside(part: Built, form: Built) -> Built:
-    """A form that is planned beside the lines of its drafter, and shares what is known of them."""
+    """A form that shares the acceptance of its drafter's lines."""
     form.member.lines = part.member
     return replace(form, parts=())

@@ -460,7 +460,7 @@ def serve() -> None:
 
     hub = fixture.LocalHub()
     hub.repositories[REPOSITORY] = {FILE: Path(sys.argv[1]).read_bytes(), "README.md": b"counts"}
-    with fixture._serving(hub) as hub.endpoint, fixture._serving(hub) as hub.storage:
+    with fixture.serving(hub) as hub.endpoint, fixture.serving(hub) as hub.storage:
         print(hub.endpoint, flush=True)
         sys.stdin.read()
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from decoding.verification.token_level import residual
 
 from backends import llamacpp
 from backends.base import Context

@@ -46,7 +46,7 @@ class Work:
         """The line below the answer, as far as it came."""
         error = "" if self.answer.error is None else str(self.answer.error)
         begun = self.begun if self.answer.request.partial else None
-        return wording.ending(self.answer.live, reason, error, begun)
+        return wording.ending(self.answer.metrics, reason, error, begun)
 
 
 class Exchange:

@@ -7,7 +7,7 @@ from textual.screen import Screen
 
 from app.answer import Answer, Stage
 from app.engine_status import Loaded
-from app.live import Live
+from app.reply_metrics import ReplyMetrics
 from app.tui import wording
 from app.tui.figure_text import FigureText
 from app.tui.panel import Panel
@@ -43,10 +43,10 @@ class Figures:
 
     def show(self, answer: Answer | None, loaded: Loaded | None, *, is_at_work: bool) -> None:
         """Show the figures of an answer; call it on a timer."""
-        live = answer.live if answer is not None else None
-        if live is not None and (loaded is None or loaded.info != live.model):
-            answer = live = None  # of a model that is gone
-        now_rate = self._now_rate(live.tokens) if is_at_work and live else None
+        metrics = answer.metrics if answer is not None else None
+        if metrics is not None and (loaded is None or loaded.info != metrics.model):
+            answer = metrics = None  # of a model that is gone
+        now_rate = self._now_rate(metrics.completion_tokens) if is_at_work and metrics else None
         if is_at_work:
             self._loaded = loaded
         now = time.monotonic()
@@ -59,12 +59,12 @@ class Figures:
             return
         self._shown_at = now
         self._shown = "" if is_at_work else rest
-        state = wording.state(live if loaded is self._loaded else None, loaded)
-        if live is not None and loaded is not self._loaded:  # its figures are of other drafters
+        state = wording.state(metrics if loaded is self._loaded else None, loaded)
+        if metrics is not None and loaded is not self._loaded:  # its figures are of other drafters
             state = f"next answer: {state}"
         self._is_panels_turn = not self._is_panels_turn
         if self._is_panels_turn or not is_at_work:
-            panel.show(live, state, now_rate)
+            panel.show(metrics, state, now_rate)
         if not self._is_panels_turn or not is_at_work:
             line = state_line(answer, state, now_rate)
             self._screen.query_one("#state", FigureText).write(line)
@@ -80,23 +80,23 @@ class Figures:
 
 def state_line(answer: Answer | None, state: str, now_rate: float | None) -> str:
     """One line of what happens; now_rate is None where nothing is being said."""
-    live = answer.live if answer else None
+    metrics = answer.metrics if answer else None
     parts = [state]
     if answer is not None and answer.stage is Stage.QUEUED:
         parts.insert(0, "waiting for the model")
     elif answer is not None and answer.stage is Stage.READING:
         done, total = answer.read
         parts.insert(0, f"prefill: {done:,} of {total:,} tokens" if total else "prefill")
-    elif live is not None:
-        parts = [*_rates(live, now_rate), *parts]
+    elif metrics is not None:
+        parts = [*_rates(metrics, now_rate), *parts]
     return " · ".join(filter(None, parts))
 
 
-def _rates(live: Live, now_rate: float | None) -> list[str]:
-    shown = [wording.rate(now_rate or live.rate)]
-    if live.drafted:
-        shown.append(wording.against_plain(live.speedup))
-        shown.append(f"{wording.percent(live.acceptance)} of drafted accepted")
-    shown.append(live.lossy)
-    shown.append(f"context {live.context_used:,}/{live.context_size:,}")
+def _rates(metrics: ReplyMetrics, now_rate: float | None) -> list[str]:
+    shown = [wording.rate(now_rate or metrics.decode_tokens_per_second)]
+    if metrics.drafted:
+        shown.append(wording.against_plain(metrics.speedup))
+        shown.append(f"{wording.percent(metrics.acceptance)} of drafted accepted")
+    shown.append(metrics.lossy)
+    shown.append(f"context {metrics.context_used:,}/{metrics.context_size:,}")
     return shown

@@ -1,6 +1,5 @@
 """What the engine, the downloads and the prompt have to say, told on the chat screen."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -69,7 +68,8 @@ class News:
     def _show_status(self) -> None:
         screen = self._screen
         status = screen.engine.status
-        if status.error is not None:
+        is_failed = status.phase is Phase.FAILED and status.error is not None
+        if is_failed:
             text = str(status.error).replace("\n", " ")
         elif status.phase is Phase.LOADING:
             text = f"{status.text}…"
@@ -78,13 +78,11 @@ class News:
         if status.error is not None and status.error is not self._told_error:
             self._told_error = status.error
             screen.notify(str(status.error), severity="error", timeout=10)
-            if status.phase is not Phase.FAILED:
-                screen.engine.status = replace(status, error=None)
         if text != self._status_shown:
             self._status_shown = text
             shown = screen.query_one("#what", Static)
-            shown.set_class(status.error is not None, "-fault")
-            shown.update(Content(one_line(text)), layout=status.error is not None)
+            shown.set_class(is_failed, "-fault")
+            shown.update(Content(one_line(text)), layout=is_failed)
             if status.phase is Phase.READY:
                 self.greet()
 

@@ -52,9 +52,10 @@ class Lane(Vertical):
             return
         is_done = answer.is_done
         await self.query_one(GrowingMessage).grow(answer.take(), is_last=is_done)
-        live = answer.live
-        if live is not None:
-            self.query_one(".rate", Static).update(Content(wording.rate(live.rate)))
+        metrics = answer.metrics
+        if metrics is not None:
+            rate = wording.rate(metrics.decode_tokens_per_second)
+            self.query_one(".rate", Static).update(Content(rate))
         if is_done:
             self._is_shown = True
             self.query_one(GrowingMessage).show_ending(ending_of(answer))
@@ -94,9 +95,7 @@ class RaceScreen(Screen[None]):
 
     def on_mount(self) -> None:
         for lane, request in zip(self.query(Lane), self._requests, strict=True):
-            conversation = request.conversation
-            own = Conversation(conversation.system, list(conversation.turns))
-            lane.answer = self._engine.ask(replace(request, conversation=own))
+            lane.answer = self._engine.ask(request)
         self.set_interval(_TICK, self._tick)
 
     async def _tick(self) -> None:
@@ -127,13 +126,14 @@ class RaceScreen(Screen[None]):
 
 def ending_of(answer: Answer) -> str:
     """The line below one of the two; its speedup is the verdict's, over the other's own rate."""
-    live = replace(answer.live, speedup=None) if answer.live else None
-    return wording.ending(live, answer.finish_reason, str(answer.error) if answer.error else "")
+    metrics = replace(answer.metrics, speedup=None) if answer.metrics else None
+    return wording.ending(metrics, answer.finish_reason, str(answer.error) if answer.error else "")
 
 
 def verdict(plain: Answer, drafted: Answer) -> str:
     """What one race tells of speed and of sameness."""
-    rates = [one.live.rate if one.live else None for one in (plain, drafted)]
+    both = (plain.metrics, drafted.metrics)
+    rates = [one.decode_tokens_per_second if one else None for one in both]
     if None in rates or plain.error or drafted.error:
         return "No verdict: one of the two did not finish."
     assert rates[0] is not None
@@ -141,8 +141,8 @@ def verdict(plain: Answer, drafted: Answer) -> str:
     gained = f"{rates[1] / rates[0]:.2f}× plain in this race"
     if min(len(plain.token_ids), len(drafted.token_ids)) < _ENOUGH_TOKENS:
         gained = "too short to tell the speed in this race"
-    if drafted.live is not None and drafted.live.lossy:
-        return f"{gained} · {drafted.live.lossy}, so not the model's own distribution"
+    if drafted.metrics is not None and drafted.metrics.lossy:
+        return f"{gained} · {drafted.metrics.lossy}, so not the model's own distribution"
     if plain.token_ids == drafted.token_ids:
         return f"{gained} · the same {len(plain.token_ids)} tokens"
     if plain.request.settings.temperature == 0.0:
