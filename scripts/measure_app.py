@@ -26,7 +26,7 @@ from app.history import History
 from app.paths import HOME_VARIABLE, Paths
 from app.session_options import SessionOptions
 from app.tui.app import SWITCH_SECONDS, SpecchatApp
-from app.tui.chat_screen import ChatScreen
+from app.tui.screens.chat_screen import ChatScreen
 from decoding.sampling import SamplingSettings
 from tests.fixtures.scripted import ScriptedModel, opened
 

@@ -17,13 +17,13 @@ from app.session_options import SessionOptions
 from app.settings.preferences import Preferences, read_preferences
 from app.tui.actions import ACTIONS
 from app.tui.appearance import set_theme
-from app.tui.chat_screen import ChatScreen
-from app.tui.dialogue import Dialogue
-from app.tui.ending import Ending
-from app.tui.inert_paste import keep_pastes_inert
+from app.tui.conversation.dialogue import Dialogue
 from app.tui.keymap import check_keys, keys_of
-from app.tui.printable_lines import PrintableLines, show_stand_ins
-from app.tui.terminal_driver import driver_class, is_gone
+from app.tui.screens.chat_screen import ChatScreen
+from app.tui.terminal.exit_signals import Ending
+from app.tui.terminal.inert_paste import keep_pastes_inert
+from app.tui.terminal.printable_lines import PrintableLines, show_stand_ins
+from app.tui.terminal.terminal_driver import driver_class, is_gone
 from backends.base import UsageError
 from decoding.sampling import SamplingSettings
 

@@ -10,11 +10,11 @@ from textual.app import App
 from app.settings import catalogue
 from app.settings.catalogue import Value
 from app.settings.preferences import Preferences
-from app.tui.panel import Panel
-from app.tui.prompt import PromptArea
+from app.tui.prompt.prompt import PromptArea
+from app.tui.status.panel import Panel
 
 if TYPE_CHECKING:
-    from app.tui.chat_screen import ChatScreen
+    from app.tui.screens.chat_screen import ChatScreen
 
 _ROOM_FOR_PANEL = 110
 """Columns of a terminal wide enough for the conversation and the panel."""

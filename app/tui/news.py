@@ -9,13 +9,13 @@ from textual.widgets import Static
 from app.engine_status import Phase
 from app.printable import one_line
 from app.tui import wording
-from app.tui.figure_text import FigureText
-from app.tui.file_costs import FileCosts
-from app.tui.prompt import PromptArea
+from app.tui.prompt.file_costs import FileCosts
+from app.tui.prompt.prompt import PromptArea
+from app.tui.status.figure_text import FigureText
 from backends.base import SpecchatError
 
 if TYPE_CHECKING:
-    from app.tui.chat_screen import ChatScreen
+    from app.tui.screens.chat_screen import ChatScreen
 
 
 class News:

@@ -16,7 +16,7 @@ import pytest
 
 from app.history import History
 from app.paths import Paths
-from app.tui.ending import Ending
+from app.tui.terminal.exit_signals import Ending
 from scripts.counting_model import make, numbers
 from tests.app.conftest import PATIENCE_SECONDS, Terminal
 from tests.fixtures.local_hub import LocalHub

@@ -13,8 +13,8 @@ from app.history import History
 from app.paths import Paths
 from app.session_options import SessionOptions
 from app.tui.app import SpecchatApp
-from app.tui.chat_screen import ChatScreen
-from app.tui.prompt import PromptArea
+from app.tui.prompt.prompt import PromptArea
+from app.tui.screens.chat_screen import ChatScreen
 from decoding.sampling import SamplingSettings
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel, opened

@@ -7,7 +7,7 @@ from app.engine import Engine
 from app.paths import Paths
 from app.session_options import SessionOptions
 from app.tui.app import SpecchatApp
-from app.tui.prompt import PromptArea
+from app.tui.prompt.prompt import PromptArea
 from decoding.sampling import SamplingSettings
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel, opened

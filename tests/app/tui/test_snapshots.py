@@ -7,10 +7,10 @@ from textual.widgets.markdown import MarkdownFence
 
 from app.live import DrafterFigures, Live
 from app.model_list import Offered
-from app.tui.dialogue import Turn
-from app.tui.help_screen import HelpScreen
-from app.tui.models_screen import ModelsScreen
-from app.tui.panel import Panel
+from app.tui.conversation.dialogue import Turn
+from app.tui.screens.help_screen import HelpScreen
+from app.tui.screens.models_screen import ModelsScreen
+from app.tui.status.panel import Panel
 from decoding.parking import State
 from decoding.shape import Shape
 from models.memory_bill import Fit

@@ -8,8 +8,8 @@ from app.answer import Answer, Request, Stage
 from app.conversation import Conversation
 from app.engine_status import where_it_runs
 from app.tui import wording
-from app.tui.figures import state_line
-from app.tui.race_screen import ending_of, verdict
+from app.tui.screens.race_screen import ending_of, verdict
+from app.tui.status.live_figures import state_line
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
 from decoding.shape import Shape

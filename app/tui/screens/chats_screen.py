@@ -1,0 +1,185 @@
+"""Every chat: search, open, rename, remove and bring back."""
+
+import datetime
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from app.history import Chat, History, HistoryError
+from app.history.removal import remove_chat
+from app.paths import Paths
+from app.printable import one_line
+from app.tui.prompt.ordered_keys import OrderedInput
+
+Result = TypeVar("Result")
+
+_SEARCH = "Search in titles and messages"
+_RENAME_HINT = "New title: Enter keeps it · Esc leaves the old one"
+_NARROW = 60
+_HINT = "Enter opens · F2 renames · Del removes · Ctrl+Z brings back · Esc leaves"
+
+
+class ChatsScreen(ModalScreen[int | None]):
+    """Returns the number of the chat to open, None for none."""
+
+    BINDINGS: ClassVar = [
+        Binding("escape", "leave", "Back"),
+        Binding("down", "into_list", show=False),
+        Binding("f2", "rename", "Rename"),
+        Binding("delete", "remove", "Remove"),
+        Binding("ctrl+z", "restore", "Bring back", priority=True),
+    ]
+    DEFAULT_CSS: ClassVar[str] = """
+    ChatsScreen { align: center middle; }
+    ChatsScreen Vertical {
+        width: 100%; max-width: 120; height: 80%; border: round $primary; background: $surface;
+    }
+    ChatsScreen OptionList {
+        height: 1fr; border: none; scrollbar-gutter: stable;
+        text-wrap: nowrap; text-overflow: ellipsis;
+    }
+    ChatsScreen #hint { color: $text-muted; padding: 0 1; height: auto; }
+    """
+
+    def __init__(self, history: History) -> None:
+        super().__init__()
+        self._history = history
+        self._renamed: int | None = None
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield OrderedInput(placeholder=_SEARCH, select_on_focus=False, id="query")
+            yield OptionList()
+            yield Static(_HINT, id="hint")
+
+    def on_mount(self) -> None:
+        self._show("")
+        self.query_one(Input).focus()
+
+    def on_resize(self) -> None:
+        """Titles are cut to what there is room for."""
+        highlighted = self.query_one(OptionList).highlighted
+        self._show("" if self._renamed is not None else self.query_one(Input).value)
+        self.query_one(OptionList).highlighted = highlighted
+
+    def on_key(self, event: events.Key) -> None:
+        """What is typed over the list goes on with the search."""
+        if event.is_printable and event.character and isinstance(self.focused, OptionList):
+            event.stop()
+            field = self.query_one(Input)
+            field.focus()
+            field.insert_text_at_cursor(event.character)
+
+    @on(Input.Changed)
+    def _search(self, event: Input.Changed) -> None:
+        if self._renamed is None:
+            self._show(event.value)
+
+    def _guarded(self, change: Callable[[], Result]) -> Result | None:
+        """What a call on the history gives; what goes wrong is told."""
+        try:
+            return change()
+        except HistoryError as error:
+            self.notify(str(error), severity="error")
+            return None
+
+    def _show(self, query: str) -> None:
+        listed = self.query_one(OptionList)
+        listed.clear_options()
+        found = self._guarded(lambda: self._history.chats(query)) or []
+        room = listed.scrollable_content_region.width
+        listed.add_options([Option(_line(chat, room), id=str(chat.number)) for chat in found])
+        if found:
+            listed.highlighted = 0
+        else:
+            nothing = "Nothing found." if query.strip() else "There are no chats."
+            listed.add_option(Option(nothing, disabled=True))
+
+    @property
+    def _chosen(self) -> int | None:
+        listed = self.query_one(OptionList)
+        if listed.highlighted is None:
+            return None
+        return int(listed.get_option_at_index(listed.highlighted).id or 0)
+
+    @on(OptionList.OptionSelected)
+    def _picked(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(int(event.option.id or 0))
+
+    @on(Input.Submitted)
+    def _entered(self, event: Input.Submitted) -> None:
+        if self._renamed is None:
+            self.dismiss(self._chosen)
+            return
+        number = self._renamed
+        self._guarded(lambda: self._history.rename(number, event.value.strip()))
+        self._search_again()
+
+    def _search_again(self) -> None:
+        """The field is for searching, after it was for a title."""
+        self._renamed = None
+        field = self.query_one(Input)
+        field.placeholder, field.value, field.border_title = _SEARCH, "", ""
+        self.query_one("#hint", Static).update(_HINT)
+        self._show("")
+
+    def action_into_list(self) -> None:
+        """From the search to the list."""
+        self.query_one(OptionList).focus()
+
+    def action_rename(self) -> None:
+        """Type another title for the chosen chat."""
+        number = self._chosen
+        chat = self._guarded(lambda: self._history.chat(number)) if number else None
+        if chat is None:
+            return
+        self._renamed = number
+        field = self.query_one(Input)
+        field.placeholder = field.border_title = "New title"
+        field.value = chat.title
+        field.focus()
+        field.select_all()
+        self.query_one("#hint", Static).update(_RENAME_HINT)
+
+    def action_remove(self) -> None:
+        """Remove the chosen chat; it can be brought back."""
+        number = self._chosen
+        if number is not None:
+            self._guarded(lambda: remove_chat(self._history, number, Paths.of_this_user()))
+            self._show(self.query_one(Input).value)
+
+    def action_restore(self) -> None:
+        """Bring back what was removed last."""
+        number = self._guarded(self._history.removed_last)
+        if number is None:
+            self.notify("There is no removed chat of the last day.")
+            return
+        self._guarded(lambda: self._history.restore(number))
+        self._show(self.query_one(Input).value)
+
+    def action_leave(self) -> None:
+        """Back to the chat, or from a new title to the search."""
+        if self._renamed is None:
+            self.dismiss(None)
+            return
+        self._search_again()
+
+
+def _line(chat: Chat, room: int) -> Content:
+    """One line of at most room columns; the title gives way."""
+    time = datetime.datetime.fromtimestamp(chat.updated).astimezone()
+    messages = "1 message" if chat.messages == 1 else f"{chat.messages} messages"
+    before, after = f"{time:%Y-%m-%d %H:%M}  ", f"  {messages}"
+    if room < _NARROW:
+        before, after = f"{time:%m-%d}  ", ""
+    left = max(room - len(before) - len(after), 1)
+    title = Content(one_line(chat.title) or "untitled").truncate(left, ellipsis=True, pad=True)
+    return Content.assemble(before, title, after)

@@ -1,0 +1,139 @@
+"""Models to choose from: those here, and those of the catalogue, which are downloaded first."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from app.model_list import Offered
+from app.printable import one_line
+from app.tui import wording
+from app.tui.prompt.ordered_keys import OrderedInput
+from models.memory_bill import Fit
+
+_MARKS = {Fit.FITS: "$text-success", Fit.TIGHT: "$text-warning", Fit.TOO_BIG: "$text-error"}
+_TICK = 0.5
+
+
+class ModelsScreen(ModalScreen[str | None]):
+    """Returns the name of the model to load or download, None for none.
+
+    downloading: tells how far downloads are, by name. bandwidth: bytes per second, None where it
+    was not measured.
+    """
+
+    BINDINGS: ClassVar = [
+        Binding("escape", "dismiss(None)", "Back"),
+        Binding("down", "into_list", show=False),
+    ]
+    DEFAULT_CSS: ClassVar[str] = """
+    ModelsScreen { align: center middle; }
+    ModelsScreen Vertical {
+        width: 96%; max-width: 110; height: 80%; border: round $primary; background: $surface;
+    }
+    ModelsScreen OptionList {
+        height: 1fr; border: none; text-wrap: nowrap; text-overflow: ellipsis;
+    }
+    ModelsScreen #hint { color: $text-muted; padding: 0 1; height: auto; }
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Offered],
+        running: str,
+        folder: str,
+        downloading: Callable[[], Mapping[str, str]] = dict,
+        bandwidth: float | None = None,
+    ) -> None:
+        super().__init__()
+        self._models = models
+        self._loaded = running
+        self._folder = folder
+        self._downloading = downloading
+        self._bandwidth = bandwidth
+        self._found: list[Offered] = []
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield OrderedInput(placeholder="Search, or type a file or hub repository", id="query")
+            yield OptionList()
+            yield Static(Content(self._hint()), id="hint")
+
+    def _hint(self) -> str:
+        limit = "≤ tok/s: measured bandwidth over the bytes of a token. " if self._bandwidth else ""
+        return (
+            f"● runs, + is here, ↓ is downloaded first. {limit}Enter chooses, once more on a "
+            f"download stops it. Your own .gguf files go into {self._folder}"
+        )
+
+    def on_mount(self) -> None:
+        self._show("")
+        self.query_one(Input).focus()
+        self.set_interval(_TICK, self._show_progress)
+
+    @on(Input.Changed)
+    def _search(self, event: Input.Changed) -> None:
+        self._show(event.value)
+
+    def _show(self, query: str) -> None:
+        words = query.lower().split()
+        self._found = [
+            one for one in self._models if all(word in one.name.lower() for word in words)
+        ]
+        listed = self.query_one(OptionList)
+        listed.clear_options()
+        progress = self._downloading()
+        listed.add_options([Option(self._line(one, progress), id=one.name) for one in self._found])
+        if self._found:
+            listed.highlighted = 0
+
+    def _show_progress(self) -> None:
+        """How far downloads are, without moving what is highlighted."""
+        progress = self._downloading()
+        listed = self.query_one(OptionList)
+        for place, model in enumerate(self._found):
+            if model.name in progress:
+                listed.replace_option_prompt_at_index(place, self._line(model, progress))
+
+    def _line(self, model: Offered, progress: Mapping[str, str]) -> Content:
+        mark = "●" if model.name == self._loaded else "+" if model.is_installed else "↓"
+        size = wording.size(model.size_bytes) if model.size_bytes else "?"
+        fit = model.fit or "?"
+        style = _MARKS[model.fit] if model.fit else ""
+        about = progress.get(model.name, model.about)
+        return Content.assemble(
+            f"{mark} {size:>8} ",
+            (f"{fit:7}", style),
+            f" {self._limit(model):>13} {one_line(model.name):20} ",
+            (one_line(about), "$text-muted"),
+        )
+
+    def _limit(self, model: Offered) -> str:
+        """The rate that bandwidth allows plain decoding."""
+        if not self._bandwidth or not model.read_bytes:
+            return ""
+        return f"≤ {self._bandwidth / model.read_bytes:.3g} tok/s"
+
+    @on(OptionList.OptionSelected)
+    def _picked(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option.id)
+
+    @on(Input.Submitted)
+    def _entered(self, event: Input.Submitted) -> None:
+        listed = self.query_one(OptionList)
+        typed = event.value.strip()
+        if listed.highlighted is not None:
+            self.dismiss(listed.get_option_at_index(listed.highlighted).id)
+        elif typed:
+            self.dismiss(typed)
+
+    def action_into_list(self) -> None:
+        """From the search to the list."""
+        self.query_one(OptionList).focus()
