@@ -164,11 +164,11 @@ async def flood(pieces: list[str]) -> tuple[float, float]:
         await pilot.pause()
         screen = app.screen
         assert isinstance(screen, ChatScreen)
-        await screen.send("go")
-        work = screen.work
+        await screen.view.send("go")
+        work = screen.view.pending
         assert work is not None
         ended = None
-        while screen.work is not None:
+        while screen.view.pending is not None:
             await asyncio.sleep(0.02)
             if ended is None and work.answer.is_done:
                 ended = time.perf_counter()

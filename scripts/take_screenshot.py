@@ -37,8 +37,8 @@ async def picture(paths: Paths) -> str:
                 await asyncio.sleep(0.1)
             screen = app.screen
             assert isinstance(screen, ChatScreen)
-            await screen.send(_QUESTION)
-            while screen.work is not None:
+            await screen.view.send(_QUESTION)
+            while screen.view.pending is not None:
                 await asyncio.sleep(0.1)
             await pilot.pause(1.0)
             return re.sub(r"@font-face \{.*?\}", "", app.export_screenshot(), flags=re.DOTALL)

@@ -1,137 +1,146 @@
-"""Settings by slash command, and what the settings screen does when it is left."""
+"""Commands that change settings, for this chat or for the app."""
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Any
+
+from textual.app import App
 
 from app import draft_spec
-from app.paths import Paths
+from app.engine import Engine
 from app.settings import catalogue, file
 from app.settings.answering import PRESET
 from app.settings.catalogue import APP_KEYS, BY_NAME, CHAT_KEYS, Part, Value
-from app.tui import appearance
-from app.tui.commands import model_commands
+from app.tui.appearance import Appearance
+from app.tui.commands.command import Commands, Perform, no_argument
+from app.tui.commands.model_commands import ModelCommands
+from app.tui.conversation.chat_view import ChatView
 from app.tui.screens.settings_screen import Chosen, Given, SettingsScreen
 from backends.base import UsageError
 from models.reference import resolve
-
-if TYPE_CHECKING:
-    from app.tui.screens.chat_screen import ChatScreen
 
 _AT_START = "it takes effect when specchat starts"
 _NO_PRESET = "off"
 
 
-async def _settings(screen: "ChatScreen", argument: str) -> None:
-    paths = Paths.of_this_user()
+@dataclass(frozen=True, slots=True)
+class SettingsCommands:
+    """The settings screen, presets, and single settings."""
 
-    def draft(text: str) -> object:
-        return draft_spec.parse(text, paths)
+    app: App[Any]
+    engine: Engine
+    view: ChatView
+    appearance: Appearance
+    models: ModelCommands
+    perform: Perform
 
-    def model(text: str) -> object:
-        return resolve(text, paths.models) if text else None
+    @property
+    def table(self) -> Commands:
+        """The commands by the name of their action."""
+        return {
+            "settings": no_argument(self._settings),
+            "preset": self._preset,
+            "set": self._set,
+            "theme": self._theme,
+        }
 
-    preferences = screen.preferences
-    given = Given(
-        system=screen.dialogue.system,
-        own=screen.dialogue.own,
-        usual=screen.defaults,
-        app={
-            "model": screen.engine.options.model or "",
-            "draft": screen.engine.draft,
-            "theme": screen.app.theme,
-            "animations": preferences.animations,
-            "enter_sends": preferences.enter_sends,
-            "panel": preferences.panel,
-        },
-        presets=preferences.presets,
-        checks={"model": model, "draft": draft},
-    )
-    screen.app.push_screen(SettingsScreen(given, lambda chosen: _use(screen, chosen)))
+    def _settings(self) -> None:
+        paths, preferences = self.engine.paths, self.appearance.preferences
+        dialogue = self.view.dialogue
+        given = Given(
+            system=dialogue.system,
+            own=dialogue.own,
+            usual=self.view.defaults,
+            app={
+                "model": self.engine.options.model or "",
+                "draft": self.engine.draft,
+                "theme": self.app.theme,
+                "animations": preferences.animations,
+                "enter_sends": preferences.enter_sends,
+                "panel": preferences.panel,
+            },
+            presets=preferences.presets,
+            checks={
+                "model": lambda text: resolve(text, paths.models) if text else None,
+                "draft": lambda text: draft_spec.parse(text, paths),
+            },
+        )
+        self.app.push_screen(SettingsScreen(given, self._use))
 
+    def _use(self, chosen: Chosen) -> None:
+        if chosen.keep:
+            self._save(chosen)
+        self.view.dialogue.set_system(chosen.system)
+        self.view.dialogue.set_own(chosen.own)
+        for name in ("model", "draft"):
+            if chosen.app.get(name):
+                self.app.call_later(self.perform, name, str(chosen.app[name]))
+        self.appearance.change(chosen.app)
 
-def _use(screen: "ChatScreen", chosen: Chosen) -> None:
-    if chosen.keep:
-        _save(screen, chosen)
-    screen.dialogue.set_system(chosen.system)
-    screen.dialogue.set_own(chosen.own)
-    for name in ("model", "draft"):
-        if chosen.app.get(name):
-            screen.run_worker(screen.action_perform(name, str(chosen.app[name])))
-    appearance.change(screen, chosen.app)
+    def _save(self, chosen: Chosen) -> None:
+        path = self.appearance.preferences.file
+        before = file.read(path)
+        wanted = {**chosen.own, **chosen.app, "system": chosen.system}
+        wanted.pop(PRESET, None)
+        changes = {
+            name: value
+            for name, value in wanted.items()
+            if value != before.get(name, "" if name == "system" else None)
+        }
+        file.save(path, changes)
+        self.view.defaults = self.view.defaults.changed(chosen.own)
+        self.app.notify(f"Saved in {path}")
 
+    def _preset(self, name: str) -> None:
+        presets, dialogue = self.appearance.preferences.presets, self.view.dialogue
+        if not name:
+            path = self.appearance.preferences.file
+            self.app.notify(f"Presets: {', '.join(presets) or f'none; define them in {path}'}")
+            return
+        if name == _NO_PRESET and name not in presets:
+            dialogue.set_own({})
+            self.app.notify("This chat uses the default settings.")
+            return
+        known = catalogue.known(name, presets, f"there is no preset {name!r}")
+        own = {key: value for key, value in presets[known].items() if key != "system"}
+        dialogue.set_own({**own, PRESET: known})
+        if "system" in presets[known]:
+            dialogue.set_system(str(presets[known]["system"]))
+        self.app.notify(f"Preset: {known}")
 
-def _save(screen: "ChatScreen", chosen: Chosen) -> None:
-    path = screen.preferences.file
-    before = file.read(path)
-    wanted = {**chosen.own, **chosen.app, "system": chosen.system}
-    wanted.pop(PRESET, None)
-    changes = {
-        name: value
-        for name, value in wanted.items()
-        if value != before.get(name, "" if name == "system" else None)
-    }
-    file.save(path, changes)
-    screen.defaults = screen.defaults.changed(chosen.own)
-    screen.notify(f"Saved in {path}")
+    def _set(self, argument: str) -> None:
+        name, _, text = argument.partition(" ")
+        text = text.strip()
+        if not name:
+            keys = ", ".join(key.name for key in (*CHAT_KEYS, *APP_KEYS))
+            raise UsageError("which setting?", keys, "Example: /set temperature 0.2")
+        key = BY_NAME[catalogue.known(name, BY_NAME, f"there is no setting {name!r}")]
+        if key.part is Part.START:
+            remedy = "Set it in the settings file."
+            raise UsageError(f"{name} cannot be set here", _AT_START, remedy)
+        if not text and key.part is Part.APP:
+            raise UsageError(f"which value for {name}?", key.comment)
+        value = catalogue.parsed(key, text) if text else None
+        if name == "model":
+            self.models.choose_model(text)
+            return
+        if name == "draft":
+            self.models.choose_drafter(text)
+            return
+        if key.part is Part.APP and value is not None:
+            self.appearance.change({name: value})
+        elif name == "system":
+            self.view.dialogue.set_system(text)
+        else:
+            self._set_own(name, value)
+        self.app.notify(f"{key.label}: {text or 'default'}")
 
+    def _set_own(self, name: str, value: Value | None) -> None:
+        dialogue = self.view.dialogue
+        others = {key: other for key, other in dialogue.own.items() if key != name}
+        dialogue.set_own(others if value is None else {**others, name: value})
 
-async def _preset(screen: "ChatScreen", argument: str) -> None:
-    presets = screen.preferences.presets
-    if not argument:
-        names = ", ".join(presets) or f"none; they stand in {screen.preferences.file}"
-        screen.notify(f"Presets: {names}")
-        return
-    if argument == _NO_PRESET and argument not in presets:
-        screen.dialogue.set_own({})
-        screen.notify("This chat has the usual settings.")
-        return
-    name = catalogue.known(argument, presets, f"there is no preset {argument!r}")
-    own = {key: value for key, value in presets[name].items() if key != "system"}
-    screen.dialogue.set_own({**own, PRESET: name})
-    if "system" in presets[name]:
-        screen.dialogue.set_system(str(presets[name]["system"]))
-    screen.notify(f"Preset: {name}")
-
-
-async def _set(screen: "ChatScreen", argument: str) -> None:
-    name, _, text = argument.partition(" ")
-    text = text.strip()
-    if not name:
-        listed = ", ".join(key.name for key in (*CHAT_KEYS, *APP_KEYS))
-        raise UsageError("what is to be set?", listed, "Example: /set temperature 0.2")
-    key = BY_NAME[catalogue.known(name, BY_NAME, f"there is no setting {name!r}")]
-    if key.part is Part.START:
-        raise UsageError(f"{name} cannot be set here", _AT_START, "The settings file has it too.")
-    if not text and key.part is Part.APP:
-        raise UsageError(f"{name} to what?", key.comment)
-    value = catalogue.parsed(key, text) if text else None
-    if name in ("draft", "model"):
-        await model_commands.COMMANDS[name](screen, text)
-        return
-    if key.part is Part.APP and value is not None:
-        appearance.change(screen, {name: value})
-    elif name == "system":
-        screen.dialogue.set_system(text)
-    else:
-        _set_own(screen, name, value)
-    screen.notify(f"{key.label}: {text or 'as usual'}")
-
-
-def _set_own(screen: "ChatScreen", name: str, value: Value | None) -> None:
-    own = {key: one for key, one in screen.dialogue.own.items() if key != name}
-    screen.dialogue.set_own(own if value is None else {**own, name: value})
-
-
-async def _theme(screen: "ChatScreen", argument: str) -> None:
-    if argument:
-        appearance.change(screen, {"theme": argument})
-    else:
-        screen.app.search_themes()
-
-
-COMMANDS: dict[str, Callable[["ChatScreen", str], Awaitable[None]]] = {
-    "settings": _settings,
-    "preset": _preset,
-    "set": _set,
-    "theme": _theme,
-}
+    def _theme(self, name: str) -> None:
+        if name:
+            self.appearance.change({"theme": name})
+        else:
+            self.app.search_themes()

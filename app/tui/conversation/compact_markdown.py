@@ -1,6 +1,5 @@
-"""Markdown whose lists are cheap: Textual takes four widgets for an item, this one."""
+"""Markdown with cheap lists: one widget for an item, where Textual has four."""
 
-from collections.abc import Iterator
 from typing import Any, ClassVar, cast
 
 from textual.app import ComposeResult
@@ -26,7 +25,7 @@ from textual.widgets._markdown import (  # isort: skip
 
 
 class Hanging(Visual):
-    """Content with a bullet before its first line and room below it."""
+    """Content with a bullet before its first line and an indent before the others."""
 
     def __init__(self, bullet: str, content: Content) -> None:
         self._bullet = Content.styled(bullet, "$text-primary")
@@ -55,7 +54,7 @@ class Hanging(Visual):
 
 
 class ListLine(Static):
-    """An item of one paragraph."""
+    """A list item of one paragraph."""
 
     DEFAULT_CSS: ClassVar[str] = "ListLine { width: 1fr; height: auto; }"
 
@@ -71,48 +70,49 @@ class ListLine(Static):
         return self.query_ancestor(Markdown)
 
     async def action_link(self, href: str) -> None:
-        """Called by a click on a link."""
+        """Report a click on a link, as Markdown does."""
         self.post_message(Markdown.LinkClicked(self.query_ancestor(Markdown), href))
 
 
 def _row(bullet: str, blocks: list[MarkdownBlock]) -> Widget:
-    """An item: one widget if it is one paragraph, else bullet and blocks side by side."""
+    """A list item: one widget if it is one paragraph, else bullet and blocks side by side."""
     if len(blocks) == 1 and isinstance(paragraph := blocks[0], MarkdownParagraph):
-        return ListLine(bullet, cast(Content, paragraph.content))
+        return ListLine(bullet, cast("Content", paragraph.content))
     mark = MarkdownBullet()
     mark.symbol = bullet
     return Horizontal(mark, Vertical(*blocks))
 
 
-def _items(shown: MarkdownList) -> Iterator[MarkdownListItem]:
-    for block in shown._blocks:
-        if isinstance(block, MarkdownListItem):
-            yield block
+def _blocks(block: MarkdownBlock) -> list[MarkdownBlock]:
+    """Take the parsed blocks out of a block, which has none afterwards."""
+    return [child for child in MarkdownBlock.compose(block) if isinstance(child, MarkdownBlock)]
+
+
+def _items(markdown_list: MarkdownList) -> list[MarkdownListItem]:
+    return [block for block in _blocks(markdown_list) if isinstance(block, MarkdownListItem)]
 
 
 class CompactBulletList(MarkdownBulletList):
-    """A list with a bullet before each item."""
+    """A bulleted list."""
 
     def compose(self) -> ComposeResult:
         for item in _items(self):
-            yield _row(item.bullet, item._blocks)
-        self._blocks.clear()
+            yield _row(item.bullet, _blocks(item))
 
 
 class CompactOrderedList(MarkdownOrderedList):
-    """A list with a number before each item, counted from its first."""
+    """A numbered list; the first item sets the start."""
 
     def compose(self) -> ComposeResult:
-        items = list(_items(self))
+        items = _items(self)
         start = int(items[0].bullet) if items and items[0].bullet.isdecimal() else 1
         width = len(f" {start + len(items) - 1}. ")
         for number, item in enumerate(items, start):
-            yield _row(f"{number}. ".rjust(width), item._blocks)
-        self._blocks.clear()
+            yield _row(f"{number}. ".rjust(width), _blocks(item))
 
 
 class CompactMarkdown(Markdown):
-    """Markdown as Textual shows it, with compact lists, and headings that wrap."""
+    """Textual's Markdown with compact lists and headings that wrap."""
 
     DEFAULT_CSS: ClassVar[str] = "CompactMarkdown MarkdownHeader { width: 1fr; }"
 
@@ -123,5 +123,5 @@ class CompactMarkdown(Markdown):
     }
 
     def __init__(self, text: str = "", classes: str | None = None) -> None:
-        # Nothing is opened for a model's word: a click on a link copies its address.
+        # A click on a link copies its address: the model may have made it up.
         super().__init__(text, classes=classes, open_links=False)

@@ -1,4 +1,4 @@
-"""The conversation behind the screen: what was said, and where it is kept."""
+"""The data of a chat: its turns, its settings and where they are saved."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from backends.chat_template import Message
 
 @dataclass(slots=True)
 class Turn:
-    """One message. number: in the history, None while it is not kept."""
+    """One message of a chat. number: its number in the history, None while it is not saved."""
 
     role: str
     text: str
@@ -25,10 +25,10 @@ class Turn:
 
 
 class Dialogue:
-    """Turns in order, saved as they come; what cannot be saved goes on unsaved.
+    """Turns in order, each saved as it is added; a failed save does not stop the chat.
 
-    own: what is set for this chat alone. fault: why the last save failed, empty while all is kept.
-    forgotten: how many of the first turns the model no longer sees.
+    own: settings of this chat alone. fault: why the last save failed, empty if it succeeded.
+    dropped: how many of the first turns no longer fit the model's context.
     """
 
     def __init__(self, history: History | None, system: str = "", model: str = "") -> None:
@@ -39,7 +39,7 @@ class Dialogue:
         self.turns: list[Turn] = []
         self.chat: int | None = None
         self.fault = ""
-        self.forgotten = 0
+        self.dropped = 0
 
     def add(self, role: str, text: str) -> Turn:
         """Append a turn and save it."""
@@ -49,7 +49,7 @@ class Dialogue:
         return turn
 
     def save(self, turn: Turn) -> None:
-        """Keep a turn as it now stands, and those before it that could not be kept."""
+        """Save a turn, and any turns that could not be saved before."""
         if self.history is None:
             return
         try:
@@ -68,70 +68,70 @@ class Dialogue:
                 turn.number = history.add(self.chat, turn.role, turn.text, turn.ending)
 
     def questions(self) -> list[str]:
-        """What was asked lately in any chat, as it was typed, oldest first."""
+        """Recent questions of all chats as they were typed, oldest first."""
         try:
-            found = self.history.questions() if self.history is not None else []
+            questions = self.history.questions() if self.history is not None else []
         except HistoryError as error:
             self.fault = str(error)
             return []
-        return [without_files(text) for text in found]
+        return [without_files(text) for text in questions]
 
     def cut(self, index: int) -> None:
-        """Forget the turn at index and all after it."""
-        self.forgotten = 0
-        gone = self.turns[index:]
+        """Delete the turn at an index and all after it."""
+        self.dropped = 0
+        deleted = self.turns[index:]
         del self.turns[index:]
         if self.history is None or self.chat is None:
             return
         try:
-            if gone and gone[0].number is not None:
-                self.history.cut(self.chat, gone[0].number)
+            if deleted and deleted[0].number is not None:
+                self.history.cut(self.chat, deleted[0].number)
         except HistoryError as error:
             self.fault = str(error)
 
     def open(self, chat: int) -> None:
-        """Go on with a chat that was kept.
+        """Load a saved chat.
 
         Raises:
             HistoryError: it cannot be read.
         """
         assert self.history is not None
-        found = self.history.chat(chat)
+        saved_chat = self.history.chat(chat)
         self.turns = [
             Turn(saved.role, saved.text, saved.ending, saved.number)
             for saved in self.history.messages(chat)
         ]
-        self.chat, self.system, self.model = chat, found.system, found.model
+        self.chat, self.system, self.model = chat, saved_chat.system, saved_chat.model
         self.own = restored(self.history.settings(chat))
-        self.forgotten = 0
+        self.dropped = 0
 
     def fresh(self) -> "Dialogue":
-        """A new chat beside this one, told the same first and with the same settings."""
+        """A new chat with the system prompt and the settings of this one."""
         dialogue = Dialogue(self.history, self.system, self.model)
         dialogue.own = dict(self.own)
         return dialogue
 
     def rename(self, title: str) -> None:
-        """Give the chat a title.
+        """Change the title of the chat.
 
         Raises:
-            HistoryError: it cannot be kept.
+            HistoryError: it cannot be saved.
         """
         if self.history is not None and self.chat is not None and title:
             self.history.rename(self.chat, title)
 
     def set_system(self, text: str) -> None:
-        """Set what the model is told first, from the next answer on.
+        """Set the system prompt, from the next answer on.
 
         Raises:
-            HistoryError: it cannot be kept.
+            HistoryError: it cannot be saved.
         """
         self.system = text
         if self.history is not None and self.chat is not None:
             self.history.set_system(self.chat, text)
 
     def set_model(self, name: str) -> None:
-        """Note which model answers."""
+        """Record which model answers."""
         if name == self.model:
             return
         self.model = name
@@ -143,43 +143,45 @@ class Dialogue:
             self.fault = str(error)
 
     def set_own(self, own: Mapping[str, Value]) -> None:
-        """Set what holds for this chat alone, from the next answer on.
+        """Replace the settings of this chat alone, from the next answer on.
 
         Raises:
-            HistoryError: it cannot be kept.
+            HistoryError: they cannot be saved.
         """
         self.own = dict(own)
         if self.history is not None and self.chat is not None:
             self.history.set_settings(self.chat, stored(self.own))
 
     def export(self, path: Path) -> Path:
-        """Write the chat to a file; returns its full path.
+        """Write the chat to a new file; returns its absolute path.
 
         Raises:
-            UsageError: there is nothing to write, or the file is of another kind.
+            UsageError: there is nothing to export, or the file exists or has an unknown suffix.
             HistoryError: it cannot be written.
         """
         if self.history is None or self.chat is None:
             raise UsageError("there is nothing to export yet")
         if path.exists():
-            raise UsageError(f"{path} is there already", "", "Name another file, or delete it.")
+            raise UsageError(f"{path} already exists", "", "Choose another name, or delete it.")
         return write_export(self.history, self.chat, path)
 
     def last(self, role: str) -> int | None:
-        """The place of the last turn of a role."""
-        places = [place for place, turn in enumerate(self.turns) if turn.role == role]
-        return places[-1] if places else None
+        """Index of the last turn of a role."""
+        indices = [index for index, turn in enumerate(self.turns) if turn.role == role]
+        return indices[-1] if indices else None
 
     def conversation(self, end: int) -> Conversation:
-        """What the model is told: the turns before end that it still sees."""
-        seen = self.turns[self.forgotten : end]
-        return Conversation(self.system, [Message(one.role, one.text) for one in seen if one.text])
+        """The prompt for an answer: the turns before `end` that still fit the context."""
+        turns = self.turns[self.dropped : end]
+        return Conversation(
+            self.system, [Message(turn.role, turn.text) for turn in turns if turn.text]
+        )
 
-    def forget(self, dropped: int) -> None:
-        """As many of the oldest turns of the last conversation left the context, for good.
+    def drop_oldest(self, messages: int) -> None:
+        """Leave the oldest messages of the last conversation out of all later ones.
 
-        What follows begins with the same turns then, so that the prompt cache holds.
+        Later prompts then begin with the same turns, so the prompt cache stays valid.
         """
-        while dropped > 0:
-            dropped -= bool(self.turns[self.forgotten].text)
-            self.forgotten += 1
+        while messages > 0:
+            messages -= bool(self.turns[self.dropped].text)
+            self.dropped += 1

@@ -1,4 +1,4 @@
-"""Markdown that grows at its end, at a cost that does not grow with it."""
+"""Markdown that is appended to, at a cost independent of its length."""
 
 import itertools
 import re
@@ -8,16 +8,22 @@ from typing import ClassVar
 from textual.containers import Vertical
 
 from app.tui.conversation.compact_markdown import CompactMarkdown
+from app.tui.typed_app import typed_app
 
 _SECTION_LINES = 24
+"""Minimum length of a section."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ITEM = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
 
 
 class GrowingMarkdown(Vertical):
-    """A long list is shown as several: the widget builds the list at its end anew each time."""
+    """Markdown in sections, of which only the last grows.
 
+    Textual rebuilds a list whenever it grows, so a long list is split into several.
+    """
+
+    app = typed_app
     DEFAULT_CSS: ClassVar[str] = """
     GrowingMarkdown { height: auto; }
     GrowingMarkdown > .-bullets-go-on > MarkdownBulletList:last-child { margin: 0; }
@@ -29,8 +35,8 @@ class GrowingMarkdown(Vertical):
         super().__init__(self._last, classes="answer")
 
     async def append(self, text: str) -> None:
-        """Show more text."""
-        rest, *sections = _parted(self._last.source, text)
+        """Append text."""
+        rest, *sections = _split(self._last.source, text)
         with self.app.batch_update():
             await self._last.append(rest)
             for section in sections:
@@ -42,31 +48,31 @@ class GrowingMarkdown(Vertical):
 
     @property
     def source(self) -> str:
-        """All of the text."""
+        """The whole text."""
         return "".join(section.source for section in self.query(CompactMarkdown))
 
     async def show(self, text: str) -> None:
-        """Show another text instead, as one."""
-        self._last, *others = self.query(CompactMarkdown)
-        for one in others:
-            await one.remove()
+        """Replace the text, as a single section."""
+        self._last, *later = self.query(CompactMarkdown)
+        for section in later:
+            await section.remove()
         self._last.remove_class("-bullets-go-on", "-numbers-go-on")
         await self._last.update(text)
 
 
-def _parted(section: str, text: str) -> list[str]:
-    """A text that follows a section: its part that goes on with it, and sections of their own."""
+def _split(section: str, text: str) -> list[str]:
+    """Split text that follows a section into the section's continuation and new sections."""
     whole = section + text
     cuts = [len(section), *_cuts(whole, len(section)), len(whole)]
     return [whole[begin:end] for begin, end in itertools.pairwise(cuts)]
 
 
 def _cuts(whole: str, first: int) -> Iterator[int]:
-    """Where sections may begin: at items of a list that are not part of another one.
+    """Positions where sections may begin: at top-level list items outside code blocks.
 
-    whole: a section so far and what follows; first: nothing before it can be cut any more.
+    whole: the last section and the text that follows it; first: the earliest position allowed.
     """
-    place, lines, fence = 0, 0, ""
+    position, lines, fence = 0, 0, ""
     for line in whole.splitlines(keepends=True):
         mark = _FENCE.match(line)
         if fence:
@@ -74,8 +80,8 @@ def _cuts(whole: str, first: int) -> Iterator[int]:
                 fence = ""
         elif mark:
             fence = mark[1]
-        elif lines >= _SECTION_LINES and place >= first and _ITEM.match(line):
-            yield place
+        elif lines >= _SECTION_LINES and position >= first and _ITEM.match(line):
+            yield position
             lines = 0
-        place += len(line)
+        position += len(line)
         lines += 1

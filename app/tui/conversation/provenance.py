@@ -1,4 +1,4 @@
-"""An answer coloured by where each token came from, told apart by more than colour."""
+"""An answer coloured by the origin of each token; styles differ in more than colour."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,44 +12,42 @@ from decoding.events import Origin
 _MODEL = {
     Origin.MODEL: ("", "the model itself, nothing drafted"),
     Origin.CORRECTED: ("bold underline $error", "the model's correction of a rejected token"),
-    Origin.BONUS: ("italic $accent", "bonus token after a draft that was accepted whole"),
+    Origin.BONUS: ("italic $accent", "bonus token after a fully accepted draft"),
 }
 _DRAFTED = ("reverse $success", "underline $warning", "reverse $secondary", "underline2 $primary")
 
 
+def coloured(pieces: Sequence[Piece]) -> Content:
+    """The coloured text, followed by a legend with counts."""
+    style_of = styles(pieces)
+    text = Content.assemble(*((printable(piece.text), style_of[piece.origin]) for piece in pieces))
+    return Content("\n\n").join([text, _legend(pieces, style_of)])
+
+
 def styles(pieces: Sequence[Piece]) -> dict[str, str]:
-    """A style for every origin that occurs; drafters take theirs in order of appearance."""
-    found: dict[str, str] = {}
+    """A style for each origin; drafters get theirs in order of appearance."""
+    style_of: dict[str, str] = {}
     drafters = 0
-    for piece in pieces:
-        if piece.origin in found:
-            continue
-        if piece.origin in _MODEL:
-            found[piece.origin] = _MODEL[Origin(piece.origin)][0]
+    for origin in dict.fromkeys(piece.origin for piece in pieces):
+        if origin in _MODEL:
+            style_of[origin] = _MODEL[Origin(origin)][0]
         else:
-            found[piece.origin] = _DRAFTED[drafters % len(_DRAFTED)]
+            style_of[origin] = _DRAFTED[drafters % len(_DRAFTED)]
             drafters += 1
-    return found
+    return style_of
 
 
-def painted(pieces: Sequence[Piece]) -> Content:
-    """The text with its styles, then the legend with counts."""
-    known = styles(pieces)
-    text = Content.assemble(*((printable(piece.text), known[piece.origin]) for piece in pieces))
-    return Content("\n\n").join([text, legend(pieces)])
-
-
-def legend(pieces: Sequence[Piece]) -> Content:
-    """What each style means, and how many tokens bear it."""
+def _legend(pieces: Sequence[Piece], style_of: dict[str, str]) -> Content:
+    """What each style means, and its number of tokens."""
     counts = Counter(piece.origin for piece in pieces)
     lines = [
-        Content.assemble((f" {_name(origin)} ", style), f" {counts[origin]} · {_meaning(origin)}")
-        for origin, style in styles(pieces).items()
+        Content.assemble((f" {_short(origin)} ", style), f" {counts[origin]} · {_meaning(origin)}")
+        for origin, style in style_of.items()
     ]
     return Content("\n").join(lines)
 
 
-def _name(origin: str) -> str:
+def _short(origin: str) -> str:
     return origin.rsplit("/", 1)[-1]
 
 

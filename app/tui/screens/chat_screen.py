@@ -1,49 +1,57 @@
-"""The conversation: questions go to the engine, answers come back on a timer."""
+"""The main screen: a chat, the live panel, downloads and the prompt."""
 
+from dataclasses import replace
 from typing import ClassVar
 
-from textual import events, on
+from textual import constants, events, on
 from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Footer
 
-from app.answer import Answer
 from app.composer_draft import ComposerDraft
-from app.downloads import Downloads
 from app.engine import Engine
+from app.engine_status import Loaded, Phase, Status
 from app.settings.answering import Answering
 from app.settings.preferences import Preferences
-from app.tui import appearance
 from app.tui.actions import ACTIONS, BY_SLASH, Action, parse, unknown_command
-from app.tui.commands import chat_commands
-from app.tui.conversation.chat_view import Exchange, Work
+from app.tui.appearance import Appearance
+from app.tui.commands.app_commands import AppCommands
+from app.tui.commands.chat_commands import ChatCommands
+from app.tui.commands.command import Commands
+from app.tui.commands.model_commands import ModelCommands
+from app.tui.commands.settings_commands import SettingsCommands
+from app.tui.conversation.chat_view import ChatView
 from app.tui.conversation.dialogue import Dialogue
-from app.tui.conversation.message import Message
-from app.tui.conversation.transcript import Transcript
-from app.tui.news import News
-from app.tui.prompt.prompt import Completion, Prompt, PromptArea
+from app.tui.prompt.prompt import Prompt
+from app.tui.prompt.prompt_area import PromptArea
+from app.tui.status.download_list import DownloadList
 from app.tui.status.figure_text import FigureText
-from app.tui.status.live_figures import Figures
+from app.tui.status.live_figures import LiveFigures
 from app.tui.status.panel import Panel
+from app.tui.status.status_line import StatusLine
 from app.tui.terminal.clipboard import copy
+from app.tui.typed_app import typed_app
 from backends.base import SpecchatError
-from decoding.sampling import SamplingSettings
 
-_TICK = 1 / 12
+_UPDATE_SECONDS = 1 / 12
+"""Between two looks at the engine's status and figures."""
 
-_KEEP_SECONDS = 0.5
-"""Between two looks at what is typed and not sent."""
+_SAVE_DRAFT_SECONDS = 0.5
 
 _NARROW = 80
-"""Columns below which the panel is under the conversation."""
+"""Columns below which the panel is below the conversation."""
+
+_PANEL_WIDTH = 110
+"""Columns from which the panel is shown unless the user decides otherwise."""
 
 
 class ChatScreen(Screen[None]):
-    """Transcript, live panel, status and prompt."""
+    """Composes the widgets of a chat and coordinates them."""
 
+    app = typed_app
     AUTO_FOCUS: ClassVar[str | None] = "PromptArea"
     BINDINGS: ClassVar = [
         Binding(
@@ -57,207 +65,223 @@ class ChatScreen(Screen[None]):
         if action.keys
     ]
     DEFAULT_CSS: ClassVar[str] = """
-    ChatScreen #what { height: 1; background: $panel; padding: 0 1; }
-    ChatScreen #what.-fault { height: auto; max-height: 5; }
     ChatScreen > Horizontal { height: 1fr; }
     ChatScreen.-narrow > Horizontal { layout: vertical; }
     ChatScreen.-narrow Panel {
         width: 1fr; height: 50%; border-left: none; border-top: solid $surface-lighten-2;
     }
-    ChatScreen #downloads { height: auto; max-height: 4; padding: 0 1; display: none; }
     ChatScreen #state { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
-    ChatScreen .fault { color: $text-error; padding: 0 2 1 2; height: auto; }
-    ChatScreen #hint { color: $text-muted; padding: 1 2; height: auto; }
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        dialogue: Dialogue,
-        settings: SamplingSettings,
-        max_tokens: int,
-        preferences: Preferences,
+        self, engine: Engine, dialogue: Dialogue, defaults: Answering, preferences: Preferences
     ) -> None:
         super().__init__()
-        self.engine = engine
-        self.dialogue = dialogue
-        self.defaults = Answering(settings, max_tokens)
-        self.preferences = preferences
-        self.exchange = Exchange(self)
-        self.figures = Figures(self)
-        self.downloads = Downloads()
-        self.news = News(self)
-        self._draft = ComposerDraft(engine.paths)
-        self._typed = self._draft.left
-        self._busy = False
+        self.view = ChatView(engine, dialogue, defaults)
+        self.panel = Panel()
+        self.prompt = Prompt(engine.count)
+        self._engine = engine
+        self._appearance = Appearance(self.app, preferences, self._apply_preferences)
+        self._status_line = StatusLine()
+        self._downloads = DownloadList()
+        self._state_line = FigureText(id="state")
+        self._figures = LiveFigures(self.panel, self._state_line)
+        self._composer_draft = ComposerDraft(engine.paths)
+        self.commands = self._all_commands()
+        self._reported_error: SpecchatError | None = None
 
     def compose(self) -> ComposeResult:
-        yield Static(id="what")
+        yield self._status_line
         with Horizontal():
-            yield Transcript()
-            yield Panel()
-        yield FigureText(id="downloads")
-        yield FigureText(id="state")
-        yield Prompt()
+            yield self.view
+            yield self.panel
+        yield self._downloads
+        yield self._state_line
+        yield self.prompt
         yield Footer()
 
+    def _all_commands(self) -> Commands:
+        engine, view, area = self._engine, self.view, self.prompt.area
+        app = self.app
+        models = ModelCommands(app, engine, view, self._downloads, self.action_perform)
+        settings = SettingsCommands(
+            app, engine, view, self._appearance, models, self.action_perform
+        )
+        return {
+            **ChatCommands(app, engine, view, area).table,
+            **AppCommands(app, self._appearance, self.panel, area).table,
+            **models.table,
+            **settings.table,
+        }
+
     def on_mount(self) -> None:
-        appearance.set_up(self, self.preferences)
-        area = self.query_one(PromptArea)
-        area.write(self._draft.left)
+        self._apply_preferences()
+        area = self.prompt.area
+        area.write(self._composer_draft.left)
         area.focus()
-        for question in self.dialogue.questions():
+        for question in self.view.dialogue.questions():
             area.remember(question)
-        self.set_interval(_TICK, self._tick)
-        self.set_interval(_KEEP_SECONDS, self._keep_unsent)
+        self.set_interval(_UPDATE_SECONDS, self._update)
+        self.set_interval(_SAVE_DRAFT_SECONDS, self._save_draft)
+
+    def on_unmount(self) -> None:
+        """Save what an answer in progress has, and what was not sent."""
+        self._composer_draft.keep(_joined([*self.view.abandon(), self.prompt.area.text]))
+        self._composer_draft.close()
+
+    def _save_draft(self) -> None:
+        """Save what is typed or queued, in case the app is killed."""
+        self._composer_draft.keep_soon(_joined([*self.view.queued, self.prompt.area.text]))
 
     def on_resize(self) -> None:
-        """There may be room for the panel, or none any more."""
         self.set_class(self.app.size.width < _NARROW, "-narrow")
-        appearance.show_panel(self)
+        self._show_panel()
 
-    def action_copy_text(self) -> None:
-        """Copy what is selected with the mouse, and say so."""
-        selected = self.get_selected_text()
-        if selected is None:
-            raise SkipAction
-        self.notify(copy(self.app, selected, "the selection"))
+    def _apply_preferences(self) -> None:
+        preferences = self._appearance.preferences
+        level = constants.TEXTUAL_ANIMATIONS if preferences.animations else "none"
+        self.app.animation_level = level
+        self.prompt.area.enter_sends = preferences.enter_sends
+        self.prompt.area.cursor_blink = level != "none"
+        self._show_panel()
 
-    @property
-    def settings(self) -> SamplingSettings:
-        """How the next answer of this chat is sampled."""
-        return self.defaults.changed(self.dialogue.own).sampling
+    def _show_panel(self) -> None:
+        """Show or hide the panel, as preferred or as the width allows."""
+        how = self._appearance.preferences.panel
+        is_wide = self.app.size.width >= _PANEL_WIDTH
+        self.panel.display = how == "shown" or (how == "auto" and is_wide)
+        self._figures.refresh()
 
-    @property
-    def max_tokens(self) -> int:
-        """The longest answer of this chat, in tokens."""
-        return self.defaults.changed(self.dialogue.own).max_tokens
-
-    @property
-    def work(self) -> Work | None:
-        """The answer at work."""
-        return self.exchange.work
-
-    @property
-    def last_answer(self) -> Answer | None:
-        """The last answer of this chat that is over."""
-        return self.exchange.last_answer
-
-    @property
-    def transcript(self) -> Transcript:
-        """Where messages are shown."""
-        return self.query_one(Transcript)
+    # Actions
 
     async def action_perform(self, name: str, argument: str = "") -> bool:
-        """Do one of the registered actions; False if it went wrong, which is told, never thrown."""
+        """Run a registered action; an error is notified, and the result is then False."""
         try:
-            await chat_commands.COMMANDS[name](self, argument)
+            pending = self.commands[name](argument)
+            if pending is not None:
+                await pending
         except SpecchatError as error:
             self.notify(str(error), severity="error", timeout=10)
             return False
         return True
 
-    async def start(self, dialogue: Dialogue) -> None:
-        """Show another chat."""
-        unasked = self.exchange.abandon()
-        self.dialogue = dialogue
-        area = self.query_one(PromptArea)
-        area.write("\n\n".join(filter(None, [*unasked, area.text])))
-        self.figures.refresh()
-        await self.transcript.show(
-            [Message(turn.role, turn.text, turn.ending) for turn in dialogue.turns]
-        )
-        self.news.greet()
-
-    def on_unmount(self) -> None:
-        """The app ends: an answer or download at work is kept as far as it came."""
-        self.downloads.stop_all()
-        self._draft.keep(_joined([*self.exchange.abandon(), self._typed]))
-        self._draft.close()
-
-    def _keep_unsent(self) -> None:
-        """Should the app be killed, what was typed until now is there at the next start."""
-        self._draft.keep_soon(_joined([*self.exchange.waiting, self._typed]))
-
-    # What the user sends
-
-    @on(PromptArea.Sent)
-    async def _sent(self, event: PromptArea.Sent) -> None:
-        event.stop()
-        text = event.text.strip()
-        area = self.query_one(PromptArea)
-        command = parse(text)
-        if command is None and (unknown := unknown_command(text)) is not None:
-            self.notify(f"There is no command {unknown}; F1 lists them.")
-            area.write("\n".join(filter(None, (event.text, area.text))))
-            return
-        area.remember(text)
-        if command is None:
-            await self.send(text)
-            return
-        action, argument = command
-        if not await self.action_perform(action.name, argument) and not area.text:
-            area.write(event.text)
-            area.select_all()  # what is typed next takes its place
-
-    @on(PromptArea.Changed)
-    def _type(self, event: PromptArea.Changed) -> None:
-        self._typed = event.text_area.text
-
-    def on_key(self, event: events.Key) -> None:
-        """What is typed while the conversation has the focus is meant for the prompt."""
-        area = self.query_one(PromptArea)
-        if event.is_printable and event.character:  # the prompt itself keeps what it gets
-            event.stop()
-            self.set_focus(area)
-            area.insert(event.character)
-
-    @on(Completion.Chosen)
-    async def _completed(self, event: Completion.Chosen) -> None:
-        event.stop()
-        action = BY_SLASH[event.slash]
-        if event.at_once and not action.needs_argument:
-            await self.begin(action)
-            return
-        area = self.query_one(PromptArea)
-        typed_since = area.take()
-        await self.begin(action, at_once=False)
-        area.insert(typed_since)
-
-    async def begin(self, action: Action, *, at_once: bool = True) -> None:
-        """Do an action that was picked, or have its argument typed."""
-        if at_once and not action.needs_argument:
+    async def begin(self, action: Action, *, run: bool = True) -> None:
+        """Run an action that was picked from a list, or let the user type its argument."""
+        if run and not action.needs_argument:
             await self.action_perform(action.name)
             return
-        area = self.query_one(PromptArea)
+        area = self.prompt.area
         area.remember(area.text)
         area.write(f"/{action.slash} ")
         area.focus()
 
-    async def send(self, text: str) -> None:
-        """Say something; while an answer is at work it waits its turn."""
-        await self.exchange.send(text)
+    def action_copy_text(self) -> None:
+        """Copy the text selected with the mouse."""
+        selected = self.get_selected_text()
+        if selected is None:
+            raise SkipAction
+        self.notify(copy(self.app, selected, "the selection"))
 
-    async def ask(self, partial: str = "", begun: str = "") -> None:
-        """Have the last question answered, or a partial answer continued, below which begun is."""
-        await self.exchange.ask(partial, begun=begun)
+    # The prompt
 
-    # What the engine tells
+    @on(PromptArea.Submitted)
+    async def _submit(self, event: PromptArea.Submitted) -> None:
+        event.stop()
+        text, area = event.text.strip(), self.prompt.area
+        if (command := parse(text)) is not None:
+            area.remember(text)
+            action, argument = command
+            if not await self.action_perform(action.name, argument) and not area.text:
+                area.write(event.text)
+                area.select_all()  # what is typed next replaces it
+        elif (unknown := unknown_command(text)) is not None:
+            self.notify(f"There is no command {unknown}; F1 lists them.")
+            area.put_before(event.text, separator="\n")
+        else:
+            area.remember(text)
+            await self._send(text)
 
-    async def _tick(self) -> None:
-        """Show what came since the last time; a tick that is still at work is not overtaken."""
-        if self._busy:
-            return
-        self._busy = True
+    async def _send(self, text: str) -> None:
         try:
-            self.news.show()
-            loaded = self.engine.status.loaded
-            if self.work is not None and loaded is not None:
-                self.dialogue.set_model(loaded.name)
-            await self.exchange.drain()
-            self.figures.show(self.exchange.answer, loaded, is_at_work=self.work is not None)
-        finally:
-            self._busy = False
+            await self.view.send(text)
+        except SpecchatError as error:
+            self.prompt.area.put_before(text)
+            self.notify(str(error), severity="error", timeout=10)
+
+    @on(PromptArea.CommandPicked)
+    async def _run_picked(self, event: PromptArea.CommandPicked) -> None:
+        event.stop()
+        action, area = BY_SLASH[event.slash], self.prompt.area
+        if event.run and not action.needs_argument:
+            await self.action_perform(action.name)
+            return
+        typed_since = area.take()
+        await self.begin(action, run=False)
+        area.insert(typed_since)
+
+    def on_key(self, event: events.Key) -> None:
+        """Type into the prompt while the conversation has the focus."""
+        if event.is_printable and event.character:  # the prompt consumes its own keys
+            event.stop()
+            self.set_focus(self.prompt.area)
+            self.prompt.area.insert(event.character)
+
+    # The chat
+
+    @on(ChatView.Opened)
+    def _chat_opened(self, event: ChatView.Opened) -> None:
+        event.stop()
+        self._figures.refresh()
+        self._greet()
+
+    @on(ChatView.AnswerStarted)
+    def _answer_started(self, event: ChatView.AnswerStarted) -> None:
+        event.stop()
+        self._figures.restart_rate()
+
+    @on(ChatView.QuestionReturned)
+    def _question_returned(self, event: ChatView.QuestionReturned) -> None:
+        event.stop()
+        self.prompt.area.put_before(event.text)
+
+    def _greet(self) -> None:
+        loaded = self._engine.status.loaded
+        if loaded is not None:
+            enter_sends = self._appearance.preferences.enter_sends
+            self.view.greet(_greeting(loaded, "Enter" if enter_sends else "Ctrl+J"))
+
+    # The engine
+
+    def _update(self) -> None:
+        """Show the engine's status and the figures of the answer."""
+        status = self._engine.status
+        if self._status_line.show(status) and status.phase is Phase.READY:
+            self._greet()
+        self._report_error(status)
+        self.prompt.context_size = status.loaded.context_size if status.loaded else None
+        is_pending = self.view.pending is not None
+        self._figures.update(self.view.answer, status.loaded, is_pending=is_pending)
+
+    def _report_error(self, status: Status) -> None:
+        """Notify once of an engine error, and clear it if the engine works on."""
+        error = status.error
+        if error is None or error is self._reported_error:
+            return
+        self._reported_error = error
+        self.notify(str(error), severity="error", timeout=10)
+        if status.phase is not Phase.FAILED:
+            self._engine.status = replace(status, error=None)
+
+
+def _greeting(loaded: Loaded, send_key: str) -> str:
+    """How to begin, with notes on the loaded model."""
+    lines = [f"Ask something and press {send_key}. / lists commands, F1 every key."]
+    if loaded.name == "demo":
+        lines.append(
+            "This is the bundled model: small and quick, often wrong. "
+            "Ctrl+L lists better ones, and tells which fit this machine."
+        )
+    return "\n".join([*lines, *loaded.notes])
 
 
 def _joined(texts: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Every chat: search, open, rename, remove and bring back."""
+"""The list of chats: search, open, rename, remove and restore."""
 
 import datetime
 from collections.abc import Callable
@@ -17,25 +17,27 @@ from app.history import Chat, History, HistoryError
 from app.history.removal import remove_chat
 from app.paths import Paths
 from app.printable import one_line
-from app.tui.prompt.ordered_keys import OrderedInput
+from app.tui.prompt.text_fields import PrintableInput
 
 Result = TypeVar("Result")
 
 _SEARCH = "Search in titles and messages"
-_RENAME_HINT = "New title: Enter keeps it · Esc leaves the old one"
+_RENAME_HINT = "New title: Enter saves it · Esc keeps the old one"
 _NARROW = 60
-_HINT = "Enter opens · F2 renames · Del removes · Ctrl+Z brings back · Esc leaves"
+"""Columns below which a line has no year, time and message count."""
+
+_HINT = "Enter opens · F2 renames · Del removes · Ctrl+Z restores · Esc closes"
 
 
 class ChatsScreen(ModalScreen[int | None]):
-    """Returns the number of the chat to open, None for none."""
+    """Returns the number of the chat to open, None if none was chosen."""
 
     BINDINGS: ClassVar = [
         Binding("escape", "leave", "Back"),
         Binding("down", "into_list", show=False),
         Binding("f2", "rename", "Rename"),
         Binding("delete", "remove", "Remove"),
-        Binding("ctrl+z", "restore", "Bring back", priority=True),
+        Binding("ctrl+z", "restore", "Restore", priority=True),
     ]
     DEFAULT_CSS: ClassVar[str] = """
     ChatsScreen { align: center middle; }
@@ -49,14 +51,15 @@ class ChatsScreen(ModalScreen[int | None]):
     ChatsScreen #hint { color: $text-muted; padding: 0 1; height: auto; }
     """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, paths: Paths) -> None:
         super().__init__()
         self._history = history
+        self._paths = paths
         self._renamed: int | None = None
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield OrderedInput(placeholder=_SEARCH, select_on_focus=False, id="query")
+            yield PrintableInput(placeholder=_SEARCH, select_on_focus=False, id="query")
             yield OptionList()
             yield Static(_HINT, id="hint")
 
@@ -65,13 +68,13 @@ class ChatsScreen(ModalScreen[int | None]):
         self.query_one(Input).focus()
 
     def on_resize(self) -> None:
-        """Titles are cut to what there is room for."""
+        """Truncate the titles to the new width."""
         highlighted = self.query_one(OptionList).highlighted
         self._show("" if self._renamed is not None else self.query_one(Input).value)
         self.query_one(OptionList).highlighted = highlighted
 
     def on_key(self, event: events.Key) -> None:
-        """What is typed over the list goes on with the search."""
+        """Type into the search field while the list has the focus."""
         if event.is_printable and event.character and isinstance(self.focused, OptionList):
             event.stop()
             field = self.query_one(Input)
@@ -83,8 +86,8 @@ class ChatsScreen(ModalScreen[int | None]):
         if self._renamed is None:
             self._show(event.value)
 
-    def _guarded(self, change: Callable[[], Result]) -> Result | None:
-        """What a call on the history gives; what goes wrong is told."""
+    def _or_notify(self, change: Callable[[], Result]) -> Result | None:
+        """Call the history; an error is notified, and the result is then None."""
         try:
             return change()
         except HistoryError as error:
@@ -94,14 +97,14 @@ class ChatsScreen(ModalScreen[int | None]):
     def _show(self, query: str) -> None:
         listed = self.query_one(OptionList)
         listed.clear_options()
-        found = self._guarded(lambda: self._history.chats(query)) or []
+        chats = self._or_notify(lambda: self._history.chats(query)) or []
         room = listed.scrollable_content_region.width
-        listed.add_options([Option(_line(chat, room), id=str(chat.number)) for chat in found])
-        if found:
+        listed.add_options([Option(_line(chat, room), id=str(chat.number)) for chat in chats])
+        if chats:
             listed.highlighted = 0
         else:
-            nothing = "Nothing found." if query.strip() else "There are no chats."
-            listed.add_option(Option(nothing, disabled=True))
+            empty = "No chat found." if query.strip() else "There are no chats."
+            listed.add_option(Option(empty, disabled=True))
 
     @property
     def _chosen(self) -> int | None:
@@ -120,11 +123,11 @@ class ChatsScreen(ModalScreen[int | None]):
             self.dismiss(self._chosen)
             return
         number = self._renamed
-        self._guarded(lambda: self._history.rename(number, event.value.strip()))
+        self._or_notify(lambda: self._history.rename(number, event.value.strip()))
         self._search_again()
 
     def _search_again(self) -> None:
-        """The field is for searching, after it was for a title."""
+        """Make the title field the search field again."""
         self._renamed = None
         field = self.query_one(Input)
         field.placeholder, field.value, field.border_title = _SEARCH, "", ""
@@ -132,13 +135,13 @@ class ChatsScreen(ModalScreen[int | None]):
         self._show("")
 
     def action_into_list(self) -> None:
-        """From the search to the list."""
+        """Move the focus from the search to the list."""
         self.query_one(OptionList).focus()
 
     def action_rename(self) -> None:
-        """Type another title for the chosen chat."""
+        """Edit the title of the highlighted chat."""
         number = self._chosen
-        chat = self._guarded(lambda: self._history.chat(number)) if number else None
+        chat = self._or_notify(lambda: self._history.chat(number)) if number else None
         if chat is None:
             return
         self._renamed = number
@@ -150,23 +153,23 @@ class ChatsScreen(ModalScreen[int | None]):
         self.query_one("#hint", Static).update(_RENAME_HINT)
 
     def action_remove(self) -> None:
-        """Remove the chosen chat; it can be brought back."""
+        """Remove the highlighted chat; it can be restored."""
         number = self._chosen
         if number is not None:
-            self._guarded(lambda: remove_chat(self._history, number, Paths.of_this_user()))
+            self._or_notify(lambda: remove_chat(self._history, number, self._paths))
             self._show(self.query_one(Input).value)
 
     def action_restore(self) -> None:
-        """Bring back what was removed last."""
-        number = self._guarded(self._history.removed_last)
+        """Restore the chat removed last."""
+        number = self._or_notify(self._history.removed_last)
         if number is None:
-            self.notify("There is no removed chat of the last day.")
+            self.notify("No chat was removed in the last day.")
             return
-        self._guarded(lambda: self._history.restore(number))
+        self._or_notify(lambda: self._history.restore(number))
         self._show(self.query_one(Input).value)
 
     def action_leave(self) -> None:
-        """Back to the chat, or from a new title to the search."""
+        """Close the screen, or stop renaming."""
         if self._renamed is None:
             self.dismiss(None)
             return
@@ -174,7 +177,7 @@ class ChatsScreen(ModalScreen[int | None]):
 
 
 def _line(chat: Chat, room: int) -> Content:
-    """One line of at most room columns; the title gives way."""
+    """One line of at most `room` columns; the title is truncated."""
     time = datetime.datetime.fromtimestamp(chat.updated).astimezone()
     messages = "1 message" if chat.messages == 1 else f"{chat.messages} messages"
     before, after = f"{time:%Y-%m-%d %H:%M}  ", f"  {messages}"

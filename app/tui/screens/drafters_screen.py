@@ -1,4 +1,4 @@
-"""Drafters for the model that runs, ranked by what was measured here."""
+"""The list of drafters for the loaded model, ranked by measured speedup."""
 
 from concurrent.futures import Future
 from typing import ClassVar
@@ -17,15 +17,15 @@ from app.printable import one_line
 from app.ranking import Pair, Ranking
 from backends.base import SpecchatError
 
-_TICK = 0.1
+_POLL_SECONDS = 0.1
 _HINT = (
-    "Enter drafts with it; one that is not here is downloaded first. "
-    "Speedups rest on measured costs and on what was accepted before, or are left out."
+    "Enter drafts with the drafter, after downloading it if needed. "
+    "Speedups follow from measured costs and past acceptance; unmeasured ones are left out."
 )
 
 
 class DraftersScreen(ModalScreen[str | None]):
-    """Returns the SPEC of the drafter to use, None for none. ranking: what the engine will say."""
+    """Returns the SPEC of the drafter to use, None if none was chosen."""
 
     BINDINGS: ClassVar = [Binding("escape", "dismiss(None)", "Back")]
     DEFAULT_CSS: ClassVar[str] = """
@@ -45,11 +45,11 @@ class DraftersScreen(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield OptionList()
-            yield Static("Comparing, once the answer at work is done…")
+            yield Static("Comparing as soon as no answer is in progress…")
 
     def on_mount(self) -> None:
         self.query_one(OptionList).focus()
-        self.set_interval(_TICK, self._show)
+        self.set_interval(_POLL_SECONDS, self._show)
 
     def _show(self) -> None:
         if self._is_shown or not self._ranking.done():
@@ -61,8 +61,8 @@ class DraftersScreen(ModalScreen[str | None]):
         except SpecchatError as error:
             hint.update(Content(str(error)))
             return
-        unsure = f" These were {doubt(ranking.spread)}." if ranking.spread else ""
-        hint.update(Content(_HINT + unsure))
+        warning = f" Costs were {doubt(ranking.spread)}." if ranking.spread else ""
+        hint.update(Content(_HINT + warning))
         listed = self.query_one(OptionList)
         listed.add_options([_option(pair) for pair in ranking.pairs])
         listed.highlighted = 0

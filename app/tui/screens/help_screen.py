@@ -1,4 +1,4 @@
-"""Every key and command on one page."""
+"""The help page: every key and command."""
 
 from typing import ClassVar
 
@@ -12,30 +12,34 @@ from textual.widgets import Static
 from app.settings.preferences import Preferences
 from app.tui.actions import ACTIONS, Action
 from app.tui.keymap import keys_of
+from app.tui.typed_app import typed_app
 
-_ROOM_FOR_COLUMNS = 60
-_SENDS = "Enter sends, Ctrl+J or Shift+Enter begins a new line"
-_SENDS_SWAPPED = "Ctrl+J or Shift+Enter sends, Enter begins a new line"
+_WIDE = 60
+"""Columns from which an action fits on one line."""
+
+_SENDS = "Enter sends, Ctrl+J or Shift+Enter starts a new line"
+_SENDS_SWAPPED = "Ctrl+J or Shift+Enter sends, Enter starts a new line"
 _MORE = """
 In the prompt
   {sends}.
-  Up and down bring back what you wrote before.
+  Up and Down recall earlier questions.
   Tab completes commands and files.
   @file adds a text file, @"a file" one with spaces.
 
 In the conversation
-  Tab goes there and back.
+  Tab moves the focus there and back.
   Arrows and Page Up scroll, End returns.
   Select text with the mouse, Ctrl+C copies it.
-  A click on a code block copies the code.
-  A click on the line below an answer copies the answer.
+  Click a code block to copy it.
+  Click the line below an answer to copy the answer.
 
 Esc closes this page."""
 
 
 class HelpScreen(ModalScreen[None]):
-    """Opened by F1."""
+    """Lists keys and slash commands."""
 
+    app = typed_app
     BINDINGS: ClassVar = [Binding("escape,f1,q", "dismiss", "Close")]
     DEFAULT_CSS: ClassVar[str] = """
     HelpScreen { align: center middle; }
@@ -55,13 +59,13 @@ class HelpScreen(ModalScreen[None]):
             yield Static(self._page())
 
     def on_resize(self) -> None:
-        """A narrow terminal has two lines for each action."""
+        """Lay the page out for the new width."""
         self.set_class(self._is_narrow, "-narrow")
         self.query_one(Static).update(self._page())
 
     @property
     def _is_narrow(self) -> bool:
-        return self.app.size.width < _ROOM_FOR_COLUMNS
+        return self.app.size.width < _WIDE
 
     def _page(self) -> Content:
         preferences = self._preferences
@@ -89,7 +93,7 @@ def _key_names(keys: str) -> str:
 
 
 def key_name(keys: str) -> str:
-    """A key as it is printed on a keyboard."""
+    """A key as it is labelled on a keyboard."""
     if not keys:
         return ""
     names = {"ctrl": "Ctrl", "escape": "Esc", "shift": "Shift", "alt": "Alt"}

@@ -1,4 +1,4 @@
-"""Models to choose from: those here, and those of the catalogue, which are downloaded first."""
+"""The list of models: those installed, and those of the catalogue to download."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
@@ -15,18 +15,18 @@ from textual.widgets.option_list import Option
 from app.model_list import Offered
 from app.printable import one_line
 from app.tui import wording
-from app.tui.prompt.ordered_keys import OrderedInput
+from app.tui.prompt.text_fields import PrintableInput
 from models.memory_bill import Fit
 
 _MARKS = {Fit.FITS: "$text-success", Fit.TIGHT: "$text-warning", Fit.TOO_BIG: "$text-error"}
-_TICK = 0.5
+_UPDATE_SECONDS = 0.5
 
 
 class ModelsScreen(ModalScreen[str | None]):
-    """Returns the name of the model to load or download, None for none.
+    """Returns the name of the model to load or download, None if none was chosen.
 
-    downloading: tells how far downloads are, by name. bandwidth: bytes per second, None where it
-    was not measured.
+    progress: the progress of downloads, by name. bandwidth: bytes per second, None if it was not
+    measured.
     """
 
     BINDINGS: ClassVar = [
@@ -47,36 +47,40 @@ class ModelsScreen(ModalScreen[str | None]):
     def __init__(
         self,
         models: Sequence[Offered],
-        running: str,
+        loaded: str,
         folder: str,
-        downloading: Callable[[], Mapping[str, str]] = dict,
+        progress: Callable[[], Mapping[str, str]] = dict,
         bandwidth: float | None = None,
     ) -> None:
         super().__init__()
         self._models = models
-        self._loaded = running
+        self._loaded = loaded
         self._folder = folder
-        self._downloading = downloading
+        self._progress = progress
         self._bandwidth = bandwidth
-        self._found: list[Offered] = []
+        self._matches: list[Offered] = []
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield OrderedInput(placeholder="Search, or type a file or hub repository", id="query")
+            yield PrintableInput(placeholder="Search, or type a file or hub repository", id="query")
             yield OptionList()
             yield Static(Content(self._hint()), id="hint")
 
     def _hint(self) -> str:
-        limit = "≤ tok/s: measured bandwidth over the bytes of a token. " if self._bandwidth else ""
+        limit = (
+            "≤ tok/s: memory bandwidth divided by the bytes read per token. "
+            if self._bandwidth
+            else ""
+        )
         return (
-            f"● runs, + is here, ↓ is downloaded first. {limit}Enter chooses, once more on a "
-            f"download stops it. Your own .gguf files go into {self._folder}"
+            f"● loaded, + installed, ↓ available for download. {limit}Enter chooses; Enter on a "
+            f"download stops it. Put your own .gguf files into {self._folder}"
         )
 
     def on_mount(self) -> None:
         self._show("")
         self.query_one(Input).focus()
-        self.set_interval(_TICK, self._show_progress)
+        self.set_interval(_UPDATE_SECONDS, self._show_progress)
 
     @on(Input.Changed)
     def _search(self, event: Input.Changed) -> None:
@@ -84,23 +88,25 @@ class ModelsScreen(ModalScreen[str | None]):
 
     def _show(self, query: str) -> None:
         words = query.lower().split()
-        self._found = [
-            one for one in self._models if all(word in one.name.lower() for word in words)
+        self._matches = [
+            model for model in self._models if all(word in model.name.lower() for word in words)
         ]
         listed = self.query_one(OptionList)
         listed.clear_options()
-        progress = self._downloading()
-        listed.add_options([Option(self._line(one, progress), id=one.name) for one in self._found])
-        if self._found:
+        progress = self._progress()
+        listed.add_options(
+            [Option(self._line(model, progress), id=model.name) for model in self._matches]
+        )
+        if self._matches:
             listed.highlighted = 0
 
     def _show_progress(self) -> None:
-        """How far downloads are, without moving what is highlighted."""
-        progress = self._downloading()
+        """Update the progress of downloads without moving the highlight."""
+        progress = self._progress()
         listed = self.query_one(OptionList)
-        for place, model in enumerate(self._found):
+        for index, model in enumerate(self._matches):
             if model.name in progress:
-                listed.replace_option_prompt_at_index(place, self._line(model, progress))
+                listed.replace_option_prompt_at_index(index, self._line(model, progress))
 
     def _line(self, model: Offered, progress: Mapping[str, str]) -> Content:
         mark = "●" if model.name == self._loaded else "+" if model.is_installed else "↓"
@@ -116,7 +122,7 @@ class ModelsScreen(ModalScreen[str | None]):
         )
 
     def _limit(self, model: Offered) -> str:
-        """The rate that bandwidth allows plain decoding."""
+        """The highest rate of plain decoding that the bandwidth allows."""
         if not self._bandwidth or not model.read_bytes:
             return ""
         return f"≤ {self._bandwidth / model.read_bytes:.3g} tok/s"
@@ -135,5 +141,5 @@ class ModelsScreen(ModalScreen[str | None]):
             self.dismiss(typed)
 
     def action_into_list(self) -> None:
-        """From the search to the list."""
+        """Move the focus from the search to the list."""
         self.query_one(OptionList).focus()

@@ -1,12 +1,14 @@
-"""The last question answered twice, plain and drafted, side by side."""
+"""A race: the last question answered twice, plain and drafted, side by side."""
 
 from dataclasses import replace
 from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
@@ -15,16 +17,20 @@ from app.conversation import Conversation
 from app.engine import Engine
 from app.printable import one_line
 from app.tui import wording
-from app.tui.conversation.message import GrowingMessage
+from app.tui.conversation.growing_message import GrowingMessage
 from decoding.sampling import SamplingSettings
 
-_TICK = 1 / 12
-_ENOUGH_TOKENS = 64
-"""In fewer, chance and the first moments decide."""
+_UPDATE_SECONDS = 1 / 12
+
+_MIN_TOKENS = 64
+"""In shorter answers, chance and the first moments decide."""
 
 
 class Lane(Vertical):
     """One of the two answers with its rate."""
+
+    class Finished(Message):
+        """The answer is done and its end is shown."""
 
     DEFAULT_CSS: ClassVar[str] = """
     Lane { width: 1fr; border: round $primary; }
@@ -35,7 +41,7 @@ class Lane(Vertical):
         super().__init__()
         self.border_title = Content(one_line(title))
         self.answer: Answer | None = None
-        self._is_shown = False
+        self.is_finished = False
 
     def compose(self) -> ComposeResult:
         yield Static("waiting", classes="rate")
@@ -44,24 +50,27 @@ class Lane(Vertical):
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).anchor()
+        self.set_interval(_UPDATE_SECONDS, self._update)
 
-    async def drain(self) -> None:
-        """Show what came; nothing once the end was shown."""
+    async def _update(self) -> None:
+        """Show the text produced since the last update."""
         answer = self.answer
-        if answer is None or self._is_shown:
+        if answer is None or self.is_finished:
             return
-        is_done = answer.is_done
-        await self.query_one(GrowingMessage).grow(answer.take(), is_last=is_done)
-        live = answer.live
-        if live is not None:
-            self.query_one(".rate", Static).update(Content(wording.rate(live.rate)))
+        is_done = answer.is_done  # before the text: nothing can come after it
+        message = self.query_one(GrowingMessage)
+        await message.grow(answer.take(), is_last=is_done)
+        if answer.live is not None:
+            rate = wording.rate(answer.live.rate)
+            self.query_one(".rate", Static).update(Content(rate))
         if is_done:
-            self._is_shown = True
-            self.query_one(GrowingMessage).show_ending(ending_of(answer))
+            message.show_ending(ending_of(answer))
+            self.is_finished = True
+            self.post_message(self.Finished())
 
 
 class RaceScreen(Screen[None]):
-    """Plain first, then drafted: side by side at once they would slow each other down."""
+    """Runs plain decoding first, then drafting: at once they would slow each other down."""
 
     BINDINGS: ClassVar = [Binding("escape", "leave", "Back to the chat")]
     DEFAULT_CSS: ClassVar[str] = """
@@ -78,73 +87,67 @@ class RaceScreen(Screen[None]):
         chat: int | None,
     ) -> None:
         super().__init__()
-        self._engine = engine
         draft = engine.draft if engine.draft != "off" else "auto"
-        plain = Request(conversation, settings, max_tokens, draft="off", chat=chat)
-        self._requests = (plain, replace(plain, draft=draft))
-        self._is_judged = False
-        self._busy = False
+        self._engine = engine
+        self._request = Request(conversation, settings, max_tokens, chat=chat)
+        self._plain = Lane("plain decoding")
+        self._drafted = Lane(f"drafted: {draft}")
+        self._draft_of = {self._plain: "off", self._drafted: draft}
 
     def compose(self) -> ComposeResult:
         yield Static("The same question, plain and then drafted.", id="verdict")
         with Horizontal():
-            yield Lane("plain decoding")
-            yield Lane(f"drafted: {self._requests[1].draft}")
+            yield self._plain
+            yield self._drafted
         yield Footer()
 
     def on_mount(self) -> None:
-        for lane, request in zip(self.query(Lane), self._requests, strict=True):
-            conversation = request.conversation
-            own = Conversation(conversation.system, list(conversation.turns))
-            lane.answer = self._engine.ask(replace(request, conversation=own))
-        self.set_interval(_TICK, self._tick)
+        conversation = self._request.conversation
+        for lane, draft in self._draft_of.items():
+            copy = Conversation(conversation.system, list(conversation.turns))
+            lane.answer = self._engine.ask(replace(self._request, conversation=copy, draft=draft))
 
-    async def _tick(self) -> None:
-        if self._busy:
-            return
-        self._busy = True
-        try:
-            for lane in self.query(Lane):
-                await lane.drain()
-            answers = [lane.answer for lane in self.query(Lane)]
-            if not self._is_judged and all(one and one.is_done for one in answers):
-                self._is_judged = True
-                plain, drafted = answers
-                assert plain is not None
-                assert drafted is not None
-                self.query_one("#verdict", Static).update(Content(verdict(plain, drafted)))
-        finally:
-            self._busy = False
+    @on(Lane.Finished)
+    def _judge(self) -> None:
+        plain, drafted = self._plain.answer, self._drafted.answer
+        if self._plain.is_finished and self._drafted.is_finished and plain and drafted:
+            self.query_one("#verdict", Static).update(Content(verdict(plain, drafted)))
 
     def action_leave(self) -> None:
-        """Stop both and go back."""
-        for lane in self.query(Lane):
+        """Stop both answers and close the screen."""
+        for lane in self._draft_of:
             if lane.answer is not None:
                 lane.answer.stop()
-        self._engine.set_draft(self._engine.draft)  # not what the half that was stopped had
+        self._engine.set_draft(self._engine.draft)  # the stopped answer had a drafter of its own
         self.dismiss()
 
 
 def ending_of(answer: Answer) -> str:
-    """The line below one of the two; its speedup is the verdict's, over the other's own rate."""
+    """The line below one of the answers, without a speedup: the verdict has the race's own."""
     live = replace(answer.live, speedup=None) if answer.live else None
     return wording.ending(live, answer.finish_reason, str(answer.error) if answer.error else "")
 
 
 def verdict(plain: Answer, drafted: Answer) -> str:
-    """What one race tells of speed and of sameness."""
-    rates = [one.live.rate if one.live else None for one in (plain, drafted)]
-    if None in rates or plain.error or drafted.error:
+    """The speedup of a race, and whether its answers are equal."""
+    plain_rate, drafted_rate = _rate(plain), _rate(drafted)
+    if plain_rate is None or drafted_rate is None or plain.error or drafted.error:
         return "No verdict: one of the two did not finish."
-    assert rates[0] is not None
-    assert rates[1] is not None
-    gained = f"{rates[1] / rates[0]:.2f}× plain in this race"
-    if min(len(plain.token_ids), len(drafted.token_ids)) < _ENOUGH_TOKENS:
-        gained = "too short to tell the speed in this race"
+    speedup = f"{drafted_rate / plain_rate:.2f}× plain in this race"
+    if min(len(plain.token_ids), len(drafted.token_ids)) < _MIN_TOKENS:
+        speedup = "too short to tell the speed in this race"
+    return f"{speedup} · {_comparison(plain, drafted)}"
+
+
+def _rate(answer: Answer) -> float | None:
+    return answer.live.rate if answer.live else None
+
+
+def _comparison(plain: Answer, drafted: Answer) -> str:
     if drafted.live is not None and drafted.live.lossy:
-        return f"{gained} · {drafted.live.lossy}, so not the model's own distribution"
+        return f"{drafted.live.lossy}, so not the model's own distribution"
     if plain.token_ids == drafted.token_ids:
-        return f"{gained} · the same {len(plain.token_ids)} tokens"
+        return f"the same {len(plain.token_ids)} tokens"
     if plain.request.settings.temperature == 0.0:
-        return f"{gained} · tokens differ: near-ties can round otherwise; ask specchat verify"
-    return f"{gained} · same distribution, other draws; specchat verify tests that"
+        return "tokens differ: near-ties may round differently; run specchat verify"
+    return "same distribution, different samples; specchat verify tests this"

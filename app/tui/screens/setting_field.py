@@ -1,4 +1,4 @@
-"""One line of the settings screen: a label, what is set, and what is wrong with it."""
+"""One row of the settings page: a label, a control and the reason why its value is invalid."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -12,16 +12,17 @@ from textual.widgets import Input, Label, Select, Static, TextArea
 from app import draft_spec
 from app.settings import catalogue
 from app.settings.catalogue import Key, Kind, Part, Value
-from app.tui.prompt.ordered_keys import OrderedInput
-from app.tui.prompt.text_fields import PrintableTextArea
+from app.tui.prompt.text_fields import PrintableInput, PrintableTextArea
 from backends.base import SpecchatError, UsageError
 
-_EMPTY_MEANS = {"draft": draft_spec.AUTO}
+_VALUE_OF_EMPTY = {"draft": draft_spec.AUTO}
 _SWITCH = (("yes", "true"), ("no", "false"))
+
+Control = Input | Select[str] | TextArea
 
 
 class SettingField(Vertical):
-    """The value of one key, as text. usual: what holds where the field is empty."""
+    """Edits the value of one key as text. usual: the value in effect while the field is empty."""
 
     DEFAULT_CSS: ClassVar[str] = """
     SettingField { height: auto; }
@@ -43,66 +44,43 @@ class SettingField(Vertical):
         super().__init__(id=f"field-{key.name}")
         self.key = key
         self._given = value
-        self._usual = usual
-        self._choices = choices or key.choices
         self._check = check
+        self._control = _control(key, value, usual, choices or key.choices)
 
     def compose(self) -> ComposeResult:
         with Horizontal():
             yield Label(self.key.label)
-            yield self._widget()
+            yield self._control
         yield Static(classes="fault")
-
-    def _widget(self) -> Input | Select[str] | TextArea:
-        key = self.key
-        if key.kind is Kind.SWITCH or self._choices:
-            options = (
-                _SWITCH if key.kind is Kind.SWITCH else [(name, name) for name in self._choices]
-            )
-            return Select(
-                options, value=self._given, allow_blank=False, compact=True, tooltip=key.comment
-            )
-        if key.name == "system":
-            return PrintableTextArea(
-                self._given,
-                compact=True,
-                tab_behavior="focus",
-                highlight_cursor_line=False,
-                placeholder=key.comment,
-                tooltip=key.comment,
-            )
-        hint = f"{self._usual}: {key.comment}" if self._usual else key.comment
-        return OrderedInput(self._given, placeholder=hint, compact=True, tooltip=key.comment)
 
     @property
     def text(self) -> str:
-        """What stands in the field."""
-        if self.query(Select):
-            return str(self.query_one(Select).value)
-        if self.query(TextArea):
-            return self.query_one(TextArea).text
-        return self.query_one(Input).value.strip()
+        """The value as text."""
+        control = self._control
+        if isinstance(control, Select):
+            return str(control.value)
+        return control.text if isinstance(control, TextArea) else control.value.strip()
 
     @text.setter
     def text(self, text: str) -> None:
-        if self.query(TextArea):
-            self.query_one(TextArea).text = text
-        elif self.query(Input):
-            self.query_one(Input).value = text
+        if isinstance(self._control, TextArea):
+            self._control.text = text
+        else:
+            self._control.value = text
 
     @property
     def is_changed(self) -> bool:
-        """Whether another value stands there than at first."""
+        """Whether the value differs from the initial one."""
         return self.text != self._given
 
     def value(self) -> Value | None:
-        """The value; None for an empty field of a chat, where the usual one holds.
+        """The value; None for an empty field of a chat setting, whose default then applies.
 
         Raises:
-            UsageError: it cannot be used; the field tells so itself.
+            UsageError: it is invalid; the field shows the reason.
         """
-        self._tell("")
-        text = self.text or _EMPTY_MEANS.get(self.key.name, "")
+        self._show_fault("")
+        text = self.text or _VALUE_OF_EMPTY.get(self.key.name, "")
         if not text and self.key.part is Part.CHAT:
             return None
         try:
@@ -110,21 +88,38 @@ class SettingField(Vertical):
                 self._check(text)
             return catalogue.parsed(self.key, text)
         except SpecchatError as error:
-            self._tell(error.why or error.what)
+            self._show_fault(error.why or error.what)
             raise UsageError(f"{self.key.label} cannot be used") from error
 
     def take_focus(self) -> None:
-        """Have the user type here."""
-        self.query_one("Input, Select, TextArea").focus()
+        """Focus the control."""
+        self._control.focus()
 
     @on(Input.Changed)
     @on(TextArea.Changed)
     @on(Select.Changed)
-    def _changed(self) -> None:
-        """What was wrong may be right by now."""
-        self._tell("")
+    def _clear_fault(self) -> None:
+        self._show_fault("")
 
-    def _tell(self, fault: str) -> None:
+    def _show_fault(self, fault: str) -> None:
         line = self.query_one(".fault", Static)
         line.update(Content(fault))
         line.display = bool(fault)
+
+
+def _control(key: Key, value: str, usual: str, choices: Sequence[str]) -> Control:
+    """The widget that edits a key."""
+    if key.kind is Kind.SWITCH or choices:
+        options = _SWITCH if key.kind is Kind.SWITCH else [(name, name) for name in choices]
+        return Select(options, value=value, allow_blank=False, compact=True, tooltip=key.comment)
+    if key.name == "system":
+        return PrintableTextArea(
+            value,
+            compact=True,
+            tab_behavior="focus",
+            highlight_cursor_line=False,
+            placeholder=key.comment,
+            tooltip=key.comment,
+        )
+    hint = f"{usual}: {key.comment}" if usual else key.comment
+    return PrintableInput(value, hint, compact=True, tooltip=key.comment)

@@ -1,4 +1,4 @@
-"""What is set for this chat, and for the app everywhere, on one page."""
+"""The settings page: settings of this chat, and of the app."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from app.printable import one_line
 from app.settings.answering import PRESET, Answering
 from app.settings.catalogue import APP_KEYS, CHAT_KEYS, PRESET_KEYS, Value
 from app.tui.screens.setting_field import SettingField
+from app.tui.typed_app import typed_app
 from backends.base import SpecchatError, UsageError
 
 _NO_PRESET = ""
@@ -24,9 +25,10 @@ _NO_PRESET = ""
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What is set. own: for this chat alone. usual: for every chat that sets nothing of its own.
+    """The current settings. own: of this chat alone. usual: the defaults of all chats.
 
-    checks: of keys that more is known about than their kind; they raise SpecchatError.
+    checks: validators of keys whose values are more than a kind and a range; they raise
+    SpecchatError.
     """
 
     system: str
@@ -39,7 +41,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What the user wants. app: only what was changed. keep: in the settings file too."""
+    """The settings the user chose. app: changed ones only. keep: save them as defaults too."""
 
     system: str
     own: Mapping[str, Value]
@@ -48,13 +50,14 @@ class Chosen:
 
 
 class SettingsScreen(ModalScreen[bool]):
-    """Returns whether something was chosen.
+    """Returns whether settings were applied.
 
-    use: does what was chosen, or raises SpecchatError, which keeps the screen open.
+    use: applies the chosen settings, or raises SpecchatError, which keeps the screen open.
     """
 
+    app = typed_app
     BINDINGS: ClassVar = [
-        Binding("escape", "leave", "Leave"),
+        Binding("escape", "leave", "Cancel"),
         Binding("ctrl+s", "finish(True)", "Save as defaults"),
     ]
     DEFAULT_CSS: ClassVar[str] = """
@@ -93,13 +96,13 @@ class SettingsScreen(ModalScreen[bool]):
                         compact=True,
                     )
                 yield from self._chat_fields()
-                yield Label("Everywhere", classes="part")
+                yield Label("All chats", classes="part")
                 yield from self._app_fields()
             yield Static(id="fault")
             with Horizontal(id="buttons"):
                 yield Button("Use", id="use", variant="primary", compact=True)
                 yield Button("Save as defaults", id="save", compact=True)
-                yield Button("Leave", id="leave", compact=True)
+                yield Button("Cancel", id="leave", compact=True)
 
     def _chat_fields(self) -> ComposeResult:
         given = self._given
@@ -107,7 +110,7 @@ class SettingsScreen(ModalScreen[bool]):
             if key.name == "system":
                 yield SettingField(key, given.system)
                 continue
-            usual = "drawn" if key.name == "seed" else str(given.usual.value(key.name))
+            usual = "random" if key.name == "seed" else str(given.usual.value(key.name))
             yield SettingField(key, str(given.own.get(key.name, "")), usual)
 
     def _app_fields(self) -> ComposeResult:
@@ -121,7 +124,7 @@ class SettingsScreen(ModalScreen[bool]):
     def on_mount(self) -> None:
         page = self.query_one("#page")
         page.border_title = "Settings"
-        page.border_subtitle = "Enter: use · Ctrl+S: save · Esc: leave"
+        page.border_subtitle = "Enter: use · Ctrl+S: save · Esc: cancel"
         self.query_one("#field-system TextArea").focus()
 
     def _field(self, name: str) -> SettingField:
@@ -147,26 +150,26 @@ class SettingsScreen(ModalScreen[bool]):
     @on(Input.Changed)
     @on(TextArea.Changed)
     @on(Select.Changed)
-    def _changed(self) -> None:
+    def _clear_fault(self) -> None:
         self.query_one("#fault", Static).update("")
 
     @on(Input.Submitted)
     @on(Button.Pressed, "#use")
-    def _used(self) -> None:
+    def _use_pressed(self) -> None:
         self.action_finish(False)
 
     @on(Button.Pressed, "#save")
-    def _saved(self) -> None:
+    def _save_pressed(self) -> None:
         self.action_finish(True)
 
     @on(Button.Pressed, "#leave")
     def action_leave(self) -> None:
-        """Change nothing."""
+        """Close the screen without changing anything."""
         self.app.theme = self._theme
         self.dismiss(False)
 
     def action_finish(self, keep: bool) -> None:
-        """Use what stands here, if all of it can be used."""
+        """Apply the settings if all are valid; keep: also save them."""
         try:
             self._use(self._chosen(keep))
         except SpecchatError as error:
@@ -175,25 +178,38 @@ class SettingsScreen(ModalScreen[bool]):
         self.dismiss(True)
 
     def _chosen(self, keep: bool) -> Chosen:
-        own: dict[str, Value] = {}
-        app: dict[str, Value] = {}
-        faults: list[UsageError] = []
-        faulty: list[SettingField] = []
+        values = self._values()
+        app = {
+            field.key.name: value
+            for field, value in values.items()
+            if field.key in APP_KEYS and field.is_changed
+        }
+        own = {
+            field.key.name: value
+            for field, value in values.items()
+            if field.key in CHAT_KEYS and field.key.name != "system"
+        }
+        if self._preset != _NO_PRESET:
+            own[PRESET] = self._preset
+        return Chosen(self._field("system").text.strip(), own, app, keep)
+
+    def _values(self) -> dict[SettingField, Value]:
+        """The values of the fields that are not empty.
+
+        Raises:
+            UsageError: a value is invalid; the first such field has the focus.
+        """
+        values: dict[SettingField, Value] = {}
+        faults: dict[SettingField, UsageError] = {}
         for field in self.query(SettingField):
             try:
                 value = field.value()
             except UsageError as fault:
-                faults.append(fault)
-                faulty.append(field)
-                continue
-            name = field.key.name
-            if value is not None and field.key in APP_KEYS and field.is_changed:
-                app[name] = value
-            elif value is not None and field.key in CHAT_KEYS and name != "system":
-                own[name] = value
+                faults[field] = fault
+            else:
+                if value is not None:
+                    values[field] = value
         if faults:
-            faulty[0].take_focus()
-            raise UsageError("; ".join(str(fault) for fault in faults))
-        if self._preset != _NO_PRESET:
-            own[PRESET] = self._preset
-        return Chosen(self._field("system").text.strip(), own, app, keep)
+            next(iter(faults)).take_focus()
+            raise UsageError("; ".join(str(fault) for fault in faults.values()))
+        return values

@@ -1,4 +1,4 @@
-"""Text that changes often: the screen is laid out again only where lines come or go."""
+"""Text that changes often, with a new layout only where the number of lines changes."""
 
 from textwrap import wrap
 
@@ -7,7 +7,7 @@ from textual.widgets import Static
 
 
 class FigureText(Static):
-    """Figures that are written several times a second."""
+    """Figures that are updated several times a second."""
 
     _lines = 0
 

@@ -1,9 +1,7 @@
-"""The figures of the answer at work on the screen: the panel and the line above the prompt."""
+"""Live figures of an answer, in the panel and in the line above the prompt."""
 
 import time
 from collections import deque
-
-from textual.screen import Screen
 
 from app.answer import Answer, Stage
 from app.engine_status import Loaded
@@ -12,74 +10,101 @@ from app.tui import wording
 from app.tui.status.figure_text import FigureText
 from app.tui.status.panel import Panel
 
-_BETWEEN_SECONDS = 0.35
-"""Between a picture of the panel and one of the line: painting takes time from the model, and
-two places at once take Textual as long as all that lies between them."""
+_UPDATE_SECONDS = 0.35
+"""Between updates of panel and line, which alternate: painting takes time from the model, and
+painting two places at once costs Textual as much as everything between them."""
+
+_SAMPLE_SECONDS = 1.0
 
 _RATE_SECONDS = 3.0
-"""What the present rate is taken over: tokens come in bursts."""
+"""Window of the current rate: tokens arrive in bursts."""
+
+_MIN_RATE_SECONDS = 0.2
 
 
-class Figures:
-    """Writes figures when they changed, and no more often than the machine can afford."""
+class LiveFigures:
+    """Updates panel and line when figures change, and no more often than is cheap."""
 
-    def __init__(self, screen: Screen[None]) -> None:
-        self._screen = screen
-        self._rates: deque[tuple[float, int]] = deque()
+    def __init__(self, panel: Panel, line: FigureText) -> None:
+        self._panel = panel
+        self._line = line
+        self._rate = CurrentRate()
         self._sampled_at = 0.0
         self._shown_at = 0.0
-        self._shown: object = ""
+        self._shown: tuple[int, int] | None = None
+        """Answer and model whose final figures are shown; None while they may change."""
         self._is_panels_turn = True
         self._loaded: Loaded | None = None
-        """What was loaded when an answer was last at work."""
+        """The model and drafters that the last answer used."""
 
-    def begin(self) -> None:
-        """A new answer: what came before says nothing of its rate."""
-        self._rates.clear()
+    def restart_rate(self) -> None:
+        """Measure the current rate anew, for a new answer."""
+        self._rate = CurrentRate()
 
     def refresh(self) -> None:
-        """Write the figures again at the next chance, whether they changed or not."""
-        self._shown = ""
+        """Write the figures at the next update even if they have not changed."""
+        self._shown = None
 
-    def show(self, answer: Answer | None, loaded: Loaded | None, *, is_at_work: bool) -> None:
-        """Show the figures of an answer; call it on a timer."""
+    def update(self, answer: Answer | None, loaded: Loaded | None, *, is_pending: bool) -> None:
+        """Show an answer's figures if they are due; call it on a timer."""
         live = answer.live if answer is not None else None
         if live is not None and (loaded is None or loaded.info != live.model):
-            answer = live = None  # of a model that is gone
-        now_rate = self._now_rate(live.tokens) if is_at_work and live else None
-        if is_at_work:
+            answer = live = None  # another model has been loaded since
+        now_rate = self._rate.after(live.tokens) if is_pending and live else None
+        if is_pending:
             self._loaded = loaded
         now = time.monotonic()
-        panel = self._screen.query_one(Panel)
-        if now - self._sampled_at >= 1.0:
+        if now - self._sampled_at >= _SAMPLE_SECONDS:
             self._sampled_at = now
-            panel.sample(now_rate or 0.0)
-        rest = (id(answer), id(loaded))
-        if now - self._shown_at < _BETWEEN_SECONDS if is_at_work else self._shown == rest:
+            self._panel.sample(now_rate or 0.0)
+        final = (id(answer), id(loaded))
+        if now - self._shown_at < _UPDATE_SECONDS if is_pending else self._shown == final:
             return
         self._shown_at = now
-        self._shown = "" if is_at_work else rest
-        state = wording.state(live if loaded is self._loaded else None, loaded)
-        if live is not None and loaded is not self._loaded:  # its figures are of other drafters
-            state = f"next answer: {state}"
-        self._is_panels_turn = not self._is_panels_turn
-        if self._is_panels_turn or not is_at_work:
-            panel.show(live, state, now_rate)
-        if not self._is_panels_turn or not is_at_work:
-            line = state_line(answer, state, now_rate)
-            self._screen.query_one("#state", FigureText).write(line)
+        self._shown = None if is_pending else final
+        self._write(answer, live, self._state(live, loaded), now_rate, is_pending=is_pending)
 
-    def _now_rate(self, tokens: int) -> float | None:
+    def _state(self, live: Live | None, loaded: Loaded | None) -> str:
+        if loaded is self._loaded:
+            return wording.state(live, loaded)
+        state = wording.state(None, loaded)
+        return state if live is None else f"next answer: {state}"
+
+    def _write(
+        self,
+        answer: Answer | None,
+        live: Live | None,
+        state: str,
+        now_rate: float | None,
+        *,
+        is_pending: bool,
+    ) -> None:
+        self._is_panels_turn = not self._is_panels_turn
+        if self._is_panels_turn or not is_pending:
+            self._panel.show(live, state, now_rate)
+        if not self._is_panels_turn or not is_pending:
+            self._line.write(state_line(answer, state, now_rate))
+
+
+class CurrentRate:
+    """Tokens per second over the last few seconds."""
+
+    def __init__(self) -> None:
+        self._counts: deque[tuple[float, int]] = deque()
+
+    def after(self, tokens: int) -> float | None:
+        """The rate now that an answer has so many tokens; None until it can be told."""
         now = time.monotonic()
-        self._rates.append((now, tokens))
-        while now - self._rates[0][0] > _RATE_SECONDS:
-            self._rates.popleft()
-        then, before = self._rates[0]
-        return (tokens - before) / (now - then) if now - then > 0.2 else None
+        self._counts.append((now, tokens))
+        while now - self._counts[0][0] > _RATE_SECONDS:
+            self._counts.popleft()
+        then, before = self._counts[0]
+        seconds = now - then
+        return (tokens - before) / seconds if seconds > _MIN_RATE_SECONDS else None
 
 
 def state_line(answer: Answer | None, state: str, now_rate: float | None) -> str:
-    """One line of what happens; now_rate is None where nothing is being said."""
+    """One line on the answer and the drafters; now_rate is None unless text is being generated."""
     live = answer.live if answer else None
     parts = [state]
     if answer is not None and answer.stage is Stage.QUEUED:
@@ -88,15 +113,15 @@ def state_line(answer: Answer | None, state: str, now_rate: float | None) -> str
         done, total = answer.read
         parts.insert(0, f"prefill: {done:,} of {total:,} tokens" if total else "prefill")
     elif live is not None:
-        parts = [*_rates(live, now_rate), *parts]
+        parts = [*_figures(live, now_rate), *parts]
     return " · ".join(filter(None, parts))
 
 
-def _rates(live: Live, now_rate: float | None) -> list[str]:
-    shown = [wording.rate(now_rate or live.rate)]
+def _figures(live: Live, now_rate: float | None) -> list[str]:
+    figures = [wording.rate(now_rate or live.rate)]
     if live.drafted:
-        shown.append(wording.against_plain(live.speedup))
-        shown.append(f"{wording.percent(live.acceptance)} of drafted accepted")
-    shown.append(live.lossy)
-    shown.append(f"context {live.context_used:,}/{live.context_size:,}")
-    return shown
+        figures.append(wording.against_plain(live.speedup))
+        figures.append(f"{wording.percent(live.acceptance)} of drafted accepted")
+    figures.append(live.lossy)
+    figures.append(f"context {live.context_used:,}/{live.context_size:,}")
+    return figures

@@ -1,4 +1,4 @@
-"""The live panel: what drafting gains now, and what it rests on."""
+"""The live panel: the speedup by drafting, and the figures behind it."""
 
 from collections import deque
 from typing import ClassVar
@@ -14,12 +14,12 @@ from app.tui.status.figure_text import FigureText
 from app.tui.status.histogram import histogram
 
 _SAMPLES = 60
-_BAR = 10
-_NAME = 18
+_BAR_WIDTH = 10
+_NAME_WIDTH = 18
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def bar(share: float, width: int = _BAR) -> str:
+def bar(share: float, width: int = _BAR_WIDTH) -> str:
     """A horizontal bar of a share between 0 and 1."""
     eighths = round(8 * width * min(max(share, 0.0), 1.0))
     full, rest = divmod(eighths, 8)
@@ -27,7 +27,7 @@ def bar(share: float, width: int = _BAR) -> str:
 
 
 class Panel(VerticalScroll):
-    """Figures of the answer at work, or of the last one."""
+    """Figures of the answer in progress, or of the last one."""
 
     DEFAULT_CSS: ClassVar[str] = """
     Panel { width: 38; padding: 0 1; border-left: solid $surface-lighten-2; }
@@ -47,13 +47,13 @@ class Panel(VerticalScroll):
         yield FigureText(classes="figures")
 
     def sample(self, rate: float) -> None:
-        """One more second of the last minute."""
+        """Append the rate of one second to the chart of the last minute."""
         self._samples.append(rate)
         if self.display:
             self.query_one(Sparkline).data = list(self._samples)
 
     def show(self, live: Live | None, state: str, now_rate: float | None) -> None:
-        """Write the figures; None for those that nothing measured yet."""
+        """Show the figures; now_rate is None unless text is being generated."""
         if not self.display:
             return
         self.query_one(".speed", FigureText).write(_speed(live, now_rate))
@@ -64,9 +64,9 @@ class Panel(VerticalScroll):
 def _speed(live: Live | None, now_rate: float | None) -> str:
     if live is None:
         return "no answer yet"
-    gained = wording.against_plain(live.speedup) if live.drafted else "plain decoding"
+    speedup = wording.against_plain(live.speedup) if live.drafted else "plain decoding"
     rates = f"{wording.rate(live.rate)} · now {wording.rate(now_rate)}"
-    return "\n".join(filter(None, [gained, rates, live.lossy]))
+    return "\n".join(filter(None, [speedup, rates, live.lossy]))
 
 
 def _figures(live: Live | None, state: str, now: str) -> str:
@@ -78,7 +78,7 @@ def _figures(live: Live | None, state: str, now: str) -> str:
 
 
 def _now(live: Live) -> str:
-    """What the last step did; without a controller there is nothing to choose."""
+    """The decision of the last step; empty without a controller, which makes them."""
     if not live.choice:
         return ""
     return f"now: {live.choice}\nshape: {live.shape}"
@@ -101,8 +101,8 @@ def _positions(live: Live) -> str:
     if not live.accepted_by_position:
         return ""
     rows = [
-        f"{place:2} {bar(share)} {wording.percent(share):>5} of {drafted}"
-        for place, (share, drafted) in enumerate(
+        f"{position:2} {bar(share)} {wording.percent(share):>5} of {drafted}"
+        for position, (share, drafted) in enumerate(
             zip(live.accepted_by_position[:8], live.drafted_at_position, strict=False), 1
         )
     ]
@@ -119,16 +119,16 @@ def _lengths(live: Live) -> str:
 
 
 def _drafters(live: Live) -> str:
-    rows = [_drafter(one) for one in live.by_drafter]
+    rows = [_drafter(figures) for figures in live.by_drafter]
     return "\n".join(["accepted by drafter", *rows]) if rows else ""
 
 
-def _drafter(one: DrafterFigures) -> str:
-    """A long name has a line of its own, or as many as it takes."""
-    counts = f"{one.accepted:5} of {one.drafted:5}"
-    if len(one.name) > _NAME:
-        return f"{one.name}\n{'':{_NAME}} {counts}"
-    return f"{one.name:{_NAME}} {counts}"
+def _drafter(figures: DrafterFigures) -> str:
+    """One line; a long name is on lines of its own."""
+    counts = f"{figures.accepted:5} of {figures.drafted:5}"
+    if len(figures.name) > _NAME_WIDTH:
+        return f"{figures.name}\n{'':{_NAME_WIDTH}} {counts}"
+    return f"{figures.name:{_NAME_WIDTH}} {counts}"
 
 
 def _wall(live: Live) -> str:

@@ -1,4 +1,6 @@
-"""Copying: the system's clipboard first, the terminal's own way else."""
+"""Copying to the system clipboard, or else through the terminal."""
+
+from typing import Any
 
 import pyperclip
 from textual.app import App
@@ -6,8 +8,8 @@ from textual.app import App
 from backends.base.whole_characters import whole_characters
 
 
-def copy(app: App[None], text: str, what: str) -> str:
-    """Copy a text as it was said; returns what to tell the user."""
+def copy(app: App[Any], text: str, what: str) -> str:
+    """Copy a text; returns a notification that names `what` was copied."""
     text = whole_characters(text)
     try:
         pyperclip.copy(text)

@@ -1,7 +1,7 @@
-"""Keeps what is pasted from acting as keys: an escape character in it is a character.
+"""Keeps escape characters in pasted text from acting as keys.
 
-Textual 8.2.8 reads a pasted escape as the beginning of a key, by which the paste falls apart: its
-line ends send, its control characters are shortcuts.
+Textual 8.2.8 parses a pasted escape as the start of a key, which breaks the paste apart: its line
+ends send the prompt, its control characters act as shortcuts.
 """
 
 import sys
@@ -14,21 +14,21 @@ from textual.message import Message
 _ESCAPE = "\x1b"
 _BEGIN, _END = "\x1b[200~", "\x1b[201~"
 _MARK = "\ufdd0"
-"""Stands for a pasted escape on its way through the parser; no text has this noncharacter."""
+"""Replaces a pasted escape on its way through the parser; no text has this noncharacter."""
 
 
 class InertPaste:
-    """Replaces the escapes in pastes by a mark, in a stream that comes in pieces of any size."""
+    """Replaces escapes in pastes by a mark, in a stream that arrives in pieces of any size."""
 
     def __init__(self) -> None:
         self._is_pasting = False
         self._seen = ""
-        """The end of what was passed on, as far as a paste may begin with it."""
+        """The end of the passed input, if it may be part of the start marker of a paste."""
         self._held = ""
-        """What came of a paste and may be the beginning of its end."""
+        """The end of the pasted input, if it may be part of the end marker."""
 
     def filtered(self, data: str) -> str:
-        """What of the stream can be passed on now."""
+        """The part of the stream that can be passed on now."""
         passed: list[str] = []
         data, self._held = self._held + data, ""
         while data:
@@ -37,18 +37,18 @@ class InertPaste:
         return "".join(passed)
 
     def _typed(self, data: str) -> tuple[str, str]:
-        """What comes before a paste, its beginning included, and the rest; nothing is held back."""
+        """Split input at a paste's start marker, which is passed on; nothing is held back."""
         text = self._seen + data
-        place = text.find(_BEGIN)
-        if place < 0:
+        start = text.find(_BEGIN)
+        if start < 0:
             self._seen = _overlap(text, _BEGIN)
             return data, ""
-        end = place + len(_BEGIN) - len(self._seen)
+        end = start + len(_BEGIN) - len(self._seen)
         self._is_pasting, self._seen = True, ""
         return data[:end], data[end:]
 
     def _pasted(self, data: str) -> tuple[str, str]:
-        """What is pasted, its end included, and the rest."""
+        """Split input at the paste's end marker, which is passed on."""
         text, end, rest = data.partition(_END)
         if end:
             self._is_pasting = False
@@ -58,14 +58,14 @@ class InertPaste:
         return text.replace(_ESCAPE, _MARK) + end, rest
 
 
-def _overlap(text: str, wanted: str) -> str:
-    """The longest end of a text that what is wanted begins with."""
-    lengths = range(min(len(text), len(wanted) - 1), 0, -1)
-    return next((wanted[:length] for length in lengths if text.endswith(wanted[:length])), "")
+def _overlap(text: str, marker: str) -> str:
+    """The longest suffix of a text that is a proper prefix of the marker."""
+    lengths = range(min(len(text), len(marker) - 1), 0, -1)
+    return next((marker[:length] for length in lengths if text.endswith(marker[:length])), "")
 
 
 class _Parser(XTermParser):
-    """Tells a paste as one event, whatever is in it."""
+    """Reports a paste as one event, whatever it contains."""
 
     def __init__(self, debug: bool = False) -> None:
         super().__init__(debug)
@@ -73,7 +73,7 @@ class _Parser(XTermParser):
 
     def feed(self, data: str) -> Iterable[Message]:
         passed = self._pastes.filtered(data)
-        if passed or not data:  # nothing at all means the end of all input
+        if passed or not data:  # empty data means the end of input
             yield from _restored(super().feed(passed))
 
 
@@ -86,7 +86,7 @@ def _restored(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def keep_pastes_inert() -> None:
-    """Have the drivers of terminals read with this parser."""
+    """Make Textual's terminal driver use this parser."""
     if sys.platform == "win32":
         from textual.drivers import win32 as driver
     else:

@@ -1,7 +1,7 @@
-"""Two places through which all goes that any widget shows: nothing there drives the terminal.
+"""Keeps control characters in any text from reaching the terminal.
 
-Text becomes Content with a visible stand-in for each character that is stopped. What widgets paint
-without Content (text fields) passes the filter of lines, as does everything else.
+There are two layers. Text that becomes Textual `Content` shows a visible stand-in for each control
+character. Whatever else widgets paint, text fields for example, passes a filter of whole lines.
 """
 
 import re
@@ -11,24 +11,27 @@ from rich.segment import Segment
 from textual.color import Color
 
 # Not exported; textual is pinned exactly. It removes five control characters by this table.
-from textual.content import _CONTROL_STRIP_TRANSLATE
+from textual.content import (
+    _CONTROL_STRIP_TRANSLATE,  # pyright: ignore[reportPrivateUsage]
+)
 from textual.filter import LineFilter
 
 from app.printable import STAND_INS, STOPPED_IN_LINE, line_stand_in
 
 
 def show_stand_ins() -> None:
-    """Have every Content, of Textual's own widgets too, show what stands in."""
+    """Make every Content show stand-ins, in Textual's own widgets too."""
     _CONTROL_STRIP_TRANSLATE.update(STAND_INS)  # pyright: ignore
 
 
 class PrintableLines(LineFilter):
-    """The last look at each line before it is painted: no control characters and no hyperlinks.
+    """Removes control characters and hyperlinks from each painted line.
 
-    A line was laid out already, so what has no width goes without a trace.
+    Lines are already laid out, so characters without width are removed without a stand-in.
     """
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        del background
         return [_printable(segment) for segment in segments]
 
 
@@ -38,8 +41,8 @@ def _printable(segment: Segment) -> Segment:
         style = style.update_link(None)
     elif text.isprintable() or STOPPED_IN_LINE.search(text) is None:
         return segment
-    return Segment(STOPPED_IN_LINE.sub(_of_same_width, text), style, control)
+    return Segment(STOPPED_IN_LINE.sub(_stand_in_of_same_width, text), style, control)
 
 
-def _of_same_width(found: re.Match[str]) -> str:
-    return line_stand_in(found[0]) if cell_len(found[0]) else ""
+def _stand_in_of_same_width(character: re.Match[str]) -> str:
+    return line_stand_in(character[0]) if cell_len(character[0]) else ""

@@ -1,20 +1,18 @@
-"""The terminal the app is shown in, which may go away while the app runs."""
+"""The terminal driver, which survives a terminal that closes while the app runs."""
 
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
+from textual.app import App
 from textual.driver import Driver
 
-if TYPE_CHECKING:
-    from textual.app import App
 
+class _ForgivingFile:
+    """A terminal file that drops what it can no longer write.
 
-class _Forgiving:
-    """A terminal to write to. What it cannot take any more is dropped.
-
-    Textual writes in a thread that would end with the first error, and waits for it ever after.
+    Textual's writer thread would end with the first error, and the app would wait for it forever.
     """
 
     def __init__(self, file: TextIO) -> None:
@@ -33,23 +31,23 @@ class _Forgiving:
 
 
 def driver_class() -> type[Driver] | None:
-    """What shows the app in this system's terminals, None for Textual's own choice."""
+    """The driver for this system's terminals, None for Textual's default."""
     if sys.platform == "win32" or os.environ.get("TEXTUAL_DRIVER"):
         return None
     from textual.drivers.linux_driver import LinuxDriver
 
     class TerminalDriver(LinuxDriver):
-        """Goes on without a terminal that was closed, so that the app can end in order."""
+        """Keeps running without its terminal, so that the app can exit in order."""
 
-        def __init__(self, app: "App[Any]", **options: Any) -> None:
-            super().__init__(app, **options)
-            self._file: Any = _Forgiving(self._file)
+        def __init__(self, app: App[Any], **options: Any) -> None:
+            super().__init__(app, **options)  # pyright: ignore[reportUnknownMemberType]
+            self._file: Any = _ForgivingFile(self._file)
 
     return TerminalDriver
 
 
 def is_gone() -> bool:
-    """Whether the terminal was closed: no signal tells of it where that is ignored."""
+    """Whether the terminal has closed; a process that ignores SIGHUP gets no signal for it."""
     if sys.platform == "win32" or sys.__stdin__ is None:
         return False
     import termios

@@ -95,17 +95,19 @@ def test_a_lossy_answer_says_so_wherever_speed_is_shown() -> None:
 
 
 def test_figures_of_a_continued_answer_say_that_they_are_of_its_end() -> None:
-    for begun in ("120 tokens · 61.3 tok/s", ""):
-        ending = wording.ending(LIVE, FinishReason.STOP, begun=begun)
+    for previous in ("120 tokens · 61.3 tok/s", ""):
+        ending = wording.ending(LIVE, FinishReason.STOP, continued=previous)
         assert ending.startswith("the last 120 tokens · 61.3 tok/s · ")
     assert wording.ending(LIVE, FinishReason.STOP).startswith("120 tokens")
 
 
 def test_what_goes_on_with_a_lossy_answer_is_lossy() -> None:
-    begun = wording.ending(replace(LIVE, lossy="lossy: ears 0.1"), FinishReason.CANCELLED)
-    same = wording.ending(replace(LIVE, lossy="lossy: ears 0.1"), FinishReason.STOP, begun=begun)
+    previous = wording.ending(replace(LIVE, lossy="lossy: ears 0.1"), FinishReason.CANCELLED)
+    same = wording.ending(
+        replace(LIVE, lossy="lossy: ears 0.1"), FinishReason.STOP, continued=previous
+    )
     assert same.count("lossy") == 1
-    assert wording.lossy_part(wording.ending(LIVE, FinishReason.STOP, begun=begun)) == (
+    assert wording.lossy_part(wording.ending(LIVE, FinishReason.STOP, continued=previous)) == (
         "lossy: ears 0.1"
     )
     assert wording.lossy_part(wording.ending(LIVE, FinishReason.STOP)) == ""

@@ -5,8 +5,8 @@ from threading import Event
 import pytest
 from textual.content import Content
 
-from app.tui.actions import unknown_command
-from app.tui.prompt.prompt import Completion
+from app.tui.actions import ACTIONS, unknown_command
+from app.tui.prompt.completion import Completion
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
 
@@ -32,6 +32,11 @@ def told(chat: Chat) -> str:
 )
 def test_what_is_meant_as_a_command(text: str, word: str | None) -> None:
     assert unknown_command(text) == word
+
+
+async def test_every_registered_action_has_a_command(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        assert chat.screen.commands.keys() == {action.name for action in ACTIONS}
 
 
 async def test_a_wrong_command_of_several_lines_is_not_sent(chatting: Chatting) -> None:
@@ -84,12 +89,12 @@ async def test_brackets_of_commands_are_shown(chatting: Chatting) -> None:
 async def test_system_alone_tells_and_off_takes_away(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.say("/system Be [kind].")
-        await chat.until(lambda: chat.screen.dialogue.system == "Be [kind].")
+        await chat.until(lambda: chat.view.dialogue.system == "Be [kind].")
         await chat.screen.action_perform("system")
-        await chat.until(lambda: "told first: Be [kind]." in told(chat))
-        assert chat.screen.dialogue.system == "Be [kind]."
+        await chat.until(lambda: "System prompt: Be [kind]." in told(chat))
+        assert chat.view.dialogue.system == "Be [kind]."
         await chat.say("/system off")
-        await chat.until(lambda: chat.screen.dialogue.system == "")
+        await chat.until(lambda: chat.view.dialogue.system == "")
 
 
 @pytest.mark.parametrize(
@@ -113,9 +118,9 @@ async def test_keys_in_mid_answer_say_that_it_is_at_work(chatting: Chatting, key
     gate = Event()
     async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
         await chat.say("hello")
-        await chat.until(lambda: chat.screen.work is not None)
+        await chat.until(lambda: chat.view.pending is not None)
         await chat.pilot.press(key)
-        await chat.until(lambda: "still at work" in told(chat))
+        await chat.until(lambda: "in progress" in told(chat))
         assert len(chat.texts) == 2
 
 

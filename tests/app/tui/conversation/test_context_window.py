@@ -9,7 +9,7 @@ WORDS = [f"word{number} " for number in range(30)]
 
 
 def outside(chat: Chat) -> list[bool]:
-    return [message.has_class("-outside") for message in chat.screen.transcript.messages]
+    return [message.has_class("-outside") for message in chat.view.transcript.messages]
 
 
 async def test_what_the_model_no_longer_sees_is_marked(chatting: Chatting) -> None:
@@ -19,22 +19,22 @@ async def test_what_the_model_no_longer_sees_is_marked(chatting: Chatting) -> No
         assert outside(chat) == [False] * 4
         assert not chat.screen.query("#window")
         await chat.ask("3" * 150)
-        forgotten = chat.screen.dialogue.forgotten
+        forgotten = chat.view.dialogue.dropped
         assert 0 < forgotten < 6
         assert outside(chat) == [place < forgotten for place in range(6)]
         line = chat.screen.query_one("#window", Static)
-        shown = list(chat.screen.transcript.children)
-        assert shown[shown.index(line) + 1] is chat.screen.transcript.messages[forgotten]
+        shown = list(chat.view.transcript.children)
+        assert shown[shown.index(line) + 1] is chat.view.transcript.messages[forgotten]
 
 
 async def test_the_next_prompts_begin_as_the_last_did(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS, n_ctx=1024)) as chat:
-        while not chat.screen.dialogue.forgotten:
+        while not chat.view.dialogue.dropped:
             await chat.ask("x" * 100)
-        forgotten = chat.screen.dialogue.forgotten
+        forgotten = chat.view.dialogue.dropped
         await chat.ask("y")
-        assert chat.screen.dialogue.forgotten == forgotten
-        answer = chat.screen.last_answer
+        assert chat.view.dialogue.dropped == forgotten
+        answer = chat.view.last_answer
         assert answer is not None
         assert answer.live is not None
         assert answer.live.cached_prompt_tokens > 100
@@ -42,7 +42,7 @@ async def test_the_next_prompts_begin_as_the_last_did(chatting: Chatting) -> Non
 
 async def test_editing_brings_back_what_fits_again(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS, n_ctx=1024)) as chat:
-        while not chat.screen.dialogue.forgotten:
+        while not chat.view.dialogue.dropped:
             await chat.ask("x" * 150)
         await chat.pilot.press("f9")
         await chat.until(lambda: bool(chat.prompt.text))

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from app.attachments import file_names, named_files, with_files, without_files
-from app.tui.prompt.prompt import Completion, PromptArea
+from app.tui.prompt.completion import Completion
+from app.tui.prompt.prompt_area import PromptArea
 from tests.app.tui.conftest import Chatting
 from tests.fixtures.scripted import ScriptedModel
 
@@ -63,7 +64,7 @@ async def test_a_file_is_picked_and_its_cost_told(chatting: Chatting) -> None:
         tokens = len("to do.txt:\n```\nbuy milk\n```")
         await chat.until(lambda: f"{tokens} tokens" in str(area.border_subtitle))
         await chat.pilot.press("enter")
-        await chat.until(lambda: len(chat.texts) == 2 and chat.screen.work is None)
+        await chat.until(lambda: len(chat.texts) == 2 and chat.view.pending is None)
         assert chat.texts[0][1].endswith("to do.txt:\n```\nbuy milk\n```")
         await chat.until(lambda: not area.border_subtitle)
 
@@ -84,9 +85,7 @@ async def test_a_name_that_is_no_file_and_a_file_that_cannot_fit_are_told(
     (folder / "long.txt").write_text("x" * 600)
     async with chatting(ScriptedModel(["a"], n_ctx=512)) as chat:
         chat.prompt.text = "see @none.txt and @someone"
-        await chat.until(
-            lambda: str(chat.prompt.border_subtitle) == "none.txt: there is no such file"
-        )
+        await chat.until(lambda: str(chat.prompt.border_subtitle) == "none.txt: file not found")
         chat.prompt.text = "see @long.txt"
         await chat.until(lambda: "more than the context of 512" in str(chat.prompt.border_subtitle))
 

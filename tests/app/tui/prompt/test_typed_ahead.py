@@ -8,7 +8,7 @@ from textual import events
 from app.composer_draft import ComposerDraft
 from app.history import History
 from app.paths import Paths
-from app.tui.prompt.prompt import Completion
+from app.tui.prompt.completion import Completion
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
 
@@ -34,7 +34,7 @@ async def test_what_is_typed_behind_a_question_stays(chatting: Chatting) -> None
 async def test_two_questions_at_once_are_two(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         hurry(chat, "one\rtwo\r")
-        await chat.until(lambda: len(chat.texts) == 4 and chat.screen.work is None)
+        await chat.until(lambda: len(chat.texts) == 4 and chat.view.pending is None)
         assert [text for role, text in chat.texts if role == "user"] == ["one", "two"]
         assert chat.prompt.text == ""
 
@@ -42,7 +42,7 @@ async def test_two_questions_at_once_are_two(chatting: Chatting) -> None:
 async def test_what_is_typed_behind_a_command_stays(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         hurry(chat, "/set temperature 0.5\rtwo")
-        await chat.until(lambda: chat.screen.settings.temperature == 0.5)
+        await chat.until(lambda: chat.view.answering.sampling.temperature == 0.5)
         await chat.until(lambda: chat.prompt.text == "two")
 
 
@@ -53,7 +53,7 @@ async def test_a_whole_command_is_not_cut_to_what_is_offered_for_its_beginning(
         await chat.pilot.press("slash", "s", "e", "t")
         assert chat.screen.query_one(Completion).display
         hurry(chat, " temperature 0.5\r")
-        await chat.until(lambda: chat.screen.settings.temperature == 0.5)
+        await chat.until(lambda: chat.view.answering.sampling.temperature == 0.5)
         assert chat.prompt.text == ""
 
 

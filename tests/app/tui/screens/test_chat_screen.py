@@ -12,9 +12,9 @@ from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 from app.engine_status import Phase
 from app.paths import Paths
 from app.tui.conversation.growing_markdown import GrowingMarkdown
-from app.tui.conversation.message import GrowingMessage
+from app.tui.conversation.growing_message import GrowingMessage
 from app.tui.conversation.transcript import Transcript
-from app.tui.prompt.prompt import Completion
+from app.tui.prompt.completion import Completion
 from app.tui.status.panel import Panel
 from tests.app.tui.conftest import Chatting
 from tests.fixtures.scripted import ScriptedModel
@@ -27,7 +27,7 @@ async def test_a_question_is_answered_whole(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("hello")
         assert chat.texts == [("user", "hello"), ("assistant", ALL)]
-        message = chat.screen.transcript.messages[1]
+        message = chat.view.transcript.messages[1]
         assert message.query_one(GrowingMarkdown).source.strip() == ALL.strip()
         assert "31 tokens" in message.ending
         assert chat.prompt.text == ""
@@ -56,9 +56,9 @@ async def test_escape_stops_an_answer_and_keeps_what_was_said(chatting: Chatting
         await chat.say("go on")
         await chat.until(lambda: len(chat.texts) == 2 and len(chat.texts[1][1]) > 50)
         await chat.pilot.press("escape")
-        await chat.until(lambda: chat.screen.work is None)
+        await chat.until(lambda: chat.view.pending is None)
         assert chat.texts[1][1].startswith("word0 word1 ")
-        assert "stopped" in chat.screen.transcript.messages[1].ending
+        assert "stopped" in chat.view.transcript.messages[1].ending
         await chat.say("and at once again")
         await chat.until(lambda: len(chat.texts) == 4 and len(chat.texts[3][1]) > 50)
         assert model.most_at_once == 1
@@ -73,7 +73,7 @@ async def test_escape_while_the_prompt_is_read(chatting: Chatting) -> None:
         await chat.until(lambda: model.passes > 0)
         await chat.pilot.press("escape")
         gate.set()
-        await chat.until(lambda: chat.screen.work is None)
+        await chat.until(lambda: chat.view.pending is None)
         assert model.passes < 4
         await chat.ask("again")
         assert chat.texts[-1] == ("assistant", ALL)
@@ -85,7 +85,7 @@ async def test_a_second_question_waits_its_turn(chatting: Chatting) -> None:
         await chat.say("first")
         await chat.say("second")
         gate.set()
-        await chat.until(lambda: len(chat.texts) == 4 and chat.screen.work is None)
+        await chat.until(lambda: len(chat.texts) == 4 and chat.view.pending is None)
         assert [text for role, text in chat.texts if role == "user"] == ["first", "second"]
 
 
@@ -95,7 +95,7 @@ async def test_an_engine_that_fails_in_mid_reply_is_told_in_the_transcript(
     async with chatting(ScriptedModel(WORDS, fails_at=4)) as chat:
         await chat.ask("hello")
         assert chat.texts[1] == ("assistant", "".join(WORDS[:4]))
-        assert "the engine failed" in chat.screen.transcript.messages[1].ending
+        assert "the engine failed" in chat.view.transcript.messages[1].ending
 
 
 async def test_a_question_that_got_no_word_comes_back_to_the_prompt(
@@ -105,8 +105,8 @@ async def test_a_question_that_got_no_word_comes_back_to_the_prompt(
     asked = f"precious words on @{tmp_path / 'notes.txt'}"
     async with chatting(ScriptedModel(WORDS, fails_at=0)) as chat:
         await chat.say(asked)
-        await chat.until(lambda: chat.prompt.text == asked and chat.screen.work is None)
-        assert chat.screen.dialogue.turns == []
+        await chat.until(lambda: chat.prompt.text == asked and chat.view.pending is None)
+        assert chat.view.dialogue.turns == []
         assert chat.texts == []
         assert "the engine failed" in str(chat.screen.query_one(".fault", Static).content)
 
@@ -118,7 +118,7 @@ async def test_stopped_before_the_first_word_the_question_comes_back(chatting: C
         chat.prompt.text = "typed since"
         await chat.pilot.press("escape")
         gate.set()
-        await chat.until(lambda: chat.screen.work is None)
+        await chat.until(lambda: chat.view.pending is None and chat.prompt.text != "typed since")
         assert chat.prompt.text == "too early\n\ntyped since"
         assert chat.texts == []
 
@@ -190,17 +190,17 @@ async def test_regenerate_edit_and_go_on(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("hello")
         await chat.pilot.press("ctrl+r")
-        await chat.until(lambda: chat.screen.work is None and len(chat.texts) == 2)
+        await chat.until(lambda: chat.view.pending is None and len(chat.texts) == 2)
         assert chat.texts == [("user", "hello"), ("assistant", ALL)]
         await chat.pilot.press("ctrl+t")
-        await chat.until(lambda: chat.screen.work is None and len(chat.texts) == 2)
+        await chat.until(lambda: chat.view.pending is None and len(chat.texts) == 2)
         assert chat.texts[1] == ("assistant", ALL + ALL)
-        assert chat.screen.dialogue.turns[1].ending.startswith("the last ")
+        assert chat.view.dialogue.turns[1].ending.startswith("the last ")
         await chat.pilot.press("f9")
         await chat.until(lambda: chat.prompt.text == "hello")
         assert chat.texts == []
         await chat.ask("hello, edited")
-        assert [turn.text for turn in chat.screen.dialogue.turns] == ["hello, edited", ALL]
+        assert [turn.text for turn in chat.view.dialogue.turns] == ["hello, edited", ALL]
 
 
 async def test_slash_commands_complete_and_run(chatting: Chatting) -> None:
@@ -248,7 +248,7 @@ async def test_origins_agree_with_the_counters(chatting: Chatting) -> None:
         await chat.pilot.press("f4")
         await chat.until(lambda: bool(chat.screen.query("#origins")))
         shown = str(chat.screen.query_one("#origins", Static).content)
-        answer = chat.screen.last_answer
+        answer = chat.view.last_answer
         assert answer is not None
         assert answer.live is not None
         assert f"{answer.live.tokens} · the model itself" in shown
@@ -313,15 +313,15 @@ async def test_every_size_of_terminal(chatting: Chatting) -> None:
 async def test_what_is_said_is_kept_and_opened_again(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("keep this")
-        number = chat.screen.dialogue.chat
+        number = chat.view.dialogue.chat
         assert number is not None
     async with chatting(ScriptedModel(WORDS)) as chat:
-        dialogue = chat.screen.dialogue.fresh()
+        dialogue = chat.view.dialogue.fresh()
         dialogue.open(number)
-        await chat.screen.start(dialogue)
+        await chat.view.open(dialogue)
         assert chat.texts == [("user", "keep this"), ("assistant", ALL)]
         await chat.ask("more")
-        assert len(chat.screen.dialogue.turns) == 4
+        assert len(chat.view.dialogue.turns) == 4
 
 
 async def test_the_model_that_answers_is_kept_with_the_chat(chatting: Chatting) -> None:
@@ -329,8 +329,8 @@ async def test_the_model_that_answers_is_kept_with_the_chat(chatting: Chatting) 
     async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
         await chat.say("before the model is there")
         gate.set()
-        await chat.until(lambda: len(chat.texts) == 2 and chat.screen.work is None)
-        dialogue = chat.screen.dialogue
+        await chat.until(lambda: len(chat.texts) == 2 and chat.view.pending is None)
+        dialogue = chat.view.dialogue
         assert dialogue.history is not None
         assert dialogue.chat is not None
         assert dialogue.history.chat(dialogue.chat).model == "scripted"
@@ -349,14 +349,14 @@ async def test_a_history_that_cannot_be_written_is_told_and_the_chat_goes_on(
 
 async def test_a_long_chat_mounts_its_end_and_the_rest_on_demand(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
-        dialogue = chat.screen.dialogue.fresh()
+        dialogue = chat.view.dialogue.fresh()
         for number in range(150):
             dialogue.add("user", f"question {number}")
             dialogue.add("assistant", f"answer {number}")
-        await chat.screen.start(dialogue)
+        await chat.view.open(dialogue)
         assert len(chat.texts) == 20
         assert chat.texts[-1] == ("assistant", "answer 149")
-        await chat.screen.transcript.show_earlier()
+        await chat.view.transcript.show_earlier()
         assert len(chat.texts) == 40
         assert chat.texts[0] == ("user", "question 130")
 
@@ -388,7 +388,7 @@ async def test_a_click_copies_code_an_answer_or_an_address(
         await chat.pilot.pause()
         await chat.pilot.click(MarkdownFence)
         await chat.until(lambda: clipboard.text == "print(1)")
-        await chat.pilot.click(chat.screen.transcript.messages[1].query_one(".ending"))
+        await chat.pilot.click(chat.view.transcript.messages[1].query_one(".ending"))
         await chat.until(lambda: clipboard.text == "".join(answer))
         paragraph = list(chat.screen.query(MarkdownBlock))[-1]
         await chat.pilot.click(paragraph, offset=(1, 0))

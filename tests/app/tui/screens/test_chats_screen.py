@@ -70,7 +70,9 @@ async def test_a_chat_removed_before_the_list_was_closed_comes_back(chatting: Ch
         await chat.until(lambda: titles() == before)
         await chat.pilot.press("ctrl+z")
         await chat.until(
-            lambda: "no removed chat" in " ".join(one.message for one in chat.app._notifications)
+            lambda: (
+                "No chat was removed" in " ".join(one.message for one in chat.app._notifications)
+            )
         )
 
 
@@ -111,7 +113,7 @@ async def test_letters_over_the_list_search_and_nothing_found_is_told(chatting: 
         await chat.until(lambda: chat.app.focused is listed)
         await chat.pilot.press("x", "q")
         await chat.until(lambda: chat.app.screen.query_one(Input).value == "xq")
-        await chat.until(lambda: "Nothing found" in str(listed.get_option_at_index(0).prompt))
+        await chat.until(lambda: "No chat found" in str(listed.get_option_at_index(0).prompt))
         await chat.pilot.press("enter")
         await chat.until(lambda: chat.app.screen is chat.screen)
         assert chat.texts[0] == ("user", "about whales")
@@ -125,7 +127,7 @@ async def test_renaming_says_what_is_typed(chatting: Chatting) -> None:
         hint = chat.app.screen.query_one("#hint", Static)
         await chat.pilot.press("down", "f2")
         await chat.until(lambda: field.border_title == "New title")
-        assert "Enter keeps it" in str(hint.content)
+        assert "Enter saves it" in str(hint.content)
         await chat.pilot.press("escape")
         await chat.until(lambda: not field.border_title)
         assert "Enter opens" in str(hint.content)

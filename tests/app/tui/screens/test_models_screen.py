@@ -71,7 +71,7 @@ async def test_a_model_of_the_catalogue_is_downloaded_stopped_resumed_and_loaded
         await chat.say("/model smollm2-360m")
         hub.pause_at = None
         hub.released.set()
-        await chat.until(lambda: "was stopped; what came is kept" in told(chat))
+        await chat.until(lambda: "stopped; the part that has arrived is kept" in told(chat))
         assert chat.app.engine.options.model is None
         await chat.say("/model smollm2-360m")
         await chat.until(lambda: chat.app.engine.options.model == "smollm2-360m")

@@ -54,11 +54,14 @@ async def test_values_for_this_chat_by_keyboard_alone(chatting: Chatting) -> Non
         await opened(chat)
         await chat.pilot.press(*"Be kind.", "tab", *"0.5", "tab", "7", "enter")
         await left(chat)
-        assert chat.screen.dialogue.system == "Be kind."
-        assert (chat.screen.settings.temperature, chat.screen.settings.top_k) == (0.5, 7)
+        assert chat.view.dialogue.system == "Be kind."
+        assert (chat.view.answering.sampling.temperature, chat.view.answering.sampling.top_k) == (
+            0.5,
+            7,
+        )
         await chat.ask("hello")
-        assert chat.screen.last_answer is not None
-        assert chat.screen.last_answer.request.settings.top_k == 7
+        assert chat.view.last_answer is not None
+        assert chat.view.last_answer.request.settings.top_k == 7
         assert not Paths.of_this_user().settings.exists()
 
 
@@ -72,8 +75,8 @@ async def test_by_mouse_alone(chatting: Chatting) -> None:
         await chat.until(lambda: field(screen, "top_k").text == "3")
         await chat.pilot.click("#use")
         await left(chat)
-        assert chat.screen.dialogue.own == {"top_k": 3, "preset": "exact"}
-        assert chat.screen.dialogue.system == "Be exact."
+        assert chat.view.dialogue.own == {"top_k": 3, "preset": "exact"}
+        assert chat.view.dialogue.system == "Be exact."
 
 
 async def test_every_field_and_button_can_be_reached_on_a_small_screen(
@@ -83,10 +86,10 @@ async def test_every_field_and_button_can_be_reached_on_a_small_screen(
         screen = await opened(chat)
         for widget in screen.query("Input, Select, TextArea, Button"):
             widget.focus(scroll_visible=True)
-            await chat.pilot.pause()
-            shown = screen.find_widget(widget)
-            assert shown.visible_region.area > 0, widget
-            assert shown.region.right <= 40
+            await chat.until(
+                lambda widget=widget: screen.find_widget(widget).visible_region.area > 0
+            )
+            assert screen.find_widget(widget).region.right <= 40
         for button in screen.query(Button):
             assert screen.find_widget(button).visible_region.width == button.size.width
 
@@ -193,7 +196,7 @@ async def test_escape_changes_nothing_and_takes_the_theme_back(chatting: Chattin
         await chat.pilot.press("escape")
         await left(chat)
         assert chat.app.theme == before
-        assert chat.screen.settings.top_k != 2
+        assert chat.view.answering.sampling.top_k != 2
         assert not Paths.of_this_user().settings.exists()
 
 
@@ -224,18 +227,18 @@ async def test_a_chat_is_resumed_with_its_own_settings(chatting: Chatting) -> No
         await chat.say("/preset exact")
         await chat.say("/set temperature 0.25")
         await chat.ask("hello")
-        first = chat.screen.dialogue.chat
+        first = chat.view.dialogue.chat
         await chat.say("/new")
         await chat.say("/preset off")
         await chat.ask("again")
-        assert chat.screen.dialogue.own == {}
-        other = chat.screen.dialogue.fresh()
+        assert chat.view.dialogue.own == {}
+        other = chat.view.dialogue.fresh()
         assert first is not None
         other.open(first)
-        await chat.screen.start(other)
-        assert chat.screen.settings.top_k == 3
-        assert chat.screen.settings.temperature == 0.25
-        assert chat.screen.dialogue.system == "Be exact."
+        await chat.view.open(other)
+        assert chat.view.answering.sampling.top_k == 3
+        assert chat.view.answering.sampling.temperature == 0.25
+        assert chat.view.dialogue.system == "Be exact."
         screen = await opened(chat)
         assert screen.query_one("#preset Select", Select).value == "exact"
         assert field(screen, "temperature").text == "0.25"
@@ -244,14 +247,14 @@ async def test_a_chat_is_resumed_with_its_own_settings(chatting: Chatting) -> No
 async def test_damaged_settings_of_a_chat_are_left_out(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("hello")
-        number = chat.screen.dialogue.chat
+        number = chat.view.dialogue.chat
         assert number is not None
         with closing(History.open(Paths.of_this_user().history)) as history:
             history.set_settings(number, "{damaged")
-        dialogue = chat.screen.dialogue.fresh()
+        dialogue = chat.view.dialogue.fresh()
         dialogue.open(number)
-        await chat.screen.start(dialogue)
-        assert chat.screen.dialogue.own == {}
+        await chat.view.open(dialogue)
+        assert chat.view.dialogue.own == {}
         await chat.ask("and again")
 
 
@@ -279,7 +282,7 @@ async def test_a_command_that_cannot_be_done_says_why(chatting: Chatting) -> Non
             if " " not in line:  # the first Enter completes the command
                 await chat.pilot.press("enter")
             await chat.until(lambda expected=expected: expected in told(chat))
-        assert chat.screen.dialogue.own == {}
+        assert chat.view.dialogue.own == {}
         assert chat.app.theme == before
 
 
@@ -288,14 +291,14 @@ async def test_commands_that_set(chatting: Chatting) -> None:
         for line in ("/set top_p 0.5", "/set max_tokens 2", "/set panel shown", "/theme nord"):
             await chat.say(line)
         await chat.say("/set system Be kind.")
-        await chat.until(lambda: chat.screen.dialogue.system == "Be kind.")
-        assert chat.screen.dialogue.own == {"top_p": 0.5, "max_tokens": 2}
+        await chat.until(lambda: chat.view.dialogue.system == "Be kind.")
+        assert chat.view.dialogue.own == {"top_p": 0.5, "max_tokens": 2}
         assert chat.screen.query_one(Panel).display
         assert chat.app.theme == "nord"
         await chat.ask("hello")
-        assert "cut at the longest" in chat.screen.transcript.messages[1].ending
+        assert "cut at the longest" in chat.view.transcript.messages[1].ending
         await chat.say("/set top_p")
-        await chat.until(lambda: "top_p" not in chat.screen.dialogue.own)
+        await chat.until(lambda: "top_p" not in chat.view.dialogue.own)
 
 
 async def test_an_unknown_theme_is_told_and_the_usual_one_used(chatting: Chatting) -> None:
@@ -339,8 +342,8 @@ async def test_a_lossy_rule_is_warned_of_once_and_then_in_the_figures(chatting: 
         chat.prompt.clear()
         await chat.say("/set temperature 1")
         await chat.say("/set lossy ears:0.2")
-        await chat.until(lambda: chat.screen.settings.lossy_in_effect is not None)
-        assert chat.screen.dialogue.own["lossy"] == "ears:0.2"
+        await chat.until(lambda: chat.view.answering.sampling.lossy_in_effect is not None)
+        assert chat.view.dialogue.own["lossy"] == "ears:0.2"
         chat.app.clear_notifications()
         await chat.ask("hello")
         assert "answers may be lossy (ears 0.2)" in told(chat)
@@ -348,6 +351,6 @@ async def test_a_lossy_rule_is_warned_of_once_and_then_in_the_figures(chatting: 
         await chat.ask("hello again")
         assert "lossy" not in told(chat)
         # Nothing was drafted, so that the answer is the model's own.
-        assert chat.screen.last_answer is not None
-        assert chat.screen.last_answer.live is not None
-        assert chat.screen.last_answer.live.lossy == ""
+        assert chat.view.last_answer is not None
+        assert chat.view.last_answer.live is not None
+        assert chat.view.last_answer.live.lossy == ""

@@ -39,7 +39,7 @@ async def test_a_narrow_terminal_has_it_under_the_conversation(chatting: Chattin
     async with chatting(ScriptedModel(["a"]), (40, 24)) as chat:
         await chat.ask("hello")
         await chat.pilot.press("f2")
-        panel, transcript = chat.screen.query_one(Panel), chat.screen.transcript
+        panel, transcript = chat.screen.query_one(Panel), chat.view.transcript
         await chat.until(lambda: panel.size.height > 0)
         await chat.pilot.pause()
         assert transcript.region.width == 40
