@@ -119,8 +119,8 @@ class SpecchatApp(App[None]):
         """
         del markup
         if all(shown.message != message for shown in self._notifications):
-            usual = _INFORMATION_SECONDS if severity == "information" else _WARNING_SECONDS
-            seconds = usual if timeout is None else timeout
+            default = _INFORMATION_SECONDS if severity == "information" else _WARNING_SECONDS
+            seconds = default if timeout is None else timeout
             super().notify(message, title=title, severity=severity, timeout=seconds, markup=False)
 
     def _fatal_error(self) -> None:

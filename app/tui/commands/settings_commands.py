@@ -14,7 +14,7 @@ from app.tui.appearance import Appearance
 from app.tui.commands.command import Commands, Perform, no_argument
 from app.tui.commands.model_commands import ModelCommands
 from app.tui.conversation.chat_view import ChatView
-from app.tui.screens.settings_screen import Chosen, Given, SettingsScreen
+from app.tui.screens.settings_screen import ChosenSettings, CurrentSettings, SettingsScreen
 from backends.base import UsageError
 from models.reference import resolve
 
@@ -46,10 +46,10 @@ class SettingsCommands:
     def _settings(self) -> None:
         paths, preferences = self.engine.paths, self.appearance.preferences
         dialogue = self.view.dialogue
-        given = Given(
+        current = CurrentSettings(
             system=dialogue.system,
             own=dialogue.own,
-            usual=self.view.defaults,
+            defaults=self.view.defaults,
             app={
                 "model": self.engine.options.model or "",
                 "draft": self.engine.draft,
@@ -64,9 +64,9 @@ class SettingsCommands:
                 "draft": lambda text: draft_spec.parse(text, paths),
             },
         )
-        self.app.push_screen(SettingsScreen(given, self._use))
+        self.app.push_screen(SettingsScreen(current, self._use))
 
-    def _use(self, chosen: Chosen) -> None:
+    def _use(self, chosen: ChosenSettings) -> None:
         if chosen.keep:
             self._save(chosen)
         self.view.dialogue.set_system(chosen.system)
@@ -76,7 +76,7 @@ class SettingsCommands:
                 self.app.call_later(self.perform, name, str(chosen.app[name]))
         self.appearance.change(chosen.app)
 
-    def _save(self, chosen: Chosen) -> None:
+    def _save(self, chosen: ChosenSettings) -> None:
         path = self.appearance.preferences.file
         before = file.read(path)
         wanted = {**chosen.own, **chosen.app, "system": chosen.system}

@@ -279,7 +279,7 @@ def _greeting(loaded: Loaded, send_key: str) -> str:
     if loaded.name == "demo":
         lines.append(
             "This is the bundled model: small and quick, often wrong. "
-            "Ctrl+L lists better ones, and tells which fit this machine."
+            "Ctrl+L lists better ones, and shows which fit this machine."
         )
     return "\n".join([*lines, *loaded.notes])
 

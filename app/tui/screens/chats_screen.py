@@ -95,23 +95,23 @@ class ChatsScreen(ModalScreen[int | None]):
             return None
 
     def _show(self, query: str) -> None:
-        listed = self.query_one(OptionList)
-        listed.clear_options()
+        option_list = self.query_one(OptionList)
+        option_list.clear_options()
         chats = self._or_notify(lambda: self._history.chats(query)) or []
-        room = listed.scrollable_content_region.width
-        listed.add_options([Option(_line(chat, room), id=str(chat.number)) for chat in chats])
+        room = option_list.scrollable_content_region.width
+        option_list.add_options([Option(_line(chat, room), id=str(chat.number)) for chat in chats])
         if chats:
-            listed.highlighted = 0
+            option_list.highlighted = 0
         else:
             empty = "No chat found." if query.strip() else "There are no chats."
-            listed.add_option(Option(empty, disabled=True))
+            option_list.add_option(Option(empty, disabled=True))
 
     @property
     def _chosen(self) -> int | None:
-        listed = self.query_one(OptionList)
-        if listed.highlighted is None:
+        option_list = self.query_one(OptionList)
+        if option_list.highlighted is None:
             return None
-        return int(listed.get_option_at_index(listed.highlighted).id or 0)
+        return int(option_list.get_option_at_index(option_list.highlighted).id or 0)
 
     @on(OptionList.OptionSelected)
     def _picked(self, event: OptionList.OptionSelected) -> None:

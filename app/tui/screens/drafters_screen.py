@@ -63,9 +63,9 @@ class DraftersScreen(ModalScreen[str | None]):
             return
         warning = f" Costs were {doubt(ranking.spread)}." if ranking.spread else ""
         hint.update(Content(_HINT + warning))
-        listed = self.query_one(OptionList)
-        listed.add_options([_option(pair) for pair in ranking.pairs])
-        listed.highlighted = 0
+        option_list = self.query_one(OptionList)
+        option_list.add_options([_option(pair) for pair in ranking.pairs])
+        option_list.highlighted = 0
 
     @on(OptionList.OptionSelected)
     def _picked(self, event: OptionList.OptionSelected) -> None:

@@ -91,22 +91,22 @@ class ModelsScreen(ModalScreen[str | None]):
         self._matches = [
             model for model in self._models if all(word in model.name.lower() for word in words)
         ]
-        listed = self.query_one(OptionList)
-        listed.clear_options()
+        option_list = self.query_one(OptionList)
+        option_list.clear_options()
         progress = self._progress()
-        listed.add_options(
+        option_list.add_options(
             [Option(self._line(model, progress), id=model.name) for model in self._matches]
         )
         if self._matches:
-            listed.highlighted = 0
+            option_list.highlighted = 0
 
     def _show_progress(self) -> None:
         """Update the progress of downloads without moving the highlight."""
         progress = self._progress()
-        listed = self.query_one(OptionList)
+        option_list = self.query_one(OptionList)
         for index, model in enumerate(self._matches):
             if model.name in progress:
-                listed.replace_option_prompt_at_index(index, self._line(model, progress))
+                option_list.replace_option_prompt_at_index(index, self._line(model, progress))
 
     def _line(self, model: Offered, progress: Mapping[str, str]) -> Content:
         mark = "●" if model.name == self._loaded else "+" if model.is_installed else "↓"
@@ -133,10 +133,10 @@ class ModelsScreen(ModalScreen[str | None]):
 
     @on(Input.Submitted)
     def _entered(self, event: Input.Submitted) -> None:
-        listed = self.query_one(OptionList)
+        option_list = self.query_one(OptionList)
         typed = event.value.strip()
-        if listed.highlighted is not None:
-            self.dismiss(listed.get_option_at_index(listed.highlighted).id)
+        if option_list.highlighted is not None:
+            self.dismiss(option_list.get_option_at_index(option_list.highlighted).id)
         elif typed:
             self.dismiss(typed)
 

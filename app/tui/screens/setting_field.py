@@ -22,7 +22,7 @@ Control = Input | Select[str] | TextArea
 
 
 class SettingField(Vertical):
-    """Edits the value of one key as text. usual: the value in effect while the field is empty."""
+    """Edits the value of one key as text. default: the value in effect while the field is empty."""
 
     DEFAULT_CSS: ClassVar[str] = """
     SettingField { height: auto; }
@@ -37,15 +37,15 @@ class SettingField(Vertical):
         self,
         key: Key,
         value: str,
-        usual: str = "",
+        default: str = "",
         choices: Sequence[str] = (),
         check: Callable[[str], object] | None = None,
     ) -> None:
         super().__init__(id=f"field-{key.name}")
         self.key = key
-        self._given = value
+        self._initial = value
         self._check = check
-        self._control = _control(key, value, usual, choices or key.choices)
+        self._control = _control(key, value, default, choices or key.choices)
 
     def compose(self) -> ComposeResult:
         with Horizontal():
@@ -71,7 +71,7 @@ class SettingField(Vertical):
     @property
     def is_changed(self) -> bool:
         """Whether the value differs from the initial one."""
-        return self.text != self._given
+        return self.text != self._initial
 
     def value(self) -> Value | None:
         """The value; None for an empty field of a chat setting, whose default then applies.
@@ -107,7 +107,7 @@ class SettingField(Vertical):
         line.display = bool(fault)
 
 
-def _control(key: Key, value: str, usual: str, choices: Sequence[str]) -> Control:
+def _control(key: Key, value: str, default: str, choices: Sequence[str]) -> Control:
     """The widget that edits a key."""
     if key.kind is Kind.SWITCH or choices:
         options = _SWITCH if key.kind is Kind.SWITCH else [(name, name) for name in choices]
@@ -121,5 +121,5 @@ def _control(key: Key, value: str, usual: str, choices: Sequence[str]) -> Contro
             placeholder=key.comment,
             tooltip=key.comment,
         )
-    hint = f"{usual}: {key.comment}" if usual else key.comment
+    hint = f"{default}: {key.comment}" if default else key.comment
     return PrintableInput(value, hint, compact=True, tooltip=key.comment)

@@ -24,8 +24,8 @@ _NO_PRESET = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """The current settings. own: of this chat alone. usual: the defaults of all chats.
+class CurrentSettings:
+    """The current settings. own: of this chat alone. defaults: the defaults of all chats.
 
     checks: validators of keys whose values are more than a kind and a range; they raise
     SpecchatError.
@@ -33,14 +33,14 @@ class Given:
 
     system: str
     own: Mapping[str, Value]
-    usual: Answering
+    defaults: Answering
     app: Mapping[str, Value]
     presets: Mapping[str, Mapping[str, Value]]
     checks: Mapping[str, Callable[[str], object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenSettings:
     """The settings the user chose. app: changed ones only. keep: save them as defaults too."""
 
     system: str
@@ -74,19 +74,19 @@ class SettingsScreen(ModalScreen[bool]):
     SettingsScreen #fault { height: auto; color: $text-error; }
     """
 
-    def __init__(self, given: Given, use: Callable[[Chosen], None]) -> None:
+    def __init__(self, current: CurrentSettings, use: Callable[[ChosenSettings], None]) -> None:
         super().__init__()
-        self._given = given
+        self._settings = current
         self._use = use
-        self._theme = str(given.app["theme"])
-        name = str(given.own.get(PRESET, ""))
-        self._preset = name if name in given.presets else _NO_PRESET
+        self._theme = str(current.app["theme"])
+        name = str(current.own.get(PRESET, ""))
+        self._preset = name if name in current.presets else _NO_PRESET
 
     def compose(self) -> ComposeResult:
         with Vertical(id="page"):
             with VerticalScroll(can_focus=False):
                 yield Label("This chat", classes="part")
-                presets = [(Text(one_line(name)), name) for name in self._given.presets]
+                presets = [(Text(one_line(name)), name) for name in self._settings.presets]
                 with Horizontal(id="preset"):
                     yield Label("Preset")
                     yield Select(
@@ -105,21 +105,21 @@ class SettingsScreen(ModalScreen[bool]):
                 yield Button("Cancel", id="leave", compact=True)
 
     def _chat_fields(self) -> ComposeResult:
-        given = self._given
+        current = self._settings
         for key in CHAT_KEYS:
             if key.name == "system":
-                yield SettingField(key, given.system)
+                yield SettingField(key, current.system)
                 continue
-            usual = "random" if key.name == "seed" else str(given.usual.value(key.name))
-            yield SettingField(key, str(given.own.get(key.name, "")), usual)
+            default = "random" if key.name == "seed" else str(current.defaults.value(key.name))
+            yield SettingField(key, str(current.own.get(key.name, "")), default)
 
     def _app_fields(self) -> ComposeResult:
-        given = self._given
+        current = self._settings
         for key in APP_KEYS:
-            value = given.app[key.name]
+            value = current.app[key.name]
             text = str(value).lower() if isinstance(value, bool) else str(value)
             choices = sorted(self.app.available_themes) if key.name == "theme" else ()
-            yield SettingField(key, text, "", choices, given.checks.get(key.name))
+            yield SettingField(key, text, "", choices, current.checks.get(key.name))
 
     def on_mount(self) -> None:
         page = self.query_one("#page")
@@ -136,7 +136,7 @@ class SettingsScreen(ModalScreen[bool]):
         if name == self._preset:
             return
         self._preset = name
-        values = self._given.presets.get(name, {})
+        values = self._settings.presets.get(name, {})
         for key in PRESET_KEYS:
             if key.name != "system":
                 self._field(key.name).text = str(values.get(key.name, ""))
@@ -177,7 +177,7 @@ class SettingsScreen(ModalScreen[bool]):
             return
         self.dismiss(True)
 
-    def _chosen(self, keep: bool) -> Chosen:
+    def _chosen(self, keep: bool) -> ChosenSettings:
         values = self._values()
         app = {
             field.key.name: value
@@ -191,7 +191,7 @@ class SettingsScreen(ModalScreen[bool]):
         }
         if self._preset != _NO_PRESET:
             own[PRESET] = self._preset
-        return Chosen(self._field("system").text.strip(), own, app, keep)
+        return ChosenSettings(self._field("system").text.strip(), own, app, keep)
 
     def _values(self) -> dict[SettingField, Value]:
         """The values of the fields that are not empty.

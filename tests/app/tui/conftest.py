@@ -25,7 +25,7 @@ SNAPSHOTS = Path(__file__).with_name("snapshots")
 
 
 class Chat:
-    """The app at work, and what a test asks of it."""
+    """The running app, driven by a test."""
 
     def __init__(self, app: SpecchatApp, pilot: Pilot[None]) -> None:
         self.app = app
