@@ -1,20 +1,21 @@
-"""An answer on its way from the engine's thread to whoever shows it."""
+"""An answer on its way from the engine's thread to the thread that asked for it."""
 
 from codecs import getincrementaldecoder
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from threading import Event, Lock
+from threading import Event as Flag
 
 from app.conversation import Conversation
-from app.live import Live
+from app.reply import Reply
+from app.reply_metrics import ReplyMetrics
 from backends.base import SpecchatError, Tokenizer
-from decoding.events import FinishReason
+from decoding.events import Event, FinishReason, Prefill, Step
 from decoding.sampling import SamplingSettings
 
 
 class Stage(StrEnum):
-    """How far an answer is."""
+    """Progress of an answer."""
 
     QUEUED = "queued"
     READING = "reading"
@@ -24,11 +25,10 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be answered, and how.
+    """A conversation to answer, and how.
 
-    partial: the beginning of the answer, where one is to be continued. draft: a spec for this
-    answer alone, which is compared with others; None for the session's. chat: its number in the
-    history, None if it is not kept.
+    partial: the beginning of an answer to continue. draft: the drafters of this answer alone, for
+    comparing answers; None for the session's. chat: its number in the history, None if not saved.
     """
 
     conversation: Conversation
@@ -41,77 +41,93 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The text of one token and where it came from: a drafter's name or an Origin."""
+    """Text of one token and its source: a drafter's name or an Origin."""
 
     text: str
     origin: str
 
 
 class Answer:
-    """Written by the engine's thread, read and stopped by the screen's."""
+    """An answer that the engine's thread writes and another thread reads, and may stop.
+
+    The tokens and their text are those of the reply that the session fills.
+    """
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.stage = Stage.QUEUED
         self.read: tuple[int, int] = (0, 0)
-        """Tokens of the prompt that were read, and how many there are."""
+        """Prompt tokens read so far, and in all."""
         self.dropped = 0
-        """Oldest turns that no longer fit the context."""
+        """Oldest turns left out of the prompt, as they no longer fit the context."""
         self.note = ""
-        self.live: Live | None = None
-        self.finish_reason: FinishReason | None = None
+        self.metrics: ReplyMetrics | None = None
         self.error: SpecchatError | None = None
         self.pieces: tuple[Piece, ...] = ()
         """Every token of the reply, once it is done."""
-        self.token_ids: tuple[int, ...] = ()
-        self._text: list[str] = []
-        self._lock = Lock()
-        self._stop = Event()
-        self._done = Event()
+        self._reply: Reply | None = None
+        self._taken = 0
+        self._stop = Flag()
+        self._done = Flag()
 
     def stop(self) -> None:
-        """End it after the step at work; what was said stays."""
+        """Request its end after the current step; the text so far is kept."""
         self._stop.set()
 
     @property
     def is_stopped(self) -> bool:
-        """Whether somebody asked for its end."""
+        """Whether its end was requested."""
         return self._stop.is_set()
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether it is complete, stopped or failed."""
         return self._done.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; False if that did not come in time."""
+        """Wait for its end; False after a timeout."""
         return self._done.wait(seconds)
 
-    def put(self, text: str) -> None:
-        """Append text, on the engine's thread."""
-        if text:
-            with self._lock:
-                self._text.append(text)
+    @property
+    def text(self) -> str:
+        """Text of the reply so far."""
+        return self._reply.text if self._reply else ""
 
     def take(self) -> str:
-        """The text that came since the last call."""
-        with self._lock:
-            text = "".join(self._text)
-            self._text.clear()
-        return text
+        """Text added since the last call; for one reader."""
+        added = self.text[self._taken :]
+        self._taken += len(added)
+        return added
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Tokens of the reply so far."""
+        return tuple(self._reply.token_ids) if self._reply else ()
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why generation ended; None while it runs, and after an error."""
+        return self._reply.finish_reason if self._reply else None
+
+    def begin(self, reply: Reply) -> None:
+        """Publish a reply that is about to be generated."""
+        self._reply = reply
+
+    def on_event(self, event: Event) -> None:
+        """Follow the progress of the reply."""
+        if isinstance(event, Prefill):
+            self.read = (event.done, event.total)
+        elif isinstance(event, Step):
+            self.stage = Stage.ANSWERING
 
     def finish(self) -> None:
-        """Nothing more comes."""
+        """Mark it as done."""
         self.stage = Stage.DONE
         self._done.set()
 
 
-def pieces(
-    tokenizer: Tokenizer, token_ids: Sequence[int], origins: Sequence[str]
-) -> tuple[Piece, ...]:
-    """The text each token added; characters of several tokens count for the last of them."""
+def pieces(tokenizer: Tokenizer, reply: Reply) -> Iterator[Piece]:
+    """Text added by each token; a character of several tokens is added by the last one."""
     decode = getincrementaldecoder("utf-8")(errors="replace").decode
-    return tuple(
-        Piece(decode(tokenizer.piece(token)), origin)
-        for token, origin in zip(token_ids, origins, strict=True)
-    )
+    for token, origin in zip(reply.token_ids, reply.provenance, strict=True):
+        yield Piece(decode(tokenizer.piece(token)), origin)

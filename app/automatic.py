@@ -1,7 +1,7 @@
-"""What `--draft auto` adds to prompt lookup: a drafter model that pays here, of those at hand.
+"""Chooses the drafter model of `--draft auto` among the installed ones.
 
-Candidates are ranked by what is known of them, a few of the most promising are tried in turn, and
-what became of each is kept: of the next start's candidates none is known not to pay.
+Candidates are ranked by expected speedup, and the most promising are tried in turn until one pays.
+The result of each is saved, so that a later start does not repeat a failed attempt.
 """
 
 from collections.abc import Iterator
@@ -34,17 +34,17 @@ WORTHWHILE = 1.1
 """Predicted speedup from which a drafter is worth its memory."""
 
 _MOST_TRIED, _MOST_NEW = 3, 2
-"""Drafters that are loaded at one start, and of them new ones, at most: each takes seconds, and one
-that paid before must not go without its turn."""
+"""Drafters loaded per start at most, in all and untried ones: each takes seconds, and untried ones
+must not displace one that paid before."""
 
 _MOST_COMPARED = 6
-"""Vocabularies of new ones that are read at one start, at most: each takes up to half a second."""
+"""Vocabularies of untried drafters read per start at most: each takes up to half a second."""
 
 
 def drafter(known: Knowledge, builder: Builder, paths: Paths, planned: MemoryPlan) -> Built | None:
-    """The first of the promising drafters that pays, None where none does. Nothing is downloaded.
+    """Build the most promising drafter that pays, None if none does. Nothing is downloaded.
 
-    planned: the context of the target, and what drafters may take.
+    planned: the target's context, and the memory for drafters.
     """
     tried = 0
     for pair in promising(known, paths, planned):
@@ -60,12 +60,12 @@ def drafter(known: Knowledge, builder: Builder, paths: Paths, planned: MemoryPla
 
 
 def promising(known: Knowledge, paths: Paths, planned: MemoryPlan) -> Iterator[Pair]:
-    """Drafter models on this machine that are expected to pay, the most promising first.
+    """Installed drafter models that are expected to pay, most promising first.
 
-    One that is met the first time is expected to have the acceptance of its kind, and must have the
-    target's vocabulary, which is compared when its turn comes.
+    An untried one is credited with the prior acceptance of its kind, and must have the target's
+    vocabulary; that is compared when its turn comes.
     """
-    asked = 0
+    compared_count = 0
     models = ProvenModels(paths, known.calibrations.notify)
     pairs = [known.pair(one, planned) for one in _at_hand(known, paths)]
     for pair in sorted(pairs, key=lambda pair: _gain(pair, known), reverse=True):
@@ -76,8 +76,8 @@ def promising(known: Knowledge, paths: Paths, planned: MemoryPlan) -> Iterator[P
             yield pair
             continue
         if pair.speedup is None:
-            asked += 1
-            if asked > _MOST_COMPARED:
+            compared_count += 1
+            if compared_count > _MOST_COMPARED:
                 continue
         opened = known.pair(compared(one, known.target, models), planned)
         if _gain(opened, known) >= WORTHWHILE:
@@ -89,7 +89,7 @@ def promising(known: Knowledge, paths: Paths, planned: MemoryPlan) -> Iterator[P
 
 
 def pays(member: Member, costs: CostModel) -> bool:
-    """Whether a drafter that was built and measured is expected to pay."""
+    """Whether a drafter is expected to pay, by its measured cost and acceptance."""
     if member.cost is None:
         return True
     draw_cost = member.cost.draw_seconds / costs.seconds(1)
@@ -99,11 +99,11 @@ def pays(member: Member, costs: CostModel) -> bool:
 
 
 def _at_hand(known: Knowledge, paths: Paths) -> Iterator[Candidate]:
-    """The target's own copy, and the models here, unopened."""
+    """The self-drafter and the installed models, before their files are read."""
     mine = own(known.target, paths)
     yield mine
     if predicted_speedup(lambda _: 1.0, known.costs) < WORTHWHILE:
-        return  # not even one that is always right and takes no time
+        return  # not even a perfect drafter that takes no time would pay
     seen = [path.resolve() for path in (known.target.path, mine.path) if path]
     for one in unopened(known.target, paths, known.memory):
         if one.path is not None and one.path.resolve() not in seen:
@@ -112,20 +112,20 @@ def _at_hand(known: Knowledge, paths: Paths) -> Iterator[Candidate]:
 
 
 def _gain(pair: Pair, known: Knowledge) -> float:
-    """The speedup that is predicted of a drafter; 0.0 of one that is not to be tried."""
+    """Predicted speedup of a drafter; 0.0 for one that should not be tried."""
     one = pair.drafter
     if one.is_compatible is False or pair.fit is Fit.TOO_BIG or pair.draw_cost is None:
         return 0.0
     if pair.speedup is not None:
         return pair.speedup
     if one.kind is Kind.ACROSS_VOCABULARIES or known.finding(one) is not None:
-        return 0.0  # nothing is known of its kind, or it was tried and brought no figure
+        return 0.0  # its kind has no prior, or an attempt yielded no acceptance
     expected = POSITION_PRIOR if one.prior is None else one.prior
     return predicted_speedup(lambda _: expected, known.costs, pair.draw_cost)
 
 
 def _tried(one: Candidate, known: Knowledge, builder: Builder) -> Built | None:
-    """A drafter that was built and pays; what was found is kept, but for want of room."""
+    """Build a drafter and keep it if it pays; saves the result unless resources ran out."""
     key = known.key(one)
     try:
         built = builder.build(_link(one))

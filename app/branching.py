@@ -1,4 +1,4 @@
-"""Drafters that look along several branches of a drafter model: trees, and several lines."""
+"""Builds drafters that explore several branches of a drafter model: trees and paths."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -24,25 +24,25 @@ from decoding.member import Member
 from decoding.tree_shape import TreeShape, likeliest
 
 _MOST_NODES, _DEEPEST = 32, 8
-"""Of trees that are planned without being asked for."""
+"""Limits of trees that the user did not request."""
 
 BY_RANK = (0.6, 0.15, 0.06, 0.03)
-"""How often the child of each rank is the one kept, until that is known."""
+"""Prior acceptance of a node's children by rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branching:
-    """Makes such a drafter of one on a model, for one target and its context."""
+    """Builds trees and paths on a drafter model, for one target and its context."""
 
     target: Model
     context: ContextFacts
     memory: AcceptanceMemory
 
     def tree(self, name: str, part: Built, settings: TreeSettings) -> Built:
-        """One that drafts trees.
+        """A drafter of trees.
 
         Raises:
-            DraftUnavailableError: the target or the drafter cannot run them, or not so large.
+            DraftUnavailableError: the target or the drafter cannot run trees, or none as large.
         """
         context, cost = self._branching(name, part)
         if not self.context.can_verify_tree:
@@ -54,16 +54,16 @@ class Branching:
         return self._built(part, drafter, cost, shape.widths, planned=drafter)
 
     def _most_nodes(self, drafting: Context) -> int:
-        """Of a tree that the target verifies and the drafter's context grows."""
+        """Largest tree that the target can verify and the drafter's context can grow."""
         target = self.context
         return min(
             MOST_TOKENS - 1, target.max_branches, target.max_logits - 1, drafting.max_branches
         )
 
     def beside(self, part: Built, costs: CostModel, *, always: bool = False) -> Iterator[Built]:
-        """Those that may gain here beside the lines of the same drafter, which goes on holding it.
+        """Trees and paths that may gain beside a drafter's lines; part keeps owning the model.
 
-        costs: of the target's passes. always: those that may gain elsewhere too, for checks.
+        costs: of the target's passes. always: even if no gain is expected, for checks.
         """
         if part.member.cost is None or part.context is None:
             return
@@ -77,7 +77,7 @@ class Branching:
     ) -> Iterator[Built]:
         nodes = min(_MOST_NODES, costs.largest - 1, self._most_nodes(context))
         depth = min(_DEEPEST, nodes - 1)
-        if depth < 1:  # no room for a second branch
+        if depth < 1:  # too small for a second branch
             return
         settings = TreeSettings(nodes, depth)
         tree = self.tree(f"{LinkKind.TREE}({part.member.name})", part, settings)
@@ -118,10 +118,10 @@ class Branching:
         return self.target.tokenizer.end_tokens
 
     def paths(self, name: str, part: Built, settings: PathsSettings) -> Built:
-        """One that draws several lines and sends one, which any target can verify.
+        """A drafter that draws several paths and proposes one; any target can verify that.
 
         Raises:
-            DraftUnavailableError: the drafter cannot run them, or not so many.
+            DraftUnavailableError: the drafter cannot run several paths, or not as many.
         """
         context, cost = self._branching(name, part)
         self._check(name, "lines", settings.k, context.max_branches)
@@ -137,7 +137,7 @@ class Branching:
         return self._built(part, drafter, cost, widths)
 
     def _branching(self, name: str, part: Built) -> tuple[Context, DraftCost]:
-        """The context of a drafter model that can run branches, and what it takes."""
+        """Context and cost of a drafter model, if it can run branches."""
         drafter, context, cost = part.member.drafter, part.context, part.member.cost
         if not isinstance(drafter, DraftModel) or context is None or cost is None:
             raise DraftUnavailableError(
@@ -167,7 +167,7 @@ class Branching:
     ) -> Built:
         key = drafter.name.replace(part.member.name, part.key, 1)
         acceptance = self.memory.recall(key)
-        if not acceptance.counts():  # until more is known, as if only one branch could be right
+        if not acceptance.counts():  # prior: as if it drafted one branch
             known = part.member.acceptance
             acceptance = Acceptance(known.counts(), is_trial=known.is_trial)
         levels = LevelCost(cost.draw_seconds, cost.read_seconds, widths, is_steady=cost.is_steady)
@@ -176,6 +176,6 @@ class Branching:
 
 
 def _beside(part: Built, form: Built) -> Built:
-    """A form that is planned beside the lines of its drafter, and shares what is known of them."""
+    """A form that shares the acceptance of its drafter's lines."""
     form.member.lines = part.member
     return replace(form, parts=())

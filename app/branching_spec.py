@@ -1,4 +1,4 @@
-"""Reads the settings of drafters that look along several branches of their model."""
+"""Parses the settings of tree and paths drafters."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from backends.base import UsageError
 
 
 class Children(StrEnum):
-    """Which tokens of its model a tree has below a node."""
+    """How the children of a tree's node are chosen."""
 
     LIKELIEST = "likeliest"
     DRAWN = "drawn"
@@ -21,10 +21,10 @@ _PATHS_EXAMPLE = "Example: --draft 'paths(self):k=2,length=3'"
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
-    """Tokens of a tree in all and in a row, and how they are found.
+    """Size of a tree, and how its tokens are chosen.
 
-    children: None for the likeliest at temperature 0, and drawn ones above. ngrams: hundredths of
-    a likely token's score that are what n-grams of the reply say of it.
+    children: None for the likeliest at temperature 0 and drawn ones above. ngrams: weight of the
+    reply's n-grams in the score of a likely token, in percent.
     """
 
     nodes: int = 6
@@ -34,36 +34,36 @@ class TreeSettings:
 
     @staticmethod
     def parse(text: str) -> "TreeSettings":
-        """Read nodes=6,depth=3,children=drawn,ngrams=50, any of which may be left out.
+        """Parse nodes=6,depth=3,children=drawn,ngrams=50; each is optional.
 
         Raises:
-            UsageError: it is something else, or cannot be.
+            UsageError: a setting is unknown, out of range, or contradicts another.
         """
         numbers = {"nodes": (1, 64), "depth": (1, 16), "ngrams": (0, 100)}
         read = _Read("tree", text, _TREE_EXAMPLE)
         words = read.words(numbers, {"children": tuple(Children)})
         children = Children(words["children"]) if "children" in words else None
-        found = TreeSettings(children=children, **read.numbers(words, numbers))
-        if found.depth > found.nodes:
+        tree = TreeSettings(children=children, **read.numbers(words, numbers))
+        if tree.depth > tree.nodes:
             raise read.refused("a tree is no deeper than it has nodes")
-        if found.ngrams and found.children is Children.DRAWN:
-            raise read.refused("n-grams say nothing of tokens that are drawn")
-        return found
+        if tree.ngrams and tree.children is Children.DRAWN:
+            raise read.refused("n-grams do not apply to drawn children")
+        return tree
 
 
 @dataclass(frozen=True, slots=True)
 class PathsSettings:
-    """Lines that are drawn, and tokens of each."""
+    """Number of paths drawn, and tokens of each."""
 
     k: int = 2
     length: int = 3
 
     @staticmethod
     def parse(text: str) -> "PathsSettings":
-        """Read k=2,length=3, any of which may be left out.
+        """Parse k=2,length=3; each is optional.
 
         Raises:
-            UsageError: it is something else.
+            UsageError: a setting is unknown or out of range.
         """
         numbers = {"k": (2, 16), "length": (1, 16)}
         read = _Read("paths", text, _PATHS_EXAMPLE)
@@ -72,7 +72,7 @@ class PathsSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The settings of one drafter, as they were typed."""
+    """The settings of one drafter as typed."""
 
     kind: str
     text: str
@@ -81,29 +81,29 @@ class _Read:
     def words(
         self, numbers: Mapping[str, tuple[int, int]], choices: Mapping[str, tuple[str, ...]]
     ) -> dict[str, str]:
-        """The value of each name that is there, once at most."""
-        found: dict[str, str] = {}
+        """Value of each setting given, at most once."""
+        given: dict[str, str] = {}
         for part in filter(None, self.text.split(",")):
             name, _, value = (word.strip() for word in part.partition("="))
             is_number = name in numbers and re.fullmatch(r"\d{1,3}", value)
-            if name in found or not (is_number or value in choices.get(name, ())):
-                one_of = [f"{one}=N" for one in numbers]
-                one_of += [f"{one}={'|'.join(values)}" for one, values in choices.items()]
-                raise self.refused(f"{part.strip()!r} is not one of {', '.join(one_of)}, each once")
-            found[name] = value
-        return found
+            if name in given or not (is_number or value in choices.get(name, ())):
+                known = [f"{key}=N" for key in numbers]
+                known += [f"{key}={'|'.join(values)}" for key, values in choices.items()]
+                raise self.refused(f"{part.strip()!r} is not one of {', '.join(known)}, each once")
+            given[name] = value
+        return given
 
     def numbers(
         self, words: Mapping[str, str], numbers: Mapping[str, tuple[int, int]]
     ) -> dict[str, int]:
-        """Those of the words that are numbers."""
-        found = {name: int(words[name]) for name in numbers if name in words}
-        for name, value in found.items():
+        """Values of the numeric settings."""
+        given = {name: int(words[name]) for name in numbers if name in words}
+        for name, value in given.items():
             least, most = numbers[name]
             if not least <= value <= most:
                 raise self.refused(f"{name} is {least} to {most}")
-        return found
+        return given
 
     def refused(self, why: str) -> UsageError:
-        """What is wrong with them."""
+        """The error for invalid settings."""
         return UsageError(f"{self.kind}(...):{self.text} cannot be", why, self.example)

@@ -1,4 +1,4 @@
-"""A drafter of a session with what it holds."""
+"""A drafter of a session with its resources."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from decoding.retrieval.corpus import Corpus
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A drafter of a session and its key in the memory, with what it holds.
+    """A drafter of a session with its resources; key: in the acceptance memory.
 
-    model, context: that it runs, if any. corpus: an index that it reads, if any. learned: of the
-    model's replies, kept on disk. parts: drafters that it is made of. note: in words, what is
-    special about it.
+    model, context: that it runs, if any. corpus: the index it reads, if any. learned: n-grams of
+    the model's replies, saved on disk. parts: drafters it is composed of. note: its peculiarities,
+    in words.
     """
 
     key: str
@@ -31,14 +31,14 @@ class Built:
 
     @property
     def all(self) -> "Iterator[Built]":
-        """Itself and its parts, and theirs."""
+        """Itself and, recursively, its parts."""
         yield self
         for part in self.parts:
             yield from part.all
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is remembered of it beside its acceptance: its name, and its file if it has one."""
+        """Facts saved beside its acceptance: its name, and its file if it has one."""
         facts = {"name": self.member.name}
         if self.model and self.member.cost and not self.model.info.variant:
             facts |= {"path": str(self.model.info.path)}
@@ -51,7 +51,7 @@ class Built:
         return weights + sum(one.kv_bytes for one in self.all)
 
     def close(self) -> None:
-        """Free the models it runs, let go of files, and save what it was told to keep."""
+        """Free its models, close its files, and save learned n-grams."""
         for one in self.all:
             if one.model:
                 one.model.close()

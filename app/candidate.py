@@ -14,7 +14,7 @@ from models.reference import HubReference, Reference
 
 
 class Kind(StrEnum):
-    """What a drafter is to its target."""
+    """How a drafter relates to its target."""
 
     LOOKUP = "prompt lookup"
     RETRIEVAL = "earlier chats"
@@ -28,24 +28,24 @@ class Kind(StrEnum):
 
     @property
     def is_free(self) -> bool:
-        """Whether it takes neither a model nor time of its own, and is often silent."""
+        """Whether it takes neither a model nor measurable time."""
         return self in (Kind.LOOKUP, Kind.RETRIEVAL, Kind.NGRAM)
 
     @property
     def needs_no_model(self) -> bool:
-        """Whether all that it takes is the target."""
+        """Whether it needs no model but the target."""
         return self.is_free or self is Kind.GUESSES
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A drafter by the name that --draft takes. None where something is not known yet.
+    """A drafter before it is run, by its name in --draft; facts not known yet are None.
 
-    why: in words, what it is, or why it cannot draft. shared: the share of its tokens that the
-    target has too. read_bytes: weights that one of its tokens reads. variant: how it is made of the
-    weights at path, "" where it is those. tuned: what tuning measured of it. tree: the size of what
-    it proposes, None for lines. recipe: how the target itself becomes it. prior: the acceptance
-    expected of its kind. doubt: why none is expected to pay, in words; "" where one may.
+    why: what it is, or why it cannot draft, in words. shared: share of its tokens that the target
+    has too. read_bytes: weights read per token. variant: how it is derived from the weights at
+    path, "" if it is those weights. tuned: results of tuning. tree: size of its drafts, None for
+    lines. recipe: how it is made from the target. prior: expected acceptance of its kind. doubt:
+    why it is not expected to pay, in words; "" if it may.
     """
 
     name: str
@@ -65,28 +65,28 @@ class Candidate:
 
     @property
     def is_free(self) -> bool:
-        """Whether it takes no time of its own, and no model."""
+        """Whether it takes neither a model nor measurable time."""
         return self.kind is not None and self.kind.is_free
 
     @property
     def needs_no_model(self) -> bool:
-        """Whether all that it takes is the target."""
+        """Whether it needs no model but the target."""
         return self.kind is not None and self.kind.needs_no_model
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The model to draft for, loaded where it is on this machine."""
+    """The model to draft for, loaded if it is installed."""
 
     reference: Reference | HubReference
     facts: ModelFacts | None
     model: Model | None = None
     backend: str = AUTO
-    """The one that is asked for."""
+    """The requested backend."""
     tree_refusal: str = ""
-    """Why it cannot run branches, in words after its name; "" where it can, or is not loaded."""
+    """Why it cannot verify trees, in words after its name; "" if it can, or is not loaded."""
 
     @property
     def path(self) -> Path | None:
-        """Its file, None where it is not on this machine."""
+        """Its file; None if it is not installed."""
         return self.model.info.path if self.model else None

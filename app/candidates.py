@@ -1,4 +1,4 @@
-"""Finds whatever could draft for a target, by names and files, before anything of it is run."""
+"""Lists all drafters that could draft for a target, without running them."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -39,18 +39,18 @@ _COMPOSED = {
     "cascade(lookup,self)": "prompt lookup drafts for the self-drafter, which drafts for the model",
     "vote(lookup,self)": "prompt lookup and the self-drafter vote on each token",
     "tree(self)": "the self-drafter drafts a tree",
-    "paths(self)": "the self-drafter drafts several lines, one of which is judged",
+    "paths(self)": "the self-drafter draws several paths, one of which is verified",
 }
 
 
 def candidates(
     target: Target, models: ProvenModels, memory: AcceptanceMemory | None
 ) -> Iterator[Candidate]:
-    """Each file once: as the catalogue names it for this target, else as it was found."""
+    """All candidates; a file listed twice is named by the catalogue's entry for this target."""
     paths = models.paths
-    yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats what the text said before")
+    yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats earlier text of the conversation")
     yield _retrieval(paths)
-    yield Candidate(NGRAM, Kind.NGRAM, True, "says what the model mostly says")
+    yield Candidate(NGRAM, Kind.NGRAM, True, "n-grams learned from the model's replies")
     yield from _guesses(target)
     mine = own(target, paths)
     yield mine
@@ -66,10 +66,10 @@ def candidates(
 
 
 def unopened(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:
-    """Models that could draft for a target, by name, path and size alone; some of them twice.
+    """Candidate models by name, path and size alone; some occur twice.
 
-    Those of its family first, which may not be on this machine, then smaller ones found here, then
-    those that drafted for it before.
+    First those of the target's family in the catalogue, installed or not, then smaller installed
+    ones, then those that drafted for it before.
     """
     for drafter in catalogue.drafters(entry_of(target.reference)):
         yield _of_catalogue(drafter, target, paths)
@@ -84,11 +84,11 @@ def unopened(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> I
 def _retrieval(paths: Paths) -> Candidate:
     if not may_index(paths):
         return Candidate(RETRIEVAL, Kind.RETRIEVAL, False, "switched off in the settings")
-    return Candidate(RETRIEVAL, Kind.RETRIEVAL, True, "repeats what was said there")
+    return Candidate(RETRIEVAL, Kind.RETRIEVAL, True, "repeats text of earlier chats")
 
 
 def _guesses(target: Target) -> Iterator[Candidate]:
-    """The model's own, beside its passes."""
+    """Drafters that use the target's own passes."""
     yield Candidate(JACOBI, Kind.GUESSES, True, "guesses of the last pass are drafted in the next")
     tree = guessing.tree_size()
     if target.tree_refusal:
@@ -100,7 +100,7 @@ def _guesses(target: Target) -> Iterator[Candidate]:
 
 
 def _composed(own: Candidate, target: Target) -> Iterator[Candidate]:
-    """An example of each drafter that is made of others, with the self-drafter as own."""
+    """An example of each composed drafter, with the self-drafter as its model."""
     for name, words in _COMPOSED.items():
         one = replace(own, name=name, kind=Kind.COMPOSED, why=words, read_bytes=None, tuned=None)
         if not own.is_compatible:
@@ -112,26 +112,28 @@ def _composed(own: Candidate, target: Target) -> Iterator[Candidate]:
 
 
 def own(target: Target, paths: Paths) -> Candidate:
-    """The target's own copy: as tuning found it, else as it is expected to gain most."""
+    """The self-drafter: the recipe chosen by tuning, else the most promising one."""
     if target.model is None or target.facts is None:
-        return Candidate(SELF, Kind.SELF, True, "the model in fewer bits; made when it is here")
-    info = target.model.info
-    found = tuned(info, paths)
-    if found is not None:
-        words = f"the model itself in {found.recipe.text}, as tuning found"
-        one = Candidate(SELF, Kind.SELF, True, words, tuned=found, recipe=found.recipe)
-    else:
-        hoped = prospect(info)
-        doubt = self_drafter.doubt(info, hoped)
-        words = f"the model itself in {hoped.recipe.text}"
-        one = Candidate(
-            SELF, Kind.SELF, True, words, recipe=hoped.recipe, prior=hoped.acceptance, doubt=doubt
+        return Candidate(
+            SELF, Kind.SELF, True, "the model in fewer bits; made once it is installed"
         )
-    return _placed(one, target, paths)
+    info = target.model.info
+    chosen = tuned(info, paths)
+    if chosen is not None:
+        words = f"the model itself in {chosen.recipe.text}, as tuning found"
+        one = Candidate(SELF, Kind.SELF, True, words, tuned=chosen, recipe=chosen.recipe)
+    else:
+        best = prospect(info)
+        doubt = self_drafter.doubt(info, best)
+        words = f"the model itself in {best.recipe.text}"
+        one = Candidate(
+            SELF, Kind.SELF, True, words, recipe=best.recipe, prior=best.acceptance, doubt=doubt
+        )
+    return _with_file(one, target, paths)
 
 
-def _placed(one: Candidate, target: Target, paths: Paths) -> Candidate:
-    """The target's own copy with what it takes, and its file where it was made before."""
+def _with_file(one: Candidate, target: Target, paths: Paths) -> Candidate:
+    """A self-drafter with its memory, and its file if it was made before."""
     model, recipe = target.model, one.recipe
     assert model is not None
     assert recipe is not None
@@ -141,7 +143,7 @@ def _placed(one: Candidate, target: Target, paths: Paths) -> Candidate:
         try:
             made = SelfDrafts(paths.self_drafts).made(info, recipe)
         except OSError as error:
-            why = f"it cannot be kept: {error.strerror or error}"
+            why = f"it cannot be saved: {error.strerror or error}"
             return replace(one, is_compatible=False, why=why)
         if made is not None:
             return replace(_described(replace(one, path=made), target), variant=recipe.variant)
@@ -166,25 +168,25 @@ def _of_catalogue(drafter: CatalogueDrafter, target: Target, paths: Paths) -> Ca
         return Candidate(drafter.alias, Kind.NEXT_TOKEN_LAYERS, False, why)
     same = drafter.kind is DrafterKind.SAME_VOCABULARY
     kind = Kind.SAME_VOCABULARY if same else Kind.ACROSS_VOCABULARIES
-    found = resolve(drafter.model, paths.models, forms=forms(target.backend))
-    if isinstance(found, Reference):
-        return _unopened(drafter.alias, found.path, kind)
-    facts, read = facts_before(found), None
-    if facts and found.entry:
-        read = round(facts.weight_bytes * found.entry.active / found.entry.parameters)
-    why = f"{found.name} of the catalogue, downloaded at its first use"
+    model = resolve(drafter.model, paths.models, forms=forms(target.backend))
+    if isinstance(model, Reference):
+        return _unopened(drafter.alias, model.path, kind)
+    facts, read = facts_before(model), None
+    if facts and model.entry:
+        read = round(facts.weight_bytes * model.entry.active / model.entry.parameters)
+    why = f"{model.name} of the catalogue, downloaded at its first use"
     return Candidate(drafter.alias, kind, True, why, None, facts, read)
 
 
 def _unopened(name: str, path: Path, kind: Kind | None = None) -> Candidate:
-    """A model of which nothing was read yet; it is taken to read all of its weights."""
+    """A model whose file was not read; assumes that it reads all of its weights per token."""
     with contextlib.suppress(OSError):
         return Candidate(name, kind, None, path.name, path, read_bytes=stored_bytes(path))
     return Candidate(name, kind, False, f"{path} cannot be read", path)
 
 
 def compared(one: Candidate, target: Target, models: ProvenModels) -> Candidate:
-    """A model on this machine with what its files tell, its vocabulary beside the target's."""
+    """An installed model with its facts, its vocabulary compared with the target's."""
     one = _described(one, target)
     if one.is_compatible is False or one.path is None:
         return one
@@ -196,7 +198,7 @@ def compared(one: Candidate, target: Target, models: ProvenModels) -> Candidate:
 
 
 def _described(one: Candidate, target: Target) -> Candidate:
-    """A model on this machine with what its headers tell."""
+    """An installed model with the facts of its headers."""
     path = one.path
     assert path is not None
     try:
@@ -213,28 +215,30 @@ def _words(error: ModelError) -> str:
     return f"{error.what}: {error.why}" if error.why else error.what
 
 
-def _compared(found: Candidate, drafter: Vocabulary, target: Target) -> Candidate:
+def _compared(one: Candidate, drafter: Vocabulary, target: Target) -> Candidate:
     if drafter.rollback is not Rollback.ANY:
         why = "it keeps a running state, which cannot be rolled back"
-        return replace(found, is_compatible=False, why=why)
-    if found.kind is Kind.SELF:
-        return replace(found, is_compatible=True)
-    found = replace(found, kind=None)
+        return replace(one, is_compatible=False, why=why)
+    if one.kind is Kind.SELF:
+        return replace(one, is_compatible=True)
+    one = replace(one, kind=None)
     if target.model is None:
-        return replace(found, why="vocabularies are compared once the model is here")
+        return replace(one, why="vocabularies are compared once the model is installed")
     ours = target.model.tokenizer
     try:
-        require_same_vocabulary(ours, drafter.tokenizer, found.name)
+        require_same_vocabulary(ours, drafter.tokenizer, one.name)
     except DraftUnavailableError as mismatch:
         translation = Translation.of(ours, drafter.tokenizer)
         if translation is None:
-            return replace(found, is_compatible=False, why=f"{mismatch.why}; it cannot read text")
+            return replace(
+                one, is_compatible=False, why=f"{mismatch.why}; it cannot represent text"
+            )
         share, kind = translation.shared.share, Kind.ACROSS_VOCABULARIES
-        return replace(found, kind=kind, is_compatible=True, why=translation.words, shared=share)
+        return replace(one, kind=kind, is_compatible=True, why=translation.words, shared=share)
     why = "the same tokens as the model"
-    return replace(found, kind=Kind.SAME_VOCABULARY, is_compatible=True, why=why, shared=1.0)
+    return replace(one, kind=Kind.SAME_VOCABULARY, is_compatible=True, why=why, shared=1.0)
 
 
-def undraftable(why: str, found: Sequence[Candidate]) -> list[Candidate]:
-    """The same for a target that cannot be drafted for."""
-    return [replace(one, is_compatible=False, why=why) for one in found]
+def undraftable(why: str, drafters: Sequence[Candidate]) -> list[Candidate]:
+    """Candidates marked as incompatible, for a target that cannot verify drafts."""
+    return [replace(one, is_compatible=False, why=why) for one in drafters]

@@ -1,4 +1,4 @@
-"""Drafters made of others: a cascade, or a vote."""
+"""Builds drafters composed of others: cascades and votes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,17 +20,17 @@ from decoding.member import Member
 
 @dataclass(frozen=True, slots=True)
 class Composer:
-    """Puts drafters for one target together. The parts are handed over with the result."""
+    """Composes drafters for one target. The result owns its parts."""
 
     target: Model
     calibrations: Calibrations
     memory: AcceptanceMemory
 
     def cascade(self, name: str, parts: Sequence[Built]) -> Built:
-        """A cascade of the parts, the cheapest first; a free one also speaks the tail.
+        """A cascade of the parts, cheapest first; a free one also drafts its tail.
 
         Raises:
-            DraftUnavailableError: a part after the first has a vocabulary of its own.
+            DraftUnavailableError: a part after the first has another vocabulary.
             ModelError: an engine failed.
         """
         below, *models = parts
@@ -40,7 +40,7 @@ class Composer:
         return below
 
     def _level(self, name: str, below: Built, model: Built, tail: Drafter | None) -> Built:
-        """One model over what drafts for it: chosen by what pays for that model's passes."""
+        """One level: a model and the drafter for it, run by a controller on that model's costs."""
         drafter, context, cost = model.member.drafter, model.context, model.member.cost
         if not isinstance(drafter, DraftModel) or not context or not cost or not model.model:
             raise DraftUnavailableError(
@@ -49,7 +49,7 @@ class Composer:
                 "it can be the first of a cascade alone",
             )
         key = f"cascade({below.key},{model.key})"
-        below = self._judged_by(model, below)
+        below = self._for(model, below)
         costs = self.calibrations.target(model.model, TargetContext(model.model, context))
         n_vocab = min(self.target.info.n_vocab, model.model.info.n_vocab)
         one = Cascade(
@@ -62,36 +62,36 @@ class Composer:
             end_tokens=self.target.tokenizer.end_tokens,
         )
         acceptance = self.memory.recall(key)
-        if not acceptance.counts():  # its tokens have the law of the model's own
+        if not acceptance.counts():  # its drafts have the distribution of the model's own
             known = model.member.acceptance
             acceptance = Acceptance(known.counts(), is_trial=known.is_trial)
-        # As long as the model alone takes, until it is known how much faster it drafts so.
+        # The cost of the model alone, until its speed in the cascade is known.
         alone = DraftCost(cost.draw_seconds, cost.read_seconds, is_steady=cost.is_steady)
         return Built(
             key, Member(one, acceptance, alone), note=_notes(below, model), parts=(below, model)
         )
 
-    def _judged_by(self, model: Built, below: Built) -> Built:
-        """The same drafter as one for another model, which accepts other tokens of it."""
+    def _for(self, model: Built, below: Built) -> Built:
+        """A drafter with acceptance of its own for another model as the target."""
         key = f"{below.key} for {model.key}"
         member = Member(below.member.drafter, self.memory.recall(key), below.member.cost)
         return replace(below, key=key, member=member)
 
     def vote(self, name: str, parts: Sequence[Built]) -> Built:
-        """A vote among the parts; it takes as long as all of them."""
+        """A vote among the parts; it costs as much as all of them."""
         one = Vote(
             name,
             [part.member.drafter for part in parts],
             end_tokens=self.target.tokenizer.end_tokens,
         )
-        found = [part.member.cost for part in parts if part.member.cost]
+        costs = [part.member.cost for part in parts if part.member.cost]
         together = DraftCost(
-            sum(cost.draw_seconds for cost in found),
-            sum(cost.read_seconds for cost in found),
-            is_steady=all(cost.is_steady for cost in found),
+            sum(cost.draw_seconds for cost in costs),
+            sum(cost.read_seconds for cost in costs),
+            is_steady=all(cost.is_steady for cost in costs),
         )
         key = f"vote({','.join(part.key for part in parts)})"
-        member = Member(one, self.memory.recall(key), together if found else None)
+        member = Member(one, self.memory.recall(key), together if costs else None)
         return Built(key, member, note=_notes(*parts), parts=tuple(parts))
 
 

@@ -1,4 +1,4 @@
-"""A conversation that always fits the context, by letting go of its oldest turns."""
+"""A conversation, and the part of it that fits the context."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,27 +9,31 @@ from backends.chat_template import Message, Prompt
 
 @dataclass(slots=True)
 class Conversation:
-    """What was said, oldest first, below an optional system message."""
+    """A system message, which may be empty, and the turns after it, oldest first."""
 
     system: str = ""
-    turns: list[Message] = field(default_factory=list)
+    turns: list[Message] = field(default_factory=list[Message])
 
     def add(self, role: str, content: str) -> None:
         """Append one turn."""
         self.turns.append(Message(role, content))
 
     def clear(self) -> None:
-        """Forget every turn, keep the system message."""
+        """Remove all turns; the system message is kept."""
         self.turns.clear()
 
-    def fit(self, render: Callable[[Sequence[Message]], Prompt], n_ctx: int) -> tuple[Prompt, int]:
-        """The prompt of the last turns that leave room for an answer, and how many went.
+    def drop_oldest(self, count: int) -> None:
+        """Remove the oldest turns."""
+        del self.turns[:count]
 
-        When turns must go, a quarter of the room is made free at once: the next prompts then
-        begin as this one does, and the prompt cache holds.
+    def fit(self, render: Callable[[Sequence[Message]], Prompt], n_ctx: int) -> tuple[Prompt, int]:
+        """Prompt of the latest turns that leave room for an answer, and the number left out.
+
+        If any must be left out, a quarter of the room is freed at once: without those turns the
+        next prompts begin as this one does, and the prompt cache can be reused.
 
         Raises:
-            PromptTooLongError: the last message does not fit even alone; nothing was dropped.
+            PromptTooLongError: the last message does not fit even alone.
         """
         room = n_ctx - min(n_ctx // 4, 512)
         head = [Message("system", self.system)] if self.system else []
@@ -38,10 +42,9 @@ class Conversation:
         if len(prompt.tokens) > room:
             room -= room // 4
         while len(prompt.tokens) > room and dropped < len(self.turns) - 1:
-            # A turn goes with its answer, so that the rest still begins with the user.
+            # A question is dropped with its answer: chat templates expect the user's turn first.
             dropped = min(dropped + 2, len(self.turns) - 1)
             prompt = render([*head, *self.turns[dropped:]])
         if len(prompt.tokens) >= n_ctx:
             raise PromptTooLongError(len(prompt.tokens), n_ctx)
-        del self.turns[:dropped]
         return prompt, dropped

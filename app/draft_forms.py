@@ -1,4 +1,4 @@
-"""The forms that drafts have: those that came up in steps, and those that a pair can have."""
+"""Forms of drafts: those that occurred in steps, and those that are possible for a pair."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -27,7 +27,7 @@ _WORDS = {Shape.LINE: "lines", Shape.PATHS: "chosen lines", Shape.TREE: "trees"}
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Who drafts, how the tokens hang together, and how they are judged."""
+    """A drafter, the shape of its draft, and the rule that verifies it."""
 
     drafter: str
     shape: Shape
@@ -40,19 +40,19 @@ class Form:
 
 
 def tallied(steps: Iterable[Step], names: Collection[str]) -> Counter[Form]:
-    """The tokens drafted in each form; names: of the drafters."""
-    found: Counter[Form] = Counter()
+    """Number of tokens drafted in each form; names: of the drafters."""
+    tokens: Counter[Form] = Counter()
     for step in steps:
         if step.drafted:
-            who = step.drafter if step.drafter in names else _TOGETHER
-            found[Form(who, step.shape, step.rule, step.on_device)] += step.drafted
-    return found
+            drafter = step.drafter if step.drafter in names else _TOGETHER
+            tokens[Form(drafter, step.shape, step.rule, step.on_device)] += step.drafted
+    return tokens
 
 
 def possible(
     controller: Controller, context: Context, settings: SamplingSettings
 ) -> Iterator[Form]:
-    """The forms that drafts can have under these settings, each drafter's own before unions."""
+    """Forms that drafts can have with these settings: each drafter's own, then unions."""
     on_device = context.device_sampling is not None and Sampler(settings).warping is not None
     for member in controller.members:
         yield _of(member.drafter, on_device, is_greedy=settings.temperature == 0.0)
@@ -62,7 +62,7 @@ def possible(
 
 
 def _of(drafter: Drafter, on_device: bool, *, is_greedy: bool) -> Form:
-    """The form of one drafter's own drafts; on_device: whether the target can judge them there."""
+    """The form of one drafter's drafts; on_device: whether the target can verify them there."""
     name = drafter.name
     match drafter:
         case SampledTree() | TreeByTemperature() | DynamicTree() | Lookahead():

@@ -1,4 +1,4 @@
-"""One drafter of a chain, as `--draft` asks for it."""
+"""One drafter of a `--draft` list, parsed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from models.reference import HubReference, Reference
 
 
 class LinkKind(StrEnum):
-    """What a link of a chain is; a word of --draft, but for a model, which goes by its own name."""
+    """Kind of a drafter; its word in --draft, except for a model, which is named."""
 
     LOOKUP = "lookup"
     RETRIEVAL = "retrieval"
@@ -30,15 +30,15 @@ RETRIEVAL, NGRAM = LinkKind.RETRIEVAL.value, LinkKind.NGRAM.value
 JACOBI, LOOKAHEAD = LinkKind.JACOBI.value, LinkKind.LOOKAHEAD.value
 
 MODELS = frozenset({LinkKind.SELF, LinkKind.MODEL})
-"""Those that are one model of their own."""
+"""Drafters that consist of one model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One drafter of a chain. name: as --draft spells it.
+    """One drafter of a --draft list; name: its normalized text.
 
-    recipe: of a self-drafter, None for the default one. reference: of a model. parts: the drafters
-    that it is made of. settings: what follows its colon, unread.
+    recipe: of a self-drafter, None for the default. reference: of a model. parts: the drafters it
+    is composed of. settings: the text after its colon.
     """
 
     kind: LinkKind
@@ -50,14 +50,14 @@ class Link:
 
     @property
     def known_as(self) -> str:
-        """What the user knows a drafter model by."""
+        """Name of the drafter's model in messages."""
         if self.reference is None:
             return "the self-drafter"
         return Path(self.reference.name).name.removesuffix(".gguf")
 
     @property
     def models(self) -> "Iterator[str]":
-        """The names of the drafter models that it takes, its parts' too."""
+        """Names of the drafter models, including those of its parts."""
         if self.kind in MODELS:
             yield self.name
         for part in self.parts:
@@ -65,7 +65,7 @@ class Link:
 
     @property
     def recipes(self) -> "Iterator[Recipe]":
-        """How self-drafters that are spelled out are made, its parts' too."""
+        """Recipes of self-drafters, including those of its parts."""
         if self.recipe is not None:
             yield self.recipe
         for part in self.parts:
@@ -73,7 +73,7 @@ class Link:
 
     @property
     def references(self) -> "Iterator[Reference | HubReference]":
-        """The models that it takes, its parts' too."""
+        """References of the models, including those of its parts."""
         if self.reference is not None:
             yield self.reference
         for part in self.parts:

@@ -1,4 +1,4 @@
-"""Takes what `--draft` asks for apart, at the commas that separate drafters."""
+"""Splits a `--draft` SPEC at the commas between drafters."""
 
 import re
 from collections.abc import Collection
@@ -9,9 +9,9 @@ EXAMPLE = "Example: --draft lookup,self"
 
 
 def split(text: str, with_settings: Collection[str]) -> list[str]:
-    """What stands between the commas that are in no brackets and part no settings.
+    """Split at commas outside brackets, except those between the settings of one drafter.
 
-    with_settings: the words of drafters that settings may follow, after a colon.
+    with_settings: words of drafters that accept settings after a colon.
 
     Raises:
         UsageError: brackets do not match.
@@ -37,11 +37,11 @@ def split(text: str, with_settings: Collection[str]) -> list[str]:
 
 
 def _is_open(part: str, with_settings: Collection[str]) -> bool:
-    """Whether a drafter is followed by the colon of its settings."""
-    found = re.match(r"\s*([a-z]+)(\(.*\))?\s*:", part, re.IGNORECASE | re.DOTALL)
-    return found is not None and found[1].lower() in with_settings
+    """Whether a part ends within the settings of a drafter."""
+    match = re.match(r"\s*([a-z]+)(\(.*\))?\s*:", part, re.IGNORECASE | re.DOTALL)
+    return match is not None and match[1].lower() in with_settings
 
 
 def unreadable(text: str, why: str, remedy: str = "") -> UsageError:
-    """What is said of a SPEC that means nothing."""
+    """The error for a SPEC that cannot be parsed."""
     return UsageError(f"--draft {text} cannot be read", why, remedy)

@@ -1,4 +1,4 @@
-"""Reads what `--draft` asks for: auto, off, one drafter or a chain, by name, recipe or model."""
+"""Parses a `--draft` SPEC: auto, off, or a list of drafters."""
 
 import re
 from collections.abc import Sequence
@@ -31,42 +31,42 @@ OFF, AUTO = "off", "auto"
 WORDS = (LOOKUP, RETRIEVAL, NGRAM, JACOBI, LOOKAHEAD, SELF, OFF, AUTO)
 
 _BRANCHING = frozenset({LinkKind.TREE, LinkKind.PATHS})
-"""Those made of one drafter model, which they run along several branches."""
+"""Drafters that run one drafter model along several branches."""
 
 _WITH_PARTS = frozenset({LinkKind.CASCADE, LinkKind.VOTE}) | _BRANCHING
-"""Those made of other drafters, named in brackets."""
+"""Drafters composed of others, which are named in brackets."""
 
 _WITH_SETTINGS = frozenset({LinkKind.LOOKAHEAD}) | _BRANCHING
-"""Those that read what follows their colon."""
+"""Drafters that accept settings after a colon."""
 
 _LISTENING: frozenset[LinkKind] = frozenset({LinkKind.JACOBI, LinkKind.LOOKAHEAD})
-"""Those that need the target's own passes, and so cannot be a part of another."""
+"""Drafters that use the target's own passes, and so cannot be part of another."""
 
 _FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP, LinkKind.RETRIEVAL, LinkKind.NGRAM)
-"""Those that auto always has: they take no time of their own."""
+"""Drafters that auto always includes, as they cost next to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftSpec:
-    """What was asked for; no links means that drafting is off."""
+    """A parsed SPEC; without links drafting is off."""
 
     requested: str
     links: tuple[Link, ...]
 
     @property
     def is_automatic(self) -> bool:
-        """Whether specchat may add drafters that it expects to pay."""
+        """Whether specchat may choose drafters."""
         return self.requested.strip().lower() == AUTO
 
     def check(self, name: str, n_layers: int, active_experts: int | None = None) -> None:
-        """Refuse self-drafters that cannot be made of the target.
+        """Check that self-drafters can be made from the target.
 
-        n_layers: 0 where not known. active_experts: how many a token is sent to, 0 in a model
-        without experts, None where not known.
+        n_layers: 0 if unknown. active_experts: experts per token, 0 in a model without experts,
+        None if unknown.
 
         Raises:
-            UsageError: a self-drafter is to skip layers that are not there, or all of them, or to
-                run as many experts as the target or more.
+            UsageError: a self-drafter skips layers that do not exist, or all of them, or runs at
+                least as many experts as the target.
         """
         for recipe in (recipe for link in self.links for recipe in link.recipes):
             if n_layers:
@@ -79,12 +79,12 @@ def parse(
     target: Reference | HubReference | None = None,
     forms: Sequence[Form] = (Form.GGUF,),
 ) -> DraftSpec:
-    """Read a SPEC; short names such as 1b mean drafters of the target's family.
+    """Parse a SPEC; short names such as 1b mean drafters of the target's family.
 
-    forms: those wanted of a drafter that comes in several, the best first.
+    forms: accepted file formats of drafters, preferred ones first.
 
     Raises:
-        UsageError: a part that cannot be read, off within a chain, or a drafter named twice.
+        UsageError: a part is invalid, off or auto is in a list, or a drafter is named twice.
     """
     word = text.strip().lower()
     if word in (OFF, AUTO):
@@ -93,7 +93,7 @@ def parse(
 
 
 class _Reader:
-    """Reads one SPEC that is neither auto nor off."""
+    """Parses one SPEC that is neither auto nor off."""
 
     def __init__(
         self, text: str, paths: Paths, target: Entry | None, forms: Sequence[Form]
@@ -107,7 +107,7 @@ class _Reader:
         return self._links(self._text)
 
     def _links(self, text: str) -> tuple[Link, ...]:
-        """The links of a chain, or the parts of one link."""
+        """The links of a list, or the parts of one link."""
         links = tuple(self._link(part.strip()) for part in split(text, _WITH_SETTINGS))
         names = [name for link in links for name in {link.name, *link.models}]
         for name in names:
@@ -123,11 +123,11 @@ class _Reader:
                 f"{part.lower() or 'an empty name'} cannot be part of a chain",
                 EXAMPLE,
             )
-        made = re.fullmatch(r"([a-z]+)\((.*)\)(:.*)?", part, re.IGNORECASE | re.DOTALL)
-        if made and made[1].lower() in _WITH_PARTS:
-            kind = LinkKind(made[1].lower())
-            if not made[3] or kind in _WITH_SETTINGS:
-                return self._made(kind, made[2], (made[3] or "").lower())
+        composed = re.fullmatch(r"([a-z]+)\((.*)\)(:.*)?", part, re.IGNORECASE | re.DOTALL)
+        if composed and composed[1].lower() in _WITH_PARTS:
+            kind = LinkKind(composed[1].lower())
+            if not composed[3] or kind in _WITH_SETTINGS:
+                return self._composed(kind, composed[2], (composed[3] or "").lower())
         word, colon, settings = part.partition(":")
         if word.lower() == SELF:
             recipe = Recipe.parse(settings) if colon else None
@@ -144,8 +144,8 @@ class _Reader:
             self._check(LinkKind(word.lower()), ())
         return self._model(part)
 
-    def _made(self, kind: LinkKind, inner: str, settings: str) -> Link:
-        """One made of others; settings begin with their colon."""
+    def _composed(self, kind: LinkKind, inner: str, settings: str) -> Link:
+        """A composed drafter; settings begin with their colon."""
         parts = self._links(inner)
         if kind is LinkKind.TREE:
             TreeSettings.parse(settings[1:])
@@ -162,7 +162,7 @@ class _Reader:
             raise unreadable(self._text, why, f"Example: --draft '{kind}(self)'")
 
     def _check(self, kind: LinkKind, parts: Sequence[Link]) -> None:
-        """Refuse what cannot be made of drafters of these kinds."""
+        """Check that a cascade or a vote can be composed of these parts."""
         example = f"Example: --draft '{kind}(lookup,self)'"
         if len(parts) < 2:
             raise unreadable(self._text, f"a {kind} takes two drafters or more", example)
@@ -194,7 +194,7 @@ class _Reader:
         words = [*WORDS, *(one.alias for one in target.drafters)] if target else WORDS
         try:
             name = drafter.model if drafter else part
-            found = resolve(name, self._paths.models, words, self._forms)
+            reference = resolve(name, self._paths.models, words, self._forms)
         except ModelError as error:
             raise UsageError(error.what, error.why, error.remedy) from error
-        return Link(LinkKind.MODEL, part, reference=found)
+        return Link(LinkKind.MODEL, part, reference=reference)

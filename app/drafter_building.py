@@ -1,4 +1,4 @@
-"""One drafter of a session: made of a link of the spec, measured, and known by a key."""
+"""Builds the drafters of a session from the links of a spec."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -46,7 +46,7 @@ _FOLDER_DIGITS = 24
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where drafters are built: the target with its context, and how engines are run."""
+    """Environment of drafters: the target, its context, and options for running models."""
 
     target: Model
     context: TargetContext
@@ -55,45 +55,45 @@ class Place:
     gpu_layers: int | None
     notify: Callable[[str], None]
     room: int | None = None
-    """Bytes that drafters may take, None where that is not known."""
+    """Memory for drafters in bytes, None if unknown."""
     obtain: Callable[[Reference | HubReference], Reference] = at_hand
-    """Brings a drafter that is not on this machine, or says how to get it."""
+    """Downloads a missing drafter, or raises with a remedy."""
     backend: str = AUTO
-    """The one that is asked for."""
+    """The requested backend."""
     every_form: bool = False
-    """Whether a drafter model drafts trees and paths too where they are not expected to gain."""
+    """Whether drafter models also draft trees and paths that are not expected to gain."""
 
     @property
     def models(self) -> ProvenModels:
-        """What loads the models of drafters."""
+        """Loader of drafter models."""
         return ProvenModels(self.paths, self.notify)
 
 
 def open_corpus(paths: Paths, target: Model) -> Corpus:
-    """The index of earlier chats in a model's vocabulary, which may be empty yet."""
+    """The index of earlier chats in a model's vocabulary; it may be empty."""
     digest = vocabulary_digest(target.tokenizer)
     return Corpus(paths.retrieval / digest.hex()[:_FOLDER_DIGITS], digest)
 
 
 class Builder:
-    """Makes drafters of one session, one after another, within the room that is left.
+    """Builds the drafters of one session in turn, within the memory that is left.
 
-    given_up: what was, so that they fit.
+    reductions: of contexts, to fit the drafters into memory.
     """
 
     def __init__(self, place: Place, calibrations: Calibrations, memory: AcceptanceMemory) -> None:
-        self.given_up: list[str] = []
+        self.reductions: list[str] = []
         self._place = place
         self._calibrations = calibrations
         self._memory = memory
         self._room = place.room
 
     def build(self, link: Link) -> Built:
-        """Make a drafter and what it is made of.
+        """Build a drafter and its parts.
 
         Raises:
             DraftUnavailableError: it cannot draft for this target.
-            DownloadError: its model cannot be had.
+            DownloadError: its model cannot be downloaded.
             ModelError: its model cannot be run.
         """
         built = self._made(link)
@@ -102,12 +102,12 @@ class Builder:
         return built
 
     def beside(self, built: Built, costs: CostModel) -> Iterator[Built]:
-        """Further forms of what a drafter model drafts, where they may gain: it runs them all."""
+        """Drafters of trees and paths that may gain, which share a drafter's model."""
         branching = Branching(self._place.target, self._place.context, self._memory)
         yield from branching.beside(built, costs, always=self._place.every_form)
 
     def drop(self, built: Built) -> None:
-        """Free one that is not wanted after all."""
+        """Free a drafter that will not be used."""
         if self._room is not None:
             self._room += built.held_bytes
         built.close()
@@ -129,7 +129,7 @@ class Builder:
                 return self._composed(link)
 
     def _free(self, link: Link, drafter: Drafter) -> Built:
-        """One that takes no time of its own, known by its name."""
+        """A drafter without a model; its key is its name."""
         return Built(link.name, Member(drafter, self._memory.recall(link.name)))
 
     def _retrieval(self, link: Link) -> Built:
@@ -141,7 +141,7 @@ class Builder:
         return replace(built, note="; ".join(corpus.faults), corpus=corpus)
 
     def _ngram(self, link: Link) -> Built:
-        """The drafter that learns, with what it learned of this model before."""
+        """The n-gram drafter, with the n-grams learned from this model before."""
         place = self._place
         if not may_learn(place.paths):
             return self._free(link, Ngram())
@@ -152,7 +152,7 @@ class Builder:
         return replace(self._free(link, learned.drafter), note=learned.note, learned=learned)
 
     def _composed(self, link: Link) -> Built:
-        """One that is made of others."""
+        """A composed drafter, with its parts."""
         with ExitStack() as stack:
             parts: list[Built] = []
             for part in link.parts:
@@ -160,7 +160,7 @@ class Builder:
                 stack.callback(self.drop, parts[-1])
             built = self._compose(link, parts)
             stack.pop_all()
-        if self._room is not None:  # taken again with the whole
+        if self._room is not None:  # build takes it again with the whole
             self._room += built.held_bytes
         return built
 
@@ -181,10 +181,10 @@ class Builder:
     def _on_a_model(self, link: Link) -> Built:
         place = self._place
         expected = facts_before(link.reference) if link.reference else None
-        if expected is not None:  # what cannot fit is not even downloaded
+        if expected is not None:  # what cannot fit is not downloaded
             drafter_context(link.name, expected, place.context.n_ctx, self._room)
         facts, loaded = self._source(link)
-        n_ctx, given_up = drafter_context(link.name, facts, place.context.n_ctx, self._room)
+        n_ctx, reductions = drafter_context(link.name, facts, place.context.n_ctx, self._room)
         with ExitStack() as stack:
             model = stack.enter_context(closing(loaded()))
             is_own = link.reference is None
@@ -196,13 +196,13 @@ class Builder:
             if not acceptance.counts():
                 acceptance = tried(opened, place.target, place.context)
             stack.pop_all()
-        self.given_up += given_up
+        self.reductions += reductions
         kv_bytes = context.n_ctx * context.kv_bytes_per_token
         member = Member(opened.drafter, acceptance, cost)
         return Built(key, member, model, kv_bytes, opened.note, context=context)
 
     def _source(self, link: Link) -> tuple[ModelFacts, Callable[[], Model]]:
-        """What the model of a drafter takes of memory, and what loads it."""
+        """Facts about a drafter's model, and a function that loads it."""
         place = self._place
         info = place.target.info
         if link.reference is not None:

@@ -1,6 +1,6 @@
-"""Which engine runs a drafter: it need not be the target's.
+"""Chooses the engine of a drafter, which may differ from the target's.
 
-Only tokens and rows of probabilities go between the two.
+The two exchange only tokens and rows of probabilities.
 """
 
 from pathlib import Path
@@ -12,10 +12,10 @@ from backends.runner import Runner, expected_runner
 
 
 def drafter_backend(path: Path, wanted: str) -> str:
-    """The wanted backend or, where that cannot run this drafter, any that can.
+    """The wanted backend if it can run this drafter, else one that can.
 
     Raises:
-        ModelError: none can, or the file is missing or damaged.
+        ModelError: no backend can, or the file is missing or damaged.
     """
     try:
         return backend_for(path, wanted)
@@ -26,7 +26,7 @@ def drafter_backend(path: Path, wanted: str) -> str:
 def load_drafter(
     models: ProvenModels, path: Path, wanted: str, threads: int | None, gpu_layers: int | None
 ) -> Model:
-    """Load a drafter with the backend that runs it.
+    """Load a drafter with the backend chosen for it.
 
     Raises:
         ModelError: it cannot be loaded.
@@ -36,9 +36,9 @@ def load_drafter(
 
 
 def drafter_runner(path: Path, wanted: str, threads: int | None, gpu_layers: int | None) -> Runner:
-    """What load_drafter would run a drafter with.
+    """Engine, device and threads that load_drafter would run a drafter with.
 
     Raises:
-        ModelError: nothing runs it here.
+        ModelError: no backend can run it here.
     """
     return expected_runner(drafter_backend(path, wanted), threads, gpu_layers)

@@ -1,4 +1,4 @@
-"""A drafter on a loaded model: of the target's own vocabulary, or across vocabularies."""
+"""A drafter that runs a model, with the target's vocabulary or another one."""
 
 from dataclasses import dataclass
 
@@ -18,14 +18,14 @@ from decoding.trial import MOST_SAID, Guess, trial, trial_across
 from models.vocabulary import require_same_vocabulary
 
 _ENOUGH_SHARED = 0.5
-"""Of the tokens of ordinary text; with fewer shared, whole words are taken as text."""
+"""Share of the tokens of ordinary text; with fewer shared, drafts are translated as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterModel:
-    """A drafter with its context. note: in words, what is special about it.
+    """A drafter with its context; note: its peculiarities, in words.
 
-    guess: how it is tried before it ever drafted, where its tokens are not the target's.
+    guess: proposes tokens in a trial, if the vocabulary is not the target's.
     """
 
     drafter: Drafter
@@ -37,11 +37,11 @@ class DrafterModel:
 def open_drafter(
     name: str, model: Model, target: Model, n_ctx: int, *, is_own: bool
 ) -> DrafterModel:
-    """Open a context of at most n_ctx tokens on a drafter; is_own: it was made from the target.
+    """Open a context of at most n_ctx tokens on a model; is_own: it was made from the target.
 
     Raises:
-        DraftUnavailableError: it cannot be rolled back, or can read nothing of the target's text.
-        ModelError: there is no memory for its context.
+        DraftUnavailableError: it cannot be rolled back, or cannot represent the target's text.
+        ModelError: there is not enough memory for its context.
     """
     if model.info.rollback is not Rollback.ANY:
         raise DraftUnavailableError(f"{name} cannot draft", f"it {model.info.rollback_refusal}")
@@ -61,10 +61,10 @@ def open_drafter(
 
 
 def tried(opened: DrafterModel, target: Model, context: TargetContext) -> Acceptance:
-    """What to expect of a drafter that nothing is remembered of; context: the target's.
+    """Acceptance of a drafter in a short trial; context: the target's.
 
     Raises:
-        ContextInUseError: a reply runs the target's context, and there is no memory for another.
+        ContextInUseError: a reply runs the context, and there is not enough memory for a second.
         ModelError: an engine failed.
     """
     text = target.tokenizer.encode(built_in_prompts()[0].text, special=False)
@@ -79,23 +79,27 @@ def tried(opened: DrafterModel, target: Model, context: TargetContext) -> Accept
 def _across(
     name: str, model: Model, target: Model, n_ctx: int, mismatch: DraftUnavailableError
 ) -> DrafterModel:
-    found = Translation.of(target.tokenizer, model.tokenizer)
-    if found is None:
+    translation = Translation.of(target.tokenizer, model.tokenizer)
+    if translation is None:
         raise mismatch
-    ours, theirs, shared = found.ours, found.theirs, found.shared
-    first, bos = target.tokenizer.bos, model.tokenizer.bos
-    control = same_control(target.tokenizer, ours, model.tokenizer, theirs)
-    if first is not None and bos is not None and control.get(first) == [bos]:
-        del control[first]  # it leads every text already
-    retokenizer = Retokenizer(ours, found.their_speller, control, () if bos is None else (bos,))
+    ours, theirs, shared = translation.ours, translation.theirs, translation.shared
+    tokenizer, speller = target.tokenizer, translation.speller
+    target_bos, bos = tokenizer.bos, model.tokenizer.bos
+    control = same_control(tokenizer, ours, model.tokenizer, theirs)
+    if target_bos is not None and bos is not None and control.get(target_bos) == [bos]:
+        del control[target_bos]  # the retokenizer puts it before every text
+    prefix = () if bos is None else (bos,)
+    retokenizer = Retokenizer(ours, translation.their_speller, control, prefix)
     context = model.open(min(n_ctx, model.info.context_limit))
     follower = Follower(context, retokenizer)
-    if found.in_text >= _ENOUGH_SHARED:
+    if translation.in_text >= _ENOUGH_SHARED:
         drafter = AcrossVocabularies(
-            name, follower, shared, theirs, found.speller, end_tokens=target.tokenizer.end_tokens
+            name, follower, shared, theirs, speller, end_tokens=tokenizer.end_tokens
         )
         way = "across vocabularies"
     else:
-        drafter = TextLevel(name, follower, shared, theirs, ours, found.speller)
+        drafter = TextLevel(name, follower, shared, theirs, ours, speller)
         way = "across vocabularies, as text"
-    return DrafterModel(drafter, context, f"{name} drafts {way}: {found.words}", drafter.guess)
+    return DrafterModel(
+        drafter, context, f"{name} drafts {way}: {translation.words}", drafter.guess
+    )

@@ -1,9 +1,8 @@
-"""The drafters of a session: built from a spec, measured, and put under one controller."""
+"""The drafters of a session: built from a spec, measured, and run by one controller."""
 
-import contextlib
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app import automatic, guessing
@@ -27,45 +26,45 @@ from models.model_facts import facts_of
 from models.reference import Reference
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Drafting:
-    """What came of a spec. missing says what was asked for and cannot be had, and why."""
+    """The drafters of a session and their controller, None where nothing drafts."""
 
     requested: str
+    """The spec that they were built from."""
     missing: str = ""
-    given_up: list[str] = field(default_factory=list[str])
-    """So that the drafters fit in memory."""
-    built: list[Built] = field(default_factory=list[Built])
+    """Why requested drafters are not available."""
+    reductions: tuple[str, ...] = ()
+    """What was reduced to fit the drafters into memory."""
+    built: tuple[Built, ...] = ()
     controller: Controller | None = None
     memory: AcceptanceMemory | None = None
     costs_file: Path | None = None
-    max_branches: int = 1
-    """Of a tree that the target can verify, 1 if it cannot."""
 
     @property
     def state(self) -> State:
-        """On, parked or off."""
+        """Whether drafting is on, parked or off."""
         return overall(self.controller.standings)[0] if self.controller else State.OFF
 
     @property
     def reason(self) -> str:
-        """Why what is not on is not."""
+        """Why drafters are not available, parked or off."""
         reasons = overall(self.controller.standings)[1] if self.controller else ""
         return "; ".join(filter(None, [self.missing, reasons]))
 
     @property
     def names(self) -> list[str]:
-        """The drafters in order of preference."""
+        """Names of the drafters in order of preference."""
         return [built.member.name for built in self.built]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is special about the drafters, and what was given up for them."""
-        return (*self.given_up, *(built.note for built in self.built if built.note))
+        """Peculiarities of the drafters, and what was reduced to fit them into memory."""
+        return (*self.reductions, *(built.note for built in self.built if built.note))
 
     @property
     def all_built(self) -> Iterator[Built]:
-        """Every drafter, with those that others are made of."""
+        """Every drafter and, recursively, its parts."""
         for built in self.built:
             yield from built.all
 
@@ -80,22 +79,22 @@ class Drafting:
         return sum(built.kv_bytes for built in self.all_built)
 
     def compare(self, is_comparison: bool) -> None:
-        """Say whether replies to one prompt are compared: then none teaches a drafter the next."""
+        """Disable learning from replies while replies to one prompt are compared."""
         for built in self.all_built:
             if isinstance(built.member.drafter, Ngram):
                 built.member.drafter.is_forgetful = is_comparison
 
     def remember(self) -> None:
-        """Keep what was learned for the next start; costs that do not hold are measured again."""
+        """Save measured acceptance; costs that have drifted are deleted, to be measured again."""
         if self.memory is None or self.controller is None:
             return
         if self.costs_file and self.controller.costs.has_drifted:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self.costs_file.unlink(missing_ok=True)
         for built in self.built:
             member = built.member
             if member.lines is not None and member.judged.judged == 0.0:
-                continue  # it has but what it took over from them
+                continue  # its counts are those of another drafter
             self.memory.remember(built.key, member.acceptance, built.facts)
             for part in built.parts:
                 self._remember_part(part, self.memory)
@@ -105,83 +104,87 @@ class Drafting:
                 built.learned.keep()
 
     def save(self) -> None:
-        """Write what waits for a later save, so that drafters built from now on find it."""
+        """Write learned n-grams now, for the drafters that are built next."""
         for built in self.all_built:
             if built.learned:
                 built.learned.save()
 
     def leave_out(self, chat: int | None) -> None:
-        """Look at no earlier state of the chat that is being answered: its text is at hand."""
+        """Exclude the current chat from retrieval: the prompt holds a newer version of it."""
         for built in self.all_built:
             if built.corpus:
                 built.corpus.without = chat
 
     def _remember_part(self, part: Built, memory: AcceptanceMemory) -> None:
-        """What was learned of a drafter by one that it is a part of."""
+        """Save the acceptance of a drafter's part by that drafter."""
         if part.member.judged.judged > 0.0:
             memory.remember(part.key, part.member.acceptance, {"name": part.member.name})
         for below in part.parts:
             self._remember_part(below, memory)
 
     def close(self) -> None:
-        """Free the drafter models, and save what was learned."""
+        """Free the drafter models, and save learned n-grams."""
         for built in self.built:
             built.close()
 
 
 def build(spec: DraftSpec, place: Place) -> Drafting:
-    """Make the drafters of a spec; one that cannot be had is left out, with the reason.
+    """Build the drafters of a spec; unavailable ones are left out, with the reason.
 
     Raises:
-        ContextInUseError: it takes passes of the target, which a reply runs, and there is no memory
-            for them beside it.
+        ContextInUseError: measuring them takes a second context, for which there is not enough
+            memory while a reply uses the first.
         ModelError: the target cannot be run.
     """
-    drafting = Drafting(spec.requested)
-    with ExitStack() as stack:
-        stack.callback(drafting.close)
-        _fill(drafting, spec, place)
-        stack.pop_all()
-    return drafting
-
-
-def _fill(drafting: Drafting, spec: DraftSpec, place: Place) -> None:
     info = place.target.info
     if not spec.links:
-        drafting.missing = "switched off"
-    elif info.rollback is not Rollback.ANY:
-        drafting.missing = f"{info.name} {info.rollback_refusal}"
-    else:
-        calibrations = Calibrations(place.paths, place.notify)
-        costs = calibrations.target(place.target, place.context)
-        drafting.costs_file = calibrations.file(info)
-        memory = drafting.memory = AcceptanceMemory(info.path, place.paths)
-        builder = Builder(place, calibrations, memory)
-        _build_links(drafting, spec, place, builder, costs)
+        return Drafting(spec.requested, "switched off")
+    if info.rollback is not Rollback.ANY:
+        return Drafting(spec.requested, f"{info.name} {info.rollback_refusal}")
+    calibrations = Calibrations(place.paths, place.notify)
+    costs = calibrations.target(place.target, place.context)
+    memory = AcceptanceMemory(info.path, place.paths)
+    builder = Builder(place, calibrations, memory)
+    with ExitStack() as stack:
+        built, missing = _requested(spec, place, builder, costs, stack)
         if spec.is_automatic:
             known = _knowledge(place, costs, calibrations, memory)
-            _build_automatic(drafting, place, builder, known)
-        drafting.given_up = builder.given_up
-        if place.context.can_verify_tree:
-            drafting.max_branches = place.context.max_branches
-        if drafting.built:
-            members = [built.member for built in drafting.built]
-            reader = ContextReader(place.target.tokenizer.piece)
-            drafting.controller = Controller(
-                members,
-                costs,
-                info.n_vocab,
-                reader=reader,
-                max_branches=drafting.max_branches,
-            )
+            built += _automatic(place, builder, known, stack) if known else []
+        controller = _controller(built, place, costs) if built else None
+        stack.pop_all()
+    return Drafting(
+        requested=spec.requested,
+        missing=missing,
+        reductions=tuple(builder.reductions),
+        built=tuple(built),
+        controller=controller,
+        memory=memory,
+        costs_file=calibrations.file(info),
+    )
 
 
-def _build_links(
-    drafting: Drafting, spec: DraftSpec, place: Place, builder: Builder, costs: CostModel
-) -> None:
+def _controller(built: Sequence[Built], place: Place, costs: CostModel) -> Controller:
+    context = place.context
+    return Controller(
+        [one.member for one in built],
+        costs,
+        place.target.info.n_vocab,
+        reader=ContextReader(place.target.tokenizer.piece),
+        max_branches=context.max_branches if context.can_verify_tree else 1,
+    )
+
+
+def _requested(
+    spec: DraftSpec, place: Place, builder: Builder, costs: CostModel, stack: ExitStack
+) -> tuple[list[Built], str]:
+    """Build the drafters that a spec names; returns them, and why others are missing.
+
+    stack: closes them.
+    """
     links = list(spec.links)
     if spec.is_automatic and costs.is_steady:
         links += guessing.worthwhile(costs, automatic.WORTHWHILE)
+    drafters: list[Built] = []
     missing: list[str] = []
     for link in links:
         try:
@@ -196,35 +199,44 @@ def _build_links(
                 continue
             if link.kind is LinkKind.SELF and link.recipe is None:
                 built = _with_doubt(built, place)
-        drafting.built += [built, *builder.beside(built, costs)]
-    drafting.missing = "; ".join(missing)
+        drafters += _with_forms(built, builder, costs, stack)
+    return drafters, "; ".join(missing)
+
+
+def _with_forms(
+    built: Built, builder: Builder, costs: CostModel, stack: ExitStack
+) -> Iterator[Built]:
+    """A drafter and the trees and paths that its model can draft too, to be closed by stack."""
+    stack.callback(built.close)
+    yield built
+    for form in builder.beside(built, costs):
+        stack.callback(form.close)
+        yield form
 
 
 def _with_doubt(built: Built, place: Place) -> Built:
-    """The target's own copy with the reason why none was expected to pay."""
+    """A self-drafter with a note why no self-drafter is expected to pay."""
     doubt = own(_target(place), place.paths).doubt
     return replace(built, note="; ".join(filter(None, [built.note, doubt])))
 
 
-def _build_automatic(
-    drafting: Drafting, place: Place, builder: Builder, known: Knowledge | None
-) -> None:
-    """Add the drafter model that is found to pay, if any is."""
-    if known is None:
-        return
+def _automatic(
+    place: Place, builder: Builder, known: Knowledge, stack: ExitStack
+) -> Iterator[Built]:
+    """Build the installed drafter model that pays most, if any does."""
     n_ctx = place.context.n_ctx
     room = available_memory() if place.room is None else place.room
-    found = automatic.drafter(known, builder, place.paths, MemoryPlan(n_ctx, n_ctx, room))
-    if found is not None:
-        drafting.built += [found, *builder.beside(found, known.costs)]
+    drafter = automatic.drafter(known, builder, place.paths, MemoryPlan(n_ctx, n_ctx, room))
+    if drafter is not None:
+        yield from _with_forms(drafter, builder, known.costs, stack)
 
 
 def _knowledge(
     place: Place, costs: CostModel, calibrations: Calibrations, memory: AcceptanceMemory
 ) -> Knowledge | None:
-    """What is known of drafter models; None where they should not be chosen by it.
+    """Measurements to choose a drafter model by, None where none should be chosen.
 
-    So it is where the costs are of a busy machine, and where the target's files are gone by now.
+    That is so while the machine is too busy to measure costs, and if the target's files are gone.
     """
     if not costs.is_steady:
         return None

@@ -1,7 +1,8 @@
-"""What the engine does and what it has loaded, as pictures any thread may look at."""
+"""Frozen snapshots of the engine's state, for any thread."""
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 from app.session import Session
 from backends.base import ModelInfo, SpecchatError
@@ -11,7 +12,7 @@ _ENGINES = {"llamacpp": "llama.cpp", "mlx": "MLX"}
 
 
 def where_it_runs(info: ModelInfo) -> str:
-    """The engine and the device of a model, as the screen names them."""
+    """Engine and device of a model, in words."""
     engine, device = _ENGINES[info.backend], info.device.partition(":")[0]
     if info.backend == "mlx" or device.startswith("GPU"):
         return f"{engine} {device}"
@@ -20,7 +21,7 @@ def where_it_runs(info: ModelInfo) -> str:
 
 
 class Phase(StrEnum):
-    """What the engine does."""
+    """What the engine is doing."""
 
     LOADING = "loading"
     READY = "ready"
@@ -30,22 +31,22 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What runs where."""
+    """A loaded model with its drafters."""
 
     reference: Reference
     info: ModelInfo
     context_size: int
     drafters: tuple[str, ...]
     missing: str
-    """Drafters that were asked for and cannot be had, and why."""
+    """Requested drafters that are not available, and why."""
     notes: tuple[str, ...]
     load_seconds: float
     bandwidth: float | None
-    """Bytes per second of the device's memory, None where it was not measured."""
+    """Memory bandwidth of the device in bytes per second, None if it was not measured."""
 
     @classmethod
-    def of(cls, session: Session) -> "Loaded":
-        """What a session holds."""
+    def of(cls, session: Session) -> Self:
+        """Snapshot of a session."""
         drafting = session.drafting
         return cls(
             session.reference,
@@ -60,13 +61,13 @@ class Loaded:
 
     @property
     def name(self) -> str:
-        """What the user calls the model."""
+        """Name of the model."""
         return self.reference.name
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A picture of the engine; replaced, never changed."""
+    """A snapshot of the engine; text: progress, or an announcement."""
 
     phase: Phase
     text: str = ""

@@ -1,8 +1,8 @@
-"""What became of drafters that were tried unasked: the next start need not try them again."""
+"""Saved results of automatic attempts to use a drafter, so that they are not repeated."""
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 from app.paths import Paths
 from app.run_key import run_key
@@ -16,10 +16,10 @@ _MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of a drafter beside a target.
+    """Result of trying a drafter with a target.
 
-    draw_cost: of one of its tokens, in plain steps, None where none was drawn. failed: why it could
-    not be had, in words. has_other_tokens: its vocabulary is not the target's.
+    draw_cost: of one drafted token, in plain steps; None if it drafted nothing. failed: why it
+    could not be used, in words. has_other_tokens: whether its vocabulary differs from the target's.
     """
 
     draw_cost: float | None = None
@@ -28,46 +28,46 @@ class Finding:
 
 
 class Findings:
-    """One file for a target as an engine runs it on a device with so many threads.
+    """Findings of a target with one engine build, device and number of threads, in one file.
 
-    Another build, device or number of threads, of the target or of the drafter, has findings of its
-    own: there all is tried anew.
+    Keys name the drafter's own: after a change of either, drafters are tried again.
     """
 
     def __init__(self, info: ModelInfo, paths: Paths) -> None:
         self._path = paths.findings / f"{run_key(info.path, info.variant, Runner.of(info))}.json"
-        kept = read_object(self._path)
-        entries = kept.get("found") if kept.get("schema") == SCHEMA else None
-        self._found: dict[str, Finding] = {}
-        for key, entry in list(entries.items())[-_MOST:] if isinstance(entries, dict) else ():
-            finding = _finding(entry)
+        saved = read_object(self._path)
+        found: Any = saved.get("found") if saved.get("schema") == SCHEMA else None
+        entries = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        self._findings: dict[str, Finding] = {}
+        for key, entry in list(entries.items())[-_MOST:]:
+            finding = _parsed(entry)
             if finding is not None:
-                self._found[str(key)] = finding
+                self._findings[key] = finding
 
     def of(self, key: str | None) -> Finding | None:
-        """What was found of the drafter that a run key names, None if nothing was."""
-        return None if key is None else self._found.get(key)
+        """Finding of the drafter with a run key, None if there is none."""
+        return None if key is None else self._findings.get(key)
 
     def add(self, key: str | None, finding: Finding) -> None:
-        """Keep what was found, in place of what was found before; without a key nothing is kept."""
+        """Save a finding in place of the previous one; without a key nothing is saved."""
         if key is None:
             return
-        self._found.pop(key, None)
-        self._found[key] = finding
-        found = {name: asdict(one) for name, one in list(self._found.items())[-_MOST:]}
-        write_object(self._path, {"schema": SCHEMA, "found": found})
+        self._findings.pop(key, None)
+        self._findings[key] = finding
+        entries = {name: asdict(one) for name, one in list(self._findings.items())[-_MOST:]}
+        write_object(self._path, {"schema": SCHEMA, "found": entries})
 
 
-def _finding(entry: Any) -> Finding | None:
-    """What an entry holds, None where it makes no sense."""
+def _parsed(entry: Any) -> Finding | None:
+    """The finding of an entry, None if it is malformed."""
     try:
         cost = entry["draw_cost"]
-        found = Finding(
+        finding = Finding(
             None if cost is None else float(cost),
             str(entry["failed"]),
             entry["has_other_tokens"] is True,
         )
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
-    is_sound = found.draw_cost is None or 0.0 < found.draw_cost < math.inf
-    return found if is_sound else None
+    is_valid = finding.draw_cost is None or 0.0 < finding.draw_cost < math.inf
+    return finding if is_valid else None

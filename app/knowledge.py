@@ -1,6 +1,6 @@
-"""What this machine knows of a drafter beside a target: the one source of every ranking.
+"""Everything measured on this machine about drafters for a target: the base of all rankings.
 
-Acceptance is what was judged, tuned or tried with this target; costs are what was measured here.
+Acceptance comes from replies, tuning or a trial with this target, costs from calibration.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +30,10 @@ from models.model_facts import ModelFacts
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """Of a target, whose model is loaded. threads, gpu_layers: those that drafters are run with."""
+    """Measurements about drafters for a loaded target.
+
+    threads, gpu_layers: those that drafters run with.
+    """
 
     target: Target
     model: Model
@@ -52,19 +55,19 @@ class Knowledge:
         threads: int | None = None,
         gpu_layers: int | None = None,
     ) -> Self:
-        """What is kept of a target whose passes were measured."""
+        """Knowledge of a target whose costs were measured, with the findings saved for it."""
         findings = Findings(model.info, calibrations.paths)
         return cls(target, model, threads, gpu_layers, calibrations, costs, memory, findings)
 
     def pair(self, one: Candidate, planned: MemoryPlan | None) -> Pair:
-        """A drafter with every figure that is known of it."""
+        """A candidate with every figure known for it with this target."""
         pair = unmeasured(one, planned)
         if one.is_compatible is False:
             return pair
-        found = self.finding(one)
-        if found is not None and found.failed:
-            return replace(pair, drafter=replace(one, is_compatible=False, why=found.failed))
-        cost, source = self._draw_cost(one, found)
+        finding = self.finding(one)
+        if finding is not None and finding.failed:
+            return replace(pair, drafter=replace(one, is_compatible=False, why=finding.failed))
+        cost, source = self._draw_cost(one, finding)
         share, is_trial = self._remembered(one)
         costs = TreeCosts(self.costs, one.tree) if one.tree else self.costs
         expected = one.tuned.acceptance if share is None and one.tuned else share
@@ -82,11 +85,11 @@ class Knowledge:
         )
 
     def finding(self, one: Candidate) -> Finding | None:
-        """What became of it when it was last tried unasked, as it would be run now."""
+        """Result of the last automatic attempt to use a candidate, with the present settings."""
         return self.findings.of(self.key(one))
 
     def key(self, one: Candidate) -> str | None:
-        """By which findings of a drafter are kept; None where it cannot be had here."""
+        """Key of a candidate's finding; None if it is not available on this machine."""
         info = self.model.info
         try:
             if one.recipe is not None:
@@ -97,14 +100,14 @@ class Knowledge:
             return None
 
     def _draw_cost(
-        self, one: Candidate, found: Finding | None
+        self, one: Candidate, finding: Finding | None
     ) -> tuple[float | None, CostSource | None]:
-        """Of one token in plain steps, and how that is known."""
+        """Cost of one drafted token in plain steps, and its source."""
         if one.needs_no_model:
             return 0.0, CostSource.FREE
         if one.kind is Kind.COMPOSED:
             return None, None
-        measured, source = self._measured_cost(one, found)
+        measured, source = self._measured_cost(one, finding)
         if measured is not None:
             return measured, source
         if one.read_bytes is None:
@@ -112,19 +115,19 @@ class Knowledge:
         return one.read_bytes / max(self.model.info.bytes_read_per_token, 1), CostSource.SIZE
 
     def _measured_cost(
-        self, one: Candidate, found: Finding | None
+        self, one: Candidate, finding: Finding | None
     ) -> tuple[float | None, CostSource]:
-        """As it last ran here with its own engine, as tuning found, or as it was tried."""
-        known = self._known_cost(one)
-        if known is not None:
-            source = CostSource.MEASURED if known.is_steady else CostSource.BUSY
-            return known.draw_seconds / self.costs.seconds(1), source
+        """Cost of a drafted token by calibration, else by tuning, else by the last attempt."""
+        calibrated = self._calibrated_cost(one)
+        if calibrated is not None:
+            source = CostSource.MEASURED if calibrated.is_steady else CostSource.BUSY
+            return calibrated.draw_seconds / self.costs.seconds(1), source
         if one.tuned is not None:
             return one.tuned.draw_cost, CostSource.MEASURED
-        return found.draw_cost if found else None, CostSource.MEASURED
+        return finding.draw_cost if finding else None, CostSource.MEASURED
 
-    def _known_cost(self, one: Candidate) -> DraftCost | None:
-        """Of a drafter with its own engine, as a session would run it beside this target."""
+    def _calibrated_cost(self, one: Candidate) -> DraftCost | None:
+        """Saved calibration of a drafter model, run as a session with this target would."""
         runner = self._runner(one)
         if one.path is None or runner is None:
             return None
@@ -134,10 +137,10 @@ class Knowledge:
             return None
 
     def _runner(self, one: Candidate) -> Runner | None:
-        """What would run it; None where nothing can."""
+        """Engine, device and threads that would run a candidate; None if none can."""
         if one.path is None:
             return None
-        if one.variant:  # it is made of the target's loaded weights
+        if one.variant:  # derived from the target's loaded weights
             return Runner.of(self.model.info)
         try:
             return drafter_runner(one.path, self.target.backend, self.threads, self.gpu_layers)
@@ -145,10 +148,7 @@ class Knowledge:
             return None
 
     def _remembered(self, one: Candidate) -> tuple[float | None, bool]:
-        """The share of a drafter's tokens that this target accepted, at any temperature.
-
-        True where a trial alone expects it.
-        """
+        """Acceptance with this target at all temperatures, and whether only a trial gave it."""
         key = self._memory_key(one)
         if key is None:
             return None, False
@@ -156,7 +156,7 @@ class Knowledge:
         return share_of(known, is_free=one.is_free), known.is_trial
 
     def _memory_key(self, one: Candidate) -> str | None:
-        """By which what was learned of a drafter is remembered, None where it is not made yet."""
+        """Key of a candidate in the acceptance memory; None if its file does not exist yet."""
         if one.needs_no_model:
             return one.name
         if one.path is None:
@@ -169,7 +169,7 @@ class Knowledge:
 
 
 def share_of(known: Acceptance, *, is_free: bool = False) -> float | None:
-    """The share of a drafter's tokens that were accepted, at any temperature; None of none."""
+    """Acceptance at all temperatures; None if nothing was judged."""
     kinds = "" if is_free else f":{DRAWN}"
     counts = [
         count
@@ -181,7 +181,7 @@ def share_of(known: Acceptance, *, is_free: bool = False) -> float | None:
 
 
 def unmeasured(one: Candidate, planned: MemoryPlan | None) -> Pair:
-    """A drafter beside a target of which nothing was measured."""
+    """A candidate for a target without measurements."""
     is_installed = one.needs_no_model or one.path is not None
     if one.is_compatible is False:
         return Pair(one, is_installed)
@@ -189,7 +189,7 @@ def unmeasured(one: Candidate, planned: MemoryPlan | None) -> Pair:
 
 
 def _memory(one: Candidate, planned: MemoryPlan | None) -> tuple[int | None, Fit | None]:
-    """What a drafter takes with the context that it would get beside the target."""
+    """Memory of a candidate with the context it would get, and whether it fits."""
     if one.kind is Kind.NGRAM:
         return N_BYTES, Fit.FITS
     if one.needs_no_model:
@@ -201,11 +201,11 @@ def _memory(one: Candidate, planned: MemoryPlan | None) -> tuple[int | None, Fit
     if planned is None or planned.room is None:
         return wanted, None
     try:
-        given, given_up = drafter_context(one.name, one.facts, n_ctx, planned.room)
+        n_ctx, reductions = drafter_context(one.name, one.facts, n_ctx, planned.room)
     except DraftUnavailableError:
         return wanted, Fit.TOO_BIG
-    size = bill(one.facts, given).total
-    return size, Fit.TIGHT if given_up else fit(size, planned.room)
+    size = bill(one.facts, n_ctx).total
+    return size, Fit.TIGHT if reductions else fit(size, planned.room)
 
 
 def _context(facts: ModelFacts, n_ctx: int) -> int:

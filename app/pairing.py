@@ -1,7 +1,7 @@
-"""Which drafter suits a target on this machine, by what is known of both (app/knowledge.py).
+"""Ranks drafters for a target on this machine.
 
-Nothing is guessed: a speedup needs an acceptance that was measured, with this target. Where there
-is none, the acceptance from which drafting pays takes its place.
+A speedup is predicted only from an acceptance that was measured with this target. Without one, the
+break-even acceptance is given instead.
 """
 
 import math
@@ -32,12 +32,12 @@ from models.reference import Reference
 
 
 def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -> Ranking:
-    """Rank drafters for a model; one on this machine is loaded, and measured if it never was.
+    """Rank drafters for a model; if installed it is loaded, and calibrated unless it was before.
 
-    options: of the session that is to be sped up; costs depend on threads and layers on a GPU.
+    options: of the session to speed up; costs depend on its threads and GPU layers.
 
     Raises:
-        SpecchatError: nobody knows the target, or it cannot be run here.
+        SpecchatError: the target is unknown, or cannot be run here.
     """
     check_ranges(options)
     check_backend(options.backend)
@@ -65,16 +65,16 @@ def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -
 
 
 def rank_for(session: Session) -> Ranking:
-    """Rank drafters for a model that is loaded; call it on the thread that runs the session.
+    """Rank drafters for a session's model, on the thread that runs the session.
 
     Raises:
-        SpecchatError: the model cannot be measured.
+        SpecchatError: the model cannot be calibrated.
     """
     reference, model, options = session.reference, session.model, session.options
     facts = facts_of(reference.path, model.info.backend)
     target = Target(reference, facts, model, options.backend)
     n_ctx = session.context.n_ctx
-    planned = MemoryPlan(n_ctx, n_ctx, session.place(_silent).room)
+    planned = MemoryPlan(n_ctx, n_ctx, session.room)
     known, spread = _known(target, session.context, options, session.paths, _silent)
     models = ProvenModels(session.paths, _silent)
     return _ranking(target, models, planned, known, spread=spread)
@@ -93,11 +93,11 @@ def _ranking(
 ) -> Ranking:
     name, is_here = target.reference.name, target.model is not None
     target = known.target if known else target
-    found = list(candidates(target, models, known.memory if known else None))
+    drafters = list(candidates(target, models, known.memory if known else None))
     if target.model and target.model.info.rollback is not Rollback.ANY:
-        found = undraftable(f"{name} {target.model.info.rollback_refusal}", found)
+        drafters = undraftable(f"{name} {target.model.info.rollback_refusal}", drafters)
     paired = known.pair if known else unmeasured
-    pairs = sorted((paired(one, planned) for one in found), key=_order)
+    pairs = sorted((paired(one, planned) for one in drafters), key=_order)
     plain = known.costs.seconds(1) if known else None
     return Ranking(name, is_here, plain, tuple(pairs), spread)
 
@@ -109,22 +109,22 @@ def _known(
     paths: Paths,
     notify: Callable[[str], None],
 ) -> tuple[Knowledge | None, float]:
-    """What this machine knows of a target's drafters, and how sure its costs are."""
+    """Knowledge about a target's drafters, None if none can draft, and the spread of its costs."""
     model = target.model
     if model is None or model.info.rollback is not Rollback.ANY:
         return None, 0.0
     calibrations = Calibrations(paths, notify)
-    found = calibrations.measured_target(model, context)
+    measured = calibrations.measured_target(model, context)
     target = replace(target, tree_refusal=context.tree_refusal)
-    costs = CostModel.of(found)
+    costs = CostModel.of(measured)
     memory = AcceptanceMemory(model.info.path, paths)
     threads, gpu_layers = options.threads, options.gpu_layers
     known = Knowledge.of(target, model, costs, calibrations, memory, threads, gpu_layers)
-    return known, found.spread
+    return known, measured.spread
 
 
 def _order(pair: Pair) -> tuple[int, float, bool]:
-    """Expected gains first, then what may pay, what does not, what does not fit or cannot draft."""
+    """Sort key: expected gains, possible gains, losses, too large drafters, incompatible ones."""
     least = math.inf if pair.break_even is None else pair.break_even
     gain = -pair.speedup if pair.speedup is not None else least
     return _group(pair), gain, pair.drafter.kind is Kind.ACROSS_VOCABULARIES

@@ -1,4 +1,4 @@
-"""Drafters for a target, ranked, with what is known of each."""
+"""A ranking of drafters for a target, with all known figures."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,14 +9,14 @@ from models.memory_bill import Fit
 
 
 class AcceptanceSource(StrEnum):
-    """How the acceptance of a pair is known."""
+    """Source of a pair's acceptance."""
 
     JUDGED = "judged"
     TRIAL = "trial"
 
 
 class CostSource(StrEnum):
-    """How the cost of a drafter's token is known."""
+    """Source of a drafter's cost per token."""
 
     FREE = "free"
     MEASURED = "measured"
@@ -26,12 +26,11 @@ class CostSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A drafter beside a target. None where a figure was not measured, or is not known.
+    """A drafter with a target; unknown figures are None.
 
-    memory_bytes: with its context. draw_cost: of one of its tokens, in plain steps of the target.
-    acceptance: remembered of this pair; is_trial: expected by a trial, as none of its tokens was
-    judged yet. break_even: the acceptance from which it pays, infinite
-    where none does.
+    memory_bytes: weights and context. draw_cost: of one drafted token, in plain steps of the
+    target. acceptance: of this pair; is_trial: estimated by a trial, as no draft was verified yet.
+    break_even: the acceptance from which drafting pays, infinite if it never does.
     """
 
     drafter: Candidate
@@ -47,7 +46,7 @@ class Pair:
 
     @property
     def acceptance_source(self) -> AcceptanceSource | None:
-        """None where no acceptance is known."""
+        """Source of the acceptance; None if it is unknown."""
         if self.acceptance is None:
             return None
         return AcceptanceSource.TRIAL if self.is_trial else AcceptanceSource.JUDGED
@@ -55,10 +54,11 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Drafters for a target, the best first.
+    """Drafters for a target, best first.
 
-    plain_seconds: of a plain step, None if unmeasured. spread: the share by which timings of the
-    target's passes disagree, above 0 where the machine was busy; figures may be as far off.
+    plain_seconds: duration of a plain step, None if unmeasured. spread: relative disagreement
+    between timings of the target's passes, above 0 if the machine was busy; figures are as
+    uncertain.
     """
 
     target: str

@@ -1,4 +1,4 @@
-"""A reply as it grows."""
+"""A reply as it is generated."""
 
 import time
 from dataclasses import dataclass, field
@@ -10,23 +10,25 @@ from decoding.telemetry import Statistics
 
 @dataclass(slots=True)
 class Reply:
-    """A reply as it grows; complete once finish_reason is set."""
+    """A reply as it is generated; complete once finish_reason is set."""
 
     statistics: Statistics
     text: str = ""
-    token_ids: list[int] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list[int])
+    provenance: list[str] = field(default_factory=list[str])
+    """Source of each token: a drafter's name or an Origin."""
     finish_reason: FinishReason | None = None
     joules: float | None = None
-    """Energy of decoding, where the machine tells it."""
+    """Energy used for decoding, where the machine can measure it."""
     rule: LossyRule | None = None
-    """The lossy rule that its drafts are judged by."""
+    """Lossy rule that its drafts are verified by."""
 
     @property
     def lossy(self) -> LossyRule | None:
-        """The rule, where tokens may be owed to it; a reply with nothing drafted is lossless."""
+        """The lossy rule if tokens may depend on it; a reply with nothing drafted is lossless."""
         return self.rule if self.statistics.drafted else None
 
 
 def new_reply() -> Reply:
-    """An empty reply whose time starts now."""
+    """An empty reply whose clock starts now."""
     return Reply(Statistics(time.perf_counter()))

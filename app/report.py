@@ -1,20 +1,32 @@
-"""The JSON object of one reply: schema 1 of docs/json.md."""
+"""JSON report of one reply: schema 1 of docs/json.md."""
 
 import math
+from dataclasses import asdict
 from typing import Any
 
-from app.performance import performance
 from app.reply import Reply
+from app.reply_metrics import ReplyMetrics, reply_metrics
 from app.session import Session
 from decoding.sampling import SamplingSettings
 
 SCHEMA = 1
 
+_STATISTICS = (
+    "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "steps", "drafted",
+    "accepted", "acceptance", "tokens_per_step", "accepted_by_position", "accepted_lengths",
+    "steps_by_shape", "by_drafter", "load_seconds", "prefill_seconds", "ttft_seconds",
+    "decode_seconds", "decode_tokens_per_second", "draft_seconds", "verify_seconds",
+    "overhead_seconds", "plain_tokens_per_second", "plain_source", "speedup", "bytes_per_token",
+    "bandwidth_bytes_per_second", "bandwidth_source", "wall_tokens_per_second", "times_wall",
+    "energy_joules_per_token", "energy_source", "peak_memory_bytes", "memory",
+)  # fmt: skip
+"""Figures under `stats`, in order."""
+
 
 def reply_report(
     session: Session, reply: Reply, settings: SamplingSettings, max_tokens: int
 ) -> dict[str, Any]:
-    """Everything known of a reply; what was not measured is None."""
+    """Report of a reply that ended; figures that were not measured are None."""
     info = session.model.info
     drafting = session.drafting
     return {
@@ -52,44 +64,13 @@ def reply_report(
             "seed": settings.seed,
             "max_tokens": max_tokens,
         },
-        "stats": _statistics(session, reply),
+        "stats": _statistics(reply_metrics(session, reply)),
     }
 
 
-def _statistics(session: Session, reply: Reply) -> dict[str, Any]:
-    statistics = reply.statistics
-    figures = {
-        "prompt_tokens": statistics.prompt_tokens,
-        "cached_prompt_tokens": statistics.cached_prompt_tokens,
-        "completion_tokens": statistics.completion_tokens,
-        "steps": statistics.steps,
-        "drafted": statistics.drafted,
-        "accepted": statistics.accepted,
-        "acceptance": statistics.acceptance,
-        "tokens_per_step": statistics.tokens_per_step,
-        "accepted_by_position": statistics.accepted_by_position,
-        "accepted_lengths": statistics.accepted_lengths,
-        "steps_by_shape": statistics.steps_by_shape,
-        "by_drafter": {
-            name: {
-                "steps": drafter.steps,
-                "drafted": drafter.drafted,
-                "accepted": drafter.accepted,
-                "draft_seconds": drafter.draft_seconds,
-            }
-            for name, drafter in statistics.by_drafter.items()
-        },
-        "load_seconds": session.load_seconds,
-        "prefill_seconds": statistics.prefill_seconds,
-        "ttft_seconds": statistics.ttft_seconds,
-        "decode_seconds": statistics.decode_seconds,
-        "decode_tokens_per_second": statistics.decode_tokens_per_second,
-        "draft_seconds": statistics.draft_seconds,
-        "verify_seconds": statistics.verify_seconds,
-        "overhead_seconds": statistics.overhead_seconds,
-        **performance(session, reply),
-    }
-    return {name: _finite(value) for name, value in figures.items()}
+def _statistics(metrics: ReplyMetrics) -> dict[str, Any]:
+    figures = asdict(metrics)
+    return {name: _finite(figures[name]) for name in _STATISTICS}
 
 
 def _finite(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a session is to run, and how, as the user asked for it."""
+"""Options of a session: model, drafters, backend and resources."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ _MOST_THREADS = 512
 """llama.cpp's own limit; it crashes far above."""
 
 RANGES = {"ctx": (1, 1 << 30), "threads": (1, _MOST_THREADS), "gpu_layers": (0, 1 << 30)}
-"""The least and the most of the options that are numbers."""
+"""Smallest and largest valid value of the numeric options."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What to run, and how. None leaves the choice to specchat."""
+    """Options of a session; None lets specchat choose."""
 
     model: str | None = None
     draft: str = draft_spec.AUTO
@@ -27,7 +27,7 @@ class SessionOptions:
 
 
 def check_ranges(options: SessionOptions) -> None:
-    """Refuse numbers that no model can be run with.
+    """Check all numeric options.
 
     Raises:
         UsageError: one is out of range.
@@ -38,7 +38,7 @@ def check_ranges(options: SessionOptions) -> None:
 
 
 def check_range(name: str, value: float) -> None:
-    """Refuse a number that the option of this name cannot be.
+    """Check the value of one numeric option.
 
     Raises:
         UsageError: it is out of range.

@@ -1,4 +1,4 @@
-"""Keeps the target's prompt cache over a change of conversation and over the end of the program."""
+"""Saves the target's prompt cache before it is lost, and restores it for a prompt it fits."""
 
 import hashlib
 import time
@@ -17,29 +17,29 @@ from models.fingerprint import fingerprint
 from models.model_files import model_files
 
 Job = Callable[[], None] | None
-"""What a thread is asked to do, None to end."""
+"""A unit of work for the engine's thread, None to end it."""
 
 WORTHWHILE = 64
-"""Tokens that must be gained for a state to be written or read."""
+"""Tokens that saving or restoring a state must spare at least."""
 
 _CHANGE_SECONDS = 1.0
-"""What a save may take while the first question of another conversation waits."""
+"""Time for a save that delays the first answer of another conversation."""
 
 _CLOSE_SECONDS = 0.3
 
 _BYTES_PER_SECOND = 300e6
-"""About what copying, hashing and writing a state manage."""
+"""Rough throughput of copying, hashing and writing a state."""
 
 _IDLE_SECONDS = 2.0
 _IDLE_BYTES_PER_SECOND = 20e6
-"""Large states are written after longer silence: each one wears the disk."""
+"""The larger a state, the longer the idle time before it is written: writing wears the disk."""
 
 
 class StateKeeper:
-    """Saves and restores one context. Used by the thread that runs it.
+    """Saves and restores the prompt cache of one context, on the thread that runs it.
 
-    A state counts only for the very file it was computed with, on the same build, device, number
-    of threads and size of context: its numbers are then those that would be computed again.
+    A state is reused only with the file it was computed with, on the same build, device, number of
+    threads and context size: computing it again would then give the same numbers.
     """
 
     def __init__(self, info: ModelInfo, context: TargetContext, states: SavedStates) -> None:
@@ -54,12 +54,12 @@ class StateKeeper:
 
     @classmethod
     def of(cls, session: Session) -> "StateKeeper":
-        """One for a session's target."""
+        """The keeper of a session's context."""
         states = SavedStates(session.paths.saved_states)
         return cls(session.model.info, session.context, states)
 
     def next_job(self, jobs: SimpleQueue[Job]) -> Job:
-        """What comes next in a queue; when nothing does for a while, a save of the state."""
+        """The next job of a queue; after a while without one, a save of the state."""
         if not self.is_unsaved:
             return jobs.get()
         try:
@@ -68,23 +68,23 @@ class StateKeeper:
             return lambda: self.save(jobs.empty)
 
     def close(self) -> None:
-        """Save the state if that takes no longer than whoever leaves should wait."""
+        """Save the state, unless that would delay the exit noticeably."""
         self._save_within(_CLOSE_SECONDS)
 
     def answered(self) -> None:
-        """Take what the context holds for a conversation that may go on."""
+        """Note the context's tokens at the end of an answer, which are worth saving."""
         self._answered = list(self._context.tokens)
 
     @property
     def is_unsaved(self) -> bool:
-        """Whether the end of a conversation is held that is worth writing down."""
-        held = self._answered
-        gained = len(held) - common_prefix(list(self._saved), held)
-        possible = self._key is not None and self._state_bytes <= self._states.most_bytes
-        return possible and gained >= WORTHWHILE and held == list(self._context.tokens)
+        """Whether the context holds an answered conversation that is worth saving."""
+        answered = self._answered
+        gained = len(answered) - common_prefix(list(self._saved), answered)
+        is_possible = self._key is not None and self._state_bytes <= self._states.most_bytes
+        return is_possible and gained >= WORTHWHILE and answered == list(self._context.tokens)
 
     def prepare(self, prompt: Sequence[int]) -> None:
-        """Restore the state that spares most of a prompt, and save first what gives way to it."""
+        """Restore the saved state that spares most of a prompt; first save the one it replaces."""
         context = self._context
         kept = self._spared(context.tokens, prompt)
         if kept < context.length / 2:
@@ -97,27 +97,27 @@ class StateKeeper:
                 return
 
     def _save_within(self, seconds: float) -> None:
-        """Write the state, if that can be done in this time."""
+        """Save the state if that takes no longer than this."""
         end = time.monotonic() + seconds
         if self._state_bytes < seconds * _BYTES_PER_SECOND:
             self.save(lambda: time.monotonic() < end)
 
     def save(self, is_wanted: Callable[[], bool]) -> None:
-        """Write the state where it is worth it; is_wanted is asked on the way, False gives up."""
+        """Save the state if it is worth it; stops once is_wanted returns False."""
         if self._key is None or not self.is_unsaved or not is_wanted():
             return
-        before, self._saved = self._saved, self._answered
+        previous, self._saved = self._saved, self._answered
         with suppress(ModelError, MemoryError):
             with self._context.use() as context:
                 state = context.save()
             if self._states.save(self._key, self._saved, state, is_wanted):
                 self._forget_shorter(self._saved)
             else:
-                self._saved = before
+                self._saved = previous
 
     @property
     def _idle_seconds(self) -> float:
-        """How long nothing should have happened before a save."""
+        """Idle time before a save."""
         return _IDLE_SECONDS + self._state_bytes / _IDLE_BYTES_PER_SECOND
 
     @property
@@ -125,7 +125,7 @@ class StateKeeper:
         return self._context.length * self._context.kv_bytes_per_token
 
     def _forget_shorter(self, tokens: Sequence[int]) -> None:
-        """Remove states of which the one just saved holds nearly all."""
+        """Remove saved states that are nearly contained in the one just saved."""
         assert self._key is not None
         for other in self._states.of(self._key):
             lost = len(other.tokens) - self._spared(tokens, other.tokens) - 1
@@ -146,18 +146,19 @@ class StateKeeper:
         return True
 
     def _spared(self, held: Sequence[int], prompt: Sequence[int]) -> int:
-        """How many tokens of a prompt need no computing when these are held."""
+        """Number of prompt tokens that need not be computed if the cache holds these."""
         spared = min(common_prefix(list(held), list(prompt)), len(prompt) - 1)
         return spared if spared == len(held) or self._context.can_roll_back else 0
 
 
 def state_key(info: ModelInfo, context: ContextFacts) -> bytes:
-    """What tells states apart that cannot stand for each other.
+    """Key under which states are interchangeable: file, engine, device, threads, context size.
 
     Raises:
         OSError: the model's files cannot be read.
     """
     files = model_files(info.path)
-    place = (info.engine, info.device, info.threads, context.n_ctx, context.kv_bytes_per_token)
-    facts = (fingerprint(info.path), *map(stamp, files), *place)
+    runner = (info.engine, info.device, info.threads)
+    size = (context.n_ctx, context.kv_bytes_per_token)
+    facts = (fingerprint(info.path), *map(stamp, files), *runner, *size)
     return hashlib.sha256("\n".join(map(str, facts)).encode()).digest()

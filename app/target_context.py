@@ -1,27 +1,27 @@
-"""The context of a session's model, which one user runs at a time."""
+"""Exclusive access to the context of a session's model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 
 from backends.base import Context, Model, OutOfMemoryError, SpecchatError
 
 
 class ContextInUseError(SpecchatError):
-    """A context that a reply runs, and that nothing else may run until its end."""
+    """The context is in use by a reply, and nothing else may run it before the reply ends."""
 
     def __init__(self) -> None:
         super().__init__(
             "the model cannot be measured now",
-            "an answer is at work, and there is no memory for a second context",
-            "It is done as soon as the answer has ended.",
+            "an answer is being generated, and there is not enough memory for a second context",
+            "It is measured once the answer has ended.",
         )
 
 
 class TargetContext:
-    """What is known of a model's context; whoever runs it has to ask for it.
+    """Facts about a model's context, and exclusive access to it.
 
-    A reply keeps what it said in the context alone. Anything else that ran it meanwhile would
-    change what the model says next, so there is no way to a context that is in use.
+    Anything that ran the context during a reply would change what the model generates next, so a
+    context in use cannot be reached.
     """
 
     def __init__(self, model: Model, context: Context) -> None:
@@ -70,11 +70,11 @@ class TargetContext:
         return self._context.kv_bytes_per_token
 
     @contextmanager
-    def use(self) -> Iterator[Context]:
-        """The context itself, for one user until the block ends.
+    def use(self) -> Generator[Context]:
+        """Exclusive use of the context within the block.
 
         Raises:
-            ContextInUseError: another one uses it.
+            ContextInUseError: it is in use.
         """
         if self._is_in_use:
             raise ContextInUseError
@@ -85,24 +85,24 @@ class TargetContext:
             self._is_in_use = False
 
     @contextmanager
-    def for_measuring(self, n_tokens: int) -> Iterator[Context]:
-        """An empty context of n_tokens, or of as many as the model's own where that has fewer.
+    def for_measuring(self, n_tokens: int) -> Generator[Context]:
+        """An empty context of n_tokens at most, which leaves a conversation in the first intact.
 
-        It is another one than the model's own, which may hold a conversation or be in use. Where
-        there is no memory for it, the model's own is emptied, if that is free.
+        If there is not enough memory for a second context, the first one is emptied instead,
+        unless it is in use.
 
         Raises:
-            ContextInUseError: there is no memory for a second context, and a reply runs the first.
+            ContextInUseError: the first is in use, and there is not enough memory for a second.
             ModelError: the engine failed.
         """
         if self._is_in_use or self.length:
             try:
-                other = self._model.open(min(n_tokens, self.n_ctx))
+                second = self._model.open(min(n_tokens, self.n_ctx))
             except OutOfMemoryError:
                 pass
             else:
-                with closing(other):
-                    yield other
+                with closing(second):
+                    yield second
                 return
         with self.use() as context:
             context.truncate(0)

@@ -173,7 +173,7 @@ async def flood(pieces: list[str]) -> tuple[float, float]:
             if ended is None and work.answer.is_done:
                 ended = time.perf_counter()
         late = time.perf_counter() - ended if ended is not None else 0.0
-        rate = work.answer.live.rate if work.answer.live else None
+        rate = work.answer.metrics.decode_tokens_per_second if work.answer.metrics else None
     engine.close(5.0)
     return rate or 0.0, late
 

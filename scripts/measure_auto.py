@@ -29,7 +29,9 @@ from app.history import History
 from app.indexing import Indexing
 from app.paths import HOME_VARIABLE, Paths
 from app.reply import new_reply
-from app.session import Session, SessionOptions
+from app.session import Session
+from app.session_opening import open_session
+from app.session_options import SessionOptions
 from backends.chat_template import Message
 from decoding.sampling import SamplingSettings
 
@@ -104,7 +106,7 @@ def main() -> None:
     with ExitStack() as stack:
         os.environ[HOME_VARIABLE] = stack.enter_context(tempfile.TemporaryDirectory())
         options = SessionOptions(given.model, draft=given.drafts[0], ctx=1024)
-        session = Session.open(options, Paths.of_this_user(), print)
+        session = open_session(options, Paths.of_this_user(), print)
         stack.callback(session.close)
         asked = same_questions() if given.asked_before else other_questions()
         print(f"learned from {learn(session, asked, given.tokens):,} tokens")

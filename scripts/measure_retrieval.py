@@ -21,7 +21,9 @@ from app.drafting import build
 from app.history import History
 from app.indexing import Indexing
 from app.paths import HOME_VARIABLE, Paths
-from app.session import Session, SessionOptions
+from app.session import Session
+from app.session_opening import open_session
+from app.session_options import SessionOptions
 from backends.chat_template import Message
 from decoding.sampling import SamplingSettings
 
@@ -100,7 +102,7 @@ def main() -> None:
     with ExitStack() as stack:
         os.environ[HOME_VARIABLE] = stack.enter_context(tempfile.TemporaryDirectory())
         options = SessionOptions(given.model, draft=PLAIN, ctx=1024, threads=given.threads)
-        session = Session.open(options, Paths.of_this_user(), print)
+        session = open_session(options, Paths.of_this_user(), print)
         stack.callback(session.close)
         first_answers(session, settings, given.tokens)
         ways = [Ours(PLAIN, session, None)]

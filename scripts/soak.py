@@ -136,8 +136,9 @@ class Soak:
         if answer.error is not None:
             self.failed.append(str(answer.error))
         self.tokens += len(answer.token_ids)
-        if text := answer.take():
-            self._conversation.add("assistant", text)
+        self._conversation.drop_oldest(answer.dropped)
+        if answer.text:
+            self._conversation.add("assistant", answer.text)
         else:
             self._conversation.turns.pop()
 

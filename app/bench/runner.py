@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from app.bench.methods import Method, Methods, Outcome
 from app.bench.results import PLAIN, Bench, Run
 from app.bench.suite import Suite, Task, tasks
+from app.reply_metrics import bytes_per_token
 from app.session import Session
 from backends.base import ModelError, UsageError
 from backends.chat_template import Message
@@ -153,7 +154,6 @@ class Runner:
         rounds = max(self._rounds, 1)
         runs = tuple(run for run in self._runs if run.round < rounds)
         auto = self._methods.auto
-        kept = session.context.kv_bytes_per_token * session.context.length
         bandwidth = session.bandwidth
         return Bench(
             suite=self._suite.name,
@@ -170,7 +170,7 @@ class Runner:
             rounds=rounds,
             max_tokens=self._suite.max_tokens,
             cost_seconds=dict(auto.costs.points) if auto else {},
-            bytes_per_token=info.bytes_read_per_token + kept,
+            bytes_per_token=bytes_per_token(info, session.context),
             bandwidth_bytes_per_second=bandwidth.bytes_per_second if bandwidth else None,
             bandwidth_source=bandwidth.source if bandwidth else None,
             runs=_compared(runs),

@@ -197,6 +197,7 @@ class _Talk:
             conversation.turns.pop()
             raise
         if dropped:
+            conversation.drop_oldest(dropped)
             terminal.note(f"note: the {dropped} oldest turns no longer fit and were dropped")
         if prompt.note:
             terminal.note(f"note: {prompt.note}")

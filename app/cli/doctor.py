@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import terminal
+from app.memory_bandwidth import mlx_bandwidth, processor_bandwidth
 from app.paths import Paths
-from app.performance import mlx_bandwidth, processor_bandwidth
 from app.settings_check import Fault, check_settings
 from backends.bandwidth import Bandwidth, of_gpu
 from backends.choice import LLAMACPP, MLX

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event
 
+from app import session_opening
 from app.cli import terminal
 from app.cli.interrupt import deferred
 from app.paths import Paths
@@ -25,7 +26,9 @@ def open_session(
     """
     with phases() as (notify, stop):
         paths = Paths.of_this_user()
-        session = Session.open(session_options, paths, notify, usual_context, every_form=every_form)
+        session = session_opening.open_session(
+            session_options, paths, notify, usual_context, every_form=every_form
+        )
         if stop.is_set():
             session.close()
     return session

@@ -1,11 +1,10 @@
-"""One line of figures after an answer."""
+"""One line of figures below an answer."""
 
-from app.performance import plain_rate
 from app.reply import Reply
+from app.reply_metrics import ReplyMetrics, reply_metrics
 from app.session import Session
 from decoding.events import FinishReason
 from decoding.parking import State
-from decoding.telemetry import Statistics
 
 _ENDINGS = {
     FinishReason.LENGTH: "cut at --max-tokens",
@@ -15,35 +14,32 @@ _ENDINGS = {
 
 
 def stats_line(session: Session, reply: Reply) -> str:
-    """Measured figures only; acceptance is of drafted tokens."""
-    statistics = reply.statistics
-    parts = [f"{statistics.completion_tokens} tokens"]
-    rate = statistics.decode_tokens_per_second
-    if rate is not None:
-        parts.append(f"{rate:.1f} tok/s")
-        plain, _ = plain_rate(session, statistics)
-        if statistics.drafted and plain is not None:
-            parts.append(f"{rate / plain:.2f}× plain")
-    if statistics.ttft_seconds is not None:
-        parts.append(f"first after {statistics.ttft_seconds:.2f} s")
-    if statistics.steps > 0:
-        parts.append(_drafting(session, statistics))
-    if reply.lossy is not None:
-        parts.append(reply.lossy.words)
+    """Measured figures of a reply that ended, and how it ended if not by itself."""
+    metrics = reply_metrics(session, reply)
+    parts = [f"{metrics.completion_tokens} tokens"]
+    if metrics.decode_tokens_per_second is not None:
+        parts.append(f"{metrics.decode_tokens_per_second:.1f} tok/s")
+    if metrics.drafted and metrics.speedup is not None:
+        parts.append(f"{metrics.speedup:.2f}× plain")
+    if metrics.ttft_seconds is not None:
+        parts.append(f"first after {metrics.ttft_seconds:.2f} s")
+    if metrics.steps > 0:
+        parts.append(_drafting(metrics))
+    if metrics.lossy:
+        parts.append(metrics.lossy)
     if reply.finish_reason is not None and reply.finish_reason in _ENDINGS:
         parts.append(_ENDINGS[reply.finish_reason])
     return f"[{' · '.join(parts)}]"
 
 
-def _drafting(session: Session, statistics: Statistics) -> str:
-    drafting = session.drafting
-    if drafting.controller is None:
+def _drafting(metrics: ReplyMetrics) -> str:
+    if not metrics.drafters:
         return "drafting off"
-    if statistics.acceptance is None:
-        parked = drafting.state is State.PARKED
-        return f"parked: {drafting.reason}" if parked else "nothing drafted"
-    drafted_by = [name for name, one in statistics.by_drafter.items() if one.steps]
+    if metrics.acceptance is None:
+        parked = metrics.state is State.PARKED
+        return f"parked: {metrics.reason}" if parked else "nothing drafted"
+    drafted_by = [name for name, one in metrics.by_drafter.items() if one.steps]
     return (
-        f"{','.join(drafted_by)}: {statistics.accepted} of {statistics.drafted} drafted "
-        f"accepted, {statistics.tokens_per_step:.2f} tokens per step"
+        f"{','.join(drafted_by)}: {metrics.accepted} of {metrics.drafted} drafted "
+        f"accepted, {metrics.tokens_per_step:.2f} tokens per step"
     )

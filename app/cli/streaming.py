@@ -1,4 +1,4 @@
-"""An answer on its way to standard output."""
+"""Prints an answer as it is generated."""
 
 from contextlib import closing
 
@@ -20,10 +20,10 @@ def stream_answer(
     *,
     shown: bool = True,
 ) -> None:
-    """Fill reply, printing it as it comes if shown; the first Ctrl-C stops it.
+    """Generate a reply, printing its text as it comes if shown; the first Ctrl-C stops it.
 
     Raises:
-        ModelError: the engine failed; reply holds what was said before.
+        ModelError: the engine failed; reply holds what was generated before.
     """
     with (
         interruptible() as stop,

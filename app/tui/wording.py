@@ -1,7 +1,7 @@
 """Figures in words, used by every part of the screen."""
 
 from app.engine_status import Loaded, where_it_runs
-from app.live import Live
+from app.reply_metrics import ReplyMetrics
 from app.shapes import shape_shares
 from decoding.events import FinishReason
 from decoding.lossy_rule import LOSSY
@@ -41,19 +41,23 @@ def size(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def _shapes(live: Live) -> str:
+def _shapes(metrics: ReplyMetrics) -> str:
     """Shares of steps by shape of draft; empty if every draft was linear."""
-    drafted = {shape for shape, count in live.steps_by_shape.items() if count} - {Shape.NONE}
-    return f"steps: {shape_shares(live.steps_by_shape)}" if drafted - {Shape.LINE} else ""
+    drafted = {shape for shape, count in metrics.steps_by_shape.items() if count} - {Shape.NONE}
+    return f"steps: {shape_shares(metrics.steps_by_shape)}" if drafted - {Shape.LINE} else ""
 
 
-def state(live: Live | None, loaded: Loaded | None) -> str:
+def state(metrics: ReplyMetrics | None, loaded: Loaded | None) -> str:
     """Whether drafting is on, parked or off, and the reason."""
-    if live is not None:
-        drafters = ", ".join(live.drafters) or "none"
-        if live.state is State.ON:
+    if metrics is not None:
+        drafters = ", ".join(metrics.drafters) or "none"
+        if metrics.state is State.ON:
             return f"drafting on ({drafters})"
-        return f"drafting {live.state}: {live.reason}" if live.reason else f"drafting {live.state}"
+        return (
+            f"drafting {metrics.state}: {metrics.reason}"
+            if metrics.reason
+            else f"drafting {metrics.state}"
+        )
     if loaded is None:
         return ""
     if loaded.drafters:
@@ -75,7 +79,10 @@ def lossy_part(ending: str) -> str:
 
 
 def ending(
-    live: Live | None, reason: FinishReason | None, error: str = "", continued: str | None = None
+    metrics: ReplyMetrics | None,
+    reason: FinishReason | None,
+    error: str = "",
+    continued: str | None = None,
 ) -> str:
     """The line below an answer: its figures and how it ended.
 
@@ -83,18 +90,20 @@ def ending(
     a new answer. The figures are those of the continuation.
     """
     parts: list[str] = [lossy_part(continued or "")]
-    if live is not None and live.tokens:
-        parts.append(f"{'' if continued is None else 'the last '}{live.tokens} tokens")
-        if live.rate is not None:
-            parts.append(rate(live.rate))
-        if live.drafted:
-            parts.append(against_plain(live.speedup))
-            parts.append(f"{percent(live.acceptance)} of drafted accepted")
-        if live.lossy not in parts:
-            parts.append(live.lossy)
-        if live.ttft_seconds is not None:
-            parts.append(f"first after {live.ttft_seconds:.1f} s")
-        parts.append(_shapes(live))
+    if metrics is not None and metrics.completion_tokens:
+        parts.append(
+            f"{'' if continued is None else 'the last '}{metrics.completion_tokens} tokens"
+        )
+        if metrics.decode_tokens_per_second is not None:
+            parts.append(rate(metrics.decode_tokens_per_second))
+        if metrics.drafted:
+            parts.append(against_plain(metrics.speedup))
+            parts.append(f"{percent(metrics.acceptance)} of drafted accepted")
+        if metrics.lossy not in parts:
+            parts.append(metrics.lossy)
+        if metrics.ttft_seconds is not None:
+            parts.append(f"first after {metrics.ttft_seconds:.1f} s")
+        parts.append(_shapes(metrics))
     if reason is not None and _ENDINGS[reason]:
         parts.append(_ENDINGS[reason])
     if error:

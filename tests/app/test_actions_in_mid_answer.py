@@ -25,6 +25,7 @@ from app.engine_status import Phase
 from app.paths import Paths
 from app.session_options import SessionOptions
 from backends.chat_template import Message
+from decoding.events import Finish, Prefill, Step
 from decoding.sampling import SamplingSettings
 from tests.fixtures.heard import Heard, assert_plain, hear, hurry
 
@@ -74,7 +75,7 @@ class Player:
             conversation = Conversation("", [Message("user", text)])
             answer = self.engine.ask(Request(conversation, settings, MOST_TOKENS, partial))
             self._wait_for(answer)
-            partial = answer.take() if answer.is_stopped else ""
+            partial = answer.text if answer.is_stopped else ""
             if not partial:
                 settings, text = self._random.choice(SETTINGS), self._random.choice(QUESTIONS)
         assert self.engine.status.phase is Phase.READY
@@ -175,10 +176,10 @@ def play(specchat: Specchat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
 
 def _watch(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let it act at every step, and know when an answer has ended."""
-    put, finish = Answer.put, Answer.finish
+    on_event, finish = Answer.on_event, Answer.finish
 
-    def acting(answer: Answer, text: str) -> None:
-        put(answer, text)
+    def acting(answer: Answer, event: Prefill | Step | Finish) -> None:
+        on_event(answer, event)
         if answer.request.draft is None:
             player.heard(answer)
 
@@ -186,7 +187,7 @@ def _watch(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
         finish(answer)
         player.finished(answer)
 
-    monkeypatch.setattr(Answer, "put", acting)
+    monkeypatch.setattr(Answer, "on_event", acting)
     monkeypatch.setattr(Answer, "finish", finishing)
 
 

@@ -48,7 +48,7 @@ def request(max_tokens: int = 1000, partial: str = "") -> Request:
 
 def text_of(answer: Answer) -> str:
     assert answer.wait(30)
-    return answer.take()
+    return answer.text
 
 
 def test_an_answer_comes_whole_with_where_its_tokens_came_from(start: Start) -> None:
@@ -57,8 +57,8 @@ def test_an_answer_comes_whole_with_where_its_tokens_came_from(start: Start) -> 
     assert answer.finish_reason is FinishReason.STOP
     assert "".join(piece.text for piece in answer.pieces) == "".join(WORDS)
     assert {piece.origin for piece in answer.pieces} == {Origin.MODEL}
-    assert answer.live is not None
-    assert answer.live.tokens == len(answer.pieces) == len(WORDS) + 1
+    assert answer.metrics is not None
+    assert answer.metrics.completion_tokens == len(answer.pieces) == len(WORDS) + 1
 
 
 def test_requests_wait_for_each_other(start: Start) -> None:
@@ -232,8 +232,8 @@ def test_closing_in_mid_answer_keeps_the_prompt_cache_for_the_next_start(start: 
     assert saved() == 1
     again = start(model).ask(request(max_tokens=3, partial="so far " * 20))
     assert text_of(again) == "".join(WORDS[:3])
-    assert again.live is not None
-    assert again.live.cached_prompt_tokens == again.live.prompt_tokens - 1 > 100
+    assert again.metrics is not None
+    assert again.metrics.cached_prompt_tokens == again.metrics.prompt_tokens - 1 > 100
 
 
 def test_the_prompt_cache_is_kept_when_nothing_is_asked_for_a_while(

@@ -9,6 +9,7 @@ import pytest
 from app.memory_plan import drafter_context, open_context, plan
 from app.paths import Paths
 from app.session import Session
+from app.session_opening import open_session
 from app.session_options import SessionOptions
 from backends.base import DraftUnavailableError, Model, OutOfMemoryError, UsageError
 from models.attention import Attention, Layers
@@ -96,11 +97,11 @@ def test_a_context_is_halved_where_only_the_engine_knows_what_fits(
 def opened(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, SessionOptions], Session]:
     """Open a session on a machine with so many bytes free."""
 
-    def open_session(free: int, options: SessionOptions) -> Session:
-        monkeypatch.setattr("app.session.free_memory", lambda *_: free)
-        return Session.open(options, Paths.of_this_user(), lambda _: None)
+    def open_with(free: int, options: SessionOptions) -> Session:
+        monkeypatch.setattr("app.session_opening.free_memory", lambda *_: free)
+        return open_session(options, Paths.of_this_user(), lambda _: None)
 
-    return open_session
+    return open_with
 
 
 @pytest.mark.usefixtures("llamacpp")

@@ -13,7 +13,7 @@ from app.candidate import Kind
 from app.pairing import rank, rank_for
 from app.paths import Paths
 from app.ranking import CostSource, Pair
-from app.session import Session
+from app.session_opening import open_session
 from app.session_options import SessionOptions
 from backends.base import Context
 from decoding.cost import Measured
@@ -48,7 +48,7 @@ def folder() -> Path:
 
 def once_opened(options: SessionOptions) -> Sequence[Pair]:
     """Drafters of a model, as the app shows them once its drafter was measured."""
-    session = Session.open(options, Paths.of_this_user(), lambda _: None)
+    session = open_session(options, Paths.of_this_user(), lambda _: None)
     with closing(session):
         return rank_for(session).pairs
 

@@ -17,10 +17,10 @@ from app.bench.methods import methods
 from app.conversation import Conversation
 from app.engine import Engine
 from app.engine_status import Loaded, Phase
+from app.memory_bandwidth import memory_bandwidth
 from app.pairing import rank
 from app.paths import Paths
-from app.performance import memory_bandwidth
-from app.session import Session
+from app.session_opening import open_session
 from app.session_options import SessionOptions
 from backends import choice, mlx
 from backends.bandwidth import Bandwidth
@@ -55,9 +55,9 @@ def test_threads_that_mean_nothing_are_told_and_the_copy_that_is_made_too(
 ) -> None:
     told: list[str] = []
     options = SessionOptions(str(small_mlx("plain")), draft="self:q4_0", threads=1)
-    session = Session.open(options, Paths.of_this_user(), told.append)
+    session = open_session(options, Paths.of_this_user(), told.append)
     try:
-        assert any("--threads means nothing to MLX" in note for note in session.notes)
+        assert any("--threads has no effect" in note for note in session.notes)
     finally:
         session.close()
     begin = "making the self-drafter q4_0 (a copy in 4 bits)"
@@ -151,7 +151,7 @@ def test_drafters_for_a_folder_are_ranked(small_mlx: SmallMlx, home: Path) -> No
 def test_the_bench_compares_with_mlx_lm(small_mlx: SmallMlx, tmp_path: Path) -> None:
     drafter = str(small_mlx("plain", noise=0.1))
     options = SessionOptions(str(small_mlx("plain")), draft="off", threads=1)
-    session = Session.open(options, Paths.of_this_user(), lambda text: None)
+    session = open_session(options, Paths.of_this_user(), lambda text: None)
     place = session.place(lambda text: None)
     found = methods(session, place, drafter, tmp_path, with_fixed=False)
     try:
@@ -175,7 +175,7 @@ def test_the_bandwidth_of_the_gpu_is_mlxs_own_and_kept(
     info = replace(model.info, device="GPU: a Mac")
     model.close()
     reads = [Bandwidth(1e11, "measured: once"), Bandwidth(2e11, "measured: again")]
-    monkeypatch.setattr("app.performance.bandwidth_of_mlx", lambda: reads.pop(0))
+    monkeypatch.setattr("app.memory_bandwidth.bandwidth_of_mlx", lambda: reads.pop(0))
     paths = Paths.of_this_user()
     found = [memory_bandwidth(info, paths, again=again) for again in (False, False, True)]
     assert [one.source for one in found if one] == [

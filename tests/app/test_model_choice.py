@@ -11,7 +11,7 @@ import pytest
 
 from app.model_choice import choose_model, remember_model
 from app.paths import Paths
-from app.session import Session
+from app.session_opening import open_session
 from app.session_options import SessionOptions
 from backends.base import ModelError
 from models.reference import Reference, at_hand, resolve
@@ -100,7 +100,7 @@ def test_a_model_that_did_not_answer_is_not_remembered(
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "crashing.gguf stops the engine" in ended.stderr
     assert not paths.last_model.exists()
-    session = Session.open(SessionOptions("demo", "off"), paths, lambda text: None)
+    session = open_session(SessionOptions("demo", "off"), paths, lambda text: None)
     session.close()
     assert not paths.last_model.exists()
 
@@ -123,8 +123,8 @@ def test_a_model_that_was_named_is_never_replaced(
     paths: Paths, crashing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ModelError, match="stops the engine"):
-        Session.open(SessionOptions(str(crashing), "off"), paths, lambda text: None)
+        open_session(SessionOptions(str(crashing), "off"), paths, lambda text: None)
     monkeypatch.setattr("models.installed.demo_path", lambda: None)
     remember_model(Reference(crashing.name, crashing), paths)
     with pytest.raises(ModelError, match="stops the engine"):  # not that there is no other
-        Session.open(SessionOptions(None, "off"), paths, lambda text: None)
+        open_session(SessionOptions(None, "off"), paths, lambda text: None)

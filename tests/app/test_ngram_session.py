@@ -16,6 +16,7 @@ from app.engine import Engine
 from app.paths import Paths
 from app.reply import new_reply
 from app.session import Session
+from app.session_opening import open_session
 from app.session_options import SessionOptions
 from backends.chat_template import Message
 from decoding.draft import Drafter
@@ -45,7 +46,7 @@ def files() -> list[Path]:
 
 def opened(model: str, draft: str = "ngram") -> Session:
     options = SessionOptions(model=model, draft=draft, threads=1)
-    return Session.open(options, Paths.of_this_user(), lambda _: None)
+    return open_session(options, Paths.of_this_user(), lambda _: None)
 
 
 def reply_of(session: Session, drafter: Drafter | None, settings: SamplingSettings) -> list[Step]:
@@ -134,13 +135,13 @@ def test_an_answer_with_drafters_of_its_own_is_compared_and_others_are_not(model
     """A race answers the same question twice; the chat goes on learning afterwards."""
     sessions: list[Session] = []
 
-    def open_session(*arguments: Any) -> Session:
-        sessions.append(Session.open(*arguments))
+    def recorded(*arguments: Any) -> Session:
+        sessions.append(open_session(*arguments))
         return sessions[-1]
 
     asked = Request(Conversation("", [Message("user", "hi")]), GREEDY, 4)
     options = SessionOptions(model=model, draft="ngram", threads=1)
-    engine = Engine(options, Paths.of_this_user(), open_session)
+    engine = Engine(options, Paths.of_this_user(), recorded)
     engine.start()
     found: list[bool] = []
     try:

@@ -18,7 +18,7 @@ from app.pairing import rank
 from app.paths import Paths
 from app.ranking import CostSource, Pair, Ranking
 from app.reply import new_reply
-from app.session import Session
+from app.session_opening import open_session
 from app.session_options import SessionOptions
 from backends.base import Context, OutOfMemoryError, UsageError
 from decoding.acceptance import Acceptance
@@ -160,7 +160,7 @@ def test_what_guesses_or_is_made_of_others_is_listed_with_what_was_measured(mode
 def test_what_a_cascade_was_heard_to_reach_is_shown() -> None:
     spec = "cascade(lookup,self)"
     options = SessionOptions(model="big", draft=spec, threads=1)
-    with closing(Session.open(options, Paths.of_this_user(), lambda _: None)) as session:
+    with closing(open_session(options, Paths.of_this_user(), lambda _: None)) as session:
         prompt = session.raw_prompt("the other")
         for _ in session.stream(prompt, GREEDY, 24, new_reply(), lambda: False):
             pass
@@ -185,7 +185,7 @@ def test_a_speedup_needs_an_acceptance_that_was_measured(tiny_llama: TinyLlama) 
     outside = tiny_llama(form="gpt2", layers=1, seed=6)
     for drafter in ("same", str(outside)):
         options = SessionOptions(model="big", draft=drafter, threads=1)
-        session = Session.open(options, Paths.of_this_user(), lambda _: None)
+        session = open_session(options, Paths.of_this_user(), lambda _: None)
         with closing(session):
             prompt = session.raw_prompt("the other")
             for _ in session.stream(prompt, GREEDY, 24, new_reply(), lambda: False):
@@ -282,7 +282,7 @@ def test_a_drafter_that_a_busy_machine_measured_is_told_as_such(
         found = Measured({1: 0.002, 64: 0.01}, 0.0, unsure)
         monkeypatch.setattr("app.calibrations.calibrate", lambda *_, found=found: found)
         options = SessionOptions(model="big", draft="same", threads=1)
-        Session.open(options, Paths.of_this_user(), [].append).close()
+        open_session(options, Paths.of_this_user(), [].append).close()
         assert by_name(ranked("big"))["same"].cost_source is source
         shutil.rmtree(Paths.of_this_user().calibrations)
 

@@ -12,7 +12,7 @@ from app.findings import Finding, Findings
 from app.history import History
 from app.paths import Paths
 from app.private_folders import tighten
-from app.session import Session
+from app.session_opening import open_session
 from app.session_options import SessionOptions
 from app.unexpected import unexpected
 from backends.base import UsageError
@@ -96,6 +96,6 @@ def test_what_a_person_put_beside_ours_is_no_leftover(home: Path) -> None:
         os.utime(path, (1.0, 1.0))
     assert left.is_relative_to(paths.saved_states)
     with pytest.raises(UsageError):
-        Session.open(SessionOptions(model="nobody-knows-this"), paths, lambda _: None)
+        open_session(SessionOptions(model="nobody-knows-this"), paths, lambda _: None)
     assert not left.exists()
     assert all(path.exists() for path in theirs)

@@ -10,6 +10,7 @@ from app.drafting import Drafting
 from app.paths import Paths
 from app.reply import new_reply
 from app.session import Session
+from app.session_opening import open_session
 from app.session_options import SessionOptions
 from backends.base import UsageError
 from decoding.drafters.ngram import Ngram
@@ -23,7 +24,7 @@ GREEDY = SamplingSettings(temperature=0.0)
 @pytest.fixture
 def session(tiny_llama: Callable[..., Path]) -> Iterator[Session]:
     options = SessionOptions(str(tiny_llama(seed=3)), draft="lookup,ngram", threads=1)
-    with closing(Session.open(options, Paths.of_this_user(), lambda _: None)) as one:
+    with closing(open_session(options, Paths.of_this_user(), lambda _: None)) as one:
         yield one
 
 

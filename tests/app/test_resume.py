@@ -35,7 +35,7 @@ class Run:
         answer = self.engine.ask(Request(conversation, SamplingSettings(temperature=0.0), 8))
         assert answer.wait(60)
         assert answer.error is None
-        self.messages.append(Message("assistant", answer.take()))
+        self.messages.append(Message("assistant", answer.text))
         return answer
 
     def close(self) -> None:
@@ -43,8 +43,8 @@ class Run:
 
 
 def cached(answer: Answer) -> int:
-    assert answer.live is not None
-    return answer.live.cached_prompt_tokens
+    assert answer.metrics is not None
+    return answer.metrics.cached_prompt_tokens
 
 
 def saved() -> list[Path]:

@@ -17,7 +17,7 @@ from app.engine import Engine
 from app.history import History
 from app.indexing import Indexing
 from app.paths import Paths
-from app.session import SessionOptions
+from app.session_options import SessionOptions
 from app.target_context import TargetContext
 from backends.base import Context, Model
 from backends.chat_template import Message

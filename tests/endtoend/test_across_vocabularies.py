@@ -17,7 +17,7 @@ from app import drafter_model
 from app.drafter_model import open_drafter
 from app.paths import Paths
 from app.reply import new_reply
-from app.session import Session
+from app.session_opening import open_session
 from app.session_options import SessionOptions
 from backends import llamacpp
 from backends.base import Context, Model
@@ -250,7 +250,7 @@ def test_a_session_drafts_across_vocabularies_and_says_so(
     replied: dict[str, list[int]] = {}
     for draft in ("off", str(other)):
         options = SessionOptions(model=str(target), draft=draft, ctx=128)
-        session = Session.open(options, Paths.of_this_user(), lambda text: None)
+        session = open_session(options, Paths.of_this_user(), lambda text: None)
         reply = new_reply()
         settings = SamplingSettings(temperature=0.0)
         for _ in session.stream(session.raw_prompt("the"), settings, 48, reply, lambda: False):

@@ -8,6 +8,7 @@ import pytest
 from app.paths import Paths
 from app.reply import new_reply
 from app.session import Session
+from app.session_opening import open_session
 from app.session_options import SessionOptions
 from backends.chat_template import Message
 from decoding.events import FinishReason
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("llamacpp")
 
 def _answer(model: Path, draft: str) -> tuple[Session, list[int], str]:
     options = SessionOptions(model=str(model), draft=draft, ctx=128)
-    session = Session.open(options, Paths.of_this_user(), lambda text: None)
+    session = open_session(options, Paths.of_this_user(), lambda text: None)
     prompt = session.template.prompt([Message("user", "Hello!")])
     reply = new_reply()
     settings = SamplingSettings(temperature=0.0)

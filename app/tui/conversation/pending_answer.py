@@ -29,7 +29,7 @@ class PendingAnswer:
     def ending(self, reason: FinishReason | None) -> str:
         """The line below the answer, as of now."""
         error = "" if self.answer.error is None else str(self.answer.error)
-        return wording.ending(self.answer.live, reason, error, self.continued)
+        return wording.ending(self.answer.metrics, reason, error, self.continued)
 
     def final_ending(self) -> str:
         """The line below the answer once it is done."""

@@ -1,6 +1,5 @@
 """The main screen: a chat, the live panel, downloads and the prompt."""
 
-from dataclasses import replace
 from typing import ClassVar
 
 from textual import constants, events, on
@@ -263,14 +262,11 @@ class ChatScreen(Screen[None]):
         self._figures.update(self.view.answer, status.loaded, is_pending=is_pending)
 
     def _report_error(self, status: Status) -> None:
-        """Notify once of an engine error, and clear it if the engine works on."""
+        """Notify once of an engine error."""
         error = status.error
-        if error is None or error is self._reported_error:
-            return
-        self._reported_error = error
-        self.notify(str(error), severity="error", timeout=10)
-        if status.phase is not Phase.FAILED:
-            self._engine.status = replace(status, error=None)
+        if error is not None and error is not self._reported_error:
+            self._reported_error = error
+            self.notify(str(error), severity="error", timeout=10)
 
 
 def _greeting(loaded: Loaded, send_key: str) -> str:

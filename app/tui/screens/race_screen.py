@@ -60,8 +60,8 @@ class Lane(Vertical):
         is_done = answer.is_done  # before the text: nothing can come after it
         message = self.query_one(GrowingMessage)
         await message.grow(answer.take(), is_last=is_done)
-        if answer.live is not None:
-            rate = wording.rate(answer.live.rate)
+        if answer.metrics is not None:
+            rate = wording.rate(answer.metrics.decode_tokens_per_second)
             self.query_one(".rate", Static).update(Content(rate))
         if is_done:
             message.show_ending(ending_of(answer))
@@ -124,8 +124,8 @@ class RaceScreen(Screen[None]):
 
 def ending_of(answer: Answer) -> str:
     """The line below one of the answers, without a speedup: the verdict has the race's own."""
-    live = replace(answer.live, speedup=None) if answer.live else None
-    return wording.ending(live, answer.finish_reason, str(answer.error) if answer.error else "")
+    metrics = replace(answer.metrics, speedup=None) if answer.metrics else None
+    return wording.ending(metrics, answer.finish_reason, str(answer.error) if answer.error else "")
 
 
 def verdict(plain: Answer, drafted: Answer) -> str:
@@ -140,12 +140,12 @@ def verdict(plain: Answer, drafted: Answer) -> str:
 
 
 def _rate(answer: Answer) -> float | None:
-    return answer.live.rate if answer.live else None
+    return answer.metrics.decode_tokens_per_second if answer.metrics else None
 
 
 def _comparison(plain: Answer, drafted: Answer) -> str:
-    if drafted.live is not None and drafted.live.lossy:
-        return f"{drafted.live.lossy}, so not the model's own distribution"
+    if drafted.metrics is not None and drafted.metrics.lossy:
+        return f"{drafted.metrics.lossy}, so not the model's own distribution"
     if plain.token_ids == drafted.token_ids:
         return f"the same {len(plain.token_ids)} tokens"
     if plain.request.settings.temperature == 0.0:

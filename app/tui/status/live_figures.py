@@ -1,11 +1,11 @@
-"""Live figures of an answer, in the panel and in the line above the prompt."""
+"""ReplyMetrics figures of an answer, in the panel and in the line above the prompt."""
 
 import time
 from collections import deque
 
 from app.answer import Answer, Stage
 from app.engine_status import Loaded
-from app.live import Live
+from app.reply_metrics import ReplyMetrics
 from app.tui import wording
 from app.tui.status.figure_text import FigureText
 from app.tui.status.panel import Panel
@@ -47,10 +47,10 @@ class LiveFigures:
 
     def update(self, answer: Answer | None, loaded: Loaded | None, *, is_pending: bool) -> None:
         """Show an answer's figures if they are due; call it on a timer."""
-        live = answer.live if answer is not None else None
-        if live is not None and (loaded is None or loaded.info != live.model):
-            answer = live = None  # another model has been loaded since
-        now_rate = self._rate.after(live.tokens) if is_pending and live else None
+        metrics = answer.metrics if answer is not None else None
+        if metrics is not None and (loaded is None or loaded.info != metrics.model):
+            answer = metrics = None  # another model has been loaded since
+        now_rate = self._rate.after(metrics.completion_tokens) if is_pending and metrics else None
         if is_pending:
             self._loaded = loaded
         now = time.monotonic()
@@ -62,18 +62,18 @@ class LiveFigures:
             return
         self._shown_at = now
         self._shown = None if is_pending else final
-        self._write(answer, live, self._state(live, loaded), now_rate, is_pending=is_pending)
+        self._write(answer, metrics, self._state(metrics, loaded), now_rate, is_pending=is_pending)
 
-    def _state(self, live: Live | None, loaded: Loaded | None) -> str:
+    def _state(self, metrics: ReplyMetrics | None, loaded: Loaded | None) -> str:
         if loaded is self._loaded:
-            return wording.state(live, loaded)
+            return wording.state(metrics, loaded)
         state = wording.state(None, loaded)
-        return state if live is None else f"next answer: {state}"
+        return state if metrics is None else f"next answer: {state}"
 
     def _write(
         self,
         answer: Answer | None,
-        live: Live | None,
+        metrics: ReplyMetrics | None,
         state: str,
         now_rate: float | None,
         *,
@@ -81,7 +81,7 @@ class LiveFigures:
     ) -> None:
         self._is_panels_turn = not self._is_panels_turn
         if self._is_panels_turn or not is_pending:
-            self._panel.show(live, state, now_rate)
+            self._panel.show(metrics, state, now_rate)
         if not self._is_panels_turn or not is_pending:
             self._line.write(state_line(answer, state, now_rate))
 
@@ -105,23 +105,23 @@ class CurrentRate:
 
 def state_line(answer: Answer | None, state: str, now_rate: float | None) -> str:
     """One line on the answer and the drafters; now_rate is None unless text is being generated."""
-    live = answer.live if answer else None
+    metrics = answer.metrics if answer else None
     parts = [state]
     if answer is not None and answer.stage is Stage.QUEUED:
         parts.insert(0, "waiting for the model")
     elif answer is not None and answer.stage is Stage.READING:
         done, total = answer.read
         parts.insert(0, f"prefill: {done:,} of {total:,} tokens" if total else "prefill")
-    elif live is not None:
-        parts = [*_figures(live, now_rate), *parts]
+    elif metrics is not None:
+        parts = [*_figures(metrics, now_rate), *parts]
     return " · ".join(filter(None, parts))
 
 
-def _figures(live: Live, now_rate: float | None) -> list[str]:
-    figures = [wording.rate(now_rate or live.rate)]
-    if live.drafted:
-        figures.append(wording.against_plain(live.speedup))
-        figures.append(f"{wording.percent(live.acceptance)} of drafted accepted")
-    figures.append(live.lossy)
-    figures.append(f"context {live.context_used:,}/{live.context_size:,}")
+def _figures(metrics: ReplyMetrics, now_rate: float | None) -> list[str]:
+    figures = [wording.rate(now_rate or metrics.decode_tokens_per_second)]
+    if metrics.drafted:
+        figures.append(wording.against_plain(metrics.speedup))
+        figures.append(f"{wording.percent(metrics.acceptance)} of drafted accepted")
+    figures.append(metrics.lossy)
+    figures.append(f"context {metrics.context_used:,}/{metrics.context_size:,}")
     return figures

@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Sparkline
 
-from app.live import DrafterFigures, Live
+from app.reply_metrics import DrafterMetrics, ReplyMetrics
 from app.shapes import shape_shares
 from app.tui import wording
 from app.tui.status.figure_text import FigureText
@@ -52,118 +52,120 @@ class Panel(VerticalScroll):
         if self.display:
             self.query_one(Sparkline).data = list(self._samples)
 
-    def show(self, live: Live | None, state: str, now_rate: float | None) -> None:
+    def show(self, metrics: ReplyMetrics | None, state: str, now_rate: float | None) -> None:
         """Show the figures; now_rate is None unless text is being generated."""
         if not self.display:
             return
-        self.query_one(".speed", FigureText).write(_speed(live, now_rate))
-        now = _now(live) if live and now_rate is not None else ""
-        self.query_one(".figures", FigureText).write(_figures(live, state, now))
+        self.query_one(".speed", FigureText).write(_speed(metrics, now_rate))
+        now = _now(metrics) if metrics and now_rate is not None else ""
+        self.query_one(".figures", FigureText).write(_figures(metrics, state, now))
 
 
-def _speed(live: Live | None, now_rate: float | None) -> str:
-    if live is None:
+def _speed(metrics: ReplyMetrics | None, now_rate: float | None) -> str:
+    if metrics is None:
         return "no answer yet"
-    speedup = wording.against_plain(live.speedup) if live.drafted else "plain decoding"
-    rates = f"{wording.rate(live.rate)} · now {wording.rate(now_rate)}"
-    return "\n".join(filter(None, [speedup, rates, live.lossy]))
+    speedup = wording.against_plain(metrics.speedup) if metrics.drafted else "plain decoding"
+    rates = f"{wording.rate(metrics.decode_tokens_per_second)} · now {wording.rate(now_rate)}"
+    return "\n".join(filter(None, [speedup, rates, metrics.lossy]))
 
 
-def _figures(live: Live | None, state: str, now: str) -> str:
+def _figures(metrics: ReplyMetrics | None, state: str, now: str) -> str:
     blocks = [state, now]
-    if live is not None:
-        blocks += [_drafting(live), _positions(live), _lengths(live), _drafters(live)]
-        blocks += [_wall(live), _time(live), _context(live), _memory(live)]
+    if metrics is not None:
+        blocks += [_drafting(metrics), _positions(metrics), _lengths(metrics), _drafters(metrics)]
+        blocks += [_wall(metrics), _time(metrics), _context(metrics), _memory(metrics)]
     return "\n\n".join(filter(None, blocks))
 
 
-def _now(live: Live) -> str:
+def _now(metrics: ReplyMetrics) -> str:
     """The decision of the last step; empty without a controller, which makes them."""
-    if not live.choice:
+    if not metrics.decision:
         return ""
-    return f"now: {live.choice}\nshape: {live.shape}"
+    return f"now: {metrics.decision}\nshape: {metrics.shape}"
 
 
-def _drafting(live: Live) -> str:
-    per_step = wording.NONE if live.tokens_per_step is None else f"{live.tokens_per_step:.2f}"
-    plain = wording.rate(live.plain_rate)
+def _drafting(metrics: ReplyMetrics) -> str:
+    per_step = wording.NONE if metrics.tokens_per_step is None else f"{metrics.tokens_per_step:.2f}"
+    plain = wording.rate(metrics.plain_tokens_per_second)
     return "\n".join(
         [
-            f"acceptance {wording.percent(live.acceptance)} of drafted",
-            f"           {live.accepted} of {live.drafted} tokens",
+            f"acceptance {wording.percent(metrics.acceptance)} of drafted",
+            f"           {metrics.accepted} of {metrics.drafted} tokens",
             f"tokens per step {per_step}",
-            f"plain {plain}" + (f"\n  {live.plain_source}" if live.plain_source else ""),
+            f"plain {plain}" + (f"\n  {metrics.plain_source}" if metrics.plain_source else ""),
         ]
     )
 
 
-def _positions(live: Live) -> str:
-    if not live.accepted_by_position:
+def _positions(metrics: ReplyMetrics) -> str:
+    if not metrics.accepted_by_position:
         return ""
     rows = [
         f"{position:2} {bar(share)} {wording.percent(share):>5} of {drafted}"
         for position, (share, drafted) in enumerate(
-            zip(live.accepted_by_position[:8], live.drafted_at_position, strict=False), 1
+            zip(metrics.accepted_by_position[:8], metrics.drafted_at_position, strict=False), 1
         )
     ]
     return "\n".join(["accepted by position in a draft", *rows])
 
 
-def _lengths(live: Live) -> str:
-    drafts = sum(live.accepted_lengths)
+def _lengths(metrics: ReplyMetrics) -> str:
+    drafts = sum(metrics.accepted_lengths)
     if not drafts:
         return ""
-    shares = shape_shares(live.steps_by_shape)
-    rows = [f"accepted length of {drafts:,} drafts, %", *histogram(live.accepted_lengths)]
+    shares = shape_shares(metrics.steps_by_shape)
+    rows = [f"accepted length of {drafts:,} drafts, %", *histogram(metrics.accepted_lengths)]
     return "\n".join([*rows, f"steps: {shares}"] if shares else rows)
 
 
-def _drafters(live: Live) -> str:
-    rows = [_drafter(figures) for figures in live.by_drafter]
+def _drafters(metrics: ReplyMetrics) -> str:
+    rows = [_drafter(name, figures) for name, figures in metrics.by_drafter.items()]
     return "\n".join(["accepted by drafter", *rows]) if rows else ""
 
 
-def _drafter(figures: DrafterFigures) -> str:
+def _drafter(name: str, figures: DrafterMetrics) -> str:
     """One line; a long name is on lines of its own."""
     counts = f"{figures.accepted:5} of {figures.drafted:5}"
-    if len(figures.name) > _NAME_WIDTH:
-        return f"{figures.name}\n{'':{_NAME_WIDTH}} {counts}"
-    return f"{figures.name:{_NAME_WIDTH}} {counts}"
+    if len(name) > _NAME_WIDTH:
+        return f"{name}\n{'':{_NAME_WIDTH}} {counts}"
+    return f"{name:{_NAME_WIDTH}} {counts}"
 
 
-def _wall(live: Live) -> str:
-    if live.wall is None or live.bandwidth is None or live.times_wall is None:
+def _wall(metrics: ReplyMetrics) -> str:
+    wall, bandwidth = metrics.wall_tokens_per_second, metrics.bandwidth_bytes_per_second
+    if wall is None or bandwidth is None or metrics.times_wall is None:
         return ""
     return (
-        f"wall {bar(live.times_wall / 2)} {live.times_wall:.2f}×\n"
-        f"  {wording.rate(live.wall)} at {wording.size(live.bandwidth)}/s\n"
-        f"  {live.bandwidth_source}"
+        f"wall {bar(metrics.times_wall / 2)} {metrics.times_wall:.2f}×\n"
+        f"  {wording.rate(wall)} at {wording.size(bandwidth)}/s\n"
+        f"  {metrics.bandwidth_source}"
     )
 
 
-def _time(live: Live) -> str:
-    total = live.draft_seconds + live.verify_seconds + live.other_seconds
+def _time(metrics: ReplyMetrics) -> str:
+    other = metrics.overhead_seconds or 0.0
+    total = metrics.draft_seconds + metrics.verify_seconds + other
     if total <= 0.0:
         return ""
     shares = [
         f"{name} {wording.percent(seconds / total)}"
         for name, seconds in (
-            ("draft", live.draft_seconds),
-            ("verify", live.verify_seconds),
-            ("other", live.other_seconds),
+            ("draft", metrics.draft_seconds),
+            ("verify", metrics.verify_seconds),
+            ("other", other),
         )
     ]
     return "time " + " · ".join(shares)
 
 
-def _context(live: Live) -> str:
-    share = live.context_used / live.context_size
-    return f"context {bar(share)} {live.context_used:,} / {live.context_size:,}"
+def _context(metrics: ReplyMetrics) -> str:
+    share = metrics.context_used / metrics.context_size
+    return f"context {bar(share)} {metrics.context_used:,} / {metrics.context_size:,}"
 
 
-def _memory(live: Live) -> str:
-    parts = [f"model {wording.size(live.target_bytes)}"]
-    if live.drafter_bytes:
-        parts.append(f"drafter {wording.size(live.drafter_bytes)}")
-    parts.append(f"KV {wording.size(live.kv_bytes)}")
+def _memory(metrics: ReplyMetrics) -> str:
+    parts = [f"model {wording.size(metrics.memory.target_bytes)}"]
+    if metrics.memory.drafter_bytes:
+        parts.append(f"drafter {wording.size(metrics.memory.drafter_bytes)}")
+    parts.append(f"KV {wording.size(metrics.memory.kv_bytes)}")
     return "memory " + " · ".join(parts)

@@ -28,14 +28,18 @@ class StatusLine(Static):
         if text == self._shown:
             return False
         self._shown = text
-        has_error = status.error is not None
-        self.set_class(has_error, "-fault")
-        self.update(Content(one_line(text)), layout=has_error)
+        is_failed = _is_failed(status)
+        self.set_class(is_failed, "-fault")
+        self.update(Content(one_line(text)), layout=is_failed)
         return True
 
 
+def _is_failed(status: Status) -> bool:
+    return status.phase is Phase.FAILED and status.error is not None
+
+
 def _text(status: Status) -> str:
-    if status.error is not None:
+    if _is_failed(status):
         return str(status.error).replace("\n", " ")
     if status.phase is Phase.LOADING:
         return f"{status.text}…"

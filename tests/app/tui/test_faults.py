@@ -30,7 +30,11 @@ def told(chat: Chat) -> str:
 def tokens_told(chat: Chat) -> int:
     """Tokens in the last picture of the answer at work."""
     work = chat.view.pending
-    return work.answer.live.tokens if work is not None and work.answer.live is not None else 0
+    return (
+        work.answer.metrics.completion_tokens
+        if work is not None and work.answer.metrics is not None
+        else 0
+    )
 
 
 async def test_a_full_disk_is_told_and_the_chat_goes_on(chatting: Chatting) -> None:
@@ -103,7 +107,7 @@ async def test_an_error_of_a_model_is_told_each_time_and_shown_whole(chatting: C
         await chat.until(lambda: engine.status.phase is Phase.READY)
         for _ in range(2):
             why = "very " * 50 + "damaged"
-            engine.status = Status(Phase.FAILED, error=ModelError("it cannot be loaded", why))
+            engine._status = Status(Phase.FAILED, error=ModelError("it cannot be loaded", why))
             await chat.until(lambda: "damaged" in told(chat))
             chat.app.clear_notifications()
         await chat.until(lambda: "damaged" in screen_text(chat.app))
@@ -118,7 +122,7 @@ async def test_the_figures_of_a_model_go_with_it(chatting: Chatting) -> None:
         loaded = engine.status.loaded
         assert loaded is not None
         other = replace(loaded, info=replace(loaded.info, name="other"))
-        engine.status = replace(engine.status, loaded=other)
+        engine._status = replace(engine.status, loaded=other)
         await chat.until(lambda: "tok/s" not in str(line.content))
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from textual.widgets.markdown import MarkdownFence
 
-from app.live import DrafterFigures, Live
 from app.model_list import Offered
+from app.reply_metrics import DrafterMetrics, MemoryUse, ReplyMetrics
 from app.tui.conversation.dialogue import Turn
 from app.tui.screens.help_screen import HelpScreen
 from app.tui.screens.models_screen import ModelsScreen
@@ -35,23 +35,25 @@ total = sum([1, 2, 3])
 | loop | 3 |
 """
 
-LIVE = Live(
-    model=ScriptedModel(["a"]).info, tokens=120, steps=48, rate=61.3, plain_rate=34.0,
-    plain_source="measured in this reply",
-    speedup=1.8, drafted=100, accepted=72, acceptance=0.72, tokens_per_step=2.5,
+LIVE = ReplyMetrics(
+    model=ScriptedModel(["a"]).info, context_used=160, context_size=8192, state=State.ON, reason="",
+    drafters=("lookup", "small"), decision="lookup drafts 6 (list), +1.8 tokens expected",
+    shape="tree of 8 in 4 branches", lossy="",
+    prompt_tokens=40, cached_prompt_tokens=0, completion_tokens=120, steps=48,
+    drafted=100, accepted=72, acceptance=0.72, tokens_per_step=2.5,
     accepted_by_position=(0.9, 0.7, 0.4), drafted_at_position=(48, 32, 20),
-    accepted_lengths=(5, 12, 20, 6, 2, 0, 1, 1, 1), shape="tree of 8 in 4 branches",
+    accepted_lengths=(5, 12, 20, 6, 2, 0, 1, 1, 1),
     steps_by_shape={Shape.NONE: 12, Shape.LINE: 30, Shape.PATHS: 0, Shape.TREE: 18},
-    by_drafter=(
-        DrafterFigures("lookup", 60, 50, 0.01),
-        DrafterFigures("lookahead:w=5,n=3,g=3", 40, 22, 0.4),
-    ),
-    draft_seconds=0.4, verify_seconds=1.5, other_seconds=0.1, ttft_seconds=0.2, prompt_tokens=40,
-    cached_prompt_tokens=0, context_used=160, context_size=8192, wall=50.0, times_wall=1.22,
-    bandwidth=18.2e9, bandwidth_source="measured", target_bytes=98_000_000,
-    drafter_bytes=12_000_000, kv_bytes=94_000_000, state=State.ON, reason="",
-    choice="lookup drafts 6 (list), +1.8 tokens expected",
-    drafters=("lookup", "small"),
+    by_drafter={
+        "lookup": DrafterMetrics(30, 60, 50, 0.01),
+        "lookahead:w=5,n=3,g=3": DrafterMetrics(18, 40, 22, 0.4),
+    },
+    load_seconds=1.0, prefill_seconds=0.2, ttft_seconds=0.2, decode_seconds=2.0,
+    decode_tokens_per_second=61.3, draft_seconds=0.4, verify_seconds=1.5, overhead_seconds=0.1,
+    plain_tokens_per_second=34.0, plain_source="measured in this reply", speedup=1.8,
+    bytes_per_token=364_000_000, bandwidth_bytes_per_second=18.2e9, bandwidth_source="measured",
+    wall_tokens_per_second=50.0, times_wall=1.22, energy_joules_per_token=None, energy_source=None,
+    peak_memory_bytes=None, memory=MemoryUse(98_000_000, 12_000_000, 94_000_000),
 )  # fmt: skip
 
 

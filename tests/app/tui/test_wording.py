@@ -7,12 +7,14 @@ import pytest
 from app.answer import Answer, Request, Stage
 from app.conversation import Conversation
 from app.engine_status import where_it_runs
+from app.reply import Reply
 from app.tui import wording
 from app.tui.screens.race_screen import ending_of, verdict
 from app.tui.status.live_figures import state_line
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
 from decoding.shape import Shape
+from decoding.telemetry import Statistics
 from tests.app.tui.test_snapshots import LIVE
 from tests.fixtures.scripted import ScriptedModel
 
@@ -20,21 +22,24 @@ from tests.fixtures.scripted import ScriptedModel
 def answered(tokens: int, rate: float) -> Answer:
     answer = Answer(Request(Conversation("", []), SamplingSettings(), 100))
     answer.stage = Stage.ANSWERING
-    answer.token_ids = tuple(range(tokens))
-    answer.live = replace(LIVE, rate=rate)
+    answer.begin(Reply(Statistics(0.0), token_ids=list(range(tokens))))
+    answer.metrics = replace(LIVE, decode_tokens_per_second=rate)
     return answer
 
 
 def test_a_speedup_that_was_not_measured_is_absent() -> None:
     unmeasured = replace(
-        LIVE, speedup=None, plain_rate=None, steps_by_shape={Shape.LINE: 9, Shape.NONE: 1}
+        LIVE,
+        speedup=None,
+        plain_tokens_per_second=None,
+        steps_by_shape={Shape.LINE: 9, Shape.NONE: 1},
     )
     assert "1.80× plain" in wording.ending(LIVE, FinishReason.STOP)
     assert wording.ending(unmeasured, FinishReason.STOP) == (
         "120 tokens · 61.3 tok/s · 72 % of drafted accepted · first after 0.2 s"
     )
     answer = answered(120, 61.3)
-    answer.live = unmeasured
+    answer.metrics = unmeasured
     assert state_line(answer, wording.state(unmeasured, None), 70.0) == (
         "70.0 tok/s · 72 % of drafted accepted · context 160/8,192 · drafting on (lookup, small)"
     )
@@ -57,8 +62,8 @@ def test_a_race_of_few_tokens_tells_no_speed() -> None:
 def test_a_race_has_one_speedup() -> None:
     """Of an answer beside the plain one, and not also by what a plain step was expected to take."""
     plain, drafted = answered(64, 10.0), answered(64, 30.0)
-    assert drafted.live is not None
-    assert drafted.live.speedup == 1.8
+    assert drafted.metrics is not None
+    assert drafted.metrics.speedup == 1.8
     assert verdict(plain, drafted).startswith("3.00× plain")
     assert ending_of(drafted) == (
         "120 tokens · 30.0 tok/s · 72 % of drafted accepted · first after 0.2 s"
@@ -85,10 +90,10 @@ def test_a_lossy_answer_says_so_wherever_speed_is_shown() -> None:
     assert "accepted · lossy: ears 0.1 · first" in wording.ending(lossy, FinishReason.STOP)
     assert "lossy" not in wording.ending(LIVE, FinishReason.STOP)
     answer = answered(120, 61.3)
-    answer.live = lossy
+    answer.metrics = lossy
     assert "accepted · lossy: ears 0.1 · context" in state_line(answer, "drafting on", 70.0)
     drafted = answered(64, 30.0)
-    drafted.live = replace(lossy, rate=30.0)
+    drafted.metrics = replace(lossy, decode_tokens_per_second=30.0)
     assert verdict(answered(64, 10.0), drafted) == (
         "3.00× plain in this race · lossy: ears 0.1, so not the model's own distribution"
     )

@@ -36,8 +36,8 @@ async def test_the_next_prompts_begin_as_the_last_did(chatting: Chatting) -> Non
         assert chat.view.dialogue.dropped == forgotten
         answer = chat.view.last_answer
         assert answer is not None
-        assert answer.live is not None
-        assert answer.live.cached_prompt_tokens > 100
+        assert answer.metrics is not None
+        assert answer.metrics.cached_prompt_tokens > 100
 
 
 async def test_editing_brings_back_what_fits_again(chatting: Chatting) -> None:

@@ -182,7 +182,7 @@ async def test_the_state_of_a_drafter_that_was_changed_at_rest(chatting: Chattin
         status = chat.app.engine.status
         assert status.loaded is not None
         loaded = replace(status.loaded, drafters=("lookup",), missing="")
-        chat.app.engine.status = replace(status, loaded=loaded)
+        chat.app.engine._status = replace(status, loaded=loaded)
         await chat.until(lambda: "drafting on (lookup)" in str(state.content))
 
 
@@ -250,8 +250,8 @@ async def test_origins_agree_with_the_counters(chatting: Chatting) -> None:
         shown = str(chat.screen.query_one("#origins", Static).content)
         answer = chat.view.last_answer
         assert answer is not None
-        assert answer.live is not None
-        assert f"{answer.live.tokens} · the model itself" in shown
+        assert answer.metrics is not None
+        assert f"{answer.metrics.completion_tokens} · the model itself" in shown
         await chat.pilot.press("f4")
         await chat.until(lambda: not chat.screen.query("#origins"))
 

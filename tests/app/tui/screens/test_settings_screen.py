@@ -352,5 +352,5 @@ async def test_a_lossy_rule_is_warned_of_once_and_then_in_the_figures(chatting: 
         assert "lossy" not in told(chat)
         # Nothing was drafted, so that the answer is the model's own.
         assert chat.view.last_answer is not None
-        assert chat.view.last_answer.live is not None
-        assert chat.view.last_answer.live.lossy == ""
+        assert chat.view.last_answer.metrics is not None
+        assert chat.view.last_answer.metrics.lossy == ""

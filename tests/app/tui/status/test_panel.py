@@ -5,7 +5,7 @@ from dataclasses import replace
 from textual.app import App, ComposeResult
 from textual.content import Content
 
-from app.live import DrafterFigures, Live
+from app.reply_metrics import DrafterMetrics, ReplyMetrics
 from app.tui.status.figure_text import FigureText
 from app.tui.status.histogram import histogram
 from app.tui.status.panel import Panel
@@ -57,12 +57,12 @@ class Alone(App[None]):
         yield Panel()
 
 
-async def shown(live: Live, now_rate: float | None = 70.0) -> list[str]:
+async def shown(metrics: ReplyMetrics, now_rate: float | None = 70.0) -> list[str]:
     """The lines of figures, those of the speed first."""
     app = Alone()
     async with app.run_test(size=(40, 80)):
         panel = app.query_one(Panel)
-        panel.show(live, "drafting on", now_rate)
+        panel.show(metrics, "drafting on", now_rate)
         lines: list[str] = []
         for text in panel.query(FigureText):
             assert isinstance(text.content, Content)
@@ -86,8 +86,8 @@ async def test_without_a_draft_there_is_no_histogram() -> None:
 
 async def test_a_long_name_of_a_drafter_is_there_to_its_end() -> None:
     name = "cascade(lookup,smollm2-135m-instruct-q4_0-requantized)"
-    live = replace(LIVE, by_drafter=(DrafterFigures(name, 9, 7, 0.1),))
-    lines = await shown(live)
+    metrics = replace(LIVE, by_drafter={name: DrafterMetrics(4, 9, 7, 0.1)})
+    lines = await shown(metrics)
     assert lines[lines.index(name) + 1].split() == ["7", "of", "9"]
 
 

@@ -1,0 +1,64 @@
+"""Memory bandwidth of a device, measured once and cached on disk."""
+
+import hashlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+from app.paths import Paths
+from backends.bandwidth import Bandwidth, measured_on_cpu, of_gpu
+from backends.base import ModelInfo, OutOfMemoryError
+from backends.choice import MLX, bandwidth_of_mlx
+from backends.device import processor_name
+from models.json_file import read_object, write_object
+
+
+def memory_bandwidth(info: ModelInfo, paths: Paths, *, again: bool = False) -> Bandwidth | None:
+    """Bandwidth of the device that runs a model, None where it cannot be measured.
+
+    A measurement can only be too low, as other programs use memory too: with `again` the highest
+    one is kept.
+    """
+    if info.device.startswith("GPU"):
+        return mlx_bandwidth(paths, again=again) if info.backend == MLX else of_gpu()
+    return processor_bandwidth(info.threads, paths, again=again)
+
+
+def processor_bandwidth(threads: int, paths: Paths, *, again: bool = False) -> Bandwidth | None:
+    """Bandwidth of the processor with this many threads, None where memory is too short to try."""
+
+    def measure() -> Bandwidth | None:
+        try:
+            return measured_on_cpu(threads)
+        except OutOfMemoryError:
+            return None
+
+    return _cached(f"{processor_name()} {threads}", measure, paths, again=again)
+
+
+def mlx_bandwidth(paths: Paths, *, again: bool = False) -> Bandwidth | None:
+    """Bandwidth of MLX's device, None where memory is too short to try."""
+    return _cached(f"{processor_name()} {MLX}", bandwidth_of_mlx, paths, again=again)
+
+
+def _cached(
+    device: str, measure: Callable[[], Bandwidth | None], paths: Paths, *, again: bool
+) -> Bandwidth | None:
+    """The highest bandwidth measured on a device; measures it the first time, or again."""
+    name = hashlib.sha256(device.encode()).hexdigest()[:16]
+    path = paths.bandwidth / f"{name}.json"
+    cached = _parsed(read_object(path))
+    if cached is not None and not again:
+        return cached
+    measured = measure()
+    if measured is None or (cached and cached.bytes_per_second >= measured.bytes_per_second):
+        return cached
+    write_object(path, {"bytes_per_second": measured.bytes_per_second, "source": measured.source})
+    return measured
+
+
+def _parsed(entry: dict[str, Any]) -> Bandwidth | None:
+    rate, source = entry.get("bytes_per_second"), entry.get("source")
+    if isinstance(rate, float) and 0.0 < rate < math.inf and isinstance(source, str):
+        return Bandwidth(rate, source)
+    return None
