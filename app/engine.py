@@ -46,7 +46,7 @@ class Engine:
     def __init__(
         self, options: SessionOptions, paths: Paths, open_session: OpenSession = open_session
     ) -> None:
-        self.options = options
+        self.options: SessionOptions = options
         self.paths = paths
         self._open = open_session
         self._status = Status(Phase.LOADING, "starting")

@@ -26,7 +26,7 @@ from app.history import History
 from app.paths import HOME_VARIABLE, Paths
 from app.session_options import SessionOptions
 from app.tui.app import SWITCH_SECONDS, SpecchatApp
-from app.tui.chat_screen import ChatScreen
+from app.tui.screens.chat_screen import ChatScreen
 from decoding.sampling import SamplingSettings
 from tests.fixtures.scripted import ScriptedModel, opened
 
@@ -164,11 +164,11 @@ async def flood(pieces: list[str]) -> tuple[float, float]:
         await pilot.pause()
         screen = app.screen
         assert isinstance(screen, ChatScreen)
-        await screen.send("go")
-        work = screen.work
+        await screen.view.send("go")
+        work = screen.view.pending
         assert work is not None
         ended = None
-        while screen.work is not None:
+        while screen.view.pending is not None:
             await asyncio.sleep(0.02)
             if ended is None and work.answer.is_done:
                 ended = time.perf_counter()

@@ -16,7 +16,7 @@ from app.paths import Paths
 from app.session_options import SessionOptions
 from app.settings.preferences import Preferences
 from app.tui.app import SpecchatApp
-from app.tui.chat_screen import ChatScreen
+from app.tui.screens.chat_screen import ChatScreen
 from decoding.sampling import SamplingSettings
 
 _QUESTION = """\
@@ -37,8 +37,8 @@ async def picture(paths: Paths) -> str:
                 await asyncio.sleep(0.1)
             screen = app.screen
             assert isinstance(screen, ChatScreen)
-            await screen.send(_QUESTION)
-            while screen.work is not None:
+            await screen.view.send(_QUESTION)
+            while screen.view.pending is not None:
                 await asyncio.sleep(0.1)
             await pilot.pause(1.0)
             return re.sub(r"@font-face \{.*?\}", "", app.export_screenshot(), flags=re.DOTALL)

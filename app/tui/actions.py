@@ -1,29 +1,29 @@
-"""Everything the app can be told to do: one list gives keys, slash commands, palette and help."""
+"""The registered actions: the one source of keys, slash commands, palette and help."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing to do. name: of the screen's action method, and of the key in settings."""
+    """Something the user can do. name: in the table of commands and under [keys] in settings."""
 
     name: str
     title: str
     keys: str = ""
     slash: str = ""
     argument: str = ""
-    """What follows the slash command, in brackets where it may be left out."""
+    """Argument of the slash command, in brackets if it is optional."""
     label: str = ""
-    """For the bottom line; empty where its key is not named there."""
+    """Label in the footer; empty if the action is not listed there."""
 
     @property
     def shown(self) -> bool:
-        """Whether the bottom line names its key."""
+        """Whether the footer lists the action."""
         return bool(self.label)
 
     @property
     def needs_argument(self) -> bool:
-        """Whether the slash command says nothing alone."""
+        """Whether the slash command cannot be run without an argument."""
         return bool(self.argument) and not self.argument.startswith("[")
 
 
@@ -31,27 +31,27 @@ ACTIONS = (
     Action("stop", "Stop the answer", "escape", "stop", label="Stop"),
     Action("help", "Help: every key and command", "f1", "help", label="Help"),
     Action("panel", "Show or hide the live panel", "f2", "panel", label="Panel"),
-    Action("model", "Choose a model, here or on the hub", "ctrl+l", "model", "[NAME]"),
+    Action("model", "Choose a model, installed or on the hub", "ctrl+l", "model", "[NAME]"),
     Action("cycle_draft", "Next drafter: auto, lookup, self … off", "f3", label="Drafter"),
-    Action("drafters", "Drafters for this model, the best first", "", "drafters"),
+    Action("drafters", "List drafters for this model, best first", "", "drafters"),
     Action("draft", "Choose the drafter", "", "draft", "SPEC"),
-    Action("origins", "Where each token of the answer came from", "f4", "origins"),
+    Action("origins", "Colour the answer by origin of its tokens", "f4", "origins"),
     Action("race", "Race: plain against drafted, side by side", "f5", "race"),
     Action("new", "New chat", "ctrl+n", "new"),
     Action("chats", "Open, search, rename or delete chats", "ctrl+o", "chats", label="Chats"),
     Action("rename", "Rename this chat", "", "rename", "TITLE"),
-    Action("export", "Write this chat to a file, .md or .json", "", "export", "FILE"),
+    Action("export", "Export this chat to a file, .md or .json", "", "export", "FILE"),
     Action("regenerate", "Answer the last question again", "ctrl+r", "regenerate"),
-    Action("edit", "Edit the last question, send it again", "f9", "edit"),
-    Action("go_on", "Go on with the last answer", "ctrl+t", "continue"),
+    Action("edit", "Edit and resend the last question", "f9", "edit"),
+    Action("go_on", "Continue the last answer", "ctrl+t", "continue"),
     Action("copy_answer", "Copy the last answer", "f12", "copy"),
     Action("copy_code", "Copy a code block of the last answer", "", "code", "[NUMBER]"),
     Action("editor", "Write the question in your editor", "ctrl+g", "editor"),
-    Action("system", "What the model is told first; or off", "", "system", "[TEXT]"),
-    Action("set", "Set one thing: temperature, top_k, …", "", "set", "KEY VALUE"),
+    Action("system", "Set the system prompt; off removes it", "", "system", "[TEXT]"),
+    Action("set", "Change one setting: temperature, top_k …", "", "set", "KEY VALUE"),
     Action("settings", "Settings of this chat and of the app", "f8", "settings"),
     Action("preset", "Use a preset for this chat; off for none", "", "preset", "[NAME]"),
-    Action("theme", "Choose the colours", "", "theme", "[NAME]"),
+    Action("theme", "Choose the colour theme", "", "theme", "[NAME]"),
     Action("quit", "Quit", "ctrl+q", "quit", label="Quit"),
 )
 
@@ -60,19 +60,19 @@ BY_SLASH = {action.slash: action for action in ACTIONS if action.slash}
 
 
 def matching(text: str) -> list[Action]:
-    """Slash commands that what was typed so far may become, the best first."""
+    """Slash commands that match what is typed so far, best match first."""
     typed = text.removeprefix("/").lower()
-    begins = [action for slash, action in BY_SLASH.items() if slash.startswith(typed)]
-    holds = [
+    prefixed = [action for slash, action in BY_SLASH.items() if slash.startswith(typed)]
+    containing = [
         action
         for slash, action in BY_SLASH.items()
-        if action not in begins and (typed in slash or typed in action.title.lower())
+        if action not in prefixed and (typed in slash or typed in action.title.lower())
     ]
-    return begins + holds
+    return prefixed + containing
 
 
 def parse(text: str) -> tuple[Action, str] | None:
-    """The action and argument of a slash command; None for text that is none."""
+    """The action and argument of a slash command; None if the text is not a known command."""
     if not text.startswith("/") or "\n" in text:
         return None
     name, _, argument = text[1:].partition(" ")
@@ -81,7 +81,7 @@ def parse(text: str) -> tuple[Action, str] | None:
 
 
 def unknown_command(text: str) -> str | None:
-    """The word that was meant as a slash command but is none; a path is not meant so."""
+    """A misspelt slash command at the start of a text; a path is not taken for one."""
     word = text.partition("\n")[0].partition(" ")[0]
-    is_meant = word.startswith("/") and word[1:].isalpha()
-    return word if is_meant and word[1:].lower() not in BY_SLASH else None
+    looks_like_command = word.startswith("/") and word[1:].isalpha()
+    return word if looks_like_command and word[1:].lower() not in BY_SLASH else None

@@ -1,4 +1,4 @@
-"""The app: an engine, a history and one screen on top of another."""
+"""The app: an engine, a history and a stack of screens."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -14,36 +14,37 @@ from app.history import History, HistoryError
 from app.history.derived_data import open_history
 from app.paths import Paths
 from app.session_options import SessionOptions
+from app.settings.answering import Answering
 from app.settings.preferences import Preferences, read_preferences
 from app.tui.actions import ACTIONS
 from app.tui.appearance import set_theme
-from app.tui.chat_screen import ChatScreen
-from app.tui.dialogue import Dialogue
-from app.tui.ending import Ending
-from app.tui.inert_paste import keep_pastes_inert
+from app.tui.conversation.dialogue import Dialogue
 from app.tui.keymap import check_keys, keys_of
-from app.tui.printable_lines import PrintableLines, show_stand_ins
-from app.tui.terminal_driver import driver_class, is_gone
+from app.tui.screens.chat_screen import ChatScreen
+from app.tui.terminal.exit_signals import ExitSignals
+from app.tui.terminal.inert_paste import keep_pastes_inert
+from app.tui.terminal.printable_lines import PrintableLines, show_stand_ins
+from app.tui.terminal.terminal_driver import driver_class, is_gone
 from backends.base import UsageError
 from decoding.sampling import SamplingSettings
 
-_HEAD_START = 0.05
-"""Seconds for the screen to be painted before loading takes the processor."""
+_START_DELAY = 0.05
+"""Seconds for the first paint, before loading the model takes the processor."""
 
 _QUIT_SECONDS = 0.8
+"""How long quitting waits for the engine."""
 
-_TERMINAL_SECONDS = 1.0
-"""Between two looks whether the terminal is there still."""
+_TERMINAL_CHECK_SECONDS = 1.0
 
-_TOLD_SECONDS = 3.0
-_WARNED_SECONDS = 10.0
+_INFORMATION_SECONDS = 3.0
+_WARNING_SECONDS = 10.0
 
 SWITCH_SECONDS = 0.0005
-"""How long one thread may keep the other waiting; Python's usual 5 ms are a token's time."""
+"""Thread switch interval; Python's default of 5 ms is as long as a token."""
 
 
 class SpecchatApp(App[None]):
-    """Everything a person sees of specchat in a terminal."""
+    """The terminal app."""
 
     TITLE = "specchat"
     ENABLE_COMMAND_PALETTE = True
@@ -67,21 +68,17 @@ class SpecchatApp(App[None]):
         keep_pastes_inert()
         self._printable = PrintableLines()
         self.engine = engine
-        self.ending = Ending()
+        self.exit_signals = ExitSignals()
         self._dialogue = Dialogue(history, system, engine.options.model or "")
-        self._settings = settings
-        self._max_tokens = max_tokens
+        self._defaults = Answering(settings, max_tokens)
         self._preferences = preferences or read_preferences(Paths.of_this_user())
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """What each line of every widget passes before it is painted."""
+        """Filters of every line that any widget paints."""
         return [*super().get_line_filters(), self._printable]
 
     def on_mount(self) -> None:
-        """Show the conversation at once; the model loads meanwhile."""
-        chat = ChatScreen(
-            self.engine, self._dialogue, self._settings, self._max_tokens, self._preferences
-        )
+        """Show the chat at once; the model loads in the background."""
         self.set_keymap(
             {
                 action.name: keys_of(action, self._preferences.keys)
@@ -89,14 +86,14 @@ class SpecchatApp(App[None]):
                 if action.name in self._preferences.keys
             }
         )
-        self.push_screen(chat)
+        self.push_screen(ChatScreen(self.engine, self._dialogue, self._defaults, self._preferences))
         self._use_theme(self._preferences.theme)
-        self.call_after_refresh(self.set_timer, _HEAD_START, self.engine.start)
-        self.ending.begin(self.exit)
+        self.call_after_refresh(self.set_timer, _START_DELAY, self.engine.start)
+        self.exit_signals.on_signal(self.exit)
         if not self.is_headless:
-            self.set_interval(_TERMINAL_SECONDS, self._look_for_terminal)
+            self.set_interval(_TERMINAL_CHECK_SECONDS, self._exit_without_terminal)
 
-    def _look_for_terminal(self) -> None:
+    def _exit_without_terminal(self) -> None:
         if is_gone():
             self.exit()
 
@@ -116,30 +113,31 @@ class SpecchatApp(App[None]):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Tell something for a short while; what is being told already is not told twice.
+        """Show a notification, unless the same one is still shown.
 
-        It is never taken for markup, for which `Widget.notify` asks: it may name foreign things.
+        It is never parsed as markup, whatever the caller asks: it may quote untrusted text.
         """
-        if all(one.message != message for one in self._notifications):
-            usual = _TOLD_SECONDS if severity == "information" else _WARNED_SECONDS
-            seconds = usual if timeout is None else timeout
+        del markup
+        if all(shown.message != message for shown in self._notifications):
+            default = _INFORMATION_SECONDS if severity == "information" else _WARNING_SECONDS
+            seconds = default if timeout is None else timeout
             super().notify(message, title=title, severity=severity, timeout=seconds, markup=False)
 
     def _fatal_error(self) -> None:
-        """A crash ends the app quietly; `run` raises what happened, which is told in a sentence."""
+        """Exit without Textual's traceback; `run` raises the exception, which is then reported."""
         self._close_messages_no_wait()
 
     @property
     def crash(self) -> Exception | None:
-        """What ended the app, where its user did not."""
+        """The exception that ended the app."""
         return self._exception
 
     def action_help_quit(self) -> None:
-        """Ctrl+C with nothing to copy."""
+        """Explain Ctrl+C when nothing is selected."""
         self.notify("Nothing is selected to copy. Esc stops an answer, Ctrl+Q quits.")
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The registered actions, then Textual's own."""
+        """The registered actions, followed by Textual's own commands."""
         if isinstance(screen, ChatScreen):
             for action in ACTIONS:
                 yield SystemCommand(
@@ -147,7 +145,7 @@ class SpecchatApp(App[None]):
                     f"{keys_of(action, self._preferences.keys)}  /{action.slash}".strip(" /"),
                     lambda action=action: screen.run_worker(screen.begin(action)),
                 )
-        yield from super().get_system_commands(screen)
+        yield from super().get_system_commands(screen)  # pyright: ignore[reportUnknownMemberType]
 
 
 def run(
@@ -157,10 +155,10 @@ def run(
     settings: SamplingSettings,
     max_tokens: int,
 ) -> int:
-    """Run the app until the user leaves, and return the exit code; the engine may be at work still.
+    """Run the app until the user quits; returns the exit code. The engine may still be busy.
 
     Raises:
-        UsageError: the settings file, a variable or a key of the user's cannot be used.
+        UsageError: the settings file, a variable or a key binding is invalid.
         Exception: the app crashed.
     """
     preferences = read_preferences(paths)
@@ -177,15 +175,15 @@ def run(
     if history is not None and (news := history.news()):
         app.call_later(app.notify, news, severity="warning", timeout=30)
     sys.setswitchinterval(SWITCH_SECONDS)
-    with app.ending.awaited():
+    with app.exit_signals.handled():
         try:
             app.run()
         finally:
             engine.close(_QUIT_SECONDS)
             if history is not None:
                 history.close()
-        if app.ending.code is not None:
-            return app.ending.code
+        if app.exit_signals.code is not None:
+            return app.exit_signals.code
         if app.crash is not None:
             raise app.crash
         return app.return_code or 0

@@ -1,64 +1,41 @@
-"""How the app looks and listens, brought to the screen."""
+"""The preferences in effect, and how they change while the app runs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from textual import constants
 from textual.app import App
 
 from app.settings import catalogue
 from app.settings.catalogue import Value
-from app.settings.preferences import Preferences
-from app.tui.panel import Panel
-from app.tui.prompt import PromptArea
-
-if TYPE_CHECKING:
-    from app.tui.chat_screen import ChatScreen
-
-_ROOM_FOR_PANEL = 110
-"""Columns of a terminal wide enough for the conversation and the panel."""
+from app.settings.preferences import NAMES, Preferences
 
 
 def set_theme(app: App[Any], theme: str) -> None:
-    """Use a theme.
+    """Switch to a theme.
 
     Raises:
-        UsageError: there is none of this name; the nearest one is named.
+        UsageError: the name is unknown; the error names the nearest one.
     """
-    known = catalogue.known(theme, app.available_themes, f"there is no theme {theme!r}")
-    app.theme = known
+    app.theme = catalogue.known(theme, app.available_themes, f"there is no theme {theme!r}")
 
 
-def set_up(screen: "ChatScreen", preferences: Preferences) -> None:
-    """Bring a new screen to what is wanted, but for the theme, which is the app's."""
-    app = screen.app
-    usual = constants.TEXTUAL_ANIMATIONS
-    app.animation_level = usual if preferences.animations else "none"
-    area = screen.query_one(PromptArea)
-    area.enter_sends = preferences.enter_sends
-    area.cursor_blink = app.animation_level != "none"
-    show_panel(screen)
+class Appearance:
+    """Holds the preferences and has them applied when they change."""
 
+    def __init__(self, app: App[Any], preferences: Preferences, apply: Callable[[], None]) -> None:
+        self.preferences = preferences
+        self._app = app
+        self._apply = apply
 
-def show_panel(screen: "ChatScreen") -> None:
-    """Show or hide the live panel, as wanted or as there is room."""
-    how = screen.preferences.panel
-    is_wide = screen.app.size.width >= _ROOM_FOR_PANEL
-    screen.query_one(Panel).display = how == "shown" or (how == "auto" and is_wide)
-    screen.figures.refresh()
+    def change(self, changes: Mapping[str, Value]) -> None:
+        """Apply changed preferences; keys that are not preferences are ignored.
 
-
-def change(screen: "ChatScreen", changes: Mapping[str, Value]) -> None:
-    """Take up changed preferences, theme included.
-
-    Raises:
-        UsageError: there is no such theme.
-    """
-    if "theme" in changes:
-        set_theme(screen.app, str(changes["theme"]))
-    known: dict[str, Any] = {
-        name: value for name, value in changes.items() if hasattr(screen.preferences, name)
-    }
-    screen.preferences = replace(screen.preferences, **known)
-    set_up(screen, screen.preferences)
+        Raises:
+            UsageError: the theme is unknown.
+        """
+        if "theme" in changes:
+            set_theme(self._app, str(changes["theme"]))
+        known: dict[str, Any] = {name: changes[name] for name in NAMES if name in changes}
+        self.preferences = replace(self.preferences, **known)
+        self._apply()

@@ -1,4 +1,4 @@
-"""The user's own keys for actions, checked before Textual gets them."""
+"""Key bindings of the user, validated before Textual gets them."""
 
 import unicodedata
 from collections.abc import Mapping
@@ -13,24 +13,24 @@ from backends.base import UsageError
 
 _MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "meta", "hyper"})
 _NAMED = frozenset(key.value for key in Keys) | frozenset(KEY_NAME_REPLACEMENTS.values())
-_ELSEWHERE = frozenset(
+_RESERVED = frozenset(
     {"enter", "shift+enter", "ctrl+j", "tab", "shift+tab", "space", "ctrl+p", "super+c"}
 ).union(*(binding.key.split(",") for binding in TextArea.BINDINGS if isinstance(binding, Binding)))
-"""What the prompt takes for itself, and the palette."""
+"""Keys of the prompt and the palette."""
 
 
 def keys_of(action: Action, keys: Mapping[str, str]) -> str:
-    """The keys of an action, with commas between; keys: the user's own."""
+    """The keys of an action, separated by commas; keys: the user's own, by action."""
     return ",".join(key.strip().lower() for key in keys.get(action.name, action.keys).split(","))
 
 
 def check_keys(keys: Mapping[str, str], file: Path) -> None:
-    """Refuse what would not work.
+    """Reject key bindings that would not work.
 
     Raises:
-        UsageError: a key cannot be read or is taken by the prompt, or two actions share one.
+        UsageError: a key is unknown or reserved by the prompt, or two actions share one.
     """
-    owners = {"ctrl+q": "quit"}  # Textual's own, whatever else quits
+    owners = {"ctrl+q": "quit"}  # always bound by Textual
     for action in ACTIONS:
         for key in filter(None, keys_of(action, keys).split(",")):
             if action.name in keys:
@@ -38,7 +38,7 @@ def check_keys(keys: Mapping[str, str], file: Path) -> None:
             owner = owners.setdefault(key, action.name)
             if owner != action.name:
                 what = f"{file} gives the key {key!r} to two actions"
-                remedy = "Give one of them another key below [keys]."
+                remedy = "Give one of them another key under [keys]."
                 raise UsageError(what, f"{owner} and {action.name}", remedy)
 
 
@@ -46,8 +46,8 @@ def _check(key: str, what: str) -> None:
     *modifiers, base = key.split("+")
     if not _MODIFIERS.issuperset(modifiers) or not _is_key(base):
         raise UsageError(what, "there is no such key", 'Keys are written "ctrl+n", "f10", "alt+o".')
-    if key in _ELSEWHERE or (len(base) == 1 and not set(modifiers) - {"shift"}):
-        raise UsageError(what, "the prompt or the palette takes that key for itself")
+    if key in _RESERVED or (len(base) == 1 and not set(modifiers) - {"shift"}):
+        raise UsageError(what, "the prompt or the palette uses that key")
 
 
 def _is_key(name: str) -> bool:

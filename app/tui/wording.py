@@ -1,4 +1,4 @@
-"""Figures in words, the same on every part of the screen."""
+"""Figures in words, used by every part of the screen."""
 
 from app.engine_status import Loaded, where_it_runs
 from app.reply_metrics import ReplyMetrics
@@ -9,7 +9,7 @@ from decoding.parking import State
 from decoding.shape import Shape
 
 NONE = "-"
-_BETWEEN = " · "
+_SEPARATOR = " · "
 _ENDINGS = {
     FinishReason.STOP: "",
     FinishReason.LENGTH: "cut at the longest answer allowed",
@@ -24,17 +24,17 @@ def rate(value: float | None) -> str:
 
 
 def against_plain(speedup: float | None) -> str:
-    """The speedup; empty where it was not measured."""
+    """The speedup; empty if it was not measured."""
     return "" if speedup is None else f"{speedup:.2f}× plain"
 
 
 def percent(value: float | None) -> str:
-    """A share."""
+    """A share in per cent."""
     return NONE if value is None else f"{100 * value:.0f} %"
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """A number of bytes, with a unit."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= factor:
             return f"{count / factor:.3g} {unit}"
@@ -42,18 +42,22 @@ def size(count: float) -> str:
 
 
 def _shapes(metrics: ReplyMetrics) -> str:
-    """Shares of steps, where not every draft was a line."""
+    """Shares of steps by shape of draft; empty if every draft was linear."""
     drafted = {shape for shape, count in metrics.steps_by_shape.items() if count} - {Shape.NONE}
     return f"steps: {shape_shares(metrics.steps_by_shape)}" if drafted - {Shape.LINE} else ""
 
 
 def state(metrics: ReplyMetrics | None, loaded: Loaded | None) -> str:
-    """Whether drafting is on, parked or off, and why."""
+    """Whether drafting is on, parked or off, and the reason."""
     if metrics is not None:
         drafters = ", ".join(metrics.drafters) or "none"
         if metrics.state is State.ON:
             return f"drafting on ({drafters})"
-        return ": ".join(filter(None, [f"drafting {metrics.state}", metrics.reason]))
+        return (
+            f"drafting {metrics.state}: {metrics.reason}"
+            if metrics.reason
+            else f"drafting {metrics.state}"
+        )
     if loaded is None:
         return ""
     if loaded.drafters:
@@ -62,7 +66,7 @@ def state(metrics: ReplyMetrics | None, loaded: Loaded | None) -> str:
 
 
 def what_runs(loaded: Loaded) -> str:
-    """One line: the model, the engine, the device."""
+    """The model, its engine and its device, in one line."""
     info = loaded.info
     name = info.path.stem
     quantization = "" if info.quantization.lower() in name.lower() else f" {info.quantization}"
@@ -70,24 +74,26 @@ def what_runs(loaded: Loaded) -> str:
 
 
 def lossy_part(ending: str) -> str:
-    """What the line below an answer says of a lossy rule; empty where it says nothing."""
-    return _BETWEEN.join(part for part in ending.split(_BETWEEN) if part.startswith(LOSSY))
+    """The part of an ending that names a lossy rule; empty if there is none."""
+    return _SEPARATOR.join(part for part in ending.split(_SEPARATOR) if part.startswith(LOSSY))
 
 
 def ending(
     metrics: ReplyMetrics | None,
     reason: FinishReason | None,
     error: str = "",
-    begun: str | None = None,
+    continued: str | None = None,
 ) -> str:
     """The line below an answer: its figures and how it ended.
 
-    begun: the same line of the answer that it goes on with, which may have been lossy; None where
-    it begins anew. Figures are then of what was added.
+    continued: the ending of the answer that this one continues, which may have been lossy; None for
+    a new answer. The figures are those of the continuation.
     """
-    parts: list[str] = [lossy_part(begun or "")]
+    parts: list[str] = [lossy_part(continued or "")]
     if metrics is not None and metrics.completion_tokens:
-        parts.append(f"{'' if begun is None else 'the last '}{metrics.completion_tokens} tokens")
+        parts.append(
+            f"{'' if continued is None else 'the last '}{metrics.completion_tokens} tokens"
+        )
         if metrics.decode_tokens_per_second is not None:
             parts.append(rate(metrics.decode_tokens_per_second))
         if metrics.drafted:
@@ -102,4 +108,4 @@ def ending(
         parts.append(_ENDINGS[reason])
     if error:
         parts.append(error)
-    return _BETWEEN.join(filter(None, parts))
+    return _SEPARATOR.join(filter(None, parts))

@@ -16,7 +16,7 @@ import pytest
 
 from app.history import History
 from app.paths import Paths
-from app.tui.ending import Ending
+from app.tui.terminal.exit_signals import ExitSignals
 from scripts.counting_model import make, numbers
 from tests.app.conftest import PATIENCE_SECONDS, Terminal
 from tests.fixtures.local_hub import LocalHub
@@ -317,12 +317,12 @@ def test_native_code_that_does_not_come_back_is_left() -> None:
 
 
 def test_a_signal_while_the_app_ends_changes_nothing_but_the_code() -> None:
-    ending = Ending()
+    signals = ExitSignals()
 
     async def run() -> None:
-        ending.begin(lambda: None)
+        signals.on_signal(lambda: None)
 
-    with ending.awaited():
+    with signals.handled():
         asyncio.run(run())
         signal.raise_signal(signal.SIGTERM)
-    assert ending.code == 128 + signal.SIGTERM
+    assert signals.code == 128 + signal.SIGTERM

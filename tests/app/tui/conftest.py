@@ -13,8 +13,9 @@ from app.history import History
 from app.paths import Paths
 from app.session_options import SessionOptions
 from app.tui.app import SpecchatApp
-from app.tui.chat_screen import ChatScreen
-from app.tui.prompt import PromptArea
+from app.tui.conversation.chat_view import ChatView
+from app.tui.prompt.prompt_area import PromptArea
+from app.tui.screens.chat_screen import ChatScreen
 from decoding.sampling import SamplingSettings
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel, opened
@@ -24,7 +25,7 @@ SNAPSHOTS = Path(__file__).with_name("snapshots")
 
 
 class Chat:
-    """The app at work, and what a test asks of it."""
+    """The running app, driven by a test."""
 
     def __init__(self, app: SpecchatApp, pilot: Pilot[None]) -> None:
         self.app = app
@@ -35,13 +36,17 @@ class Chat:
         return next(one for one in self.app.screen_stack if isinstance(one, ChatScreen))
 
     @property
+    def view(self) -> ChatView:
+        return self.screen.view
+
+    @property
     def prompt(self) -> PromptArea:
         return self.screen.query_one(PromptArea)
 
     @property
     def texts(self) -> list[tuple[str, str]]:
         """Roles and texts on the screen."""
-        return [(message.role, message.text) for message in self.screen.transcript.messages]
+        return [(message.role, message.text) for message in self.view.transcript.messages]
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Let the app go on until something holds."""
@@ -59,7 +64,7 @@ class Chat:
         """Send a question and wait for the end of its answer."""
         before = len(self.texts)
         await self.say(text)
-        await self.until(lambda: len(self.texts) >= before + 2 and self.screen.work is None)
+        await self.until(lambda: len(self.texts) >= before + 2 and self.view.pending is None)
 
 
 Chatting = Callable[..., AbstractAsyncContextManager[Chat]]

@@ -29,15 +29,18 @@ def told(chat: Chat) -> str:
 
 def tokens_told(chat: Chat) -> int:
     """Tokens in the last picture of the answer at work."""
-    work = chat.screen.work
-    metrics = work.answer.metrics if work is not None else None
-    return metrics.completion_tokens if metrics is not None else 0
+    work = chat.view.pending
+    return (
+        work.answer.metrics.completion_tokens
+        if work is not None and work.answer.metrics is not None
+        else 0
+    )
 
 
 async def test_a_full_disk_is_told_and_the_chat_goes_on(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("kept")
-        history = chat.screen.dialogue.history
+        history = chat.view.dialogue.history
         assert history is not None
         connection = history._connection
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
@@ -48,7 +51,7 @@ async def test_a_full_disk_is_told_and_the_chat_goes_on(chatting: Chatting) -> N
         assert "full" in told(chat)
         connection.execute("PRAGMA max_page_count = 1000000")
         await chat.ask("there is room again")
-        number = chat.screen.dialogue.chat
+        number = chat.view.dialogue.chat
         assert number is not None
         kept = [saved.text for saved in history.messages(number)]
         assert kept == ["kept", ALL, "x" * 7_000, ALL, "there is room again", ALL]
@@ -76,10 +79,10 @@ async def test_another_chat_in_mid_reply_keeps_what_was_said(chatting: Chatting)
     async with chatting(ScriptedModel(WORDS * 200, rate=300.0)) as chat:
         await chat.say("go on")
         await chat.until(lambda: tokens_told(chat) > 10)
-        left = chat.screen.dialogue
+        left = chat.view.dialogue
         await chat.pilot.press("ctrl+n")
-        await chat.until(lambda: chat.screen.dialogue is not left)
-        assert chat.screen.work is None
+        await chat.until(lambda: chat.view.dialogue is not left)
+        assert chat.view.pending is None
         assert left.history is not None
         assert left.chat is not None
         said = left.history.messages(left.chat)[1]
@@ -92,7 +95,7 @@ async def test_two_windows_on_one_database(chatting: Chatting) -> None:
         await one.ask("from one")
         await other.ask("from the other")
         await one.ask("again from one")
-        history = other.screen.dialogue.history
+        history = other.screen.view.dialogue.history
         assert history is not None
         kept = {chat.title: chat.messages for chat in history.chats()}
         assert kept == {"from one": 4, "from the other": 2}

@@ -15,13 +15,13 @@ from textual.widgets import Markdown, Static
 from app.engine_status import Phase
 from app.history import History
 from app.paths import Paths
-from app.tui import message
-from app.tui.chats_screen import ChatsScreen
-from app.tui.clipboard import copy
-from app.tui.models_screen import ModelsScreen
-from app.tui.printable_lines import PrintableLines
-from app.tui.race_screen import Lane
-from app.tui.settings_screen import SettingsScreen
+from app.tui.conversation import message_view
+from app.tui.screens.chats_screen import ChatsScreen
+from app.tui.screens.models_screen import ModelsScreen
+from app.tui.screens.race_screen import Lane
+from app.tui.screens.settings_screen import SettingsScreen
+from app.tui.terminal.clipboard import copy
+from app.tui.terminal.printable_lines import PrintableLines
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.hostile import HONEST, MARKUP, TEXTS, UNENCODABLE
 from tests.fixtures.scripted import ScriptedModel
@@ -155,7 +155,9 @@ async def test_a_link_in_an_answer_is_copied_and_never_opened(
     opened: list[str] = []
     copied: list[str] = []
     monkeypatch.setattr(App, "open_url", lambda _app, url, **_: opened.append(url))
-    monkeypatch.setattr(message, "copy", lambda _app, text, _what: copied.append(text) or "copied")
+    monkeypatch.setattr(
+        message_view, "copy", lambda _app, text, _what: copied.append(text) or "copied"
+    )
     async with chatting(ScriptedModel([f"[PWN](<{address}>)"]), keeps=False) as chat:
         await chat.ask("hi")
         await shows(chat, "PWN")

@@ -7,11 +7,11 @@ from textual.widgets import Static
 
 from app.paths import Paths
 from app.tui.actions import ACTIONS
-from app.tui.chats_screen import ChatsScreen
-from app.tui.help_screen import HelpScreen
 from app.tui.keymap import check_keys
-from app.tui.panel import Panel
-from app.tui.settings_screen import SettingsScreen
+from app.tui.screens.chats_screen import ChatsScreen
+from app.tui.screens.help_screen import HelpScreen
+from app.tui.screens.settings_screen import SettingsScreen
+from app.tui.status.panel import Panel
 from backends.base import UsageError
 from tests.app.tui.conftest import Chatting
 from tests.fixtures.scripted import ScriptedModel

@@ -51,7 +51,7 @@ async def test_answers_stay_the_models_own(
                     await pilot.press(chance.choice(KEYS))
                 else:
                     await chat.say(chance.choice(LINES))
-            await chat.until(lambda: chat.screen.work is None)
+            await chat.until(lambda: chat.view.pending is None)
             await chat.say("/draft off")
             await chat.ask("is all well?")
             assert chat.texts[-2][1] == "is all well?"

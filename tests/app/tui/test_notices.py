@@ -7,7 +7,7 @@ from app.engine import Engine
 from app.paths import Paths
 from app.session_options import SessionOptions
 from app.tui.app import SpecchatApp
-from app.tui.prompt import PromptArea
+from app.tui.prompt.prompt_area import PromptArea
 from decoding.sampling import SamplingSettings
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel, opened
@@ -54,7 +54,7 @@ async def test_copying_what_the_mouse_selected_is_told(
     monkeypatch.setattr("pyperclip.copy", copied.append)
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("some words to select")
-        chat.screen.transcript.messages[0].query_one(".text").text_select_all()
+        chat.view.transcript.messages[0].query_one(".text").text_select_all()
         await chat.pilot.pause()
         await chat.pilot.press("ctrl+c")
         await chat.until(lambda: "Copied the selection." in told(chat))

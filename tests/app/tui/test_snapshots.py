@@ -7,10 +7,10 @@ from textual.widgets.markdown import MarkdownFence
 
 from app.model_list import Offered
 from app.reply_metrics import DrafterMetrics, MemoryUse, ReplyMetrics
-from app.tui.dialogue import Turn
-from app.tui.help_screen import HelpScreen
-from app.tui.models_screen import ModelsScreen
-from app.tui.panel import Panel
+from app.tui.conversation.dialogue import Turn
+from app.tui.screens.help_screen import HelpScreen
+from app.tui.screens.models_screen import ModelsScreen
+from app.tui.status.panel import Panel
 from decoding.parking import State
 from decoding.shape import Shape
 from models.metadata.memory_bill import Fit
@@ -65,7 +65,7 @@ async def loaded(chat: Chat) -> None:
 async def talked(chat: Chat) -> None:
     """A chat whose figures do not come from a clock."""
     await loaded(chat)
-    dialogue = chat.screen.dialogue.fresh()
+    dialogue = chat.view.dialogue.fresh()
     ending = "48 tokens · 61.3 tok/s · 1.80× plain · 72 % of drafted accepted"
     dialogue.turns = [
         Turn("user", "How do I add numbers?\nTwo ways, please."),
@@ -73,9 +73,9 @@ async def talked(chat: Chat) -> None:
         Turn("user", "And then?"),
         Turn("assistant", "Then you have", "3 tokens · stopped"),
     ]
-    await chat.screen.start(dialogue)
+    await chat.view.open(dialogue)
     await chat.until(lambda: bool(chat.screen.query(MarkdownFence)))
-    chat.screen.transcript.scroll_end(animate=False)
+    chat.view.transcript.scroll_end(animate=False)
     before = ""
     while before != (before := screen_text(chat.app)):
         await chat.pilot.pause(0.3)
@@ -109,7 +109,8 @@ async def test_the_panel(chatting: Chatting, snapshot: Snapshot) -> None:
 async def test_help(chatting: Chatting, snapshot: Snapshot, size: tuple[int, int]) -> None:
     async with chatting(ScriptedModel(["a"]), size) as chat:
         await loaded(chat)
-        chat.app.push_screen(HelpScreen(chat.screen.preferences))
+        await chat.pilot.press("f1")
+        await chat.until(lambda: isinstance(chat.app.screen, HelpScreen))
         await chat.pilot.pause()
         snapshot(chat, f"help_{size[0]}x{size[1]}")
 

@@ -9,8 +9,8 @@ from app.conversation import Conversation
 from app.engine_status import where_it_runs
 from app.reply import Reply
 from app.tui import wording
-from app.tui.figures import state_line
-from app.tui.race_screen import ending_of, verdict
+from app.tui.screens.race_screen import ending_of, verdict
+from app.tui.status.live_figures import state_line
 from decoding.events import FinishReason
 from decoding.sampling import SamplingSettings
 from decoding.shape import Shape
@@ -100,17 +100,19 @@ def test_a_lossy_answer_says_so_wherever_speed_is_shown() -> None:
 
 
 def test_figures_of_a_continued_answer_say_that_they_are_of_its_end() -> None:
-    for begun in ("120 tokens · 61.3 tok/s", ""):
-        ending = wording.ending(LIVE, FinishReason.STOP, begun=begun)
+    for previous in ("120 tokens · 61.3 tok/s", ""):
+        ending = wording.ending(LIVE, FinishReason.STOP, continued=previous)
         assert ending.startswith("the last 120 tokens · 61.3 tok/s · ")
     assert wording.ending(LIVE, FinishReason.STOP).startswith("120 tokens")
 
 
 def test_what_goes_on_with_a_lossy_answer_is_lossy() -> None:
-    begun = wording.ending(replace(LIVE, lossy="lossy: ears 0.1"), FinishReason.CANCELLED)
-    same = wording.ending(replace(LIVE, lossy="lossy: ears 0.1"), FinishReason.STOP, begun=begun)
+    previous = wording.ending(replace(LIVE, lossy="lossy: ears 0.1"), FinishReason.CANCELLED)
+    same = wording.ending(
+        replace(LIVE, lossy="lossy: ears 0.1"), FinishReason.STOP, continued=previous
+    )
     assert same.count("lossy") == 1
-    assert wording.lossy_part(wording.ending(LIVE, FinishReason.STOP, begun=begun)) == (
+    assert wording.lossy_part(wording.ending(LIVE, FinishReason.STOP, continued=previous)) == (
         "lossy: ears 0.1"
     )
     assert wording.lossy_part(wording.ending(LIVE, FinishReason.STOP)) == ""

@@ -1,0 +1,136 @@
+"""Commands on the current chat, its answers and the other chats."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+
+from app.engine import Engine
+from app.engine_status import Phase
+from app.tui.commands.command import Commands, no_argument
+from app.tui.conversation.chat_view import ChatView
+from app.tui.prompt.prompt_area import PromptArea
+from app.tui.screens.chats_screen import ChatsScreen
+from app.tui.screens.race_screen import RaceScreen
+from app.tui.terminal.clipboard import copy
+from backends.base import UsageError
+
+_CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+_OFF = "off"
+_NO_SYSTEM_PROMPT = "There is no system prompt."
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCommands:
+    """Answering again, copying, exporting, racing, and switching chats."""
+
+    app: App[Any]
+    engine: Engine
+    view: ChatView
+    prompt: PromptArea
+
+    @property
+    def table(self) -> Commands:
+        """The commands by the name of their action."""
+        return {
+            "stop": no_argument(self._stop),
+            "origins": no_argument(self.view.toggle_origins),
+            "race": no_argument(self._race),
+            "new": no_argument(self._new),
+            "chats": no_argument(self._chats),
+            "rename": self._rename,
+            "export": self._export,
+            "regenerate": no_argument(self.view.regenerate),
+            "edit": no_argument(self._edit),
+            "go_on": no_argument(self.view.continue_answer),
+            "copy_answer": no_argument(self._copy_answer),
+            "copy_code": self._copy_code,
+            "system": self._system,
+        }
+
+    def _stop(self) -> None:
+        if self.engine.status.phase is Phase.LOADING:
+            self.engine.stop_loading()
+        self.view.stop()
+
+    def _race(self) -> None:
+        if not self.view.is_idle():
+            return
+        dialogue, answering = self.view.dialogue, self.view.answering
+        index = dialogue.last("user")
+        if index is None:
+            self.app.notify("A race needs a question that was answered.")
+            return
+        race = RaceScreen(
+            self.engine,
+            dialogue.conversation(index + 1),
+            answering.sampling,
+            answering.max_tokens,
+            dialogue.chat,
+        )
+        self.app.push_screen(race)
+
+    async def _new(self) -> None:
+        await self.view.open(self.view.dialogue.fresh())
+
+    def _chats(self) -> None:
+        history = self.view.dialogue.history
+        if history is None:
+            self.app.notify("Chats are not saved in this session.")
+            return
+        self.app.push_screen(ChatsScreen(history, self.engine.paths), self._open)
+
+    async def _open(self, chat: int | None) -> None:
+        if chat is not None and chat != self.view.dialogue.chat:
+            dialogue = self.view.dialogue.fresh()
+            dialogue.open(chat)
+            await self.view.open(dialogue)
+
+    def _rename(self, title: str) -> None:
+        self.view.dialogue.rename(title)
+        self.app.notify(f"This chat is now called {title}." if title else "Example: /rename Title")
+
+    def _export(self, path: str) -> None:
+        if not path:
+            raise UsageError("which file?", "", "Example: /export chat.md")
+        written = self.view.dialogue.export(Path(path).expanduser())
+        self.app.notify(f"Exported to {written}")
+
+    async def _edit(self) -> None:
+        question = await self.view.take_last_question()
+        if question is not None:
+            self.prompt.write(question)
+            self.prompt.focus()
+
+    def _copy_answer(self) -> None:
+        index = self.view.last_turn("assistant")
+        if index is not None:
+            text = self.view.dialogue.turns[index].text
+            self.app.notify(copy(self.app, text, "the answer"))
+
+    def _copy_code(self, number: str) -> None:
+        dialogue = self.view.dialogue
+        index = dialogue.last("assistant")
+        blocks = _CODE_BLOCK.findall(dialogue.turns[index].text) if index is not None else []
+        chosen = int(number) if number.isdecimal() else 1
+        if not 1 <= chosen <= len(blocks):
+            count = "1 code block" if len(blocks) == 1 else f"{len(blocks)} code blocks"
+            self.app.notify(f"The last answer has {count}.")
+            return
+        self.app.notify(copy(self.app, blocks[chosen - 1], f"code block {chosen}"))
+
+    def _system(self, text: str) -> None:
+        dialogue = self.view.dialogue
+        if not text:
+            current = f"System prompt: {dialogue.system}\n/system off removes it."
+            none = f"{_NO_SYSTEM_PROMPT} Example: /system Be brief."
+            self.app.notify(current if dialogue.system else none, timeout=10)
+        elif text.lower() == _OFF:
+            dialogue.set_system("")
+            self.app.notify(_NO_SYSTEM_PROMPT)
+        else:
+            dialogue.set_system(text)
+            self.app.notify("System prompt set.")

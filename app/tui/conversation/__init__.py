@@ -1,0 +1,1 @@
+"""The conversation: its data, its messages and the answer in progress."""

@@ -1,0 +1,1 @@
+"""The prompt: text area, completion and file token counts."""

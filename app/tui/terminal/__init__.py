@@ -1,0 +1,1 @@
+"""The terminal below Textual: input, output, clipboard and signals."""

@@ -1,0 +1,395 @@
+"""Talking to the app: answers stream, stop, fail, are asked again, and nothing typed is lost."""
+
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import pytest
+from textual.events import Key
+from textual.widgets import Static
+from textual.widgets.markdown import MarkdownBlock, MarkdownFence
+
+from app.engine_status import Phase
+from app.paths import Paths
+from app.tui.conversation.growing_markdown import GrowingMarkdown
+from app.tui.conversation.growing_message import GrowingMessage
+from app.tui.conversation.transcript import Transcript
+from app.tui.prompt.completion import Completion
+from app.tui.status.panel import Panel
+from tests.app.tui.conftest import Chatting
+from tests.fixtures.scripted import ScriptedModel
+
+WORDS = [f"word{number} " for number in range(30)]
+ALL = "".join(WORDS)
+
+
+async def test_a_question_is_answered_whole(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("hello")
+        assert chat.texts == [("user", "hello"), ("assistant", ALL)]
+        message = chat.view.transcript.messages[1]
+        assert message.query_one(GrowingMarkdown).source.strip() == ALL.strip()
+        assert "31 tokens" in message.ending
+        assert chat.prompt.text == ""
+
+
+async def test_typing_before_the_model_is_there_is_answered_when_it_is(chatting: Chatting) -> None:
+    gate = Event()
+    async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
+        await chat.say("early")
+        assert chat.texts[0] == ("user", "early")
+        gate.set()
+        await chat.until(lambda: chat.texts == [("user", "early"), ("assistant", ALL)])
+
+
+async def test_a_key_that_the_screen_got_is_meant_for_the_prompt(chatting: Chatting) -> None:
+    """As of keys that were typed before the first picture."""
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        assert chat.screen.focused is chat.prompt
+        chat.screen._forward_event(Key("x", "x"))
+        await chat.until(lambda: chat.prompt.text == "x")
+
+
+async def test_escape_stops_an_answer_and_keeps_what_was_said(chatting: Chatting) -> None:
+    model = ScriptedModel(WORDS * 200, rate=300.0)
+    async with chatting(model) as chat:
+        await chat.say("go on")
+        await chat.until(lambda: len(chat.texts) == 2 and len(chat.texts[1][1]) > 50)
+        await chat.pilot.press("escape")
+        await chat.until(lambda: chat.view.pending is None)
+        assert chat.texts[1][1].startswith("word0 word1 ")
+        assert "stopped" in chat.view.transcript.messages[1].ending
+        await chat.say("and at once again")
+        await chat.until(lambda: len(chat.texts) == 4 and len(chat.texts[3][1]) > 50)
+        assert model.most_at_once == 1
+
+
+async def test_escape_while_the_prompt_is_read(chatting: Chatting) -> None:
+    gate = Event()
+    model = ScriptedModel(WORDS, gate=gate)
+    async with chatting(model) as chat:
+        await chat.until(lambda: chat.app.engine.status.phase is Phase.READY)
+        await chat.say("x" * 3000)
+        await chat.until(lambda: model.passes > 0)
+        await chat.pilot.press("escape")
+        gate.set()
+        await chat.until(lambda: chat.view.pending is None)
+        assert model.passes < 4
+        await chat.ask("again")
+        assert chat.texts[-1] == ("assistant", ALL)
+
+
+async def test_a_second_question_waits_its_turn(chatting: Chatting) -> None:
+    gate = Event()
+    async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
+        await chat.say("first")
+        await chat.say("second")
+        gate.set()
+        await chat.until(lambda: len(chat.texts) == 4 and chat.view.pending is None)
+        assert [text for role, text in chat.texts if role == "user"] == ["first", "second"]
+
+
+async def test_an_engine_that_fails_in_mid_reply_is_told_in_the_transcript(
+    chatting: Chatting,
+) -> None:
+    async with chatting(ScriptedModel(WORDS, fails_at=4)) as chat:
+        await chat.ask("hello")
+        assert chat.texts[1] == ("assistant", "".join(WORDS[:4]))
+        assert "the engine failed" in chat.view.transcript.messages[1].ending
+
+
+async def test_a_question_that_got_no_word_comes_back_to_the_prompt(
+    chatting: Chatting, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("all I know")
+    asked = f"precious words on @{tmp_path / 'notes.txt'}"
+    async with chatting(ScriptedModel(WORDS, fails_at=0)) as chat:
+        await chat.say(asked)
+        await chat.until(lambda: chat.prompt.text == asked and chat.view.pending is None)
+        assert chat.view.dialogue.turns == []
+        assert chat.texts == []
+        assert "the engine failed" in str(chat.screen.query_one(".fault", Static).content)
+
+
+async def test_stopped_before_the_first_word_the_question_comes_back(chatting: Chatting) -> None:
+    gate = Event()
+    async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
+        await chat.say("too early")
+        chat.prompt.text = "typed since"
+        await chat.pilot.press("escape")
+        gate.set()
+        await chat.until(lambda: chat.view.pending is None and chat.prompt.text != "typed since")
+        assert chat.prompt.text == "too early\n\ntyped since"
+        assert chat.texts == []
+
+
+async def test_keys_that_come_at_once_act_in_their_order(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        for keys, text in (
+            (("a", "b", "c", "backspace", "d"), "abd"),
+            (("a", "b", "left", "X"), "aXb"),
+            (("b", "c", "home", "a"), "abc"),
+            (("o", "n", "e", "ctrl+u", "t", "w", "o"), "two"),
+        ):
+            chat.prompt.clear()
+            for key in keys:
+                chat.app.post_message(Key(key, key if len(key) == 1 else None))
+            await chat.until(lambda text=text: chat.prompt.text == text)
+
+
+async def test_what_is_typed_in_the_conversation_goes_to_the_prompt(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("hello")
+        await chat.pilot.click(Transcript)
+        await chat.pilot.press("n", "o", "w")
+        assert chat.prompt.text == "now"
+        assert chat.prompt.has_focus
+
+
+async def test_what_was_not_sent_stands_in_the_prompt_the_next_time(chatting: Chatting) -> None:
+    gate = Event()
+    async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
+        await chat.say("first")
+        await chat.say("in the queue")
+        chat.prompt.text = "half typed"
+        await chat.pilot.pause()
+        await chat.pilot.press("ctrl+q")
+        gate.set()
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        assert chat.prompt.text == "in the queue\n\nhalf typed"
+        await chat.pilot.press("up", "up", "up")
+        assert chat.prompt.text == "first"
+    async with chatting(ScriptedModel(WORDS), keeps=False) as chat:
+        assert "in the queue" not in chat.prompt.text
+
+
+async def test_an_export_spares_a_file_that_is_there(chatting: Chatting, tmp_path: Path) -> None:
+    file = tmp_path / "precious.md"
+    file.write_text("my notes")
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("hello")
+        await chat.say(f"/export {file}")
+        await chat.say(f"/export {tmp_path / 'new.md'}")
+        await chat.until((tmp_path / "new.md").exists)
+        assert file.read_text() == "my notes"
+
+
+async def test_the_state_of_a_drafter_that_was_changed_at_rest(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("hello")
+        state = chat.screen.query_one("#state", Static)
+        await chat.until(lambda: "drafting off" in str(state.content))
+        status = chat.app.engine.status
+        assert status.loaded is not None
+        loaded = replace(status.loaded, drafters=("lookup",), missing="")
+        chat.app.engine._status = replace(status, loaded=loaded)
+        await chat.until(lambda: "drafting on (lookup)" in str(state.content))
+
+
+async def test_regenerate_edit_and_go_on(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("hello")
+        await chat.pilot.press("ctrl+r")
+        await chat.until(lambda: chat.view.pending is None and len(chat.texts) == 2)
+        assert chat.texts == [("user", "hello"), ("assistant", ALL)]
+        await chat.pilot.press("ctrl+t")
+        await chat.until(lambda: chat.view.pending is None and len(chat.texts) == 2)
+        assert chat.texts[1] == ("assistant", ALL + ALL)
+        assert chat.view.dialogue.turns[1].ending.startswith("the last ")
+        await chat.pilot.press("f9")
+        await chat.until(lambda: chat.prompt.text == "hello")
+        assert chat.texts == []
+        await chat.ask("hello, edited")
+        assert [turn.text for turn in chat.view.dialogue.turns] == ["hello, edited", ALL]
+
+
+async def test_slash_commands_complete_and_run(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        chat.prompt.focus()
+        await chat.pilot.press("slash", "p", "a")
+        completion = chat.screen.query_one(Completion)
+        assert completion.display
+        before = chat.screen.query_one(Panel).display
+        await chat.pilot.press("enter")
+        await chat.until(lambda: chat.screen.query_one(Panel).display != before)
+        assert chat.prompt.text == ""
+        await chat.say("/nonsense")
+        assert chat.texts == []
+        assert chat.prompt.text == "/nonsense"
+
+
+async def test_lines_and_what_was_written_before(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("first\nof two lines")
+        chat.prompt.focus()
+        await chat.pilot.press("a", "ctrl+j", "b")
+        assert chat.prompt.text == "a\nb"
+        await chat.pilot.press("up", "up")
+        assert chat.prompt.text == "first\nof two lines"
+        await chat.pilot.press("down", "down")
+        assert chat.prompt.text == "a\nb"
+
+
+async def test_a_file_named_in_a_question_goes_with_it(chatting: Chatting, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("all I know")
+    (tmp_path / "picture.bin").write_bytes(b"\xff\xfe\x00")
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask(f"look at @{file}")
+        assert "all I know" in chat.texts[0][1]
+        await chat.say(f"and @{tmp_path / 'picture.bin'}")
+        assert "picture.bin" in chat.prompt.text
+        assert len(chat.texts) == 2
+
+
+async def test_origins_agree_with_the_counters(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("hello")
+        await chat.pilot.press("f4")
+        await chat.until(lambda: bool(chat.screen.query("#origins")))
+        shown = str(chat.screen.query_one("#origins", Static).content)
+        answer = chat.view.last_answer
+        assert answer is not None
+        assert answer.metrics is not None
+        assert f"{answer.metrics.completion_tokens} · the model itself" in shown
+        await chat.pilot.press("f4")
+        await chat.until(lambda: not chat.screen.query("#origins"))
+
+
+async def test_a_race_answers_twice_with_the_same_tokens(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS), (120, 40)) as chat:
+        await chat.ask("hello")
+        chat.app.engine.set_draft("off")
+        await chat.pilot.press("f5")
+        await chat.until(lambda: "the same 31 tokens" in str(verdict(chat)))
+        await chat.pilot.press("escape")
+        await chat.until(lambda: chat.app.screen is chat.screen)
+
+
+async def test_a_race_that_is_left_early_leaves_the_drafter_as_it_was(chatting: Chatting) -> None:
+    gate = Event()
+    gate.set()
+    async with chatting(ScriptedModel(WORDS, gate=gate), (120, 40)) as chat:
+
+        def drafters() -> tuple[str, ...] | None:
+            loaded = chat.app.engine.status.loaded
+            return loaded.drafters if loaded else None
+
+        chat.app.engine.set_draft("lookup")
+        await chat.ask("hello")
+        await chat.until(lambda: drafters() == ("lookup",))
+        gate.clear()
+        await chat.pilot.press("f5")
+        await chat.until(lambda: drafters() == ())
+        await chat.pilot.press("escape")
+        gate.set()
+        await chat.until(lambda: drafters() == ("lookup",))
+
+
+async def test_lists_in_a_race_take_the_lines_they_need(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["1. one\n", "2. two\n", "3. three\n"]), (120, 40)) as chat:
+        await chat.ask("count")
+        chat.app.engine.set_draft("off")
+        await chat.pilot.press("f5")
+        await chat.until(lambda: "the same 4 tokens" in str(verdict(chat)))
+        await chat.pilot.pause(0.2)
+        assert chat.app.screen.query(GrowingMessage).first().size.height < 8
+
+
+def verdict(chat) -> object:
+    found = chat.app.screen.query("#verdict")
+    return found.first(Static).content if found else ""
+
+
+async def test_every_size_of_terminal(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS * 4), (200, 50)) as chat:
+        await chat.ask("hello")
+        for size in ((20, 5), (40, 12), (80, 24), (200, 50)):
+            await chat.pilot.resize_terminal(*size)
+            await chat.pilot.pause()
+        assert chat.texts[1] == ("assistant", "".join(WORDS * 4))
+
+
+async def test_what_is_said_is_kept_and_opened_again(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("keep this")
+        number = chat.view.dialogue.chat
+        assert number is not None
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        dialogue = chat.view.dialogue.fresh()
+        dialogue.open(number)
+        await chat.view.open(dialogue)
+        assert chat.texts == [("user", "keep this"), ("assistant", ALL)]
+        await chat.ask("more")
+        assert len(chat.view.dialogue.turns) == 4
+
+
+async def test_the_model_that_answers_is_kept_with_the_chat(chatting: Chatting) -> None:
+    gate = Event()
+    async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
+        await chat.say("before the model is there")
+        gate.set()
+        await chat.until(lambda: len(chat.texts) == 2 and chat.view.pending is None)
+        dialogue = chat.view.dialogue
+        assert dialogue.history is not None
+        assert dialogue.chat is not None
+        assert dialogue.history.chat(dialogue.chat).model == "scripted"
+
+
+async def test_a_history_that_cannot_be_written_is_told_and_the_chat_goes_on(
+    chatting: Chatting,
+) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("one")
+        for file in Paths.of_this_user().data.glob("chats.sqlite3*"):
+            file.unlink()
+        await chat.ask("two")
+        assert chat.texts[-1] == ("assistant", ALL)
+
+
+async def test_a_long_chat_mounts_its_end_and_the_rest_on_demand(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        dialogue = chat.view.dialogue.fresh()
+        for number in range(150):
+            dialogue.add("user", f"question {number}")
+            dialogue.add("assistant", f"answer {number}")
+        await chat.view.open(dialogue)
+        assert len(chat.texts) == 20
+        assert chat.texts[-1] == ("assistant", "answer 149")
+        await chat.view.transcript.show_earlier()
+        assert len(chat.texts) == 40
+        assert chat.texts[0] == ("user", "question 130")
+
+
+class Clipboard:
+    """Stands in for the system's, which a test machine may not have."""
+
+    text = ""
+
+    def copy(self, text: str) -> None:
+        self.text = text
+
+
+async def test_a_click_copies_code_an_answer_or_an_address(
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clipboard = Clipboard()
+    monkeypatch.setattr("pyperclip.copy", clipboard.copy)
+    answer = [
+        "Use this:\n\n",
+        "```python\n",
+        "print(1)\n",
+        "```\n\n",
+        "[more](https://a.example/b)",
+    ]
+    async with chatting(ScriptedModel(answer)) as chat:
+        await chat.ask("how?")
+        await chat.until(lambda: bool(chat.screen.query(MarkdownFence)))
+        await chat.pilot.pause()
+        await chat.pilot.click(MarkdownFence)
+        await chat.until(lambda: clipboard.text == "print(1)")
+        await chat.pilot.click(chat.view.transcript.messages[1].query_one(".ending"))
+        await chat.until(lambda: clipboard.text == "".join(answer))
+        paragraph = list(chat.screen.query(MarkdownBlock))[-1]
+        await chat.pilot.click(paragraph, offset=(1, 0))
+        await chat.until(lambda: clipboard.text == "https://a.example/b")
