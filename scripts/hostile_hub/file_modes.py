@@ -204,7 +204,7 @@ def _ranges() -> list[Mode]:
         else:
             restarted(wire)
 
-    elsewhere = "goes on at another place"
+    elsewhere = "resumes at another position"
     return [
         Mode("a range from another byte", _cut_first(half, partial("bytes 5-9/200000")), elsewhere),
         Mode("a range of another file", _cut_first(half, partial("bytes 100000-9/77")), elsewhere),
@@ -216,8 +216,8 @@ def _ranges() -> list[Mode]:
             "200000 bytes where",
         ),
         Mode("a range nobody asked for", _stored(partial("bytes 0-1/2", CONTENT)), "answers 206"),
-        Mode("anew each time", _cut_first(half, restarted), "go on where"),
-        Mode("anew each time, refused", _stored(refused), "go on where"),
+        Mode("anew each time", _cut_first(half, restarted), "does not resume"),
+        Mode("anew each time, refused", _stored(refused), "does not resume"),
         Mode(
             "ranges that are refused",
             _cut_first(half, lambda wire: wire.answer(416)),
