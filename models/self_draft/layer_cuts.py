@@ -1,8 +1,8 @@
 """Layers that can be cut from a GGUF file without changing the remaining layers.
 
 llama.cpp renumbers the remaining layers, and derives from their numbers which have a sliding
-window, no positions or experts. Each architecture's rules are from llama.cpp's source (src/models, in
-llama-cpp-python 0.3.36); architectures not listed here are refused.
+window, no positions, or experts. Each architecture's rules are from llama.cpp's source (src/models,
+in llama-cpp-python 0.3.36); architectures not listed here are refused.
 """
 
 from collections.abc import Sequence

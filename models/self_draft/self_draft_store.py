@@ -51,7 +51,7 @@ class SelfDrafts:
             path = self._find(stem) or self._build(info, stem, recipe, progress)
         except OSError as error:
             raise DraftUnavailableError(
-                "the self-drafter cannot be stored",
+                "the self-drafter cannot be kept",
                 f"{self.folder}: {error.strerror or error}",
                 "Free some space or set SPECCHAT_HOME to a folder that can be written.",
             ) from error

@@ -117,9 +117,9 @@ def _bodies() -> list[Mode]:
     two_framings = {"Content-Length": "5", **_CHUNKED}
     page = b"<html>".ljust(len(CONTENT))
     return [
-        Mode("other bytes", answer(200, CONTENT[::-1]), "came damaged"),
-        Mode("a page as long as the file", answer(200, page), "came damaged"),
-        Mode("one wrong bit", answer(200, CONTENT[:-1] + b"\0"), "came damaged"),
+        Mode("other bytes", answer(200, CONTENT[::-1]), "arrived damaged"),
+        Mode("a page as long as the file", answer(200, page), "arrived damaged"),
+        Mode("one wrong bit", answer(200, CONTENT[:-1] + b"\0"), "arrived damaged"),
         Mode("fewer bytes, as announced", answer(200, CONTENT[:-1]), "199999 bytes where"),
         Mode("more bytes, as announced", answer(200, CONTENT + b"x"), "200001 bytes where"),
         Mode("fewer bytes, unannounced", unframed(CONTENT[:-1]), "goes? on|no sense|ended early"),
@@ -224,7 +224,7 @@ def _ranges() -> list[Mode]:
             "answers 416",
         ),
         Mode("a byte for each connection", _stored(crumbs), "ended early|closed|" + _UNREACHABLE),
-        Mode("a part that somebody changed", _cut_first(half, changed), "came damaged"),
+        Mode("a part that somebody changed", _cut_first(half, changed), "arrived damaged"),
         Mode(
             "a cut connection", _cut_first(half, lambda wire: wire.hub.store_honestly(wire)), None
         ),

@@ -250,7 +250,7 @@ def _digests() -> list[Mode]:
         Mode("a path as digest", _of_model(lfs_sha256=outside), none),
         Mode("an absolute path as digest", absolute, none),
         Mode("one digest, two sizes", _edited(two_sizes), "another size"),
-        Mode("a digest of other bytes", _of_model(lfs_sha256="0" * 64), "came damaged"),
+        Mode("a digest of other bytes", _of_model(lfs_sha256="0" * 64), "arrived damaged"),
         *(
             Mode(f"a commit that is {what}", commit(value), "commit: its digest is invalid")
             for what, value in {

@@ -131,7 +131,7 @@ def test_a_small_file_is_checked_too(hub: LocalHub, pull: Pull) -> None:
     files = {"config.json": b"{}", "model.safetensors": b"weights"}
     hub.repositories["maker/Odd"] = files
     hub.wrong = {"config.json"}
-    with pytest.raises(DownloadError, match=r"config\.json came damaged"):
+    with pytest.raises(DownloadError, match=r"config\.json arrived damaged"):
         pull(None, "maker/Odd")
 
 
