@@ -74,7 +74,7 @@ class MlxFolder:
         """
         if self.count("num_hidden_layers") > _MAX_LAYERS:
             raise ModelError(f"its {_CONFIG} is damaged", "it has too many layers")
-        kinds = self.config.get("layer_types") or []
+        kinds: object = self.config.get("layer_types") or []
         if not isinstance(kinds, list) or len(cast(list[object], kinds)) > _MAX_LAYERS:
             raise ModelError(f"its {_CONFIG} is damaged", "layer_types is no list of layers")
         return tuple(map(str, cast(list[object], kinds)))

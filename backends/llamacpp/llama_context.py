@@ -1,5 +1,8 @@
 """Context of llama.cpp: one token sequence with its KV cache."""
 
+# ctypes has only a private name for the type of a pointer
+# pyright: reportPrivateUsage=false
+
 import ctypes
 from collections.abc import Callable, Sequence
 from typing import cast
