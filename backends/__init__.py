@@ -1,1 +1,1 @@
-"""Running a model: the contract (base), the engines behind it, and what the machine offers."""
+"""Running a model: the contract (base), its engines, model files and the machine."""

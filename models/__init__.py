@@ -1,1 +1,1 @@
-"""Finding a model and making drafters' files. Holds code only; weights live in the cache."""
+"""Finding, describing, downloading and tuning models; weights live in the cache."""

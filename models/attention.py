@@ -1,11 +1,11 @@
-"""What a model's attention keeps for each token of a context: its key-value cache."""
+"""Attention layers of a model, and the size of their KV cache."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Layers of one kind. window is in tokens, None where all of the context is attended to."""
+    """Layers of one kind. window: in tokens, None for full attention."""
 
     count: int
     kv_heads: int
@@ -15,15 +15,15 @@ class Layers:
 
     @property
     def numbers_per_token(self) -> int:
-        """Those in the keys and values of one token."""
+        """Count of numbers in the keys and values of one token."""
         return self.count * self.kv_heads * (self.key_size + self.value_size)
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """All layers that keep keys and values; layers with a running state are left out.
+    """All layers with keys and values, without those that keep a recurrent state.
 
-    number_bytes: of one number. llama.cpp keeps half floats, MLX what the model computes in.
+    number_bytes: of a cached number; llama.cpp stores half floats, MLX the model's own type.
     """
 
     layers: tuple[Layers, ...]
@@ -32,8 +32,8 @@ class Attention:
     def cache_bytes(self, n_ctx: int, *, keeps_windows: bool = False) -> int:
         """Bytes of a cache for n_ctx tokens.
 
-        keeps_windows: whether layers with a window keep no more than that. llama.cpp keeps the
-        whole context there too, or it could not forget rejected tokens.
+        keeps_windows: whether sliding-window layers store only their window. llama.cpp stores the
+        whole context, so that rejected tokens can be dropped.
         """
         numbers = sum(
             kind.numbers_per_token * min(n_ctx, kind.window or n_ctx)

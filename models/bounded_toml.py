@@ -1,14 +1,14 @@
-"""TOML from files that anyone may have written: read within bounds of depth and time."""
+"""Parsing untrusted TOML within bounds of nesting and time."""
 
 import re
 import tomllib
 from typing import Any
 
 MOST_PARTS = 32
-"""Of a dotted key, whose reading takes quadratic time; true ones have three."""
+"""Most parts of a dotted key, which take quadratic time; genuine keys have three."""
 
 MOST_DEPTH = 32
-"""Of brackets within brackets, which are read recursively; true ones have two."""
+"""Deepest nesting of brackets, which is parsed recursively; genuine files have two."""
 
 _TEXT_OR_COMMENT = re.compile(
     r'"""(?:\\.|[^\\"]|"(?!""))*+(?:"{3,5})?'
@@ -18,7 +18,7 @@ _TEXT_OR_COMMENT = re.compile(
     r"|#[^\n]*+",
     re.DOTALL,
 )
-"""Also matches what is not closed, so that no character is looked at twice."""
+"""Also matches unclosed texts, so that matching takes linear time."""
 
 _PART = r"[^\s.=\[\]{},]"
 _LONG_KEY = re.compile(rf"(?<!{_PART})(?:{_PART}++[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}")
@@ -26,10 +26,10 @@ _BRACKET = re.compile(r"[\[\]{}]")
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """What a text of TOML sets.
+    """Parse TOML.
 
     Raises:
-        ValueError: it is no TOML, or goes deeper than any true file does.
+        ValueError: it is invalid, or nested deeper than any genuine file.
     """
     bare = _TEXT_OR_COMMENT.sub(_stand_in, text)
     if _LONG_KEY.search(bare):
@@ -43,5 +43,5 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def _stand_in(match: re.Match[str]) -> str:
-    """A text may be part of a key; a comment ends one."""
+    """Placeholder: a text may be part of a key, a comment is not."""
     return "" if match[0].startswith("#") else "_"

@@ -1,4 +1,4 @@
-"""The models specchat knows by a short name: catalogue.toml, read when first asked for."""
+"""Models with a short name: catalogue.toml, read on first use."""
 
 import functools
 from collections.abc import Mapping
@@ -24,11 +24,11 @@ _BITS_PER_WEIGHT = {
     "UD-Q4_K_XL": 5.1,
     "Q5_K_M": 5.7, "Q6_K": 6.6, "Q8_0": 8.5, "MXFP4": 4.6,
 }  # fmt: skip
-"""Bits a weight takes in a file, its share of embeddings included: figures of 3B to 70B files."""
+"""Bits per weight of a file, embeddings included: averages of 3B to 70B files."""
 
 
 class DrafterKind(StrEnum):
-    """How a drafter's tokens become the target's."""
+    """How a drafter's tokens map to the target's."""
 
     SAME_VOCABULARY = "same-vocabulary"
     NEXT_TOKEN_LAYERS = "next-token-layers"
@@ -36,19 +36,19 @@ class DrafterKind(StrEnum):
 
 
 class SizeSource(StrEnum):
-    """Where a file's size is from."""
+    """Source of a file size."""
 
     HUB = "hub"
-    """Exact, from the hub."""
+    """Exact size from the hub."""
     PAGE = "page"
-    """Rounded, as a page shows it."""
+    """Rounded size from a web page."""
     ESTIMATE = "estimate"
-    """From parameters and quantization; within about a tenth, more below 1B parameters."""
+    """Estimate from parameters and quantization, within about 10 %, more below 1B parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Bytes of a file, and how sure they are."""
+    """Bytes of a file, and the source of the figure."""
 
     bytes: int
     source: SizeSource
@@ -56,9 +56,9 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class CatalogueDrafter:
-    """A drafter by its short name.
+    """Drafter with a short name.
 
-    model is a name of the catalogue, repository one of the hub; both are empty for next-token
+    model: its name in the catalogue; repository: its name on the hub. Both are empty for next-token
     layers in the model's own file.
     """
 
@@ -70,7 +70,7 @@ class CatalogueDrafter:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One model of the catalogue. context is in tokens; active differs where experts take turns."""
+    """Model of the catalogue. context: in tokens; active: parameters used per token."""
 
     name: str
     also: tuple[str, ...]
@@ -82,11 +82,11 @@ class Entry:
     is_gated: bool
     chats: bool
     attention: Attention | None
-    """None where the figures are not known."""
+    """None if unknown."""
     repository: str
     file_pattern: str
     quantizations: tuple[str, ...]
-    """The first is the default."""
+    """Available quantizations, the default first."""
     sizes: Mapping[str, int | float]
     mlx: str
     template: str
@@ -96,20 +96,20 @@ class Entry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name it goes by."""
+        """All names of the model."""
         return (self.name, *self.also)
 
     @property
     def default_quantization(self) -> str:
-        """What is meant where no quantization is named."""
+        """Quantization used if none is named."""
         return self.quantizations[0]
 
     def file(self, quantization: str) -> str:
-        """The file's name in the repository."""
+        """Name of the file of a quantization in the repository."""
         return self.file_pattern.replace("{quantization}", quantization)
 
     def size(self, quantization: str) -> Size | None:
-        """Bytes of a file, None where not even an estimate can be had."""
+        """Size of a file, None if it cannot even be estimated."""
         stated = self.sizes.get(quantization)
         if stated is not None:
             exact = isinstance(stated, int)
@@ -120,7 +120,7 @@ class Entry:
 
 @functools.cache
 def entries() -> tuple[Entry, ...]:
-    """The whole catalogue, in the order of its file.
+    """All entries, in the order of the file.
 
     Raises:
         SpecchatError: the file is damaged.
@@ -129,20 +129,20 @@ def entries() -> tuple[Entry, ...]:
 
 
 def find(name: str) -> Entry | None:
-    """The entry of a name, however it is capitalised and punctuated."""
+    """Entry of a name, ignoring case and punctuation."""
     return _by_name().get(simplified(name))
 
 
 def entry_of_file(file_name: str) -> Entry | None:
-    """The entry a file is of, by its name."""
+    """Entry of a model file, by the file's name."""
     wanted = simplified(file_name)
     starts = {simplified(entry.file_pattern.partition("{")[0]): entry for entry in entries()}
-    found = [start for start in starts if wanted.startswith(start)]
-    return starts[max(found, key=len)] if found else None
+    matching = [start for start in starts if wanted.startswith(start)]
+    return starts[max(matching, key=len)] if matching else None
 
 
 def read_file(path: Path) -> tuple[Entry, ...]:
-    """Read a catalogue out of a file.
+    """Read a catalogue from a file.
 
     Raises:
         SpecchatError: it is damaged, or cannot be read.
@@ -154,15 +154,16 @@ def read_file(path: Path) -> tuple[Entry, ...]:
 
 
 def read(text: str) -> tuple[Entry, ...]:
-    """Read a catalogue; families and general keys fill in what a model does not say itself.
+    """Read a catalogue; keys missing in a model default to its family's and the general ones.
 
     Raises:
         SpecchatError: it is damaged.
     """
     try:
         data = parse_toml(text)
-        found = (_entry(one, data["family"][one["family"]], data) for one in data["model"])
-        return tuple(map(_checked, found))
+        models = data["model"]
+        read_entries = (_entry(model, data["family"][model["family"]], data) for model in models)
+        return tuple(map(_checked, read_entries))
     except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
         raise _damaged(f"{type(error).__name__}: {error}") from error
 
@@ -172,44 +173,47 @@ def _damaged(why: str) -> SpecchatError:
 
 
 def _checked(entry: Entry) -> Entry:
-    """An entry of which every value is of its kind.
+    """Check that every value of an entry has the right type.
 
     Raises:
-        TypeError: one is not.
+        TypeError: one has not.
     """
     layers = entry.attention.layers if entry.attention else ()
     numbers = (
         entry.parameters, entry.active, entry.context,
-        *(n for one in layers for n in (one.count, one.kv_heads, one.key_size, one.window or 1)),
+        *(n for k in layers for n in (k.count, k.kv_heads, k.key_size, k.window or 1)),
     )  # fmt: skip
     texts: tuple[object, ...] = (
         *entry.names, entry.family, entry.licence, entry.repository, entry.file_pattern, entry.mlx,
         entry.template, entry.evidence, entry.checked, *entry.quantizations, *entry.sizes,
-        *(text for one in entry.drafters for text in (one.alias, one.model, one.repository)),
+        *(text for each in entry.drafters for text in (each.alias, each.model, each.repository)),
     )  # fmt: skip
     if (
-        any(type(one) is not int or not 0 < one < _MOST for one in numbers)
-        or any(type(one) not in (int, float) or not 0 < one < _MOST for one in entry.sizes.values())
-        or {type(one) for one in texts} != {str}
+        any(type(number) is not int or not 0 < number < _MOST for number in numbers)
+        or any(
+            type(size) not in (int, float) or not 0 < size < _MOST for size in entry.sizes.values()
+        )
+        or {type(text) for text in texts} != {str}
         or {type(entry.is_gated), type(entry.chats)} != {bool}
         or not entry.quantizations
     ):
-        raise TypeError(f"{entry.name!r} has a value of the wrong kind"[:_LONGEST_REASON])
+        raise TypeError(f"{entry.name!r} has a value of the wrong type"[:_LONGEST_REASON])
     return entry
 
 
 def drafters(target: Entry | None) -> tuple[CatalogueDrafter, ...]:
-    """Those of a target; of an unknown one, those that any model may have."""
+    """Drafters of a target; for an unknown one, those for any vocabulary."""
     if target is not None:
         return target.drafters
-    known = {one.alias: one for entry in entries() for one in entry.drafters}
-    return tuple(one for one in known.values() if one.kind is DrafterKind.CROSS_VOCABULARY)
+    by_alias = {each.alias: each for entry in entries() for each in entry.drafters}
+    kind = DrafterKind.CROSS_VOCABULARY
+    return tuple(each for each in by_alias.values() if each.kind is kind)
 
 
 def drafter(alias: str, target: Entry | None) -> CatalogueDrafter | None:
-    """What a short name means for a target; for an unknown one, where it means the same for all."""
+    """Drafter of a short name for a target, None if there is none."""
     wanted = alias.lower()
-    return next((one for one in drafters(target) if one.alias == wanted), None)
+    return next((each for each in drafters(target) if each.alias == wanted), None)
 
 
 @functools.cache
@@ -251,7 +255,7 @@ def _entry(model: dict[str, Any], family: dict[str, Any], data: dict[str, Any]) 
 def _drafters(
     drafters: dict[str, dict[str, str]], target: dict[str, Any], data: dict[str, Any]
 ) -> tuple[CatalogueDrafter, ...]:
-    """Those that are smaller than the target."""
+    """Drafters smaller than the target."""
     parameters = {model["name"]: model["parameters"] for model in data["model"]}
     return tuple(
         CatalogueDrafter(

@@ -1,4 +1,4 @@
-"""What a user may call a model: a file or folder, one at hand by name, or one on the hub."""
+"""Resolving what a user calls a model: a file, a folder, an installed model, or one on the hub."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ _QUANTIZATION = re.compile(r"(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*|NVFP
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A model as the user named it, and the file or folder that is meant."""
+    """Model on this machine: the name the user gave, and its file or folder."""
 
     name: str
     path: Path
@@ -31,10 +31,10 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class HubReference:
-    """A model that is not at hand, and where the hub has it.
+    """Model that is not installed, and its place on the hub.
 
-    file is None where only a look at the repository tells which; quantization then narrows it
-    down, None meaning the best for a download without wishes.
+    file: None if only the repository's listing can tell; quantization then narrows it down, None
+    for the default one.
     """
 
     name: str
@@ -45,7 +45,7 @@ class HubReference:
 
     @property
     def form(self) -> Form:
-        """How its weights are kept, as far as the names tell."""
+        """Form of its weights, as far as the names tell."""
         is_mlx = self.entry is not None and self.repository == self.entry.mlx
         is_mlx |= self.repository.startswith(_MLX_ORGANISATION)
         return Form.MLX if is_mlx else Form.GGUF
@@ -57,14 +57,14 @@ def resolve(
     words: Sequence[str] = (),
     forms: Sequence[Form] = (Form.GGUF,),
 ) -> Reference | HubReference:
-    """Find what a name stands for; folder is where the user keeps models. Nothing is loaded.
+    """Resolve a model's name without loading anything; folder: the user's models folder.
 
-    words: what else could have been meant, offered when the name is unknown. forms: those wanted of
-    a model that the catalogue has in several, the best first; what is here comes before the others.
+    words: other valid inputs, suggested for an unknown name. forms: those wanted of a model that
+    the catalogue lists in several, in order of preference; an installed one takes precedence.
 
     Raises:
-        ModelError: the bundled model where it is not installed.
-        UsageError: a name nobody knows, or a folder that is no single model.
+        ModelError: the bundled model is not installed.
+        UsageError: an unknown name, or a folder that is no single model.
     """
     path = _path(name)
     if path is None:
@@ -84,8 +84,8 @@ def resolve(
         )
     offers = _in_catalogue(name, forms) or ([hub] if hub else [])
     for offer in offers:
-        if found := _downloaded(offer, folder):
-            return Reference(offer.name, found)
+        if downloaded := _downloaded(offer, folder):
+            return Reference(offer.name, downloaded)
     if offers:
         return offers[0]
     if name.strip() and path.is_dir():
@@ -94,10 +94,10 @@ def resolve(
 
 
 def at_hand(reference: Reference | HubReference) -> Reference:
-    """The reference, if what it means is on this machine.
+    """Return a reference to a model on this machine.
 
     Raises:
-        ModelError: it is not; the command that gets it is named.
+        ModelError: the model is not installed; the remedy is the command that downloads it.
     """
     if isinstance(reference, Reference):
         return reference
@@ -107,7 +107,7 @@ def at_hand(reference: Reference | HubReference) -> Reference:
 
 
 def entry_of(reference: Reference | HubReference) -> Entry | None:
-    """What the catalogue says of a model, by its name or that of its file."""
+    """Catalogue entry of a model, by its name or its file's."""
     if isinstance(reference, HubReference):
         return reference.entry
     name, file = reference.name, reference.path.name
@@ -115,20 +115,20 @@ def entry_of(reference: Reference | HubReference) -> Entry | None:
 
 
 def on_hub(name: str, folder: Path, forms: Sequence[Form] = (Form.GGUF,)) -> HubReference:
-    """What a name means on the hub, whether it is on this machine or not.
+    """Resolve a name on the hub, whether the model is installed or not.
 
     Raises:
-        UsageError: it is no name of the catalogue and no repository.
+        UsageError: it is neither in the catalogue nor a repository.
     """
     offers = _in_catalogue(name, forms)
-    found = offers[0] if offers else _repository(name)
-    if found is None:
+    offer = offers[0] if offers else _repository(name)
+    if offer is None:
         raise _unknown(name, known_names(folder), folder)
-    return found
+    return offer
 
 
 def _path(name: str) -> Path | None:
-    """The path a name would be, None where it can be none on this system."""
+    """Path of a name, None if it is not a valid path on this system."""
     try:
         path = Path(name).expanduser()
         path.exists()
@@ -138,7 +138,7 @@ def _path(name: str) -> Path | None:
 
 
 def _in_catalogue(name: str, forms: Sequence[Form]) -> list[HubReference]:
-    """NAME of the catalogue in each form, or NAME:QUANTIZATION, which is of a GGUF file."""
+    """Resolve NAME of the catalogue in each form, or NAME:QUANTIZATION of a GGUF file."""
     alias, _, asked = name.partition(":")
     entry = catalogue.find(alias)
     if entry is None:
@@ -154,7 +154,7 @@ def _in_catalogue(name: str, forms: Sequence[Form]) -> list[HubReference]:
 
 
 def _repository(name: str) -> HubReference | None:
-    """ORG/NAME, ORG/NAME:QUANTIZATION or ORG/NAME:FILE."""
+    """Resolve ORG/NAME, ORG/NAME:QUANTIZATION or ORG/NAME:FILE."""
     match = _HUB_NAME.fullmatch(name)
     if match is None:
         return None
@@ -170,30 +170,33 @@ def _repository(name: str) -> HubReference | None:
 
 
 def _entry_of_repository(name: str) -> Entry | None:
-    """The entry that ORG/NAME, or ORG/NAME:CHOICE, is the repository of, in either form."""
+    """Entry whose repository, in either form, is ORG/NAME or ORG/NAME:CHOICE."""
     wanted = name.partition(":")[0]
     if not wanted:
         return None
-    return next((one for one in catalogue.entries() if wanted in (one.repository, one.mlx)), None)
+    return next(
+        (entry for entry in catalogue.entries() if wanted in (entry.repository, entry.mlx)), None
+    )
 
 
 def _downloaded(hub: HubReference, folder: Path) -> Path | None:
-    """The file of a hub reference on this machine."""
-    found = installed(folder)
+    """Downloaded file of a hub reference, None if there is none."""
+    models = installed(folder)
     if hub.file:
         wanted = Path(hub.file).name.lower()
-        named = [model for model in found if model.path.name.lower() == wanted]
+        named = [model for model in models if model.path.name.lower() == wanted]
         if not named and hub.entry and ":" not in hub.name:
-            named = [one for one in found if catalogue.entry_of_file(one.path.name) is hub.entry]
+            entry, of_file = hub.entry, catalogue.entry_of_file
+            named = [model for model in models if of_file(model.path.name) is entry]
         return named[0].path if named else None
     wanted = simplified(hub.quantization or "")
-    inside = [model for model in found if _is_of(model, hub.repository, folder)]
+    inside = [model for model in models if _is_of(model, hub.repository, folder)]
     fitting = [model.path for model in inside if wanted in simplified(model.path.stem)]
     return fitting[0] if len(fitting) == 1 else None
 
 
 def _is_of(model: Installed, repository: str, folder: Path) -> bool:
-    """Whether a model is of a repository, by its name or the folders ORG/NAME it lies in."""
+    """Whether a model belongs to a repository, by its name or its folders ORG/NAME."""
     if model.origin is Origin.MODELS_FOLDER:
         own = model.path if model.path.is_dir() else model.path.parent
         inside = own.relative_to(folder).parts

@@ -1,4 +1,4 @@
-"""What every backend offers and raises. Imports nothing of the other packages."""
+"""The contract of every backend, its errors, and file helpers; imports no other package."""
 
 from backends.base.device_sampling import DeviceRow, DeviceSampling, Drawn, Listener, Warping
 from backends.base.errors import (

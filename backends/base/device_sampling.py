@@ -1,4 +1,4 @@
-"""The contract of sampling where the logits are: on the device, without bringing them over."""
+"""Contract of sampling on the device, without copying logits to the host."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Listener = Callable[[NDArray[np.int64]], None]
-"""Told after a pass the likeliest token after each of its tokens, shape (tokens,)."""
+"""Called after a pass with the likeliest token after each of its tokens, shape (tokens,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Warping:
-    """What shapes a distribution, whatever the text: top-k, top-p, min-p, temperature last.
+    """Parameters that warp a distribution: top-k, top-p, min-p, and temperature last.
 
-    temperature 0 leaves the most likely token alone; top_k 0 means every token.
+    temperature 0 keeps only the most likely token; top_k 0 means every token.
     """
 
     temperature: float
@@ -25,16 +25,16 @@ class Warping:
 
 
 class DeviceRow(Protocol):
-    """A q_draft that stays on the device until it is judged there."""
+    """A q_draft that stays on the device until it is verified there."""
 
     def probabilities(self) -> NDArray[np.float64]:
-        """Brought over: the probability of each token, shape (n_vocab,), adding up to 1."""
+        """Copy of the probabilities on the host, shape (n_vocab,), adding up to 1."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Tokens drawn one after another, each with its probability and the q_draft it came from."""
+    """Tokens drawn in sequence, each with its probability and its q_draft."""
 
     tokens: tuple[int, ...]
     probabilities: tuple[float, ...]
@@ -42,9 +42,9 @@ class Drawn:
 
 
 class DeviceSampling(Protocol):
-    """Draws and judges tokens of one context on its device.
+    """Draws and verifies tokens of one context on its device.
 
-    uniforms: numbers in (0, 1], float64. Both raise ModelError where the engine failed (the
+    uniforms: numbers in (0, 1], float64. Both methods raise ModelError if the engine failed (the
     context is then as forward leaves it) or gave no finite scores.
     """
 
@@ -55,7 +55,7 @@ class DeviceSampling(Protocol):
         uniforms: NDArray[np.float64],
         n_vocab: int,
     ) -> Drawn:
-        """Append tokens, then draw one token for each uniform, and append all drawn but the last.
+        """Append tokens, draw one token for each uniform, and append all drawn but the last.
 
         Only the first n_vocab entries of a row are drawn from.
         """
@@ -70,16 +70,16 @@ class DeviceSampling(Protocol):
         uniforms: NDArray[np.float64],
         listener: Listener | None = None,
     ) -> tuple[int, int]:
-        """Append tokens and drafted, and judge drafted so that the model's distribution is kept.
+        """Append tokens and drafted, and verify drafted; the model's distribution is preserved.
 
         rows: the q_draft of each drafted token, from a context of the same backend; None for a
-        point mass on each. uniforms: one more than drafted. Returns how many tokens stand and the
-        model's own token after them.
+        point mass on each. uniforms: one more than drafted. Returns the number of accepted tokens
+        and the model's own token after them.
 
-        A line with rows is judged as a whole (block verification): it uses a uniform for each
-        drafted token, in order, whether it stands or not, and the last for the token drawn. Point
-        masses stand while the model draws them: used are the uniforms up to the first it does not.
+        A line with rows is verified as a block: it uses a uniform for each drafted token, in order,
+        accepted or not, and the last for the token drawn. A point mass is accepted if the model
+        draws its token: the uniforms up to the first mismatch are used.
 
-        listener: told of the drafted tokens and of the last before them.
+        listener: called for the drafted tokens and the last one before them.
         """
         ...

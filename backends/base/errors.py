@@ -1,11 +1,11 @@
-"""The errors of specchat: what happened, why, and what to do about it."""
+"""Errors shown to users: what happened, why, and what to do about it."""
 
 _CONTEXT_STEP = 256
-"""Contexts are offered in multiples of so many tokens."""
+"""Suggested context sizes are multiples of this."""
 
 
 class SpecchatError(Exception):
-    """Base of every error a user may meet; its text is complete without a traceback."""
+    """Base of every error shown to users; its text is complete without a traceback."""
 
     def __init__(self, what: str, why: str = "", remedy: str = "") -> None:
         super().__init__(what)
@@ -41,11 +41,11 @@ class ModelError(SpecchatError):
 
 
 class OutOfMemoryError(ModelError):
-    """Memory that the machine does not have free."""
+    """Too little free memory."""
 
 
 class ContextTooLargeError(OutOfMemoryError):
-    """A context whose cache does not fit: needed and free in bytes, fitting in tokens."""
+    """A context whose cache does not fit; needed and free in bytes, fitting in tokens."""
 
     def __init__(self, n_ctx: int, needed: int, free: int, fitting: int) -> None:
         rounded = fitting // _CONTEXT_STEP * _CONTEXT_STEP
@@ -63,20 +63,20 @@ class RollbackRefusedError(ModelError):
 
 
 class DraftUnavailableError(SpecchatError):
-    """A drafter that cannot be had; replies come undrafted, with this reason."""
+    """A drafter that cannot be used; replies are then generated without one."""
 
 
 class DiskFullError(DraftUnavailableError):
-    """A disk without room for a drafter, or for what is learned of one."""
+    """Too little disk space for a drafter or for its learned data."""
 
 
 class DownloadError(SpecchatError):
-    """The network, the model hub or a download that failed."""
+    """A failure of the network, the model hub or a download."""
 
 
 class HubUnreachableError(DownloadError):
-    """A hub that does not answer, or may not be asked."""
+    """A hub that does not answer, or that offline mode forbids to ask."""
 
 
 class DownloadStoppedError(DownloadError):
-    """A download that was told to stop; what came is kept."""
+    """A download that was stopped; the received part is kept."""

@@ -1,4 +1,4 @@
-"""The contract of a backend: a loaded model, and contexts that run it."""
+"""Contract of a backend: a loaded model, and contexts that run it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Rollback(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What is known of loaded weights. Sizes are in bytes."""
+    """Facts of a loaded model. Sizes are in bytes."""
 
     path: Path
     name: str
@@ -38,7 +38,7 @@ class ModelInfo:
     parameters: int
     weight_bytes: int
     bytes_read_per_token: int
-    """Weights one plain token must read: no input embedding table, active experts only."""
+    """Weights read for one plain token: active experts only, no input embedding table."""
     n_vocab: int
     n_layers: int
     context_limit: int
@@ -46,30 +46,30 @@ class ModelInfo:
     rollback: Rollback
     backend: str
     engine: str
-    """The build that runs it: another one may take other times."""
+    """The build that runs it; speed differs between builds."""
     device: str
     threads: int
     rollback_refusal: str = "keeps a running state, which cannot forget rejected tokens"
-    """Why rollback is NONE where it is, in words after the model's name."""
+    """Why rollback is NONE, as the rest of a sentence after the model's name."""
     variant: str = ""
-    """How it was made from the weights at path, in memory; "" for those weights themselves."""
+    """How it was derived in memory from the weights at path; "" for those weights themselves."""
     active_experts: int = 0
-    """How many a token is sent to, 0 in a model without experts."""
+    """Experts used per token, 0 in a model without experts."""
 
     def check_context(self, n_ctx: int) -> None:
-        """Refuse a context that the model was not trained for.
+        """Refuse a context size that the model was not trained for.
 
         Raises:
-            UsageError: there are no such contexts of it.
+            UsageError: n_ctx is out of range.
         """
         check_context(self.name, n_ctx, self.context_limit)
 
 
 def check_context(name: str, n_ctx: int, limit: int) -> None:
-    """Refuse a context that the model of this name, trained for limit tokens, does not have.
+    """Refuse a context size beyond limit, the training context of the model of this name.
 
     Raises:
-        UsageError: there are no such contexts of it.
+        UsageError: n_ctx is out of range.
     """
     if not 0 < n_ctx <= limit:
         raise UsageError(
@@ -81,40 +81,40 @@ def check_context(name: str, n_ctx: int, limit: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What can be had of a model without its weights."""
+    """Vocabulary of a model, available without its weights."""
 
     tokenizer: Tokenizer
     rollback: Rollback
 
 
 class ContextFacts(Protocol):
-    """What is known of a context without running it."""
+    """Facts of a context, known without running it."""
 
     @property
     def n_ctx(self) -> int:
-        """The most tokens it can hold."""
+        """Most tokens it can hold."""
         ...
 
     @property
     def n_chunk(self) -> int:
-        """The most tokens one forward takes; prefill goes in pieces of this size."""
+        """Most tokens of one forward pass; prefill is split into chunks of this size."""
         ...
 
     @property
     def max_logits(self) -> int:
-        """The most rows of logits one forward returns."""
+        """Most rows of logits one forward pass returns."""
         ...
 
     @property
     def tokens(self) -> Sequence[int]:
-        """The tokens whose keys and values are held, oldest first. Not to be changed."""
+        """Tokens in the cache, oldest first. Not to be modified."""
         ...
 
     @property
     def length(self) -> int: ...
     @property
     def can_roll_back(self) -> bool:
-        """Whether truncate works at any length; where not, only to 0 or to where it stands."""
+        """Whether truncate accepts any length; otherwise only 0 or the present length."""
         ...
 
     @property
@@ -124,12 +124,12 @@ class ContextFacts(Protocol):
 
     @property
     def tree_refusal(self) -> str:
-        """Why it does not, in words after the model's name; "" where it does."""
+        """Why it does not, as the rest of a sentence after the model's name; "" if it does."""
         ...
 
     @property
     def max_branches(self) -> int:
-        """The most leaves of a tree."""
+        """Most leaves of a tree."""
         ...
 
     @property
@@ -137,53 +137,51 @@ class ContextFacts(Protocol):
 
 
 class Context(ContextFacts, Protocol):
-    """One sequence of tokens and its KV cache. Who runs it owns it: nobody else may meanwhile."""
+    """One token sequence and its KV cache. Not to be used by two callers at once."""
 
     @property
     def device_sampling(self) -> DeviceSampling | None:
-        """Drawing and judging tokens where the logits are; None where they are brought over."""
+        """Sampling on the device, None if logits are copied to the host."""
         ...
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
-        """Append tokens and return the logits of the last n_logits, shape (n_logits, n_vocab).
+        """Append tokens and return the logits after the last n_logits, shape (n_logits, n_vocab).
 
         The rows are a view that the next call overwrites.
 
         Raises:
-            ModelError: the engine failed; the context is as it was before.
+            ModelError: the engine failed; the context is unchanged.
         """
         ...
 
     def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
-        """The logits after each node of a tree of tokens, shape (nodes, n_vocab).
+        """Run a tree of tokens and return the logits after each node, shape (nodes, n_vocab).
 
-        parents: of each node the index of the node before it, an earlier one; -1 for the end of the
-        context. At most max_logits nodes with max_branches leaves, and no more than there is room
-        for. The context holds none of them until commit says which stay; any other call than that
-        and grow_tree drops them all. The rows are a view that the next call overwrites.
+        parents: index of each node's parent, an earlier node; -1 for the end of the context. At
+        most max_logits nodes with max_branches leaves, within the room left. The context holds none
+        of them until commit keeps some; any call but commit and grow_tree drops them all. The rows
+        are a view that the next call overwrites.
 
         Raises:
-            ModelError: the tree is past a limit or the engine failed; the context is as it was
-                before.
+            ModelError: the tree exceeds a limit or the engine failed; the context is unchanged.
         """
         ...
 
     def grow_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
-        """Add nodes to the tree that waits for commit; the logits after them, (new, n_vocab).
+        """Add nodes to the uncommitted tree; logits after the new nodes, (new, n_vocab).
 
-        What was run before is not run again, and its rows are no longer valid. parents: of each new
-        node the index of one before it among all nodes of the tree, those of before first; -1 for
-        the end of the context. The limits of forward_tree hold: max_logits for the new nodes,
-        max_branches and room for the whole tree.
+        Earlier nodes are not run again, and their rows are no longer valid. parents: index of each
+        new node's parent among all nodes of the tree, earlier calls first; -1 for the end of the
+        context. The limits of forward_tree apply: max_logits to the new nodes, max_branches and the
+        room left to the whole tree.
 
         Raises:
-            ModelError: the tree grew past a limit or the engine failed; the tree is dropped and the
-                context is as it was before it.
+            ModelError: the tree exceeds a limit or the engine failed; the tree is dropped.
         """
         ...
 
     def commit(self, path: Sequence[int]) -> None:
-        """Keep these nodes of the tree that was run as the next tokens, and drop the others.
+        """Append a path of the uncommitted tree to the context, and drop the other nodes.
 
         path: indices from a child of the context's end downwards, without a gap; empty for none.
         """
@@ -193,24 +191,24 @@ class Context(ContextFacts, Protocol):
         """Keep the first length tokens.
 
         Raises:
-            ModelError: it holds fewer, or length is negative.
-            RollbackRefusedError: this kind of model cannot forget just these.
+            ModelError: the context is shorter, or length is negative.
+            RollbackRefusedError: this kind of model cannot forget just these tokens.
         """
         ...
 
     def save(self) -> CacheState:
-        """A copy of the cache, by which restore holds the same tokens again.
+        """Copy the cache, for restore.
 
         Raises:
-            ModelError: the engine failed, or there is no memory for the copy.
+            ModelError: the engine failed, or there is too little memory for the copy.
         """
         ...
 
     def restore(self, tokens: Sequence[int], state: CacheState) -> None:
-        """Hold tokens as when save gave state; what was held before is forgotten.
+        """Replace the cache with a saved state, which holds tokens.
 
-        Only what save gave, byte for byte, of a context of the same size of the same model on the
-        same build and device: engines may end the process over anything else.
+        state must be byte for byte what save returned for a context of the same size, model, build
+        and device: engines may abort the process over anything else.
 
         Raises:
             ModelError: the engine refused it; the context is empty.
@@ -229,7 +227,7 @@ class Model(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
     def open(self, n_ctx: int) -> Context:
-        """A fresh context of n_ctx tokens.
+        """Open an empty context of n_ctx tokens.
 
         Raises:
             OutOfMemoryError: its cache does not fit in free memory.
@@ -237,5 +235,5 @@ class Model(Protocol):
         ...
 
     def close(self) -> None:
-        """Free the weights and every context still open."""
+        """Free the weights and all open contexts."""
         ...

@@ -1,4 +1,4 @@
-"""The shape of a tree of tokens: each node's parent is an earlier node, or -1 for none."""
+"""Token trees as parent arrays: each node's parent is an earlier node, or -1 for none."""
 
 from collections.abc import Sequence
 
@@ -6,15 +6,15 @@ from backends.base.errors import ModelError
 
 
 def depths(parents: Sequence[int]) -> list[int]:
-    """How many nodes are above each."""
-    found: list[int] = []
+    """Number of ancestors of each node."""
+    above: list[int] = []
     for parent in parents:
-        found.append(0 if parent < 0 else found[parent] + 1)
-    return found
+        above.append(0 if parent < 0 else above[parent] + 1)
+    return above
 
 
 def path_to(node: int, parents: Sequence[int]) -> list[int]:
-    """The nodes from one without a parent down to this one; none for -1."""
+    """Nodes from a root down to this node, inclusive; none for -1."""
     path: list[int] = []
     while node >= 0:
         path.append(node)
@@ -24,7 +24,7 @@ def path_to(node: int, parents: Sequence[int]) -> list[int]:
 
 
 def count_leaves(parents: Sequence[int]) -> int:
-    """How many nodes have no child."""
+    """Number of nodes without a child."""
     return len(parents) - len(set(parents) - {-1})
 
 
@@ -38,17 +38,17 @@ def height(parents: Sequence[int], top: int) -> int:
 
 
 def is_tree(parents: Sequence[int]) -> bool:
-    """Whether every parent comes before its children."""
+    """Whether every parent precedes its children."""
     return all(-1 <= parent < node for node, parent in enumerate(parents))
 
 
 def is_path(path: Sequence[int], parents: Sequence[int]) -> bool:
-    """Whether nodes follow one another downwards, from one without a parent."""
+    """Whether nodes form a path downwards from a root."""
     return all(parents[node] == above for above, node in zip([-1, *path], path, strict=False))
 
 
 def check_branches(parents: Sequence[int], most: int) -> None:
-    """Refuse a tree of more than so many leaves.
+    """Refuse a tree with more leaves than the context runs.
 
     Raises:
         ModelError: it has more.

@@ -1,4 +1,4 @@
-"""Reading files that may be anything: regular ones alone, without waiting, up to a bound."""
+"""Reading untrusted paths: regular files only, without blocking, up to a size limit."""
 
 import errno
 import os
@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 _PIECE_BYTES = 1 << 20
 _FLAGS = ("O_BINARY", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC")
-"""Of those a system has; with O_NONBLOCK the opening of a named pipe does not wait for a writer."""
+"""Used where available; with O_NONBLOCK, opening a named pipe does not wait for a writer."""
 
 
 class NotRegularError(OSError):
@@ -19,7 +19,7 @@ class NotRegularError(OSError):
 
 
 class TooLargeError(OSError):
-    """A file that is larger than any true one of its kind."""
+    """A file larger than any genuine one of its kind."""
 
     def __init__(self, path: Path, most: int) -> None:
         bound = f"{most >> 20:,} MB" if most >> 20 else f"{most:,} bytes"
@@ -27,7 +27,7 @@ class TooLargeError(OSError):
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading; what is no regular file is refused at once.
+    """Open a regular file for reading; anything else is refused without blocking.
 
     Raises:
         OSError: it cannot be opened, or is a pipe, a device, a folder or a socket.
@@ -49,7 +49,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_bounded(path: Path, most: int) -> bytes:
-    """All bytes of a regular file.
+    """Read a regular file of at most so many bytes.
 
     Raises:
         OSError: it cannot be read, is no regular file, or has more than most bytes.
@@ -64,10 +64,10 @@ def read_bounded(path: Path, most: int) -> bytes:
 
 
 def read_text(path: Path, most: int) -> str:
-    r"""The text of a regular file of at most so many bytes, with \n at the ends of lines.
+    r"""Read a text file of at most so many bytes, with \r\n converted to \n.
 
     Raises:
-        OSError: as of read_bounded.
+        OSError: as for read_bounded.
         UnicodeDecodeError: it is not UTF-8.
     """
     return read_bounded(path, most).decode().replace("\r\n", "\n")

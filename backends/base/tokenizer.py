@@ -1,4 +1,4 @@
-"""The contract of a model's tokenizer."""
+"""Contract of a model's tokenizer."""
 
 from typing import Protocol
 
@@ -10,12 +10,12 @@ class Tokenizer(Protocol):
     def n_vocab(self) -> int: ...
     @property
     def bos(self) -> int | None:
-        """The token put before every prompt, None where the model wants none."""
+        """Token put before every prompt, None if the model expects none."""
         ...
 
     @property
     def eos(self) -> int | None:
-        """The token that ends a text, None where the model has none."""
+        """Token that ends a text, None if the model has none."""
         ...
 
     @property
@@ -25,30 +25,30 @@ class Tokenizer(Protocol):
 
     @property
     def special_texts(self) -> tuple[str, ...]:
-        """Texts of control tokens, which a user's own words must not turn into."""
+        """Texts of control tokens, which user text must not be encoded to."""
         ...
 
     @property
     def chat_template(self) -> str | None:
-        """The Jinja source the model ships, None when it ships none."""
+        """Jinja source of the model's chat template, None if it ships none."""
         ...
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        """Token ids of text; with special, texts of control tokens become those tokens."""
+        """Token ids of text; with special, texts of control tokens are encoded to those tokens."""
         ...
 
     def piece(self, token: int) -> bytes:
-        """UTF-8 bytes a token adds to a reply, perhaps part of a character; b"" for control."""
+        """UTF-8 bytes of a token in a reply, perhaps part of a character; b"" if it is control."""
         ...
 
     def entry(self, token: int) -> bytes:
-        """What tells a token from others: equal vocabularies share it, whatever engine has them.
+        """Engine-independent identity of a token, the same in equal vocabularies.
 
-        The bytes it stands for in a text; b"<0x0A>" of one that SentencePiece keeps for a lone
-        byte; the name of a control token, and of one that only fills up the vocabulary.
+        Its bytes in a text; for a SentencePiece byte token its name, such as b"<0x0A>"; for control
+        and padding tokens their name.
         """
         ...
 
     def is_padding(self, token: int) -> bool:
-        """Whether the entry only fills up the vocabulary and is never meant."""
+        """Whether the token only pads the vocabulary and is never used."""
         ...

@@ -1,12 +1,12 @@
-"""How far a context may be cut back."""
+"""Bounds of truncating a context."""
 
 from backends.base.errors import ModelError
 
 
 def check_truncation(length: int, held: int) -> None:
-    """Refuse to keep more tokens of a context than the held ones, or fewer than none.
+    """Refuse a length outside 0 to held, the tokens of a context.
 
-    An engine does as it is told in silence, and what follows is no longer the model's.
+    Engines accept any length silently, and later output is then wrong.
 
     Raises:
         ModelError: length is not from 0 to held.

@@ -1,6 +1,6 @@
-"""Text without halves of characters, which no file, clipboard or tokenizer takes."""
+"""Text without unpaired surrogates, which no file, clipboard or tokenizer accepts."""
 
 
 def whole_characters(text: str) -> str:
-    """A text with a question mark for each half of a character, as names of files may have."""
+    """Text with unpaired surrogates, as in undecodable file names, replaced by question marks."""
     return text.encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""Turns a conversation into the prompt a model was trained on, by the template it ships."""
+"""Rendering a conversation into a prompt with the chat template the model ships."""
 
 import re
 from collections.abc import Sequence
@@ -9,17 +9,17 @@ from backends.base.whole_characters import whole_characters
 from backends.chat.template_process import TemplateProcess
 
 _MARKS = range(0xE000, 0xF900)
-"""Private-use characters. One that is nowhere else stands, with a number, for a control text."""
+"""Private-use characters, of which an unused one, with a number, replaces a control text."""
 
 _LONGEST_NUMBER = 9
 
 PLAIN_STOPS = ("\nUser:", "\nSystem:")
-"""Texts that end a reply in the plain form, where no control token does."""
+"""Texts that end a reply in the plain form, which has no control tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation; role is system, user or assistant."""
+    """Turn of a conversation; role is system, user or assistant."""
 
     role: str
     content: str
@@ -27,16 +27,16 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Tokens ready for the model, and how they came about."""
+    """Tokens for the model, with the texts that end its reply."""
 
     tokens: list[int]
     stops: tuple[str, ...] = ()
     note: str = ""
-    """Why the model's own template was not used; empty when it was."""
+    """Why the model's own template was not used, "" if it was."""
 
 
 class ChatTemplate:
-    """The template of one model, rendered in a process of its own; a plain form where it fails."""
+    """Chat template of a model, rendered in a child process; a plain form if that fails."""
 
     def __init__(self, tokenizer: Tokenizer, process: TemplateProcess) -> None:
         self._tokenizer = tokenizer
@@ -44,7 +44,7 @@ class ChatTemplate:
         self._source = tokenizer.chat_template
 
     def prompt(self, messages: Sequence[Message]) -> Prompt:
-        """The tokens of a conversation, up to where the assistant's next words begin."""
+        """Tokens of a conversation up to the start of the assistant's reply."""
         whole = [Message(message.role, whole_characters(message.content)) for message in messages]
         marks = _Marks(self._tokenizer.special_texts, [self._source or "", *_contents(whole)])
         guarded = [Message(message.role, marks.hide(message.content)) for message in whole]
@@ -54,7 +54,7 @@ class ChatTemplate:
         return Prompt(self._encode(text, marks), stops, note)
 
     def raw(self, text: str) -> Prompt:
-        """Text as it stands, without the template.
+        """Tokens of a text, without the template.
 
         Raises:
             UsageError: it is empty.
@@ -71,12 +71,12 @@ class ChatTemplate:
         answer = self._run(self._source, messages)
         refused = answer.get("error", "").startswith("TemplateError")
         if refused and messages and messages[0].role == "system":
-            # Some templates know no system message; its words then lead the first user message.
+            # Some templates accept no system message: it is prepended to the first user message.
             answer = self._run(self._source, _without_system(messages))
         text = answer.get("text")
         if text is not None and text == whole_characters(text):
             return text, ""
-        why = answer.get("error", "it wrote half of a character")
+        why = answer.get("error", "it wrote an unpaired surrogate")
         return None, f"the model's chat template failed ({why}): a plain form is used"
 
     def _run(self, source: str, messages: Sequence[Message]) -> dict[str, str]:
@@ -101,14 +101,14 @@ class ChatTemplate:
 
 
 def with_bos(tokens: list[int], tokenizer: Tokenizer) -> list[int]:
-    """Tokens led by the one the model wants before every prompt, once."""
+    """Tokens with the model's beginning-of-text token before them, once."""
     if tokenizer.bos is None or tokens[:1] == [tokenizer.bos]:
         return tokens
     return [tokenizer.bos, *tokens]
 
 
 def plain_form(messages: Sequence[Message]) -> str:
-    """A conversation for a model without a template of its own."""
+    """Text of a conversation for a model without a template."""
     turns = [f"{message.role.capitalize()}: {message.content}" for message in messages]
     return "\n\n".join([*turns, "Assistant:"])
 
@@ -125,15 +125,15 @@ def _contents(messages: Sequence[Message]) -> list[str]:
 
 
 def _unused(texts: Sequence[str]) -> str:
-    """A character to mark with that is in none of the texts."""
+    """Private-use character that is in none of the texts."""
     marks = map(chr, _MARKS)
-    return next((one for one in marks if not any(one in text for text in texts)), chr(_MARKS[0]))
+    return next((mark for mark in marks if not any(mark in text for text in texts)), chr(_MARKS[0]))
 
 
 class _Marks:
-    """Keeps control texts in a user's words from becoming control tokens.
+    """Keeps control texts in user text from becoming control tokens.
 
-    known: the texts in which the mark must not occur.
+    known: texts in which the mark must not occur.
     """
 
     def __init__(self, special_texts: Sequence[str], known: Sequence[str]) -> None:
@@ -151,7 +151,7 @@ class _Marks:
         return content
 
     def split(self, text: str) -> list[tuple[str, bool]]:
-        """Pieces of text, each with whether control texts in it are meant as such."""
+        """Pieces of text, each with whether control texts in it are control tokens."""
         if not self._hidden:
             return [(text, True)]
         return [
@@ -161,5 +161,5 @@ class _Marks:
         ]
 
     def _shown(self, number: str) -> str:
-        """What a mark stands for; a template may write marks of its own."""
+        """Text behind a mark; a template may write marks of its own."""
         return self._hidden[int(number)] if int(number) < len(self._hidden) else number

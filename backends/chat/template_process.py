@@ -1,4 +1,4 @@
-"""The child process that renders chat templates, one waiting ahead at any time."""
+"""Child processes that render chat templates, the next one always started ahead."""
 
 import contextlib
 import json
@@ -12,16 +12,16 @@ _SECONDS = 5.0
 
 
 class TemplateProcess:
-    """Renders a template in a fresh child each time, which is ended when it takes too long.
+    """Renders each template in a fresh child, which is killed if it takes too long.
 
-    The next child is started ahead, so that rendering waits for no interpreter.
+    The next child is started ahead, so that rendering does not wait for an interpreter.
     """
 
     def __init__(self) -> None:
         self._waiting: subprocess.Popen[bytes] | None = _start()
 
     def render(self, template: str, variables: dict[str, Any], max_chars: int) -> dict[str, str]:
-        """Either {"text": ...} or {"error": ...}; never raises for what a template does."""
+        """Render to {"text": ...} or {"error": ...}; a template never causes an exception."""
         worker = self._waiting or _start()
         self._waiting = None
         request = {"template": template, "variables": variables, "max_chars": max_chars}
@@ -53,7 +53,7 @@ def _ask(worker: subprocess.Popen[bytes], request: bytes) -> dict[str, str]:
     except subprocess.TimeoutExpired:
         return {"error": f"it ran for over {_SECONDS:.0f} s"}
     except (OSError, ValueError):
-        return {"error": "it ended its process"}
+        return {"error": "its process ended"}
     finally:
         _end(worker)
 

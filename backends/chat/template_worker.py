@@ -1,7 +1,7 @@
-"""Renders one chat template in a process of its own; run by path, reads and writes JSON.
+"""Child process that renders one chat template; run by path, reads and writes JSON.
 
-A template is a stranger's program. The sandbox keeps it from the system, the limits below keep it
-from memory and processor time, and the parent ends the process when it takes too long.
+A template is an untrusted program. The sandbox isolates it from the system, the limits below bound
+its memory and processor time, and the parent kills the process if it takes too long.
 """
 
 import json
@@ -20,7 +20,7 @@ MAX_SECONDS = 10
 
 
 class GenerationBlock(Extension):
-    """`{% generation %}`, with which some templates mark the model's words: shown as it stands."""
+    """`{% generation %}`, with which some templates mark the model's reply; the body is kept."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja2 declares it as a plain set
 
@@ -49,7 +49,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 def _limit_resources() -> None:
-    """Bound memory and processor time where the system can (not on Windows)."""
+    """Bound memory and processor time, except on Windows."""
     try:
         import resource
     except ImportError:

@@ -1,4 +1,4 @@
-"""Walks through the values of a GGUF file, keeping no more than a bounded part of them."""
+"""Bounded reader of the values in a GGUF header."""
 
 import mmap
 import re
@@ -7,10 +7,10 @@ import struct
 MAX_ARRAY = 1 << 24
 MAX_STRING = 1 << 24
 MAX_TEXT = 1 << 25
-"""Most bytes of text kept of one header, names and values together."""
+"""Most bytes of text kept from one header, names and values together."""
 
 MAX_KEPT_LIST = 1024
-"""Most numbers of a list that are kept, such as heads by layer; of longer ones only the length."""
+"""Longest list of numbers kept, such as heads by layer; of longer ones only the length."""
 
 MAX_KEPT_NUMBERS = 1 << 16
 
@@ -27,7 +27,7 @@ Scalar = str | Number
 
 
 class Cursor:
-    """Reads little-endian values off a buffer, never past its end."""
+    """Reads little-endian values from a buffer, never past its end."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data = data
@@ -62,7 +62,7 @@ class Cursor:
         return self.data[start : self.at].decode("utf-8", errors="replace")
 
     def numbers(self) -> tuple[Number, ...]:
-        """A list of numbers that is short enough to keep; else nothing. It is not stepped over."""
+        """List of numbers at the cursor, () if it is too long to keep. The cursor stays."""
         kind, size = struct.unpack_from("<IQ", self.data, self.at)
         if kind not in SCALARS or size > min(MAX_KEPT_LIST, self.numbers_left):
             return ()
@@ -71,7 +71,7 @@ class Cursor:
         return struct.unpack_from(form, self.data, self.at + struct.calcsize("<IQ"))
 
     def skip_texts(self, count: int, *, are_tokens: bool) -> None:
-        """Step over texts, noting bytes that have a token. Files have hundreds of thousands."""
+        """Skip texts, of which files have hundreds of thousands; note bytes that have a token."""
         data, at, unpack = self.data, self.at, struct.Struct("<Q").unpack_from
         for _ in range(count):
             (size,) = unpack(data, at)
@@ -90,7 +90,7 @@ class Cursor:
             self.spelled.add(token[0])
 
     def skip_array(self, depth: int = 0, *, are_tokens: bool = False) -> int:
-        """Step over an array and return its length."""
+        """Skip an array and return its length."""
         kind = int(self.take("<I"))
         size = self.count(MAX_ARRAY, "a list length")
         if kind == ARRAY and depth > 2:

@@ -1,7 +1,7 @@
-"""Reads the header of a GGUF file without an engine, trusting nothing it says.
+"""Reading the header of an untrusted GGUF file without an engine.
 
-llama.cpp aborts the process on some broken headers; this reader turns them into an error first,
-and gives the figures that need no loading. Format: the GGUF specification of ggml, version 3.
+llama.cpp aborts the process on some broken headers; this reader reports them as errors first, and
+provides the facts that need no loading. Format: the GGUF specification of ggml, version 3.
 """
 
 import functools
@@ -19,24 +19,24 @@ from backends.files.gguf_cursor import ARRAY, SCALARS, STRING, Cursor, Number, S
 MAX_ENTRIES = 1 << 16
 _TOKENS = "tokenizer.ggml.tokens"
 
-# SentencePiece spells what it has no token for byte by byte. A space is U+2581 by then; the others
-# never occur in UTF-8.
+# SentencePiece encodes text without a token byte by byte. A space is U+2581 by then; the other
+# bytes never occur in UTF-8.
 _NEVER_SPELLED = frozenset({0x20, 0xC0, 0xC1, *range(0xF5, 0x100)})
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor's entry; stored_bytes includes at most one alignment unit of padding."""
+    """Entry of a tensor; stored_bytes includes at most one alignment unit of padding."""
 
     name: str
     shape: tuple[int, ...]
     stored_bytes: int
     ggml_type: int
-    """How its numbers are stored, by ggml's number."""
+    """Number of its type in ggml."""
 
     @property
     def parameters(self) -> int:
-        """How many numbers it holds."""
+        """Count of its numbers."""
         count = 1
         for extent in self.shape:
             count *= extent
@@ -45,52 +45,52 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """Metadata (scalars, short lists of numbers, other lists by their length) and tensors."""
+    """Metadata (scalars, short lists of numbers, lengths of other lists) and tensors."""
 
     metadata: dict[str, Scalar]
     array_lengths: dict[str, int]
     tensors: tuple[Tensor, ...]
     arrays: dict[str, tuple[Number, ...]] = field(default_factory=dict[str, tuple[Number, ...]])
     spelled_bytes: frozenset[int] = frozenset()
-    """Bytes that have a token of their own."""
+    """Bytes with a token of their own."""
     tokens_at: int = 0
-    """Where in the file the list of tokens begins; 0 in one without, or of other things."""
+    """Offset of the token list in the file; 0 if there is none, or it is not of texts."""
 
     @property
     def architecture(self) -> str:
-        """The family of the model, such as llama."""
+        """Architecture of the model, such as llama."""
         return str(self.metadata.get("general.architecture", ""))
 
     def integer(self, key: str, default: int = 0) -> int:
-        """A whole number of this architecture, such as block_count."""
+        """Integer under a key of this architecture, such as block_count."""
         value = self.metadata.get(f"{self.architecture}.{key}", default)
         return int(value) if isinstance(value, int) else default
 
     def with_integer(self, key: str, value: int) -> "GgufHeader":
-        """The same with another whole number."""
+        """Copy with another integer under a key of this architecture."""
         changed = {**self.metadata, f"{self.architecture}.{key}": value}
         return replace(self, metadata=changed)
 
     def integers(self, key: str) -> tuple[int, ...]:
-        """Whole numbers by layer; empty where the file has no such list."""
+        """Integers by layer, empty if the file has no such list."""
         values = self.arrays.get(f"{self.architecture}.{key}", ())
         return tuple(int(value) for value in values if isinstance(value, int))
 
     @property
     def n_vocab(self) -> int:
-        """Tokens of the vocabulary."""
+        """Number of tokens in the vocabulary."""
         return self.array_lengths.get(_TOKENS, 0)
 
     @property
     def can_spell_any_text(self) -> bool:
-        """Whether a SentencePiece vocabulary has a token for each byte; others need none."""
+        """Whether a SentencePiece vocabulary has a token for each byte; other kinds need none."""
         if self.metadata.get("tokenizer.ggml.model") != "llama" or not self.n_vocab:
             return True
         return self.spelled_bytes | _NEVER_SPELLED == frozenset(range(256))
 
 
 def parts(path: Path) -> list[Path]:
-    """All files of a model: itself, or its siblings NAME-00001-of-0000N.gguf where it is split."""
+    """All files of a model: the file itself, or all of NAME-00001-of-0000N.gguf if it is split."""
     split = re.fullmatch(r"(.*-)\d{5}(-of-)(\d{5})(\.gguf)", path.name)
     count = int(split[3]) if split else 0
     if not split or count == 0:
@@ -100,7 +100,7 @@ def parts(path: Path) -> list[Path]:
 
 
 def read_per_token(header: GgufHeader, tensors: Iterable[Tensor]) -> int:
-    """Bytes of weights a plain token reads: a separate input embedding is only looked up.
+    """Bytes of weights read per plain token, without an input embedding that is only looked up.
 
     header: of the first part; tensors: of all parts.
     """
@@ -115,7 +115,7 @@ def read_per_token(header: GgufHeader, tensors: Iterable[Tensor]) -> int:
 def read_header(path: Path) -> GgufHeader:
     """Read and check the header of a GGUF file.
 
-    A tensor's own size is not known here: a file cut inside its last one is for the engine to tell.
+    A tensor's own size is not known here: a cut inside the last tensor is left to the engine.
 
     Raises:
         ModelError: the file is missing, unreadable, not GGUF, cut short or inconsistent.
@@ -136,7 +136,7 @@ def read_header(path: Path) -> GgufHeader:
 
 @functools.lru_cache(maxsize=4)
 def _read(path: Path, size: int, _changed: int) -> GgufHeader:
-    """Read a header once for the bill, the load and the copies; until its file changes."""
+    """Read a header, cached until its file changes."""
     with open_regular(path) as file:
         if size == 0:
             raise ModelError(f"{path} is empty", "", "Download or copy it again.")

@@ -1,4 +1,4 @@
-"""Whether the tokens of a GGUF file differ from each other, as llama.cpp takes for granted."""
+"""Duplicate tokens in a GGUF file, on which llama.cpp aborts."""
 
 import mmap
 import struct
@@ -8,16 +8,16 @@ from backends.base import ModelError
 from backends.files.gguf_header import parts, read_header
 
 MOST_TOKENS = 1 << 20
-"""Of which each is compared with the others; vocabularies have a quarter of that."""
+"""Largest vocabulary that is checked; actual ones have a quarter of that."""
 
 
 def require_distinct_tokens(path: Path) -> None:
-    """Refuse a file with a token twice: llama.cpp ends the process over it.
+    """Refuse a file with a duplicate token, on which llama.cpp aborts the process.
 
-    It takes 0.1 s for a vocabulary of 260,000, so it is for files that never ran here.
+    Takes 0.1 s for a vocabulary of 260,000, so only files that never ran here are checked.
 
     Raises:
-        ModelError: it has one, or it is missing or damaged.
+        ModelError: it has one, is missing or is damaged.
     """
     header = read_header(parts(path)[0])
     if not header.tokens_at or header.n_vocab > MOST_TOKENS:
@@ -34,7 +34,7 @@ def require_distinct_tokens(path: Path) -> None:
 
 
 def _repeated(data: mmap.mmap, at: int, count: int) -> bytes | None:
-    """A text that comes twice in a list which was checked to lie within the file."""
+    """First duplicate in a list of texts that lies within the file."""
     seen: set[int] = set()
     unpack = struct.Struct("<Q").unpack_from
     for _ in range(count):
@@ -42,9 +42,9 @@ def _repeated(data: mmap.mmap, at: int, count: int) -> bytes | None:
         text = data[at + 8 : at + 8 + size]
         at += 8 + size
         if 0 in text:
-            text = text.partition(b"\0")[0]  # as far as the engine reads it
+            text = text.partition(b"\0")[0]  # the engine reads up to there
         known = hash(text)
-        if known in seen and text:  # empty ones get names of their own
+        if known in seen and text:  # the engine gives empty ones unique names
             return text
         seen.add(known)
     return None

@@ -11,7 +11,7 @@ from backends.base import ModelError
 from backends.files.safetensors_header import StoredTensor, stored_tensors
 
 WEIGHT_FILES = "model*.safetensors"
-"""Names of the files that mlx-lm loads; others beside them are for other programs."""
+"""Weight files that mlx-lm loads; others in the folder are for other programs."""
 
 REMEDY = "Download or convert it again."
 
@@ -23,30 +23,30 @@ _MAX_SETTINGS = 16 << 20
 _MAX_COUNT = 1 << 32
 _MAX_LAYERS = 1 << 12
 _SHAPING = re.compile(r"embed|wte|norm|proj|qkv")
-"""In names of tensors whose type of number what a model computes takes on."""
+"""Parts of names of tensors whose number type determines what the model computes in."""
 
 _HALVES = ({"F16"}, {"BF16"})
 
 ACTIVE_EXPERTS = "num_experts_per_tok"
-"""The setting that says how many experts a token is sent to."""
+"""Setting with the number of experts used per token."""
 
 
 @dataclass(frozen=True, slots=True)
 class MlxFolder:
-    """The settings of a model of words (those of its text part, where it has others too)."""
+    """Settings of a language model; of a multimodal model those of its text part."""
 
     config: dict[str, Any]
     weight_bytes: int
     written: dict[str, Any] = field(default_factory=dict[str, Any])
-    """All settings as the file has them, parts within parts."""
+    """All settings as in the file, nested."""
     number_bytes: int = 2
-    """Of a number that it computes, and so of those that its cache keeps."""
+    """Bytes of a number in its computations and its cache."""
 
     def count(self, key: str, default: int = 0) -> int:
-        """A whole number, the default where it is missing.
+        """Non-negative integer of a setting, the default if it is missing.
 
         Raises:
-            ModelError: it is something else, or absurdly large.
+            ModelError: it is something else, or far too large.
         """
         value = self.config.get(key)
         if value is None:
@@ -57,36 +57,36 @@ class MlxFolder:
 
     @property
     def experts(self) -> int:
-        """How many there are, 0 in a model without."""
+        """Number of experts, 0 in a model without."""
         return self.count("num_local_experts") or self.count("num_experts")
 
     @property
     def active_experts(self) -> int:
-        """How many of them a token is sent to."""
+        """Experts used per token."""
         return self.count(ACTIVE_EXPERTS) if self.experts else 0
 
     @property
     def layer_kinds(self) -> tuple[str, ...]:
-        """Kinds of attention by layer, empty where all are alike.
+        """Kinds of attention by layer, empty if all are alike.
 
         Raises:
-            ModelError: they are no list of texts, or there are too many layers.
+            ModelError: they are no list, or there are too many layers.
         """
         if self.count("num_hidden_layers") > _MAX_LAYERS:
             raise ModelError(f"its {_CONFIG} is damaged", "it has too many layers")
-        kinds = self.config.get("layer_types") or []
+        kinds: object = self.config.get("layer_types") or []
         if not isinstance(kinds, list) or len(cast(list[object], kinds)) > _MAX_LAYERS:
             raise ModelError(f"its {_CONFIG} is damaged", "layer_types is no list of layers")
         return tuple(map(str, cast(list[object], kinds)))
 
 
 def is_mlx_folder(path: Path) -> bool:
-    """Whether a folder has what an MLX model needs at least."""
+    """Whether a folder has the minimum of an MLX model: settings and weights."""
     return (path / _CONFIG).is_file() and any(path.glob("*.safetensors"))
 
 
 def looks_like_mlx(path: Path) -> bool:
-    """Whether a folder is meant as an MLX model, though it may lack some of it."""
+    """Whether a folder is meant as an MLX model, even if files are missing."""
     is_begun = (path / _CONFIG).is_file() or any(path.glob("*.safetensors*"))
     return is_begun and not any(path.glob("*.gguf"))
 
@@ -134,6 +134,6 @@ def read_settings(file: Path, most_bytes: int = _MAX_SETTINGS) -> dict[str, Any]
 
 
 def _number_bytes(tensors: Iterable[tuple[str, StoredTensor]]) -> int:
-    """MLX computes in floats what meets a float, or halves of the two kinds."""
+    """MLX computes in float32 if any operand is float32, or if both half types are mixed."""
     kinds = {tensor.dtype for name, tensor in tensors if _SHAPING.search(name)}
     return 2 if kinds & {"F16", "BF16", "F32"} in _HALVES else 4

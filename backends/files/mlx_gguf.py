@@ -1,6 +1,6 @@
-"""Which GGUF files MLX can run as they are, and their settings as a config.json would have them.
+"""GGUF files that MLX can run directly, and their settings in the form of config.json.
 
-Read from the header alone, without an engine.
+Only the header is read, without an engine.
 """
 
 from pathlib import Path
@@ -11,13 +11,13 @@ from backends.files.gguf_header import GgufHeader, Tensor, parts, read_header
 from backends.files.mlx_folder import MlxFolder
 
 PRE_TOKENIZERS = ("smollm", "gpt-2", "llama-bpe", "qwen2")
-"""Ways to cut text before the merges, by the names llama.cpp gives them, that are known here."""
+"""Supported pre-tokenizers, by their names in llama.cpp."""
 
 GROUP = 32
-"""Weights that share a scale, in every quantization that is read."""
+"""Weights that share a scale, in every supported quantization."""
 
 ROPE_FACTORS = "rope_freqs"
-"""The tensor by which Llama 3.1 and later stretch their rotary embedding."""
+"""Tensor that scales the rotary embedding of Llama 3.1 and later."""
 
 MODULES = {
     "token_embd": "model.embed_tokens",
@@ -33,19 +33,19 @@ MODULES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-"""Names of llama.cpp, and those of the same layers in mlx-lm's llama."""
+"""Layer names of llama.cpp, and their names in mlx-lm's llama."""
 
 _STORED = {0: (1, 4), 1: (1, 2), 2: (GROUP, 18), 3: (GROUP, 20), 8: (GROUP, 34)}
-"""Weights in a block and its bytes, of F32, F16, Q4_0, Q4_1 and Q8_0 by their number in ggml."""
+"""Weights and bytes of a block of F32, F16, Q4_0, Q4_1 and Q8_0, by type number in ggml."""
 
 _BITS = {2: 4, 3: 4, 8: 8}
 _HELD = {2: 20, 3: 20, 8: 36}
-"""Bytes of a quantized block in memory: MLX keeps an offset beside every scale."""
+"""Bytes of a quantized block in memory: MLX adds an offset to every scale."""
 _ATTENTION = "attention."
 
 
 def is_readable(path: Path) -> bool:
-    """Whether MLX runs this file; False for one that is missing or damaged too."""
+    """Whether MLX runs a file; False also if it is missing or damaged."""
     try:
         return not reason_against(path)
     except ModelError:
@@ -53,7 +53,7 @@ def is_readable(path: Path) -> bool:
 
 
 def reason_against(path: Path) -> str:
-    """Why MLX cannot run this file, "" where it can.
+    """Why MLX cannot run a file, "" if it can.
 
     Raises:
         ModelError: the file is missing, damaged or cut short.
@@ -67,10 +67,10 @@ def reason_against(path: Path) -> str:
 
 
 def read_settings(path: Path) -> MlxFolder:
-    """The settings and size of a file that is readable.
+    """Settings and size of a file that MLX can run.
 
     Raises:
-        ModelError: it is not, or it is missing, damaged or cut short.
+        ModelError: MLX cannot run it, or it is missing, damaged or cut short.
     """
     reason = reason_against(path)
     if reason:
@@ -99,7 +99,9 @@ def read_settings(path: Path) -> MlxFolder:
     if header.metadata.get("llama.rope.scaling.type") == "linear":
         factor = _decimal(header, "rope.scaling.factor", 1.0)
         config["rope_scaling"] = {"type": "linear", "factor": factor}
-    bits = [_BITS[one.ggml_type] for one in header.tensors if one.ggml_type in _BITS]
+    bits = [
+        _BITS[kind] for kind in (tensor.ggml_type for tensor in header.tensors) if kind in _BITS
+    ]
     if bits:
         config["quantization"] = {"group_size": GROUP, "bits": max(set(bits), key=bits.count)}
     has_half = any(tensor.ggml_type for tensor in header.tensors)
@@ -109,7 +111,7 @@ def read_settings(path: Path) -> MlxFolder:
 
 
 def _held_bytes(tensor: Tensor, number_bytes: int) -> int:
-    """Of a tensor once it is loaded; number_bytes: of one that is not quantized."""
+    """Bytes of a loaded tensor; number_bytes: of a number in an unquantized one."""
     block = _HELD.get(tensor.ggml_type)
     return tensor.parameters // GROUP * block if block else tensor.parameters * number_bytes
 
@@ -148,7 +150,7 @@ def _against_tensors(header: GgufHeader) -> str:
     for tensor in header.tensors:
         name = _known_name(tensor)
         if not name:
-            return f"it has a tensor {tensor.name}, which no plain llama has"
+            return f"it has a tensor {tensor.name}, which a plain llama does not have"
         if tensor.ggml_type not in _STORED:
             return f"tensor {tensor.name} is quantized in a way MLX has no layer for"
         block, size = _STORED[tensor.ggml_type]
@@ -164,7 +166,7 @@ def _against_tensors(header: GgufHeader) -> str:
 
 
 def _known_name(tensor: Tensor) -> str:
-    """The module a tensor belongs to, "" where it is none of a plain llama."""
+    """Module of a tensor, "" if a plain llama has no such module."""
     head, _, kind = tensor.name.rpartition(".")
     last = head.rpartition(".")[2]
     return last if kind == "weight" and last in (*MODULES, ROPE_FACTORS) else ""
@@ -173,8 +175,8 @@ def _known_name(tensor: Tensor) -> str:
 def _against_tokenizer(header: GgufHeader) -> str:
     model = header.metadata.get("tokenizer.ggml.model", "none")
     if model != "gpt2":
-        return f"its tokenizer is of the kind {model}, where gpt2 is known"
+        return f"its tokenizer is of type {model}; supported: gpt2"
     pre = header.metadata.get("tokenizer.ggml.pre", "default")
     if pre not in PRE_TOKENIZERS:
-        return f"it cuts text in the way {pre}, where {', '.join(PRE_TOKENIZERS)} are known"
+        return f"its pre-tokenizer is {pre}; supported: {', '.join(PRE_TOKENIZERS)}"
     return ""

@@ -1,4 +1,4 @@
-"""Reads the header of a safetensors file without an engine, trusting nothing it says.
+"""Reading the header of an untrusted safetensors file without an engine.
 
 Format: eight bytes of length, little-endian, then a JSON object of the tensors, then their data.
 """
@@ -13,26 +13,26 @@ from typing import Any, TypeGuard, cast
 from backends.base import ModelError
 
 MAX_HEADER = 1 << 21
-"""Most bytes of a header; those of models have 100 a tensor."""
+"""Most bytes of a header; models have about 100 per tensor."""
 
 _MAX_DIMENSIONS = 8
 _SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2,
           "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
           "C64": 8}  # fmt: skip
-"""Bytes of one number, by type; of other types lengths are not checked."""
+"""Bytes of a number by type; lengths of other types are not checked."""
 _REMEDY = "Download or copy it again."
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """What a file holds of a tensor. dtype: the type of its numbers, as the format names it."""
+    """Size and number type of a stored tensor, the type as the format names it."""
 
     bytes: int
     dtype: str
 
 
 def stored_tensors(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of a file, by name.
+    """Tensors of a file by name.
 
     Raises:
         ModelError: the file is missing, unreadable, cut short or inconsistent.
@@ -66,7 +66,7 @@ def _tensors(header: object, data_bytes: int) -> dict[str, StoredTensor]:
 
 
 def _checked(name: str, entry: object, data_bytes: int) -> StoredTensor:
-    """What one tensor's entry says, if it can be true."""
+    """Tensor of an entry, if the entry is consistent."""
     shown = repr(name[:64])
     facts = cast(dict[str, Any], entry) if isinstance(entry, dict) else {}
     offsets, shape = facts.get("data_offsets"), facts.get("shape")
@@ -87,4 +87,4 @@ def _checked(name: str, entry: object, data_bytes: int) -> StoredTensor:
 def _are_counts(value: object) -> TypeGuard[list[int]]:
     if not isinstance(value, list):
         return False
-    return all(type(one) is int and one >= 0 for one in cast(list[object], value))
+    return all(type(item) is int and item >= 0 for item in cast(list[object], value))

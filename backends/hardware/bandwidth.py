@@ -1,4 +1,4 @@
-"""How fast this machine reads memory, which bounds how fast it decodes a token."""
+"""Memory bandwidth of this machine, which bounds its decoding speed."""
 
 import threading
 import time
@@ -28,23 +28,22 @@ _Words = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """How many bytes of memory can be read in a second, and how that is known."""
+    """Bytes of memory read per second, and the source of the figure."""
 
     bytes_per_second: float
     source: str
-    """In plain words, to be shown."""
+    """In plain words, for display."""
 
 
 def measured_on_cpu(threads: int) -> Bandwidth:
-    """What a read-only stream achieves: the best of several passes, in about 0.3 s.
+    """Measure read-only streaming: the best of several passes, in about 0.3 s.
 
-    Every thread reads a part of its own and nothing is written, as when weights are decoded with;
-    a copy or a mix of reads and writes gets less. All parts together are several times the last
-    cache, within 160 to 512 MB and half of the memory that is free, and are read whole in each
-    pass. Whatever else the machine does at the time takes from the result.
+    Every thread reads a part of its own and writes nothing, as in decoding; copying gets less. All
+    parts together are several times the last-level cache, 160 to 512 MB and at most half of the
+    free memory, and each pass reads them whole. Other load on the machine lowers the result.
 
     Raises:
-        OutOfMemoryError: not enough memory is free to tell it from the caches.
+        OutOfMemoryError: too little memory is free to exclude the caches.
     """
     parts = _parts(threads)
     seconds = min(_pass_seconds(parts))
@@ -57,9 +56,9 @@ def measured_on_cpu(threads: int) -> Bandwidth:
 
 
 def of_gpu() -> Bandwidth | None:
-    """What the first NVIDIA GPU is built for, None where there is none or it does not say.
+    """Nominal bandwidth of the first NVIDIA GPU, None if there is none or it is unknown.
 
-    No program reaches all of it: about nine tenths is usual.
+    Programs usually reach about nine tenths of it.
     """
     try:
         import pynvml
@@ -84,17 +83,17 @@ def of_gpu() -> Bandwidth | None:
 
 
 class _Rounds:
-    """Lets all threads start a pass together, until time is up."""
+    """Starts the passes of all threads together, until time is up."""
 
     def __init__(self, threads: int) -> None:
         self._deadline = time.perf_counter() + _SECONDS
         self._passes = 0
         self._going = True
-        # The timeout only matters if a thread could not be started: the others must not hang.
+        # The timeout only matters if a thread failed to start: the others must not hang.
         self._barrier = threading.Barrier(threads, self._decide, timeout=_STUCK_SECONDS)
 
     def next(self) -> bool:
-        """Wait for the others; whether there is another pass, the same for all."""
+        """Wait for the other threads; whether there is another pass, the same for all."""
         self._barrier.wait()
         return self._going
 
@@ -105,7 +104,7 @@ class _Rounds:
 
 
 def _last_cache_bytes() -> int:
-    """The size of the last cache, 0 where the system does not tell."""
+    """Size of the last-level cache, 0 if unknown."""
     try:
         return int(_LAST_CACHE.read_text().strip().removesuffix("K")) * 1024
     except (OSError, ValueError):
@@ -128,7 +127,7 @@ def _parts(threads: int) -> list[_Words]:
 
 
 def _pass_seconds(parts: list[_Words]) -> list[float]:
-    """Seconds each pass took, from its first thread's start to its last one's end."""
+    """Seconds of each pass, from its first thread's start to its last thread's end."""
     rounds = _Rounds(len(parts))
     with ThreadPoolExecutor(len(parts)) as pool:
         spans = list(pool.map(lambda part: _read_passes(part, rounds), parts))
@@ -137,12 +136,12 @@ def _pass_seconds(parts: list[_Words]) -> list[float]:
 
 
 def _read_passes(words: _Words, rounds: _Rounds) -> list[tuple[float, float]]:
-    # Written first, and by the thread that reads: pages never written are all one page of zeros,
-    # and a page lies in the memory next to the core that first wrote it.
+    # Written first by the thread that reads: unwritten pages all map to one page of zeros, and a
+    # page is placed in the memory next to the core that first writes it.
     words.fill(1)
     spans: list[tuple[float, float]] = []
     while rounds.next():
-        # Each thread's own clock: one that also had to wake up to read it would start it late.
+        # Each thread reads its own clock: a thread woken only to read it would do so late.
         start = time.perf_counter()
         _read(words)
         spans.append((start, time.perf_counter()))
@@ -150,5 +149,5 @@ def _read_passes(words: _Words, rounds: _Rounds) -> list[tuple[float, float]]:
 
 
 def _read(words: _Words) -> int:
-    """Exclusive or of all words: the cheapest result that no word can be left out of."""
+    """Exclusive or of all words: the cheapest result that depends on every word."""
     return int(np.bitwise_xor.reduce(words))

@@ -1,4 +1,4 @@
-"""The energy this machine uses, where it counts it."""
+"""Energy used by this machine, where it has a counter."""
 
 from pathlib import Path
 from types import ModuleType
@@ -8,59 +8,59 @@ _POWERCAP = Path("/sys/class/powercap")
 
 
 class EnergyMeter(Protocol):
-    """A counter that only grows."""
+    """Counter of energy that only increases."""
 
     @property
     def source(self) -> str:
-        """What is counted and by whom, in plain words, to be shown."""
+        """What is counted and by what, in plain words, for display."""
         ...
 
     def joules(self) -> float | None:
-        """The difference of two readings is the energy used between; None if it cannot be read."""
+        """Reading of the counter, None if it fails; the difference of two is the energy used."""
         ...
 
 
 def energy_meter(*, on_gpu: bool, powercap: Path = _POWERCAP) -> EnergyMeter | None:
-    """The meter of what a model runs on, None where nothing counts or only root may read it.
+    """Meter of a model's device, None if there is none or only root may read it.
 
-    With on_gpu it is the NVIDIA GPUs' own; where they have none, and without on_gpu, it is that
-    of the processor packages, which a GPU inside the processor is part of.
+    With on_gpu, that of the NVIDIA GPUs; without it, or if they have none, that of the processor
+    packages, which include an integrated GPU.
     """
     return (_gpu_meter() if on_gpu else None) or _package_meter(powercap)
 
 
 class Energy:
-    """The energy between two moments; of nothing where there is no meter."""
+    """Energy between two moments, None without a meter."""
 
     def __init__(self, meter: EnergyMeter | None) -> None:
         self._meter = meter
         self._started: float | None = None
 
     def start(self) -> None:
-        """Count from now."""
+        """Start counting."""
         self._started = self._meter.joules() if self._meter else None
 
     @property
     def joules(self) -> float | None:
-        """Used since the start, None if that cannot be told."""
+        """Energy used since start, None if unknown."""
         now = self._meter.joules() if self._meter else None
         return None if now is None or self._started is None else now - self._started
 
 
 class _Package:
-    """One processor package's counter, without the falls back to zero of what the kernel shows."""
+    """Counter of one processor package, with the wrap-around of the kernel's counter removed."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises OSError or ValueError where it cannot be read."""
+        """Raises OSError or ValueError if it cannot be read."""
         self._counter = folder / "energy_uj"
         self._limit = _number(folder / "max_energy_range_uj")
         self._last = _number(self._counter)
         self._total = 0
 
     def microjoules(self) -> int:
-        """Energy since the start; raises like the constructor.
+        """Energy since construction; raises like the constructor.
 
-        To be read at least every half hour, as the kernel's counter must not pass its limit twice.
+        Must be read at least every half hour: the kernel's counter must not wrap twice in between.
         """
         now = _number(self._counter)
         self._total += now - self._last + (self._limit if now < self._last else 0)
@@ -95,7 +95,7 @@ class _GpuMeter:
 
 
 def _gpu_meter() -> _GpuMeter | None:
-    """None also where only some GPUs count: a model may run on all of them."""
+    """Meter of all NVIDIA GPUs; None if any lacks a counter, as a model may run on all."""
     try:
         import pynvml
     except ImportError:
@@ -119,7 +119,7 @@ def _package_meter(powercap: Path) -> _PackageMeter | None:
 
 
 def _package(folder: Path) -> _Package | None:
-    """None for a domain that is no package, as its package's counter holds it already."""
+    """Counter of a package; None for other domains, which a package's counter includes."""
     try:
         is_package = (folder / "name").read_text().startswith("package-")
         return _Package(folder) if is_package else None

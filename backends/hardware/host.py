@@ -1,4 +1,4 @@
-"""Facts of this machine that hold for every engine."""
+"""Processor and memory of this machine."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def physical_cores() -> int:
-    """Cores this process may use, two threads of one core counted once."""
+    """Physical cores this process may use."""
     count = psutil.cpu_count(logical=False) or os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         count = min(count, len(os.sched_getaffinity(0)))
@@ -19,24 +19,24 @@ def physical_cores() -> int:
 
 
 def available_memory() -> int:
-    """Bytes this process can still claim: the machine's, or its container's if that is less."""
+    """Bytes this process can still allocate: free on the machine, or in its container if less."""
     return min(psutil.virtual_memory().available, _cgroup_room())
 
 
 def total_memory() -> int:
-    """Bytes of memory in the machine."""
+    """Bytes of memory of the machine."""
     return psutil.virtual_memory().total
 
 
 def peak_memory_bytes() -> int | None:
-    """The most memory this program had resident so far, None where the system does not tell."""
+    """Peak resident memory of this process, None if unknown."""
     if sys.platform == "win32":
         return psutil.Process().memory_info().peak_wset
     if sys.platform == "darwin":
         import resource
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Linux carries ru_maxrss over from whatever program started this one.
+    # Linux inherits ru_maxrss from the program that started this one.
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -44,7 +44,7 @@ def peak_memory_bytes() -> int | None:
 
 
 def processor_name() -> str:
-    """The processor's own name where the system tells it."""
+    """Name of the processor, its architecture if unknown."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -1,4 +1,4 @@
-"""What of this machine decides which backend runs a model."""
+"""Facts of this machine that decide which backend runs a model."""
 
 import platform
 import sys
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Its processor, and the backends that are installed, whether they start or not."""
+    """Kind of processor, and the installed backends, whether they start or not."""
 
     is_apple_silicon: bool
     has_llamacpp: bool
@@ -16,7 +16,7 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """The one that runs this program. No engine is imported for it."""
+    """Facts of the present machine, without importing an engine."""
     return Machine(
         is_apple_silicon=sys.platform == "darwin" and platform.machine() == "arm64",
         has_llamacpp=_is_installed("llama_cpp"),
@@ -27,5 +27,5 @@ def this_machine() -> Machine:
 def _is_installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except ValueError:  # what is blocked in sys.modules has no description
+    except ValueError:  # a module blocked in sys.modules has no spec
         return False

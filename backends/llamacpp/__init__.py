@@ -1,6 +1,6 @@
 """The llama.cpp backend, on llama-cpp-python's low-level API."""
 
-from backends.llamacpp import openmp_env  # isort: skip - settled before the engine is loaded
+from backends.llamacpp import openmp_env  # isort: skip - set before the engine is loaded
 from backends.llamacpp.llama_context import LlamaContext
 from backends.llamacpp.llama_model import LlamaModel, load
 

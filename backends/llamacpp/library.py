@@ -30,14 +30,14 @@ def start() -> None:
 
 
 def forget_log() -> None:
-    """Drop what was logged so far, so that the next reason is of the next call."""
+    """Clear the log, so that last_reason reports the next call."""
     _messages.clear()
 
 
 def last_reason() -> str:
-    """The engine's own words for what just failed, or an empty text."""
+    """Engine's message about the last failure, "" without one."""
     for message in _messages:
-        if message.startswith("gguf_init"):  # the first tells most; others say that it failed
+        if message.startswith("gguf_init"):  # the first is the most specific
             return message.partition(": ")[2]
         if "error loading model" in message or "unknown model architecture" in message:
             return message.partition("error loading model: ")[2] or message
@@ -45,38 +45,38 @@ def last_reason() -> str:
 
 
 def system_info() -> str:
-    """Instruction sets and devices this build uses, in llama.cpp's words."""
+    """Instruction sets and devices of this build, as llama.cpp names them."""
     start()
     return api.llama_print_system_info().decode()
 
 
 def build() -> str:
-    """This build of the engine, with the instruction sets and devices it uses."""
+    """Version of the engine, with the instruction sets and devices of its build."""
     return f"llama-cpp-python {metadata.version('llama-cpp-python')} {system_info().strip(' |')}"
 
 
 def can_offload() -> bool:
-    """Whether this build can run on a GPU that is present."""
+    """Whether this build can run on a GPU of this machine."""
     start()
     return bool(api.llama_supports_gpu_offload())
 
 
 def check_gpu_layers(gpu_layers: int | None) -> None:
-    """Refuse layers on a GPU that this build does not drive.
+    """Refuse GPU layers if this build supports no GPU here.
 
     Raises:
-        UsageError: it has none.
+        UsageError: it supports none.
     """
     if gpu_layers and not can_offload():
         raise UsageError(
-            f"--gpu-layers {gpu_layers} cannot be met",
+            f"--gpu-layers {gpu_layers} cannot be used",
             "llama.cpp runs on the processor alone here",
-            "`specchat doctor` tells how to change that.",
+            "`specchat doctor` shows how to change that.",
         )
 
 
 def device(gpu_layers: int | None) -> str:
-    """What a model with so many layers on the GPU runs on; None for all of them."""
+    """Name of the device for a number of GPU layers, None for all layers."""
     if not can_offload() or gpu_layers == 0:
         return f"CPU: {processor_name()}"
     return "GPU" if gpu_layers is None else f"GPU: {gpu_layers} layers"
@@ -84,9 +84,9 @@ def device(gpu_layers: int | None) -> str:
 
 @functools.cache
 def repacking_is_exact() -> bool:
-    """Whether weights may be rearranged for speed.
+    """Whether weights may be repacked for speed.
 
-    A build with AMX takes other kernels for several tokens than for one: they round differently
-    and crash on some machines, so that no weight may go to them.
+    A build with AMX uses other kernels for several tokens than for one: they round differently
+    and crash on some machines.
     """
     return "AMX_INT8 = 1" not in system_info()

@@ -1,4 +1,4 @@
-"""llama-cpp-python's own generation with its own prompt lookup, for comparison in the bench."""
+"""Baseline of the bench: llama-cpp-python's own generation with its own prompt lookup."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,12 +12,12 @@ from backends.llamacpp import library
 
 
 class LlamaBaseline:
-    """One model as llama-cpp-python runs it, with the settings its documents recommend."""
+    """A model run by llama-cpp-python with the settings its documentation recommends."""
 
     name = "llama-cpp-python lookup"
 
     def __init__(self, path: Path, n_ctx: int, threads: int, *, on_gpu: bool) -> None:
-        """Raises ModelError where it cannot be loaded."""
+        """Load the model; raises ModelError if that fails."""
         library.start()
         try:
             self._llama = Llama(
@@ -44,11 +44,6 @@ class LlamaBaseline:
         max_tokens: int,
         ends: Callable[[int], bool],
     ) -> Reply:
-        """Continue a prompt.
-
-        Raises:
-            ModelError: it failed.
-        """
         self._llama.set_seed(seed)
         tokens = self._llama.generate(
             list(prompt),
@@ -61,5 +56,4 @@ class LlamaBaseline:
         return timed_reply(self.name, tokens, max_tokens, ends)
 
     def close(self) -> None:
-        """Free its memory."""
         self._llama.close()

@@ -1,4 +1,7 @@
-"""One sequence of tokens in llama.cpp, with its KV cache."""
+"""Context of llama.cpp: one token sequence with its KV cache."""
+
+# ctypes has only a private name for the type of a pointer
+# pyright: reportPrivateUsage=false
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -20,14 +23,14 @@ from backends.hardware.host import available_memory
 from backends.llamacpp.tree_sequences import TreePass
 
 MAX_LOGITS = 64
-"""The most rows of logits one forward can return; the engine keeps a buffer of this many."""
+"""Most rows of logits of one forward pass; the engine keeps a buffer of this size."""
 
 _NO_SLOT = 1
 _SEQUENCE = ctypes.c_int32(0)
 
 
 class LlamaContext:
-    """A context of one loaded model. Not to be used by two threads at once."""
+    """Context of a loaded model. Not to be used by two threads at once."""
 
     device_sampling = None
 
@@ -59,13 +62,13 @@ class LlamaContext:
         self.tokens: list[int] = []
         self._trees: TreePass | None = None
         self._views: dict[int, Logits] = {}
-        """On the engine's logits, by number of rows."""
+        """Views of the engine's logits, by number of rows."""
         self._viewed = 0
-        """Where in memory these are."""
+        """Address of the viewed logits."""
         self._fill_constant_part()
 
     def _fill_constant_part(self) -> None:
-        """Views on the batch, written once a step instead of once a token."""
+        """Create views of the batch, to be written once per step instead of once per token."""
         batch, n_chunk = self._batch, self.n_chunk
         self._batch_tokens = np.ctypeslib.as_array(batch.token, shape=(n_chunk,))
         self._batch_positions = np.ctypeslib.as_array(batch.pos, shape=(n_chunk,))
@@ -102,7 +105,9 @@ class LlamaContext:
     def _fill(self, tokens: Sequence[int], start: int, n_logits: int) -> None:
         count = len(tokens)
         self._batch.n_tokens = count
-        if count == 1:  # nearly every step: an array takes ten times as long to fill as an item
+        if (
+            count == 1
+        ):  # nearly every step: filling a slice takes ten times as long as setting an item
             self._batch_tokens[0] = tokens[0]
             self._batch_positions[0] = start
             self._batch_logits[0] = n_logits
@@ -126,7 +131,7 @@ class LlamaContext:
         if address != self._viewed:  # the engine has moved them
             self._viewed, self._views = address, {}
         view = self._views.get(count)
-        if view is None:  # making one takes 0.08 ms after a pass has emptied the caches
+        if view is None:  # creating one takes 0.08 ms with the processor's caches cold after a pass
             view = np.ctypeslib.as_array(rows, shape=(count, self._n_vocab))
             self._views[count] = view
         return view
@@ -194,7 +199,7 @@ class LlamaContext:
             )
         state = np.empty(size, dtype=np.uint8)
         if api.llama_state_seq_get_data(self.pointer, _bytes_of(state), size, _SEQUENCE) != size:
-            raise ModelError("the cache cannot be saved", "llama.cpp gave only a part of it")
+            raise ModelError("the cache cannot be saved", "llama.cpp returned only a part of it")
         return state
 
     def restore(self, tokens: Sequence[int], state: CacheState) -> None:

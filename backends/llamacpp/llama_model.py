@@ -1,4 +1,4 @@
-"""Weights loaded by llama.cpp."""
+"""Models loaded by llama.cpp."""
 
 import ctypes
 import os
@@ -36,13 +36,13 @@ def load(
     gpu_layers: int | None = None,
     experts: int | None = None,
 ) -> "LlamaModel":
-    """Load a GGUF file; weights are mapped, and go to the GPU where the build has one.
+    """Load a GGUF file; weights are memory-mapped, and copied to the GPU if the build uses one.
 
-    experts: how many a token is sent to, None for as many as the file says.
+    experts: experts used per token, None for the file's own number.
 
     Raises:
         ModelError: the file is missing, damaged or of an unknown architecture.
-        UsageError: layers for a GPU that this build does not drive.
+        UsageError: GPU layers, and this build supports no GPU.
     """
     first, *others = parts(path)
     header = checked_header(first)
@@ -75,16 +75,16 @@ def load(
 
 
 def _overrides(key: str, value: int) -> "ctypes.Array[api.llama_model_kv_override]":
-    """A whole number in place of the file's, and the entry without a key that ends the list."""
-    found = (api.llama_model_kv_override * 2)()
-    found[0].tag = api.LLAMA_KV_OVERRIDE_TYPE_INT
-    found[0].key = key.encode()
-    found[0].value.val_i64 = value
-    return found
+    """Override of an integer in the file's metadata, terminated by an entry without a key."""
+    overrides = (api.llama_model_kv_override * 2)()
+    overrides[0].tag = api.LLAMA_KV_OVERRIDE_TYPE_INT
+    overrides[0].key = key.encode()
+    overrides[0].value.val_i64 = value
+    return overrides
 
 
 class LlamaModel:
-    """One set of weights, any number of contexts."""
+    """Loaded weights and their open contexts."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class LlamaModel:
         parameters.n_ctx = n_ctx
         parameters.n_batch = parameters.n_ubatch = n_chunk
         parameters.n_outputs_max = min(MAX_LOGITS, n_chunk)
-        if info.rollback is Rollback.ANY:  # the branches of trees, which share one cache
+        if info.rollback is Rollback.ANY:  # one sequence per branch of a tree, in one cache
             parameters.n_seq_max = parameters.n_outputs_max
             parameters.kv_unified = True
         parameters.n_threads = parameters.n_threads_batch = info.threads
@@ -144,7 +144,9 @@ class LlamaModel:
         memory = api.llama_get_memory(pointer)
         if memory is None:
             api.llama_free(pointer)
-            raise ModelError(f"{info.name} cannot chat", "it encodes texts, it does not write them")
+            raise ModelError(
+                f"{info.name} cannot chat", "it encodes texts and cannot generate them"
+            )
         context = LlamaContext(
             pointer,
             memory,
@@ -161,9 +163,9 @@ class LlamaModel:
         return context
 
     def _chunk_size(self, n_ctx: int) -> int:
-        """Tokens a prefill pass takes: few where a pass is slow, so that stopping is quick.
+        """Tokens of a prefill pass: few for slow models, so that stopping is quick.
 
-        It depends on the model alone, never on time, so that the same prompt is always cut alike.
+        It depends on the model, never on timing, so that a prompt is always split alike.
         """
         small = self._offloaded or self.info.weight_bytes < _SMALL_MODEL_BYTES
         return min(256 if small else 64, n_ctx)
@@ -219,18 +221,18 @@ def _describe(
 
 
 def rollback(pointer: api.llama_model_p) -> Rollback:
-    """A running state cannot forget the last tokens alone."""
+    """Rollback of a model: a recurrent state cannot forget only its last tokens."""
     recurrent = api.llama_model_is_recurrent(pointer) or api.llama_model_is_hybrid(pointer)
     return Rollback.NONE if recurrent else Rollback.ANY
 
 
 def _quantization(pointer: api.llama_model_p) -> str:
-    """The file's mixture, such as Q4_1, out of a description such as 'llama 135M Q4_1'."""
+    """Quantization, such as Q4_1, from a description such as 'llama 135M Q4_1'."""
     buffer = bytes(256)
     size = api.llama_model_desc(pointer, buffer, len(buffer))
     words = buffer[: max(size, 0)].decode(errors="replace")
-    found = re.search(r"\b(?:I?Q\d\w*|B?F16|F32|MXFP4\w*|TQ\d\w*|NVFP4)\b", words)
-    return found.group() if found else words
+    match = re.search(r"\b(?:I?Q\d\w*|B?F16|F32|MXFP4\w*|TQ\d\w*|NVFP4)\b", words)
+    return match.group() if match else words
 
 
 def _kv_bytes_per_token(pointer: api.llama_model_p, header: GgufHeader) -> int:

@@ -1,4 +1,4 @@
-"""The tokenizer inside a GGUF file."""
+"""Tokenizer of a model loaded by llama.cpp."""
 
 import ctypes
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from backends.base import ModelError
 
 _PIECE_BYTES = 256
 _PIECES = 8192
-"""Kept at hand: a text says most of its tokens again and again."""
+"""Size of the cache: texts repeat most of their tokens."""
 _NO_TOKEN = -1
 
 
 class LlamaTokenizer:
-    """Tokenizer of one loaded model; valid as long as the model is."""
+    """Tokenizer of a loaded model; valid until the model is closed."""
 
     def __init__(self, model: api.llama_model_p, chat_template: str | None) -> None:
         vocabulary = api.llama_model_get_vocab(model)
@@ -87,7 +87,7 @@ class LlamaTokenizer:
         return bool(unused) or self._spelling(token).startswith(b"[PAD")
 
     def _spelled(self, token: int, special: bool) -> bytes:
-        """special: whether control tokens are spelled."""
+        """Bytes of a token in a text; special: also of control tokens."""
         size = api.llama_token_to_piece(
             self._vocabulary, token, self._buffer, len(self._buffer), 0, special
         )
@@ -97,5 +97,5 @@ class LlamaTokenizer:
         return ctypes.string_at(self._buffer, size)
 
     def _spelling(self, token: int) -> bytes:
-        """As the file has it, in GPT-2's alphabet of bytes for one."""
+        """Text of a token in the file, which may be in GPT-2's byte alphabet."""
         return api.llama_vocab_get_text(self._vocabulary, token) or b""

@@ -1,7 +1,7 @@
-"""The vocabulary of a GGUF file, without its weights."""
+"""Vocabulary of a GGUF file, without its weights."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from backends.llamacpp.load_checks import checked_header, load_error
 
 
 @contextmanager
-def vocabulary(path: Path) -> Iterator[Vocabulary]:
-    """The vocabulary of a file, valid within the block.
+def vocabulary(path: Path) -> Generator[Vocabulary]:
+    """Vocabulary of a file, valid within the block.
 
     Raises:
         ModelError: the file is missing, damaged or of an unknown architecture.

@@ -1,4 +1,4 @@
-"""Files that llama.cpp cannot load, and why."""
+"""Checks of a file before llama.cpp loads it, and errors of loading."""
 
 from pathlib import Path
 
@@ -9,26 +9,26 @@ from backends.llamacpp.header_assertions import broken_assertion
 
 
 def checked_header(path: Path) -> GgufHeader:
-    """The header of a file that llama.cpp can take without ending the process.
+    """Read the header of a file that llama.cpp loads without aborting the process.
 
     Raises:
-        ModelError: it is missing or damaged, or breaks what the engine takes for granted.
+        ModelError: it is missing or damaged, or violates an assertion of the engine.
     """
     header = read_header(path)
     if reason := broken_assertion(header):
         raise ModelError(f"cannot run {path}", reason, "Choose another conversion of the model.")
     if not header.can_spell_any_text:
-        # llama.cpp ends the process at the first letter that has no token.
+        # llama.cpp aborts at the first letter without a token.
         raise ModelError(
             f"cannot run {path}",
-            "its SentencePiece vocabulary lacks byte tokens, so that some texts have no spelling",
+            "its SentencePiece vocabulary lacks byte tokens, so that some texts cannot be encoded",
             "Choose another conversion of the model.",
         )
     return header
 
 
 def load_error(path: Path, header: GgufHeader) -> ModelError:
-    """Why llama.cpp did not load a file, in its own words where there are no better ones."""
+    """Error for a file that llama.cpp did not load, with the engine's reason."""
     reason = library.last_reason()
     remedy = "Download or copy it again, or choose another model."
     if "unknown model architecture" in reason:

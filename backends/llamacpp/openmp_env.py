@@ -1,8 +1,8 @@
-"""How the engine's threads wait for each other. Imported before llama.cpp is loaded.
+"""Environment of OpenMP, set before llama.cpp is loaded: how its threads wait.
 
-GNU OpenMP lets a thread spin for milliseconds at each of the hundreds of barriers of a pass. On a
-machine that runs anything else it then spins while the thread it waits for is not running, and
-decoding can fall to a hundredth. A short spin, then sleep, costs nothing measurable when alone.
+With GNU OpenMP a thread spins for milliseconds at each of the hundreds of barriers of a pass. On a
+busy machine it then spins while the thread it waits for is not running, and decoding can drop to a
+hundredth of its speed. Spinning briefly and then sleeping costs nothing measurable on an idle one.
 """
 
 import os

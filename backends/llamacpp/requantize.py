@@ -1,7 +1,7 @@
-"""Makes a smaller copy of a GGUF file, in a process of its own.
+"""Making a smaller copy of a GGUF file in a child process.
 
-The copy is slow, uninterruptible native code that may abort on unusual files: in a child it can be
-stopped, and what it does wrong stays there.
+Copying is slow, uninterruptible native code that may abort on unusual files: a child can be
+stopped, and its crash stays contained.
 """
 
 import subprocess
@@ -17,12 +17,12 @@ _WORKER = Path(__file__).with_name("requantize_worker.py")
 def requantize(
     source: Path, target: Path, quantization: str | None, skipped_layers: Sequence[int] = ()
 ) -> Iterator[tuple[int, int]]:
-    """Write source to target with fewer bits (None: as they are) and without some layers.
+    """Write source to target with fewer bits (None: unchanged) and without some layers.
 
-    Yields (tensors done, tensors in all) as it goes. Closing the generator stops the work.
+    Yields (tensors done, tensors in total). Closing the generator stops the work.
 
     Raises:
-        DraftUnavailableError: the engine could not do it; target may be half-written.
+        DraftUnavailableError: the engine failed; target may be incomplete.
     """
     layers = ",".join(map(str, skipped_layers))
     worker = subprocess.Popen(

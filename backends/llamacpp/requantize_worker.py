@@ -1,6 +1,6 @@
-"""The child of requantize: run by path with SOURCE TARGET QUANTIZATION LAYERS.
+"""Child process of requantize, run by path with SOURCE TARGET QUANTIZATION LAYERS.
 
-Prints `progress DONE TOTAL` lines, and `failed REASON` before it ends with status 1.
+Prints `progress DONE TOTAL` lines, and `failed REASON` before it exits with status 1.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ def _follow_log(level: int, text: bytes | None, _user_data: object) -> None:
 
 
 def _end_with_parent(target: str) -> None:
-    """Wait until standard input closes, as it does when the parent ends in any way."""
+    """Exit when standard input closes, as it does when the parent ends."""
     os.read(sys.stdin.fileno(), 1)
     with contextlib.suppress(OSError):
         os.unlink(target)
@@ -36,7 +36,7 @@ def _end_with_parent(target: str) -> None:
 
 
 def main() -> int:
-    """Do the work the arguments name."""
+    """Requantize as the arguments say; the exit status."""
     source, target, quantization, layers = sys.argv[1:]
     threading.Thread(target=_end_with_parent, args=(target,), daemon=True).start()
     api.llama_log_set(_follow_log, ctypes.c_void_p(0))

@@ -1,8 +1,8 @@
-"""Passes of llama.cpp over a tree of tokens, in which every leaf is a sequence.
+"""Passes of llama.cpp over a token tree, in which every leaf is a sequence.
 
-A node belongs to the sequences of all leaves below it, and so sees what is above it alone. The
-sequences share the cells of the context's own, which is number 0. The first child of a node goes on
-with its sequence; each further one gets a new sequence, which begins with what is above it.
+A node belongs to the sequences of all leaves below it, and so attends only to its ancestors. The
+sequences share the cells of the context's own sequence, number 0. The first child of a node
+continues its sequence; each further child gets a new one, which starts as a copy of its ancestors.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _ALL = -1
 
 
 class TreePass:
-    """The batch for the trees of one context, one of which may wait for keep."""
+    """Batch for the trees of a context, one of which may be uncommitted."""
 
     def __init__(self, memory: api.llama_memory_t, most_nodes: int, most_leaves: int) -> None:
         self._memory = memory
@@ -25,27 +25,27 @@ class TreePass:
         self._start = 0
         self._tokens: list[int] = []
         self.parents: list[int] = []
-        """Of the nodes run so far."""
+        """Parents of the nodes run so far."""
         self._ends: list[int] = []
-        """Of each node how many tokens a text has that ends with it."""
+        """Position of each node, plus one."""
         self._sequences: list[int] = []
-        """Of each node one sequence that goes through it."""
+        """One sequence through each node."""
 
     @property
     def is_pending(self) -> bool:
-        """Whether there is a tree of which nothing was kept or dropped yet."""
+        """Whether a tree is uncommitted."""
         return len(self._tokens) > 0
 
     def begin(self, start: int) -> None:
-        """Let the next nodes be those of a new tree, after start tokens."""
+        """Start a new tree after start tokens."""
         self._start = start
-        for one in (self._tokens, self.parents, self._ends, self._sequences):
-            one.clear()
+        for nodes in (self._tokens, self.parents, self._ends, self._sequences):
+            nodes.clear()
 
     def decode(
         self, pointer: api.llama_context_p, tokens: Sequence[int], parents: Sequence[int]
     ) -> int:
-        """Run nodes and add them to the tree; gives the engine's status, 0 where it went well."""
+        """Run nodes and add them to the tree; the engine's status, 0 on success."""
         assert is_tree([*self.parents, *parents])
         first, count = len(self._tokens), len(tokens)
         self._tokens.extend(tokens)
@@ -77,16 +77,16 @@ class TreePass:
         self._sequences.append(sequence)
 
     def _sequences_below(self, first: int) -> list[set[int]]:
-        """Of the nodes from the first on, the sequences of all leaves that are reached by them."""
-        found = [{sequence} for sequence in self._sequences[first:]]
-        for node in reversed(range(len(found))):
+        """Sequences of all leaves below each node from first on."""
+        below = [{sequence} for sequence in self._sequences[first:]]
+        for node in reversed(range(len(below))):
             parent = self.parents[first + node] - first
             if parent >= 0:
-                found[parent] |= found[node]
-        return found
+                below[parent] |= below[node]
+        return below
 
     def keep(self, path: Sequence[int]) -> list[int]:
-        """Make the nodes of a path the context's own, and drop every other; gives their tokens."""
+        """Keep a path in the context's own sequence and drop the other nodes; the kept tokens."""
         assert self.is_pending, "no tree was run"
         assert is_path(path, self.parents)
         kept = [self._tokens[node] for node in path]

@@ -1,4 +1,4 @@
-"""Running models with MLX: Apple Silicon's own array library, and mlx-lm's model architectures."""
+"""The MLX backend: Apple's array library with mlx-lm's model architectures."""
 
 from backends.mlx.mlx_model import load
 

@@ -1,4 +1,4 @@
-"""mlx-lm's own generation, plain and with its own speculative decoding, for the bench."""
+"""Baselines of the bench: mlx-lm's own generation, plain and speculative."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from backends.mlx.mlx_model import MlxModel
 
 @dataclass(frozen=True, slots=True)
 class MlxBaseline:
-    """The same weights as mlx-lm runs them, with its own settings and caches of its own."""
+    """A loaded model run by mlx-lm, with its settings and separate caches."""
 
     name: str
     module: nn.Module
@@ -34,15 +34,10 @@ class MlxBaseline:
         max_tokens: int,
         ends: Callable[[int], bool],
     ) -> Reply:
-        """Continue a prompt.
-
-        Raises:
-            ModelError: it failed.
-        """
         mx.random.seed(seed)
         sampler = make_sampler(temperature, top_p=top_p, min_p=min_p, top_k=top_k)
         steps = self._steps(mx.array(list(prompt)), sampler, max_tokens)
-        return timed_reply(self.name, (int(found[0]) for found in steps), max_tokens, ends)
+        return timed_reply(self.name, (int(step[0]) for step in steps), max_tokens, ends)
 
     def _steps(self, prompt: mx.array, sampler: Any, max_tokens: int) -> Iterable[tuple[Any, ...]]:
         if self.drafter is None:
@@ -52,18 +47,18 @@ class MlxBaseline:
         )
 
     def close(self) -> None:
-        """Nothing of its own is held: the weights are the model's."""
+        """Nothing to free: the weights are the model's."""
 
 
 def mlx_baselines(model: Model, drafter: Model | None) -> list[MlxBaseline]:
-    """Plain generation, and drafted where MLX runs a drafter of the same vocabulary.
+    """Plain generation, and speculative if MLX runs a drafter of the same vocabulary.
 
     Raises:
-        ModelError: mlx-lm is not what runs the model.
+        ModelError: the model is not run by MLX.
     """
     if not isinstance(model, MlxModel) or model.module is None:
         raise ModelError("mlx-lm cannot be compared", f"{model.info.name} is not run by it")
-    found = [MlxBaseline("mlx-lm", model.module)]
+    baselines = [MlxBaseline("mlx-lm", model.module)]
     if isinstance(drafter, MlxModel) and drafter.module is not None:
-        found.append(MlxBaseline("mlx-lm speculative", model.module, drafter.module))
-    return found
+        baselines.append(MlxBaseline("mlx-lm speculative", model.module, drafter.module))
+    return baselines

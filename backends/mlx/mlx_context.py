@@ -1,6 +1,6 @@
-"""One sequence of tokens in MLX, with its caches."""
+"""Context of MLX: one token sequence with its caches."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,11 +25,11 @@ from backends.mlx.caches.tree_batch import TreePass, tree_refusal
 from backends.mlx.sampling.mlx_sampling import MlxSampling
 
 MAX_LOGITS = 64
-"""The most rows of logits one forward returns."""
+"""Most rows of logits of one forward pass."""
 
 
 class MlxContext:
-    """A context of one loaded model. To be used by the thread that loaded it alone."""
+    """Context of a loaded model. To be used only by the thread that loaded the model."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class MlxContext:
         self.tokens: list[int] = []
         self._next: NextPass | None = None
         self._tree: tuple[TreePass, list[int]] | None = None
-        """A tree that waits for commit, with its tokens."""
+        """Uncommitted tree with its tokens."""
         self._tree_refusal: str | None = None
-        """None until somebody asks: it takes passes to find out."""
+        """None until first needed: finding out takes passes."""
         self.device_sampling: DeviceSampling | None = MlxSampling(self)
 
     @property
@@ -74,8 +74,8 @@ class MlxContext:
         return np.array(rows, copy=False)
 
     @contextmanager
-    def growing(self, count: int) -> Iterator[None]:
-        """Guards passes over count more tokens; where one fails the context is empty.
+    def growing(self, count: int) -> Generator[None]:
+        """Guard passes over count more tokens; if one fails, the context is empty.
 
         Raises:
             ModelError: they do not fit, or the engine failed.
@@ -92,9 +92,9 @@ class MlxContext:
             raise ModelError("the model could not process these tokens", str(error)) from error
 
     def logits(self, tokens: mx.array, n_logits: int) -> mx.array:
-        """A pass over tokens, shape (count,); float32 logits of the last n_logits, lazily.
+        """Lazy float32 logits of the last n_logits of a pass over tokens, shape (count,).
 
-        Logits are computed of the last tokens alone: of a whole prompt they would be vast.
+        Logits are computed only for the last tokens: those of a whole prompt would be huge.
         """
         silent = tokens.size - n_logits
         if silent:
@@ -154,18 +154,18 @@ class MlxContext:
         self.tokens.extend(tokens[node] for node in path)
 
     def logits_of(self, token: int) -> mx.array:
-        """The same of a single token, described already if it was foreseen."""
-        found = self._next.take(token) if self._next is not None else None
+        """Lazy logits of a pass over one token, prepared already if it was foreseen."""
+        prepared = self._next.take(token) if self._next is not None else None
         self._next = None
-        return self._run(mx.array([token])) if found is None else found
+        return self._run(mx.array([token])) if prepared is None else prepared
 
     def foresee(self, token: mx.array) -> None:
-        """Describe the pass over a token, shape (1,), that is still being computed."""
+        """Prepare the pass over a token, shape (1,), that is still being computed."""
         if self.can_roll_back and self.length + 2 < self.n_ctx:
             self._next = NextPass(leaves(self._caches), token, self._run)
 
     def _drop_unsettled(self) -> None:
-        """Forget a pass that was foreseen and a tree of which nothing was kept."""
+        """Drop a prepared pass and an uncommitted tree."""
         if self._next is not None:
             self._next.drop()
             self._next = None
@@ -185,10 +185,10 @@ class MlxContext:
         if not self.can_roll_back:
             raise RollbackRefusedError(
                 f"the context cannot go back from {len(self.tokens):,} to {length:,} tokens",
-                "this model does not keep one entry per token, which could be dropped",
+                "this model does not keep one entry per token",
             )
-        for one in self._caches:
-            one.trim(len(self.tokens) - length)
+        for cache in self._caches:
+            cache.trim(len(self.tokens) - length)
         del self.tokens[length:]
 
     def _forget_all(self) -> None:
@@ -199,7 +199,7 @@ class MlxContext:
 
     def save(self) -> CacheState:
         self._drop_unsettled()
-        size = sum(one.nbytes for one in self._caches)
+        size = sum(cache.nbytes for cache in self._caches)
         if size > available_memory() // 2:
             raise OutOfMemoryError(
                 "the cache cannot be saved",
@@ -213,7 +213,7 @@ class MlxContext:
             unpack(self._caches, state)
             agree = lengths(self._caches) <= {len(tokens)}
             if not 0 < len(tokens) <= self.n_ctx or not agree:
-                raise ModelError("the saved cache cannot be used", "it is of other tokens")
+                raise ModelError("the saved cache cannot be used", "it holds other tokens")
         except ModelError:
             self._forget_all()
             raise

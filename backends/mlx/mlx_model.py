@@ -1,4 +1,4 @@
-"""Weights loaded by MLX."""
+"""Models loaded by MLX."""
 
 import glob
 from pathlib import Path
@@ -28,20 +28,20 @@ _UNKNOWN_CONTEXT = 4096
 
 
 def load(path: Path, *, gpu_layers: int | None = None) -> "MlxModel":
-    """Load a folder of MLX, or a llama GGUF file; it runs in the thread that loads it.
+    """Load an MLX folder or a llama GGUF file; only the loading thread may run it.
 
     Raises:
         ModelError: a file is missing, damaged, or of an unknown architecture.
         OutOfMemoryError: the weights are larger than free memory.
-        UsageError: layers were asked for on a GPU; MLX runs all of them on it, or none.
+        UsageError: a number of GPU layers; MLX runs all of them on the GPU, or none.
     """
     mlx_device.check_gpu_layers(gpu_layers)
     try:
         folder = checked_file(path) if path.is_file() else checked_folder(path)
         return _loaded(path, folder)
-    except Exception as error:  # an architecture's own code may raise anything
+    except Exception as error:  # code of an architecture may raise anything
         refusal = load_error(path, error)
-        clear_frames(error.__traceback__)  # they hold what was loaded so far
+        clear_frames(error.__traceback__)  # they hold the arrays loaded so far
     mx.clear_cache()
     raise refusal
 
@@ -57,9 +57,9 @@ def _loaded(path: Path, folder: MlxFolder) -> "MlxModel":
 
 
 def read_module(path: Path, *, lazy: bool = False) -> tuple[nn.Module, dict[str, Any]]:
-    """The model of a folder and its settings; lazy: names and shapes, nothing is computed yet.
+    """Read the model of a folder and its settings; lazy: only names and shapes.
 
-    mlx-lm takes the path for a pattern: one that looks like it is read through a plain name.
+    mlx-lm treats the path as a glob pattern: a path with magic characters is read through a link.
     """
     if not glob.has_magic(str(path)):
         return load_model(path, lazy=lazy)
@@ -70,7 +70,7 @@ def read_module(path: Path, *, lazy: bool = False) -> tuple[nn.Module, dict[str,
 
 
 class MlxModel:
-    """One set of weights, any number of contexts."""
+    """Loaded weights and their open contexts."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class MlxModel:
         self.tokenizer = tokenizer
         self.folder = folder
         self._contexts: set[MlxContext] = set()
-        caches = _tried(module)
+        caches = _caches_after_one_token(module)
         self._kv_bytes_per_token = bytes_per_token(caches)
         self.info = _describe(module, tokenizer, path, folder, caches)
 
@@ -116,10 +116,10 @@ class MlxModel:
         mx.clear_cache()
 
 
-def _tried(module: nn.Module) -> list[Any]:
-    """Caches after one token: a model whose parts do not fit together fails here, not later.
+def _caches_after_one_token(module: nn.Module) -> list[Any]:
+    """Caches after one token: a model with mismatched parts fails here, not later.
 
-    Shapes tell that before anything is computed, which takes seconds without a GPU.
+    Shapes show it before anything is computed, which would take seconds without a GPU.
     """
     caches = make_caches(module)
     module(mx.array([[0]]), cache=caches)
@@ -127,12 +127,12 @@ def _tried(module: nn.Module) -> list[Any]:
 
 
 def n_vocab_of(module: nn.Module) -> int:
-    """Logits of a position: rows of the embedding, of which a tokenizer may use fewer."""
+    """Number of logits of a position: rows of the embedding, which may exceed the tokenizer's."""
     return int(module(mx.array([[0]]), cache=make_caches(module)).shape[-1])
 
 
 def weights_of(module: nn.Module) -> list[tuple[str, mx.array]]:
-    """Every array of a model by its name."""
+    """Arrays of a model by name."""
     return cast(list[tuple[str, mx.array]], tree_flatten(module.parameters()))
 
 
@@ -168,7 +168,7 @@ def _describe(
 
 
 def _quantization(folder: MlxFolder, weights: list[tuple[str, mx.array]]) -> str:
-    """Bits of a weight, or the type of its numbers."""
+    """Quantization as bits per weight, or the number type of an unquantized model."""
     settings = folder.config.get("quantization")
     if isinstance(settings, dict) and "bits" in settings:
         return f"{settings['bits']}-bit"
@@ -177,7 +177,7 @@ def _quantization(folder: MlxFolder, weights: list[tuple[str, mx.array]]) -> str
 
 
 def _read_per_token(folder: MlxFolder, weights: list[tuple[str, mx.array]]) -> int:
-    """Of experts only those that a token is sent to; no table of embeddings that is only read."""
+    """Bytes of weights read per token: active experts only, no embedding table."""
     experts, active = folder.experts, folder.active_experts
     has_head = any(name.startswith("lm_head") for name, _ in weights)
     total = 0

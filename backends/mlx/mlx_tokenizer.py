@@ -1,4 +1,4 @@
-"""A tokenizer of the tokenizers library."""
+"""Tokenizer of an MLX model, run by the tokenizers library."""
 
 import re
 from collections.abc import Mapping, Set
@@ -8,27 +8,27 @@ from tokenizers import Tokenizer as Engine
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
-_ENDS = frozenset(
+_END_NAMES = frozenset(
     {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|calls|>",
      "<|flush|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<end_of_utterance>", "</s>",
      "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<eos>", "<turn|>", "<|tool_response>"}
 )  # fmt: skip
 
-_NOT_OF_A_REPLY = frozenset(
+_FILE_SEPARATORS = frozenset(
     {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>",
      "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>"}
 )  # fmt: skip
-"""They part the files that a model of code was trained on: what follows answers nobody."""
+"""Separate the files that code models are trained on: text after them is no reply."""
 
 _CALLS = frozenset({"<|call|>", "<|calls|>"})
 _LAST = frozenset({"<|return|>", "<|flush|>"})
 
 
 class MlxTokenizer:
-    """A tokenizer.json with the settings beside it.
+    """A tokenizer.json with its settings.
 
     n_vocab: rows of the embedding; those past the tokenizer's entries are padding.
-    bos: put before every prompt where the tokenizer does not name one itself.
+    bos: put before every prompt if the tokenizer itself adds no such token.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class MlxTokenizer:
         self.n_vocab = n_vocab
         self.chat_template = template
         added = engine.get_added_tokens_decoder()
-        self._control = {number for number, one in added.items() if one.special}
-        self._added = {number: one.content for number, one in added.items()}
-        by_name = {one.content: number for number, one in added.items() if number < n_vocab}
+        self._control = {number for number, token in added.items() if token.special}
+        self._added = {number: token.content for number, token in added.items()}
+        by_name = {token.content: number for number, token in added.items() if number < n_vocab}
         self.end_tokens = _ends_of_reply(end_tokens, by_name)
         first = engine.encode("").ids
         self.bos = first[0] if first and first[0] in self._control else bos
@@ -57,7 +57,7 @@ class MlxTokenizer:
     def encode(self, text: str, *, special: bool) -> list[int]:
         self._engine.encode_special_tokens = not special
         tokens = self._engine.encode(text, add_special_tokens=False).ids
-        # A tokenizer may know tokens, of pictures say, that the weights have no row for.
+        # A tokenizer may have tokens, say for images, without a row in the weights.
         return [token for token in tokens if token < self.n_vocab]
 
     def piece(self, token: int) -> bytes:
@@ -77,11 +77,11 @@ class MlxTokenizer:
         return self._engine.id_to_token(token) is None
 
     def _bytes(self, text: str) -> bytes:
-        """What an entry adds to a text, as the decoders of the library have it."""
+        """Bytes of an entry in a text, as the library's decoders give them."""
         if "ByteLevel" in self._decoder:
             try:
                 return bytes(_ALPHABET[character] for character in text)
-            except KeyError:  # an added token, spelled as it is
+            except KeyError:  # an added token is plain text
                 return text.encode()
         if "ByteFallback" in self._decoder and (match := _BYTE.fullmatch(text)):
             return bytes([int(match[1], 16)])
@@ -89,12 +89,12 @@ class MlxTokenizer:
 
     @cached_property
     def _decoder(self) -> str:
-        """The kinds of the library's decoders, as it writes them."""
+        """Representation of the library's decoder, which names its kinds."""
         return str(self._engine.decoder or self._engine.pre_tokenizer)
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The printable character that stands for each byte in byte-level vocabularies (GPT-2)."""
+    """Byte of each printable character in byte-level vocabularies (GPT-2)."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [byte for byte in range(256) if byte not in plain]
     shown = {chr(byte): byte for byte in plain}
@@ -104,14 +104,14 @@ def _byte_alphabet() -> dict[str, int]:
 _ALPHABET = _byte_alphabet()
 
 
-def _ends_of_reply(told: Set[int], by_name: Mapping[str, int]) -> frozenset[int]:
-    """Those that the settings tell, and those of a known name.
+def _ends_of_reply(configured: Set[int], by_name: Mapping[str, int]) -> frozenset[int]:
+    """Tokens that end a reply: the configured ones, and those with a known name.
 
-    by_name: the tokens of a vocabulary that no text of a user's becomes.
+    Settings often omit some. by_name: added tokens of the vocabulary.
     """
-    names = (_ENDS | _NOT_OF_A_REPLY) & by_name.keys()
+    names = (_END_NAMES | _FILE_SEPARATORS) & by_name.keys()
     if names & _CALLS and names & _LAST:
-        names -= {"<|end|>"}  # it ends a part of a reply there: gpt-oss, Solar
+        names -= {"<|end|>"}  # ends only a part of a reply in gpt-oss and Solar
     if "<|tool_response>" in names:
-        names -= {"</s>"}  # Gemma 4 has it for other ends
-    return frozenset(told) | {by_name[name] for name in names}
+        names -= {"</s>"}  # Gemma 4 uses it otherwise
+    return frozenset(configured) | {by_name[name] for name in names}

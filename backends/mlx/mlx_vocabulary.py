@@ -1,6 +1,6 @@
-"""The vocabulary of an MLX folder, without its weights."""
+"""Vocabulary of an MLX folder, without its weights."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,18 +13,18 @@ from backends.mlx.mlx_model import n_vocab_of, read_module
 
 
 @contextmanager
-def vocabulary(path: Path) -> Iterator[Vocabulary]:
-    """The vocabulary of a folder, valid within the block.
+def vocabulary(path: Path) -> Generator[Vocabulary]:
+    """Vocabulary of a folder, valid within the block.
 
     Raises:
-        ModelError: a file is missing or damaged, or it is of an unknown architecture.
+        ModelError: a file is missing or damaged, or the architecture is unknown.
     """
     checked_folder(path)
     try:
         module, config = read_module(path, lazy=True)
         tokenizer = read_tokenizer(path, config, n_vocab_of(module))
         refusal = rollback_refusal(make_caches(module))
-    except Exception as error:  # an architecture's own code may raise anything
+    except Exception as error:  # code of an architecture may raise anything
         raise load_error(path, error) from error
     del module
     yield Vocabulary(tokenizer, Rollback.NONE if refusal else Rollback.ANY)

@@ -1,6 +1,6 @@
-"""A child process that runs a model before this process does, so that a crash is the child's.
+"""Child process that runs a model before this process does, so that only the child crashes.
 
-Engines end the process on some damaged files, in more ways than a check of the files can foresee.
+Engines abort on some damaged files, in more ways than checks of the files can foresee.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ from backends.engines.backend_names import LLAMACPP, MLX
 from backends.engines.runner import expected_runner
 
 _START_SECONDS = 60.0
-"""What starting the interpreter and importing an engine may take on a busy machine."""
+"""Time limit for starting the interpreter and importing an engine on a busy machine."""
 
 _SECONDS = {LLAMACPP: 4.0, MLX: 20.0}
 _GPU_SECONDS = 60.0
-"""A driver may compile its kernels first."""
+"""A GPU driver may compile kernels first."""
 
 _BYTES_PER_SECOND = {LLAMACPP: 10e6, MLX: 2.5e6}
-"""A model that hangs is given up after so long; Esc and Ctrl-C end it before.
+"""Assumed speed, from which the time limit of a model follows; Esc and Ctrl-C end it earlier.
 
 The bundled model of 98 MB takes 0.16 s in llama.cpp. MLX without a GPU takes seconds for a token,
 and loads the code of an architecture first.
@@ -40,7 +40,7 @@ and loads the code of an architecture first.
 
 _POLL_SECONDS = 0.1
 _MOST_BYTES = 2 << 30
-"""Memory beyond three times the files: weights may be held mapped, rearranged and on a GPU."""
+"""Memory allowed beyond three times the files: weights may be mapped, repacked and on a GPU."""
 
 _LAST_BYTES = 4096
 _MOST_CHARACTERS = 200
@@ -54,7 +54,7 @@ _REMEDY = "Download or copy it again, or choose another model."
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is to be run and how, as backends.engines.engine_overview.model_loading.load takes it.
+    """A model to run with its options, as for engines.model_loading.load.
 
     vocabulary_only: the weights stay on disk.
     """
@@ -68,7 +68,7 @@ class Trial:
 
 
 class ProofProcess:
-    """One child after another, each for as many models as it survives."""
+    """Runs models in a child, which is replaced when one crashes it."""
 
     def __init__(self) -> None:
         self._child: _Child | None = None
@@ -79,13 +79,13 @@ class ProofProcess:
         file_bytes: int,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
-        """Have a model load and say a token in the child.
+        """Load a model and generate a token in the child.
 
-        tick: called ten times a second; what it raises ends the child and is passed on.
+        tick: called ten times a second; an exception from it ends the child and is passed on.
 
         Raises:
-            ModelError: it cannot be run, or it ended or stopped the child.
-            UsageError: it cannot be run with these settings.
+            ModelError: the model cannot be run, or the child crashed or hung.
+            UsageError: the model cannot be run with these options.
         """
         on_gpu = expected_runner(trial.backend, 1, trial.gpu_layers).device.startswith("GPU")
         seconds = _GPU_SECONDS if on_gpu else _SECONDS[trial.backend]
@@ -101,48 +101,48 @@ class ProofProcess:
             raise error(answer["what"], answer["why"], answer["remedy"])
 
     def close(self) -> None:
-        """End the child, whatever it is at."""
+        """Kill the child."""
         if self._child is not None:
             self._child.close()
             self._child = None
 
 
 class _Child:
-    """One process, from its start to its end."""
+    """One process, from start to end."""
 
-    def __init__(self, process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
         self._process = process
-        self._said = said
+        self._log = log
         self._answers: SimpleQueue[bytes] = SimpleQueue()
         Thread(target=self._receive, name="proof", daemon=True).start()
 
     @classmethod
     def start(cls) -> "_Child":
-        """Start an interpreter that finds the modules of this one.
+        """Start an interpreter with the module path of this one.
 
         Raises:
-            ModelError: the system lets no process start.
+            ModelError: no process can be started.
         """
         root = str(Path(__file__).resolve().parents[2])
         paths = filter(None, [root, os.environ.get("PYTHONPATH")])
-        # llama.cpp would start a debugger to print where it gave up.
+        # Otherwise llama.cpp starts a debugger to print a backtrace.
         environment = {"PYTHONPATH": os.pathsep.join(paths), "GGML_NO_BACKTRACE": "1"}
-        said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         try:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "backends.proof.proof_worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=log,
                 env=os.environ | environment,
                 start_new_session=True,
                 creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
         except OSError as error:
-            said.close()
+            log.close()
             why = f"no process can be started: {error.strerror or error}"
             raise ModelError("models cannot be checked here", why) from error
-        return cls(process, said)
+        return cls(process, log)
 
     def _receive(self) -> None:
         assert self._process.stdout is not None
@@ -154,19 +154,19 @@ class _Child:
     def ask(
         self, trial: Trial, seconds: float, most_bytes: int, tick: Callable[[], None]
     ) -> dict[str, str]:
-        """The error of a model, nothing where it ran.
+        """Error of a model, {} if it ran.
 
         Raises:
-            ModelError: the child ended, took too long or too much memory.
+            ModelError: the child crashed, took too long or used too much memory.
         """
         self._send({**asdict(trial), "path": str(trial.path), "seconds": seconds})
-        self._line(trial, _START_SECONDS, most_bytes, tick)  # it has started the engine
+        self._line(trial, _START_SECONDS, most_bytes, tick)  # the engine has started
         return _checked(self._line(trial, seconds, most_bytes, tick), trial)
 
     def _line(
         self, trial: Trial, seconds: float, most_bytes: int, tick: Callable[[], None]
     ) -> bytes:
-        """The next line that the child writes."""
+        """Next line from the child."""
         ends = time.monotonic() + seconds
         while True:
             try:
@@ -187,7 +187,7 @@ class _Child:
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
-        except OSError:  # it has ended, which the answer tells
+        except OSError:  # it has ended, as reading its answer will show
             return
 
     def _held_bytes(self) -> int:
@@ -197,11 +197,11 @@ class _Child:
             return 0
 
     def _last_words(self) -> str:
-        """How the process ended, with what the engine said last."""
+        """How the process ended, with the last line the engine logged."""
         code = self._process.wait()
-        end = self._said.seek(0, os.SEEK_END)
-        self._said.seek(max(end - _LAST_BYTES, 0))
-        text = self._said.read().decode("utf-8", errors="replace").strip()
+        end = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(end - _LAST_BYTES, 0))
+        text = self._log.read().decode("utf-8", errors="replace").strip()
         line = text.splitlines()[-1] if text else ""
         file, _, failed = line.partition(": ")
         line = failed if file.rpartition(":")[2].isdecimal() else line
@@ -209,22 +209,22 @@ class _Child:
         return f"{how}: {line[:_MOST_CHARACTERS]}" if line else how
 
     def close(self) -> None:
-        """Kill the process and let go of its pipes."""
+        """Kill the process and close its pipes."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # what it was not told
+        with contextlib.suppress(OSError):  # unsent input
             self._process.stdin.close()
-        self._said.close()
+        self._log.close()
 
 
 def _checked(line: bytes, trial: Trial) -> dict[str, str]:
-    """An answer, which a child whose memory was damaged may have garbled."""
+    """Parsed answer; a child with corrupted memory may have garbled it."""
     with contextlib.suppress(ValueError, RecursionError, AttributeError):
         answer = json.loads(line)
         if answer == {} or {"kind", "what", "why", "remedy"} <= answer.keys():
             return {name: str(value) for name, value in answer.items()}
-    raise _stops(trial, "what it answered makes no sense")
+    raise _stops(trial, "its answer makes no sense")
 
 
 def _stops(trial: Trial, why: str) -> ModelError:
@@ -232,7 +232,7 @@ def _stops(trial: Trial, why: str) -> ModelError:
 
 
 def _named(code: int) -> str:
-    """An exit status in words: the signal that ended it, where one did."""
+    """Exit status in words, by the name of the signal if there was one."""
     try:
         return signal.Signals(-code).name if code < 0 else f"status {code & 0xFFFFFFFF:#x}"
     except ValueError:

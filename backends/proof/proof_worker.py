@@ -1,7 +1,7 @@
-"""The child of ProofProcess: runs models for one token each, and may die of one.
+"""Child of ProofProcess: runs models for one token each, and may crash.
 
-Reads a request a line as JSON. Writes a line when the engine has started, and one with the answer:
-{} where the model ran, else the error.
+Reads one JSON request per line. Writes a line when the engine has started, and one with the answer:
+{} if the model ran, otherwise the error.
 """
 
 import contextlib
@@ -22,29 +22,29 @@ from backends.files.gguf_tokens import require_distinct_tokens
 
 _CONTEXT = 256
 _TEXT = "A b1\n\té漢🙂 "
-"""Letters, digits, space and what few vocabularies have a token for."""
+"""Letters, digits, spaces and characters that few vocabularies have a token for."""
 
 _PROMPT_TOKENS = 2
-"""A pass over several tokens takes other ways through an engine than one over one."""
+"""Engines run a pass over several tokens through other code than one over a single token."""
 
 _GRACE_SECONDS = 5.0
-"""The parent ends a child that takes too long; without it the child ends itself so much later."""
+"""An orphaned child ends itself this long after the limit at which its parent would kill it."""
 
 
 def main() -> None:
-    """Answer requests until standard input closes, as it does when the parent ends in any way."""
+    """Answer requests until standard input closes, as it does when the parent ends."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what engines print is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output of engines is no answer
     _die_quietly()
     requests: SimpleQueue[str] = SimpleQueue()
     Thread(target=_receive, args=(requests,), daemon=True).start()
     while True:
         request = json.loads(requests.get())
-        with contextlib.suppress(SpecchatError):  # which loading a model tells too
+        with contextlib.suppress(SpecchatError):  # loading a model reports it too
             check_gpu_layers(request["backend"], None)
         answers.write("started\n")
         answers.flush()
-        # Its thread needs no interpreter, which native code may hold for good.
+        # Its thread works without the interpreter lock, which native code may never release.
         faulthandler.dump_traceback_later(request["seconds"] + _GRACE_SECONDS, exit=True)
         answer = _answer(request)
         faulthandler.cancel_dump_traceback_later()
@@ -59,7 +59,7 @@ def _receive(requests: SimpleQueue[str]) -> None:
 
 
 def _die_quietly() -> None:
-    """Leave no core file and open no window when an engine ends the process."""
+    """Write no core file and open no window when an engine aborts the process."""
     if sys.platform == "win32":
         import ctypes
 
@@ -78,33 +78,33 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
         if path.is_file():
             require_distinct_tokens(path)
         if request["vocabulary_only"]:
-            with vocabulary(path) as found:
-                found.tokenizer.encode(_TEXT, special=False)
+            with vocabulary(path) as read:
+                read.tokenizer.encode(_TEXT, special=False)
             return {}
         settings = (request[name] for name in ("threads", "gpu_layers", "backend", "experts"))
         with closing(load(path, *settings)) as model:
-            _say_a_token(model)
+            _generate_token(model)
     except SpecchatError as error:
         kind = type(error).__name__
         return {"kind": kind, "what": error.what, "why": error.why, "remedy": error.remedy}
-    except Exception as error:  # an architecture's own code may raise anything
+    except Exception as error:  # code of an architecture may raise anything
         why = f"{type(error).__name__}: {error}"[:300]
         return {"kind": "ModelError", "what": f"cannot run {path}", "why": why, "remedy": ""}
     return {}
 
 
-def _say_a_token(model: Model) -> None:
+def _generate_token(model: Model) -> None:
     tokenizer = model.tokenizer
     tokens = [*tokenizer.encode(_TEXT, special=False), *tokenizer.encode(_TEXT, special=True)]
     tokens = tokens[:_PROMPT_TOKENS] or [tokenizer.bos or 0]
     n_ctx = min(_CONTEXT, model.info.context_limit)
     with closing(model.open(n_ctx)) as context:
-        said = int(context.forward(tokens[: max(n_ctx - 1, 1)], 1)[-1].argmax())
+        token = int(context.forward(tokens[: max(n_ctx - 1, 1)], 1)[-1].argmax())
         if context.length < n_ctx:
-            context.forward([said], 1)
-    tokenizer.piece(said)
-    tokenizer.entry(said)
-    tokenizer.is_padding(said)
+            context.forward([token], 1)
+    tokenizer.piece(token)
+    tokenizer.entry(token)
+    tokenizer.is_padding(token)
     _ = tokenizer.end_tokens, tokenizer.special_texts
 
 

@@ -1,4 +1,4 @@
-"""Downloading models from a hub, through the client and into the cache of huggingface_hub."""
+"""Downloading models from a hub into the cache of huggingface_hub."""
 
 from models.hub.download import Downloaded, DownloadRequest, download
 from models.hub.hub_settings import HubSettings

@@ -1,4 +1,4 @@
-"""Whether a file is what the hub says it is."""
+"""Verifying downloaded files by their digest."""
 
 import hashlib
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ _SHA256_LENGTH = 64
 
 
 def check(path: Path, expected: RepositoryFile) -> Iterator[int]:
-    """Read a file, yielding how many bytes each time.
+    """Verify a file, yielding the number of bytes read at each step.
 
     Raises:
         ValueError: its content has another digest.
     """
     if len(expected.digest) == _SHA256_LENGTH:
         digest = hashlib.sha256()
-    else:  # git's name for a small file: SHA-1 of its length and content
+    else:  # git's digest of a small file: SHA-1 of its length and content
         digest = hashlib.sha1(f"blob {expected.size_bytes}\0".encode(), usedforsecurity=False)
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):

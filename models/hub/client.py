@@ -1,4 +1,4 @@
-"""The one place that imports huggingface_hub: late, as it takes half a second, and quietly."""
+"""Importing huggingface_hub: on first use, as it takes half a second, and without its output."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ _QUIET = {
 
 
 def hub_client() -> ModuleType:
-    """The package huggingface_hub, which reads these variables when it is first imported."""
+    """Import huggingface_hub, which reads these variables when first imported."""
     os.environ.update(_QUIET)
     import huggingface_hub
 

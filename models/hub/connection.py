@@ -1,4 +1,4 @@
-"""Requests to the hub, whose answers are bounded in time and lead to no place but the web."""
+"""HTTP requests to the hub, with bounds on time and redirects."""
 
 import contextlib
 import socket
@@ -21,13 +21,13 @@ _MOST_REDIRECTS = 5
 
 
 class CutError(Exception):
-    """An answer that ended, or was given up for being slow, before it was whole."""
+    """A response that ended early, or was abandoned as too slow."""
 
 
 class Connection:
-    """What one download asks the hub with. Used by one thread, as a context manager.
+    """HTTP client of one download, a context manager for one thread.
 
-    The token goes to the hub alone: the client drops it when it is sent on to another origin.
+    Only the hub receives the token: the client drops it on redirects to another origin.
     """
 
     def __init__(self, settings: HubSettings) -> None:
@@ -36,7 +36,7 @@ class Connection:
         from huggingface_hub import utils
 
         hub_utils: Any = utils
-        # Compressed content could grow without bound, and would not count the bytes a range means.
+        # Compressed content could expand without bound, and ranges would not count its bytes.
         identity = {"Accept-Encoding": "identity"}
         self._headers: dict[str, str] = {**hub_utils.build_hf_headers(), **identity}
         self._client = Client(timeout=settings.timeout)
@@ -51,12 +51,12 @@ class Connection:
 
     @contextmanager
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> "Generator[Answer]":
-        """The answer to a request, after following redirects. Its body is not read yet.
+        """Send a request and follow redirects; the body is not read yet.
 
         Raises:
-            CutError: it does not come, or comes too slowly.
-            TransportError: of httpx2, the connection fails.
-            ValueError: it is sent on without end or to where nobody should go, or is compressed.
+            CutError: the response does not arrive, or too slowly.
+            TransportError: of httpx2, the connection failed.
+            ValueError: there are too many or unsafe redirects, or the response is compressed.
         """
         request = self._client.build_request(
             "GET",
@@ -65,16 +65,16 @@ class Connection:
             extensions={"trace": self._remember_socket},
         )
         with _Pace(self._settings, self._sockets) as pace:
-            with pace.kept():
+            with pace.guarded():
                 response = self._final_response(request)
             with closing(response):
                 encoding = response.headers.get("Content-Encoding", "identity")
                 if response.is_success and encoding != "identity":
-                    raise ValueError("it is compressed, which nobody asked for")
+                    raise ValueError("it is compressed, which was not requested")
                 yield Answer(response.status_code, response.headers, response, pace)
 
     def _final_response(self, request: "Request") -> "Response":
-        """Follow redirects without reading their bodies, which the client would, to any length."""
+        """Follow redirects without reading their bodies, as the client would without limit."""
         for _ in range(_MOST_REDIRECTS + 1):
             response = self._client.send(request, stream=True)
             if not response.has_redirect_location:
@@ -82,9 +82,9 @@ class Connection:
             response.close()
             following = response.next_request
             if following is None or not _may_follow(request.url, following.url):
-                raise ValueError("it sends us on to an address that cannot be used")
+                raise ValueError("it redirects to an address that cannot be used")
             request = following
-        raise ValueError(f"it sends us on more than {_MOST_REDIRECTS} times")
+        raise ValueError(f"it redirects more than {_MOST_REDIRECTS} times")
 
     def _remember_socket(self, event: str, info: dict[str, Any]) -> None:
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
@@ -95,7 +95,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the hub answered: status and headers are here, the body is still to be read."""
+    """Response of the hub, with its body still to be read."""
 
     status: int
     headers: Mapping[str, str]
@@ -103,31 +103,31 @@ class Answer:
     pace: "_Pace"
 
     def chunks(self) -> Iterator[bytes]:
-        """The body as it comes.
+        """Chunks of the body as they arrive.
 
         Raises:
-            CutError: it comes too slowly.
+            CutError: they arrive too slowly.
             TransportError: of httpx2, the connection ended early.
         """
-        with self.pace.kept():
+        with self.pace.guarded():
             for chunk in self.response.iter_raw():
                 self.pace.count(len(chunk))
                 yield chunk
 
 
 class _Pace:
-    """Gives an answer up that brings too little within a window of time.
+    """Abandons a response that delivers too little within a time window.
 
-    A time-out bounds one read; a byte in time for each would go on for ever, in the headers too.
-    So a thread shuts the sockets down, which ends the read that waits.
+    A timeout bounds only one read, so that single bytes, in headers too, could go on for ever. A
+    thread shuts the sockets down instead, which ends a blocked read.
     """
 
     def __init__(self, settings: HubSettings, sockets: "WeakSet[socket.socket]") -> None:
         self._settings, self._sockets = settings, sockets
         self._until = time.monotonic() + settings.window
-        self._came = 0
+        self._received = 0
         self._over = Event()
-        self._gave_up = False
+        self._abandoned = False
 
     def __enter__(self) -> Self:
         Thread(target=self._watch, name="pace of a download", daemon=True).start()
@@ -137,28 +137,28 @@ class _Pace:
         self._over.set()
 
     def count(self, size: int) -> None:
-        """Bytes came; enough of them open the next window."""
-        self._came += size
-        if self._came >= self._settings.window_bytes:
-            self._came = 0
+        """Count received bytes; enough of them start the next window."""
+        self._received += size
+        if self._received >= self._settings.window_bytes:
+            self._received = 0
             self._until = time.monotonic() + self._settings.window
 
     @contextmanager
-    def kept(self) -> Generator[None]:
-        """Tell an answer that was given up from one that ended.
+    def guarded(self) -> Generator[None]:
+        """Report an abandoned response within the block.
 
         Raises:
-            CutError: it was given up.
+            CutError: the response was abandoned.
         """
         from httpx2 import TransportError
 
         try:
             yield
         except TransportError as error:
-            if not self._gave_up:
+            if not self._abandoned:
                 raise
             raise self._too_slow() from error
-        if self._gave_up:
+        if self._abandoned:
             raise self._too_slow()
 
     def _too_slow(self) -> CutError:
@@ -169,14 +169,14 @@ class _Pace:
         while not self._over.wait(max(self._until - time.monotonic(), 0.0)):
             if time.monotonic() < self._until:
                 continue
-            self._gave_up = True
-            for one in list(self._sockets):
+            self._abandoned = True
+            for opened in list(self._sockets):
                 with contextlib.suppress(OSError):
-                    # Not the method of a TLS socket, which would also change what the reader uses.
-                    socket.socket.shutdown(one, socket.SHUT_RDWR)
+                    # Not the method of a TLS socket, which would also change state the reader uses.
+                    socket.socket.shutdown(opened, socket.SHUT_RDWR)
             return
 
 
 def _may_follow(url: "URL", following: "URL") -> bool:
-    """Whether a redirect leads to the web, and not from an encrypted connection to an open one."""
+    """Whether a redirect stays on HTTP(S) and does not downgrade from HTTPS."""
     return following.scheme == "https" or following.scheme == url.scheme == "http"

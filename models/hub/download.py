@@ -1,4 +1,4 @@
-"""A model from the hub into the shared cache, step by step."""
+"""Downloading a model from the hub into the shared cache, step by step."""
 
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,7 +10,7 @@ from models.byte_sizes import size_text
 from models.hub import receipts
 from models.hub.checksum import check
 from models.hub.connection import Connection
-from models.hub.error_mapping import free_bytes, told_as_ours
+from models.hub.error_mapping import free_bytes, mapped_errors
 from models.hub.file_selection import files_wanted
 from models.hub.hub_settings import HubSettings
 from models.hub.progress import Meter, Phase, Progress
@@ -24,7 +24,7 @@ _LOCK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class DownloadRequest:
-    """A repository, organization/name, and what of it: a quantization, a file's name, or None."""
+    """Repository, organization/name, and the wanted quantization or file name, or None."""
 
     repository: str
     wanted: str | None = None
@@ -32,36 +32,36 @@ class DownloadRequest:
 
 @dataclass(frozen=True, slots=True)
 class Downloaded:
-    """A model that lies whole in the cache."""
+    """Model that is complete in the cache."""
 
     repository: str
     commit: str
     path: Path
-    """What to load: a GGUF file, the first of its parts, or an MLX folder."""
+    """Path to load: a GGUF file, its first part, or an MLX folder."""
     size_bytes: int
 
 
 def download(
     request: DownloadRequest, settings: HubSettings
 ) -> Generator[Progress, None, Downloaded]:
-    """Bring a model into the cache; what is there already is not asked for again.
+    """Download a model into the cache, except files that are there already.
 
-    Closing the generator stops it; the next download of the same files goes on where it stopped.
+    Closing the generator stops it; the next download of the same files resumes it.
 
     Raises:
         DownloadError: the network, the hub, the disk, or a file that is not what the hub promised.
         UsageError: the repository has no such model.
     """
     yield Progress(Phase.ASKING)
-    with told_as_ours(request.repository, settings), Connection(settings) as connection:
+    with mapped_errors(request.repository, settings), Connection(settings) as connection:
         repository = yield from list_repository(request.repository, connection, settings)
         files = files_wanted(repository, request.wanted)
         _require_downloadable(files, repository)
-        with _alone(repository, files[0], settings):
-            return (yield from _brought(repository, files, connection, settings))
+        with _locked(repository, files[0], settings):
+            return (yield from _downloaded(repository, files, connection, settings))
 
 
-def _brought(
+def _downloaded(
     repository: Repository,
     files: tuple[RepositoryFile, ...],
     connection: Connection,
@@ -78,9 +78,9 @@ def _brought(
         contents[file.digest] = cache.part(file).replace(cache.home(file))
     for file in files:
         cache.enter(file, contents[file.digest])
-    cache.name_main()
-    brought = {file.digest for file in missing}
-    ours = [file.path for file in files if file.digest in brought]
+    cache.update_main()
+    downloaded = {file.digest for file in missing}
+    ours = [file.path for file in files if file.digest in downloaded]
     receipts.record(settings.receipts, repository.name, repository.commit, ours)
     size = sum(file.size_bytes for file in files)
     is_file = files[0].path.lower().endswith(".gguf")
@@ -98,16 +98,16 @@ def _require_downloadable(files: tuple[RepositoryFile, ...], repository: Reposit
 def _already_there(
     files: Iterable[RepositoryFile], cache: RepositoryCache
 ) -> Generator[Progress, None, dict[str, Path]]:
-    """Where contents lie, by digest. A name proves nothing: each file is read to its end."""
-    found = {file: path for file in files if (path := cache.candidate(file))}
-    meter = Meter(Phase.CHECKING, _total(found))
+    """Paths of contents in the cache, by digest; each file is verified, whatever its name."""
+    candidates = {file: path for file in files if (path := cache.candidate(file))}
+    meter = Meter(Phase.CHECKING, _total(candidates))
     contents: dict[str, Path] = {}
-    for file, path in found.items():
+    for file, path in candidates.items():
         try:
             for count in check(path, file):
                 yield meter.add(count)
         except (OSError, ValueError):
-            continue  # it comes anew, and takes the damaged one's place
+            continue  # it is downloaded again and replaces the damaged one
         contents[file.digest] = path
     return contents
 
@@ -119,8 +119,8 @@ def _received(
     connection: Connection,
     settings: HubSettings,
 ) -> Iterator[Progress]:
-    had = sum(part_bytes(cache.part(file)) for file in missing)
-    meter = Meter(Phase.RECEIVING, _total(missing), had)
+    resumed = sum(part_bytes(cache.part(file)) for file in missing)
+    meter = Meter(Phase.RECEIVING, _total(missing), resumed)
     for file in missing:
         yield from receive(repository, file, cache.part(file), connection, settings, meter)
 
@@ -137,7 +137,7 @@ def _checked(
         except ValueError as error:
             part.unlink()
             raise DownloadError(
-                f"{file.path} came damaged and was deleted",
+                f"{file.path} arrived damaged and was deleted",
                 str(error),
                 f"Download it again. If that happens again, {settings.endpoint} has a wrong file.",
             ) from error
@@ -161,8 +161,10 @@ def _require_room(
 
 
 @contextmanager
-def _alone(repository: Repository, first: RepositoryFile, settings: HubSettings) -> Generator[None]:
-    """Keep two downloads from writing the same part."""
+def _locked(
+    repository: Repository, first: RepositoryFile, settings: HubSettings
+) -> Generator[None]:
+    """Hold a lock, so that no two downloads write the same partial file."""
     from huggingface_hub.utils import WeakFileLock
 
     locks = real_folder(settings.cache, ".locks", settings.folder(repository.name).name)
@@ -173,7 +175,7 @@ def _alone(repository: Repository, first: RepositoryFile, settings: HubSettings)
         except TimeoutError as error:
             raise DownloadError(
                 f"{first.path} is being downloaded already",
-                "another specchat is at it",
+                "by another specchat",
                 "Wait for it.",
             ) from error
         yield

@@ -1,4 +1,4 @@
-"""What can go wrong between here and the hub, in words that help."""
+"""Mapping errors of the client, the network and the disk to DownloadError."""
 
 import errno
 import re
@@ -12,14 +12,14 @@ from models.hub.client import hub_client
 from models.hub.connection import Answer, CutError
 from models.hub.hub_settings import HubSettings
 
-_RESUMES = "Ask for it again later: it goes on where it stopped."
+_RESUMES = "Try again later: the download resumes where it stopped."
 _LONGEST_TEXT = 300
 _SECONDS = re.compile(r"[0-9]{1,5}")
 
 
 @contextmanager
-def told_as_ours(repository: str, settings: HubSettings) -> Generator[None]:
-    """Turn whatever the client, the network or the disk raises into a DownloadError.
+def mapped_errors(repository: str, settings: HubSettings) -> Generator[None]:
+    """Turn any exception of the client, the network or the disk into a DownloadError.
 
     Raises:
         DownloadError: in place of any other exception.
@@ -44,34 +44,39 @@ def told_as_ours(repository: str, settings: HubSettings) -> Generator[None]:
         ) from error
     except OSError as error:
         raise disk_fault(error, settings) from error
-    except (HTTPError, InvalidURL, OverflowError, ValueError) as error:  # a port of 30 digits
+    except (
+        HTTPError,
+        InvalidURL,
+        OverflowError,
+        ValueError,
+    ) as error:  # OverflowError: a port of 30 digits
         raise DownloadError(
-            f"{settings.endpoint} gave an answer that makes no sense",
+            f"{settings.endpoint} gave an invalid answer",
             shorten(str(error)) or type(error).__name__,
             "Is HF_ENDPOINT right, and no sign-in page of a network in between?",
         ) from error
 
 
 def shorten(text: str) -> str:
-    """Foreign text, cut to what a message can hold."""
+    """Foreign text, shortened to fit a message."""
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 
 def disk_fault(error: OSError, settings: HubSettings) -> DownloadError:
-    """A file that cannot be written."""
+    """Error for a file that cannot be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         free = free_bytes(settings)
         return DownloadError(
             "the disk is full",
             f"{size_text(free)} are free below {settings.cache}",
-            "Make room and ask for it again: it goes on where it stopped. "
+            "Free some space and try again: the download resumes where it stopped. "
             "HF_HOME moves the cache to another disk.",
         )
     return DownloadError(f"cannot write below {settings.cache}", error.strerror or str(error))
 
 
 def free_bytes(settings: HubSettings) -> int:
-    """Room on the disk of the cache, whose folder need not exist yet."""
+    """Free space on the disk of the cache, whose folder need not exist yet."""
     folder = settings.cache
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -79,13 +84,13 @@ def free_bytes(settings: HubSettings) -> int:
 
 
 def refused(answer: Answer, repository: str, settings: HubSettings) -> DownloadError:
-    """An answer other than the wanted one, by its status; nothing of its text is shown."""
+    """Error for an unexpected status of a response, whose text is not shown."""
     status = answer.status
     page = f"{settings.endpoint}/{repository}"
     if answer.headers.get("X-Error-Code") == "GatedRepo":
         return DownloadError(
             f"{repository} is gated",
-            "its owner wants its conditions accepted first",
+            "its owner requires its conditions to be accepted first",
             f"Accept them at {page}, then set HF_TOKEN to a token of that account.",
         )
     if status == 401 and "invalid" in answer.headers.get("X-Error-Message", "").lower():
@@ -120,8 +125,8 @@ def _unreachable(error: Exception, settings: HubSettings) -> HubUnreachableError
 def _too_many(wait: str, settings: HubSettings) -> DownloadError:
     when = f"in {wait} seconds" if _SECONDS.fullmatch(wait) else "in some minutes"
     return DownloadError(
-        f"{settings.endpoint} has had too many requests from here",
+        f"{settings.endpoint} received too many requests from here",
         "it answers 429",
-        f"Ask for it again {when}: it goes on where it stopped."
+        f"Try again {when}: the download resumes where it stopped."
         " With HF_TOKEN set the limit is higher.",
     )

@@ -1,4 +1,4 @@
-"""Which files of a repository are wanted."""
+"""Selecting the files of a repository to download."""
 
 import difflib
 import itertools
@@ -17,32 +17,32 @@ DEFAULT_QUANTIZATION = "Q4_K_M"
 _FOLDER_FILES = (
     "*.json", "*.safetensors", "*.jinja", "*.model", "*.tiktoken", "merges.txt", "vocab.txt",
 )  # fmt: skip
-"""No program code: `tokenizer*` would match tokenizer.py."""
+"""Excludes program code: `tokenizer*` would match tokenizer.py."""
 _LONGEST_LIST = 800
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A model of a repository: one GGUF file, or the parts of one in order."""
+    """GGUF model of a repository: one file, or its parts in order."""
 
     label: str
-    """Its quantization, or its file's name where that tells none."""
+    """Quantization, or the file name if that names none."""
     files: tuple[RepositoryFile, ...]
 
     @property
     def size_bytes(self) -> int:
-        """All parts together."""
+        """Total size of all parts."""
         return sum(file.size_bytes for file in self.files)
 
 
 def files_wanted(repository: Repository, wanted: str | None) -> tuple[RepositoryFile, ...]:
-    """The files to download: a GGUF model, its first part first, or those of an MLX folder.
+    """Files to download: a GGUF model, its first part first, or those of an MLX folder.
 
-    wanted: a quantization or a file's name, in any case; None for Q4_K_M, or for the only model.
+    wanted: a quantization or a file name, in any case; None for Q4_K_M, or for the only model.
 
     Raises:
-        UsageError: nothing, or more than one model, answers to it; all are named with their sizes.
-        DownloadError: parts of it are missing in the repository.
+        UsageError: no model or several models match; the error lists them with their sizes.
+        DownloadError: parts are missing in the repository.
     """
     models = variants(repository)
     if not models:
@@ -55,22 +55,22 @@ def files_wanted(repository: Repository, wanted: str | None) -> tuple[Repository
     if [part(file.path)[0] for file in files] != list(range(1, count + 1)):
         raise DownloadError(
             f"{repository.name} has {chosen[0].label} in {count} parts",
-            f"only {len(files)} of them are there",
+            f"only {len(files)} of them are available",
             "Choose another quantization.",
         )
     return files
 
 
 def variants(repository: Repository) -> list[Variant]:
-    """Every GGUF model of a repository, the smallest first."""
+    """GGUF models of a repository, the smallest first."""
     groups: dict[str, list[RepositoryFile]] = {}
     for file in sorted(repository.files, key=lambda file: file.path):
         if is_model_file(file.path):
             folder = str(PurePosixPath(file.path).parent)
             key = f"{folder}/{stem(file.path)} {part(file.path)[1]}"
             groups.setdefault(key, []).append(file)
-    found = (Variant(_label(files[0].path), tuple(files)) for files in groups.values())
-    return sorted(found, key=lambda variant: variant.size_bytes)
+    models = (Variant(_label(files[0].path), tuple(files)) for files in groups.values())
+    return sorted(models, key=lambda variant: variant.size_bytes)
 
 
 def _label(path: str) -> str:
@@ -78,21 +78,21 @@ def _label(path: str) -> str:
 
 
 def _chosen(models: list[Variant], wanted: str | None) -> list[Variant]:
-    """What answers best to a wish: several where it is not clear, none where nothing does."""
+    """Models that match a wish best: several if it is ambiguous, none without a match."""
     if wanted is None:
         return models if len(models) == 1 else _chosen(models, DEFAULT_QUANTIZATION)
     wish = wanted.lower()
-    readings: tuple[Callable[[Variant], Iterable[str]], ...] = (
+    keys: tuple[Callable[[Variant], Iterable[str]], ...] = (
         lambda model: (file.path for file in model.files),
         lambda model: (PurePosixPath(file.path).name for file in model.files),
         lambda model: (stem(model.files[0].path),),
         lambda model: (model.label,),
         lambda model: (model.label.removeprefix("UD-"),),
     )
-    for reading in readings:
-        found = [model for model in models if wish in map(str.lower, reading(model))]
-        if found:
-            return found
+    for key in keys:
+        matching = [model for model in models if wish in map(str.lower, key(model))]
+        if matching:
+            return matching
     return []
 
 
@@ -122,9 +122,9 @@ def _unclear(
 ) -> UsageError:
     wish = wanted or DEFAULT_QUANTIZATION
     if chosen:
-        paths = [f"{shorten(one.files[0].path)} ({size_text(one.size_bytes)})" for one in chosen]
+        paths = [f"{shorten(each.files[0].path)} ({size_text(each.size_bytes)})" for each in chosen]
         return UsageError(f"{repository} has several {wish}", _some(paths), "Name the file.")
-    sizes = {one.label: f"{shorten(one.label)} ({size_text(one.size_bytes)})" for one in models}
+    sizes = {each.label: f"{shorten(each.label)} ({size_text(each.size_bytes)})" for each in models}
     near = difflib.get_close_matches(wish.upper(), sizes, n=3, cutoff=0.5)
     nearest = f"nearest: {', '.join(sizes[label] for label in near)}; " if near else ""
     return UsageError(
@@ -135,7 +135,7 @@ def _unclear(
 
 
 def _some(names: list[str]) -> str:
-    """As many of them as a message can hold."""
+    """List of names, shortened to fit a message."""
     lengths = itertools.accumulate(len(name) for name in names)
     shown = max(1, sum(length <= _LONGEST_LIST for length in lengths))
     more = len(names) - shown

@@ -1,4 +1,4 @@
-"""Which hub is asked, where its files are kept, and how patiently it is asked."""
+"""Settings of downloads: endpoint, cache, timeouts and retries."""
 
 import os
 from dataclasses import dataclass
@@ -11,39 +11,39 @@ _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 
 @dataclass(frozen=True, slots=True)
 class HubSettings:
-    """Everything a download depends on but its own request."""
+    """Settings of a download other than its request."""
 
     endpoint: str
     cache: Path
-    """The cache of huggingface_hub, shared with every other program that uses it."""
+    """Cache of huggingface_hub, shared with other programs."""
     receipts: Path
-    """The file that says what specchat itself put into the cache."""
+    """File that records what specchat downloaded into the cache."""
     offline: bool = False
     timeout: float = 10.0
-    """Seconds of silence after which a connection counts as cut."""
+    """Seconds of silence after which a connection counts as lost."""
     attempts: int = 6
-    """How often a file is asked for before giving up, counted anew whenever bytes come."""
+    """Most attempts for a file, counted anew whenever bytes arrive."""
     first_wait: float = 1.0
-    """Seconds before the second attempt; each further wait is twice as long."""
+    """Seconds before the second attempt; each further wait doubles."""
     window: float = 60.0
-    """Seconds within which an answer has to begin, and then to bring window_bytes each time."""
+    """Seconds in which a response must start, and then deliver window_bytes each time."""
     window_bytes: int = 60_000
     """With the window 1 kB/s: a fifth of a dial-up line's. A gigabyte would take twelve days."""
 
     @classmethod
     def of_environment(cls, receipts: Path, offline: bool = False) -> Self:
-        """As the environment says, in the variables of huggingface_hub."""
+        """Settings from the environment variables of huggingface_hub."""
         off = any(_is_true(name) for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
         endpoint = (os.environ.get("HF_ENDPOINT") or _HUB).rstrip("/")
         return cls(endpoint, hub_cache(), receipts, offline or off)
 
     def folder(self, repository: str) -> Path:
-        """Where the cache keeps a repository: its folders blobs, snapshots and refs."""
+        """Folder of a repository in the cache, with blobs, snapshots and refs."""
         return self.cache / f"models--{repository.replace('/', '--')}"
 
 
 def hub_cache() -> Path:
-    """The cache's folder by the rules of huggingface_hub, without importing it."""
+    """Cache folder by the rules of huggingface_hub, without importing it."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     home = Path(os.environ.get("HF_HOME") or caches / "huggingface")
     named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")

@@ -1,4 +1,4 @@
-"""A download on a thread of its own: whoever shows it may come and go."""
+"""A download on a thread of its own, independent of its display."""
 
 from collections.abc import Generator
 from contextlib import closing
@@ -11,22 +11,22 @@ from models.hub.progress import Phase, Progress
 
 
 class DownloadJob:
-    """A download that has begun. Every method may be called from any thread.
+    """A running or finished download. Thread-safe.
 
-    To resume a stopped or failed one, begin another with the same request.
+    To resume a stopped or failed one, start another with the same request.
     """
 
     def __init__(self, request: DownloadRequest, settings: HubSettings) -> None:
         self.request = request
         self.progress = Progress(Phase.ASKING)
-        """How far it is: one frozen picture after another."""
+        """Latest progress."""
         self._settings = settings
         self._stop = Event()
         self._ended = Event()
         self._outcome: Downloaded | SpecchatError = DownloadStoppedError(
             f"the download of {request.repository} was stopped",
             "what came is kept",
-            "Ask for it again: it goes on where it stopped.",
+            "Try again: the download resumes where it stopped.",
         )
         Thread(target=self._run, name=f"download {request.repository}", daemon=True).start()
 
@@ -37,23 +37,23 @@ class DownloadJob:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it has ended and brought the model."""
+        """Whether it has ended with the model downloaded."""
         return not self.running and isinstance(self._outcome, Downloaded)
 
     def stop(self) -> None:
-        """Let it end soon: with the next bytes, or when a silent connection has timed out."""
+        """Stop with the next bytes, or when a silent connection times out."""
         self._stop.set()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether it ended within some seconds; None for as long as it takes."""
+        """Wait for the end, at most so many seconds; whether it has ended."""
         return self._ended.wait(seconds)
 
     def result(self) -> Downloaded:
-        """What was downloaded, once it has ended.
+        """Wait for the end and return the downloaded model.
 
         Raises:
             DownloadStoppedError: it was stopped.
-            SpecchatError: it failed; see download().
+            SpecchatError: it failed, as for download.
         """
         self._ended.wait()
         if isinstance(self._outcome, SpecchatError):

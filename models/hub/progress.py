@@ -1,4 +1,4 @@
-"""How far a download is: bytes, rate, remaining time."""
+"""Progress of a download: bytes, rate, remaining time."""
 
 import time
 from collections import deque
@@ -13,7 +13,7 @@ _MARK_SECONDS = 0.1
 
 
 class Phase(StrEnum):
-    """What a download is doing."""
+    """Phase of a download."""
 
     ASKING = "asking the hub"
     RECEIVING = "downloading"
@@ -23,24 +23,24 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A download at one moment; bytes are those of the phase, over all files together."""
+    """Progress at one moment; bytes are of the phase, over all files."""
 
     phase: Phase
     done_bytes: int = 0
     total_bytes: int | None = None
     bytes_per_second: float | None = None
-    """Over the last seconds; None before anything came."""
+    """Rate over the last seconds, None before anything arrived."""
 
     @property
     def remaining_seconds(self) -> float | None:
-        """At the present rate; None where that is not known."""
+        """Remaining time at the present rate, None if unknown."""
         if self.total_bytes is None or not self.bytes_per_second:
             return None
         return (self.total_bytes - self.done_bytes) / self.bytes_per_second
 
 
 def describe(progress: Progress) -> str:
-    """A download in one line that fits a terminal: phase, share, bytes, rate, remaining time."""
+    """Progress in one line: phase, share, bytes, rate, remaining time."""
     done, total = progress.done_bytes, progress.total_bytes
     if total is None:
         return f"{progress.phase} …"
@@ -62,7 +62,7 @@ def _duration(seconds: float) -> str:
 
 
 class Meter:
-    """Counts bytes of one phase towards a total, and how fast they came lately."""
+    """Counts the bytes of a phase and their recent rate."""
 
     def __init__(
         self, phase: Phase, total: int, done: int = 0, clock: Callable[[], float] = time.monotonic
@@ -72,7 +72,7 @@ class Meter:
         self._marks = deque([(clock(), done)])
 
     def add(self, count: int) -> Progress:
-        """The state after count more bytes; a negative count takes bytes back."""
+        """Progress after count more bytes; a negative count takes bytes back."""
         now = self._clock()
         self._done += count
         if count < 0:
@@ -85,7 +85,7 @@ class Meter:
         return self._at(self._phase)
 
     def waiting(self) -> Progress:
-        """The state while no bytes can come; the rate starts anew after it."""
+        """Progress while waiting for the connection; the rate restarts after it."""
         self._marks = deque([(self._clock(), self._done)])
         return self._at(Phase.WAITING)
 

@@ -1,4 +1,4 @@
-"""What specchat itself put into the shared cache, so that it removes nothing of anyone else."""
+"""Record of the files specchat downloaded into the shared cache, which only it may remove."""
 
 from pathlib import Path
 from threading import Lock
@@ -10,7 +10,7 @@ _WRITING = Lock()
 
 
 def record(receipts: Path, repository: str, commit: str, files: list[str]) -> None:
-    """Remember files of a repository; where that cannot be written, they count as foreign."""
+    """Record files of a repository; if that fails, they count as foreign."""
     with _WRITING:
         known = read_object(receipts)
         ours = set(_files(known, repository, commit)) | set(files)

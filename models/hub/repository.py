@@ -1,4 +1,4 @@
-"""What a repository of the hub holds, as far as its listing can be believed."""
+"""Listing a repository of the hub, whose answer is untrusted."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _LONGEST_LISTING = 8 << 20
 """Bytes; about 20,000 files."""
 _MOST_FILES = 20_000
 _MOST_VALUES = 500_000
-"""Of any kind: each takes some 70 bytes of memory, though it may be 2 bytes of the listing."""
+"""Most JSON values: each takes about 70 bytes of memory, even if it is 2 bytes long."""
 _LARGEST_FILE = 2**63 - 1
 _SHA1 = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -24,17 +24,17 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class RepositoryFile:
-    """A file by its path in the repository."""
+    """File of a repository."""
 
     path: str
     size_bytes: int
     digest: str
-    """SHA-256 of a large file; of a small one git's SHA-1 of it. The cache calls it the etag."""
+    """SHA-256 of a large file, git's SHA-1 of a small one; the cache calls it the etag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A repository as it was at one commit."""
+    """Repository at one commit."""
 
     name: str
     commit: str
@@ -44,11 +44,11 @@ class Repository:
 def list_repository(
     name: str, connection: Connection, settings: HubSettings
 ) -> Generator[Progress, None, Repository]:
-    """Ask the hub for a repository's files with their sizes and digests: one request.
+    """List a repository's files with sizes and digests, in one request.
 
     Raises:
         DownloadError: the hub refuses.
-        ValueError: the answer is no listing, contradicts itself, or is too long.
+        ValueError: the answer is no listing, is inconsistent, or is too long.
     """
     from huggingface_hub.utils import validate_repo_id
 
@@ -66,10 +66,10 @@ def list_repository(
 
 
 def parse_listing(name: str, content: bytes) -> Repository:
-    """Read a listing. Files without a size, and those whose path is not safe, are left out.
+    """Parse a listing, without files that have no size or an unsafe path.
 
     Raises:
-        ValueError: it is no listing, or contradicts itself.
+        ValueError: it is no listing, or is inconsistent.
     """
     if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise ValueError(f"the listing holds more than {_MOST_VALUES:,} values")
@@ -81,10 +81,10 @@ def parse_listing(name: str, content: bytes) -> Repository:
     entries: object = listing.get("siblings") or []
     if not isinstance(entries, list):
         raise ValueError("the listing names no files")
-    found = cast(list[object], entries)
-    if len(found) > _MOST_FILES:
+    listed = cast(list[object], entries)
+    if len(listed) > _MOST_FILES:
         raise ValueError(f"the listing names more than {_MOST_FILES:,} files")
-    files = tuple(file for file in map(_file, found) if file)
+    files = tuple(file for file in map(_file, listed) if file)
     _require_consistent(files)
     return Repository(name, commit, files)
 
@@ -97,7 +97,7 @@ def _file(value: object) -> RepositoryFile | None:
     if size is None or not is_safe(path):
         return None
     if type(size) is not int or not 0 <= size <= _LARGEST_FILE:
-        raise ValueError(f"{path} is listed with a size that is none")
+        raise ValueError(f"{path} is listed with an invalid size")
     if lfs is None:
         return RepositoryFile(path, size, _matching(_SHA1, entry.get("blobId"), path))
     large = _object(lfs, path)
@@ -124,7 +124,7 @@ def _object(value: object, what: str) -> dict[str, Any]:
 
 
 def _matching(form: re.Pattern[str], value: object, what: str) -> str:
-    """A digest as the hub gave it; it becomes the name of a file."""
+    """Digest in the expected form; it becomes part of a file name."""
     if not isinstance(value, str) or not form.fullmatch(value):
-        raise ValueError(f"{what}: its digest is none")
+        raise ValueError(f"{what}: its digest is invalid")
     return value

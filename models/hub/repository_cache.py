@@ -1,7 +1,7 @@
-"""Entering files into the cache of huggingface_hub, as its client would, under checked names.
+"""Storing files in the cache of huggingface_hub, as its client would, under checked names.
 
-The client takes names from the headers of an answer, so it is not asked. Every folder below the
-cache is a real one: a link that somebody put there would lead out of it.
+The client itself is not used, as it takes names from response headers. Every folder below the cache
+must be a real one: a link could lead out of it.
 """
 
 import os
@@ -18,29 +18,29 @@ from models.hub.repository import Repository, RepositoryFile
 from models.hub.unfinished import PART_SUFFIX
 
 _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n"
-"""Backup programs leave a folder out whose CACHEDIR.TAG begins so (bford.info/cachedir)."""
+"""Start of CACHEDIR.TAG, by which backup programs skip a folder (bford.info/cachedir)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepositoryCache:
-    """Where the files of one repository at one commit lie."""
+    """Folders of one repository at one commit."""
 
     root: Path
     blobs: Path
     refs: Path
     snapshot: Path
     links: bool
-    """Whether a snapshot's files are links to the blobs; without, they are the files themselves."""
+    """Whether a snapshot's files are links to blobs; otherwise they are regular files."""
     writer: str
-    """Whose parts are written here: no two downloads that run at once have the same."""
+    """Identity of the download, distinct for simultaneous ones; part of partial file names."""
 
     @classmethod
     def of(cls, repository: Repository, settings: HubSettings, writer: str) -> Self:
-        """Make its folders.
+        """Create the folders of a repository.
 
         Raises:
             DownloadError: one of them is a link.
-            OSError: one cannot be made.
+            OSError: one cannot be created.
         """
         from huggingface_hub.file_download import are_symlinks_supported
 
@@ -55,42 +55,42 @@ class RepositoryCache:
         )
 
     def blob(self, file: RepositoryFile) -> Path:
-        """Where a file's content lies if entries are links."""
+        """Path of a file's content if entries are links."""
         return self.blobs / file.digest
 
     def part(self, file: RepositoryFile) -> Path:
-        """What came of a file so far, for this writer alone: nobody else appends to what it checks.
+        """Partial file of this writer, to which no other appends.
 
-        The client's own names for parts are left alone.
+        The name differs from the client's own partial files.
         """
         return self._part(file.digest)
 
     def entry(self, file: RepositoryFile) -> Path:
-        """A file in the snapshot, its folder made where it is missing.
+        """Path of a file in the snapshot; missing folders are created.
 
         Raises:
             DownloadError: a folder of its path is a link.
-            OSError: one cannot be made.
+            OSError: one cannot be created.
         """
         *folders, name = file.path.split("/")
         return real_folder(self.snapshot, *folders) / name
 
     def home(self, file: RepositoryFile) -> Path:
-        """Where checked content goes."""
+        """Path of checked content."""
         return self.blob(file) if self.links else self.entry(file)
 
     def candidate(self, file: RepositoryFile) -> Path | None:
-        """A file of the right size where its content would lie, whoever put it there.
+        """Existing file of the right size that may hold the content, whoever wrote it.
 
-        A blob may be a link within the cache: the client shares contents between repositories so.
+        A blob may be a link within the cache, by which the client shares contents.
         """
         entry, blob = self.entry(file), self.blob(file)
-        places = (blob,) if is_link(entry) else (entry, blob)
-        found = next((place for place in places if _may_be(place, file)), None)
-        return found if found and found.resolve().is_relative_to(self.root.resolve()) else None
+        paths = (blob,) if is_link(entry) else (entry, blob)
+        path = next((path for path in paths if _has_size_of(path, file)), None)
+        return path if path and path.resolve().is_relative_to(self.root.resolve()) else None
 
     def enter(self, file: RepositoryFile, content: Path) -> None:
-        """Let a file's path in the snapshot lead to checked content.
+        """Enter checked content into the snapshot.
 
         Raises:
             OSError: it cannot be written.
@@ -110,8 +110,8 @@ class RepositoryCache:
             shutil.copyfileobj(source, copy, 1 << 20)
         part.replace(entry)
 
-    def name_main(self) -> None:
-        """Let `main` mean this commit.
+    def update_main(self) -> None:
+        """Point the ref `main` to this commit.
 
         Raises:
             OSError: it cannot be written.
@@ -128,11 +128,11 @@ class RepositoryCache:
 
 
 def real_folder(root: Path, *names: str) -> Path:
-    """A folder below a root, made where it is missing.
+    """Folder below a root, created if missing.
 
     Raises:
         DownloadError: one of the names is a link or a file.
-        OSError: one cannot be made.
+        OSError: one cannot be created.
     """
     folder = root
     folder.mkdir(parents=True, exist_ok=True)
@@ -150,7 +150,7 @@ def real_folder(root: Path, *names: str) -> Path:
 
 
 def is_link(path: Path) -> bool:
-    """Whether a path is a link of any kind: on Windows a junction too."""
+    """Whether a path is a symbolic link, or a junction on Windows."""
     try:
         status = path.lstat()
     except OSError:
@@ -160,7 +160,7 @@ def is_link(path: Path) -> bool:
 
 
 def part_bytes(part: Path) -> int:
-    """How much came so far; what is no plain file of one name counts as nothing."""
+    """Size of a partial file; 0 if it is no regular file with a single name."""
     try:
         status = part.lstat()
     except OSError:
@@ -169,7 +169,9 @@ def part_bytes(part: Path) -> int:
 
 
 def opened_part(part: Path) -> BinaryIO:
-    """A part to append to. What is no plain file of one name goes first: bytes would go elsewhere.
+    """Open a partial file to append to.
+
+    Anything but a regular file with a single name is removed first: bytes would go elsewhere.
 
     Raises:
         OSError: it cannot be opened.
@@ -186,8 +188,8 @@ def _is_plain(status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
-def _may_be(path: Path, file: RepositoryFile) -> bool:
-    """Whether there is a file of the right size, links followed: it is worth reading."""
+def _has_size_of(path: Path, file: RepositoryFile) -> bool:
+    """Whether a path, links followed, is a regular file of the right size."""
     try:
         status = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Which paths of a listing may become files: the same on every system, inside their folder."""
+"""Checking listed paths: valid on every system, and inside their folder."""
 
 import re
 import unicodedata
@@ -8,27 +8,27 @@ from pathlib import PurePosixPath
 
 _LONGEST_PATH = 1000
 _LONGEST_NAME = 200
-"""Bytes; file systems take 255."""
+"""In bytes; file systems allow 255."""
 _RESERVED = frozenset('<>:"|?*\\')
 _DEVICE = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\..*)?", re.I)
 
 
 def is_safe(path: str) -> bool:
-    """Whether a path stays in its folder and every system takes its names as they are.
+    """Whether a path stays in its folder and is valid on every system.
 
-    Absolute paths, `..`, drives, backslashes, names of devices, and what cannot be printed are not.
+    Excludes absolute paths, `..`, drives, backslashes, device names and unprintable characters.
     """
-    # Lone surrogates have no UTF-8; they are not printable either.
+    # Unpaired surrogates have no UTF-8; they are not printable either.
     if not path.isprintable() or len(path.encode()) > _LONGEST_PATH:
         return False
     return all(map(_is_safe_name, path.split("/")))
 
 
 def require_distinct(wanted: Iterable[str], listed: Iterable[str]) -> None:
-    """Check that each wanted path is a file of its own where case and accents are not told apart.
+    """Check that wanted paths are distinct files on systems that ignore case and normalization.
 
     Raises:
-        ValueError: another listed path is the same there, or is both a file and a folder.
+        ValueError: another listed path is equal there, or one is both a file and a folder.
     """
     paths = Counter(map(_folded, listed))
     folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}

@@ -1,4 +1,4 @@
-"""One file from the hub into a part that the next attempt continues."""
+"""Downloading one file into a partial file, which later attempts resume."""
 
 import os
 import re
@@ -23,8 +23,8 @@ _TICK_SECONDS = 0.1
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/([0-9]{1,19}|\*)")
 
 
-class _StartedAnewError(CutError):
-    """An answer that does not go on where the last one ended: what came is lost."""
+class _RestartedError(CutError):
+    """A response that does not resume the last one; the received part is lost."""
 
 
 def receive(
@@ -35,29 +35,29 @@ def receive(
     settings: HubSettings,
     meter: Meter,
 ) -> Generator[Progress, None, None]:
-    """Append to a part until it is as long as the file; cut connections are taken up again.
+    """Append to a partial file until it is complete, resuming lost connections.
 
-    At most one file's length comes for each attempt. Closing the generator keeps the part.
+    Each attempt receives at most one file's length. Closing the generator keeps the partial file.
 
     Raises:
-        CutError: the last attempt brought too little.
+        CutError: the last attempt received too little.
         TransportError: of httpx2, likewise.
         DownloadError: the hub refuses.
-        ValueError: what comes is not the file that is listed.
-        OSError: the part cannot be written.
+        ValueError: the response is not the listed file.
+        OSError: the partial file cannot be written.
     """
     from httpx2 import TransportError
 
-    attempt, anew = 1, 0
+    attempt, restarts = 1, 0
     while (before := part_bytes(part)) < file.size_bytes:
         try:
             yield from _attempt(repository, file, part, connection, settings, meter)
         except (TransportError, CutError) as cut:
-            anew += isinstance(cut, _StartedAnewError)
-            came = part_bytes(part) - before
-            # A byte for each connection is not progress: it would go on for ever.
-            attempt = 1 if came >= settings.window_bytes else attempt + 1
-            if max(attempt, anew) > settings.attempts:
+            restarts += isinstance(cut, _RestartedError)
+            received = part_bytes(part) - before
+            # A byte per connection is no progress: it could go on for ever.
+            attempt = 1 if received >= settings.window_bytes else attempt + 1
+            if max(attempt, restarts) > settings.attempts:
                 raise
             yield from _wait(settings.first_wait * 2 ** max(attempt - 2, 0), meter)
 
@@ -81,7 +81,7 @@ def _attempt(
         if start and answer.status in (_WHOLE, _RANGE_REFUSED):
             part.unlink()
             yield meter.add(-start)
-            raise _StartedAnewError("it does not go on where the download stopped")
+            raise _RestartedError("it does not resume the download")
         if answer.status != (_PARTIAL_CONTENT if start else _WHOLE):
             raise refused(answer, repository.name, settings)
         _require_announced(answer.headers, start, file)
@@ -99,13 +99,13 @@ def _append(answer: Answer, part: Path, file: RepositoryFile, meter: Meter) -> I
                 raise ValueError(f"{file.path} is longer than the {file.size_bytes:,} bytes listed")
             left -= len(chunk)
             out.write(chunk)
-            out.flush()  # what came stays, however this process ends
+            out.flush()  # kept even if this process is killed
             yield meter.add(len(chunk))
         os.fsync(out.fileno())
 
 
 def _require_announced(headers: Mapping[str, str], start: int, file: RepositoryFile) -> None:
-    """Check that what is to come is the rest of the file, before any of it is read.
+    """Check that a response is the rest of the file, before any of it is read.
 
     Raises:
         ValueError: it is not.
@@ -115,13 +115,13 @@ def _require_announced(headers: Mapping[str, str], start: int, file: RepositoryF
     if length is not None and length != str(rest):
         raise ValueError(f"{file.path} comes with {length[:20]} bytes where {rest:,} are listed")
     if start:
-        found = _RANGE.fullmatch(headers.get("Content-Range", ""))
-        if not found or int(found[1]) != start or found[2] not in ("*", str(file.size_bytes)):
-            raise ValueError(f"{file.path} goes on at another place than it stopped at")
+        match = _RANGE.fullmatch(headers.get("Content-Range", ""))
+        if not match or int(match[1]) != start or match[2] not in ("*", str(file.size_bytes)):
+            raise ValueError(f"{file.path} resumes at another position than it stopped at")
 
 
 def _wait(seconds: float, meter: Meter) -> Iterator[Progress]:
-    """Let some time pass, in pieces short enough for a stop to come through."""
+    """Wait, in steps short enough for a prompt stop."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         yield meter.waiting()

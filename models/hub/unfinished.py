@@ -1,4 +1,4 @@
-"""Downloads that were stopped and not taken up again."""
+"""Downloads that were stopped and not resumed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ PART_SUFFIX = ".specchat.incomplete"
 
 
 def unfinished(cache: Path) -> dict[str, int]:
-    """Bytes on disk by repository."""
+    """Bytes of unfinished downloads by repository."""
     sizes: dict[str, int] = {}
     for repository, part in _parts(cache):
         sizes[repository] = sizes.get(repository, 0) + part.lstat().st_size
@@ -15,7 +15,7 @@ def unfinished(cache: Path) -> dict[str, int]:
 
 
 def discard(repository: str, cache: Path) -> None:
-    """Delete what came of a repository's unfinished downloads.
+    """Delete a repository's unfinished downloads.
 
     Raises:
         OSError: a file cannot be deleted.

@@ -1,4 +1,4 @@
-"""SHA-256 of a model's files, computed once and remembered until one changes."""
+"""SHA-256 of a model's files, cached until one changes."""
 
 import hashlib
 from pathlib import Path
@@ -8,24 +8,24 @@ from models.metadata.model_files import model_files
 
 
 def content_hash(path: Path, memory: Path) -> str:
-    """The hex digest of a model; memory is the file that keeps digests between runs.
+    """Hex digest of a model; memory: the file that caches digests, ignored if unusable.
 
     Raises:
-        OSError: the file cannot be read. A memory that cannot be used is done without.
+        OSError: a model file cannot be read.
     """
     files = model_files(path)
     key = " ".join(map(stamp, files))
     known = {str(key): str(digest) for key, digest in read_object(memory).items()}
     if key not in known:
         digests = "".join(map(_digest, files))
-        one = len(files) == 1
-        known[key] = digests if one else hashlib.sha256(digests.encode()).hexdigest()
+        is_single = len(files) == 1
+        known[key] = digests if is_single else hashlib.sha256(digests.encode()).hexdigest()
         write_object(memory, known)
     return known[key]
 
 
 def stamp(path: Path) -> str:
-    """Where a file lies, its size and when it was written: another one has another.
+    """Path, size and modification time of a file, which identify its content.
 
     Raises:
         OSError: there is no such file.

@@ -1,4 +1,4 @@
-"""Tells models apart by their content without reading all of it."""
+"""Identifying models by samples of their content."""
 
 import hashlib
 from pathlib import Path
@@ -11,10 +11,10 @@ _SAMPLE_BYTES = 1 << 12
 
 
 def fingerprint(path: Path, variant: str = "") -> str:
-    """A hex digest of the sizes, the heads and evenly spread samples of a model's files.
+    """Hex digest of the sizes, heads and evenly spaced samples of a model's files.
 
-    Unlike content_hash it takes milliseconds at any size; it serves what is measured again if two
-    models should share it. variant: what tells apart models that are made of the same files.
+    Unlike content_hash it takes milliseconds at any size; a collision only costs measurements.
+    variant: distinguishes models derived from the same files.
 
     Raises:
         OSError: a file cannot be read.

@@ -1,4 +1,4 @@
-"""What running a model takes of memory, before it is loaded."""
+"""Memory needed to run a model, estimated before loading."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,17 +7,17 @@ from models.byte_sizes import gigabytes
 from models.metadata.model_facts import ModelFacts
 
 CHUNK = 256
-"""The most tokens a pass takes, in any backend."""
+"""Most tokens of a pass, in any backend."""
 
 _LOGIT_ROWS = 64
-"""The most rows of logits kept of a pass."""
+"""Most rows of logits kept from a pass."""
 
 _HALF, _FLOAT = 2, 4
 _TIGHT = 0.9
 
 
 class Fit(StrEnum):
-    """Whether a bill can be paid: tight is more than nine tenths of what is free."""
+    """Whether a bill fits into free memory; tight: over nine tenths of it."""
 
     FITS = "fits"
     TIGHT = "tight"
@@ -32,16 +32,16 @@ class MemoryBill:
     cache: int
     compute: int
     drafter: int = 0
-    """Weights, cache and compute buffer of a drafter together."""
+    """Weights, cache and compute buffer of a drafter."""
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all items."""
         return self.weights + self.cache + self.compute + self.drafter
 
     @property
     def words(self) -> str:
-        """The bill in words."""
+        """Items of the bill in words."""
         parts = {
             "weights": self.weights,
             "context": self.cache,
@@ -52,7 +52,7 @@ class MemoryBill:
 
 
 def bill(facts: ModelFacts, n_ctx: int, drafter: MemoryBill | None = None) -> MemoryBill:
-    """The bill of a model at a context of n_ctx tokens, with a drafter's where one is given."""
+    """Bill of a model with a context of n_ctx tokens, plus a drafter's bill."""
     return MemoryBill(
         weights=facts.weight_bytes,
         cache=facts.attention.cache_bytes(n_ctx),
@@ -62,13 +62,13 @@ def bill(facts: ModelFacts, n_ctx: int, drafter: MemoryBill | None = None) -> Me
 
 
 def compute_bytes(facts: ModelFacts, n_ctx: int) -> int:
-    """A bound on llama.cpp's compute buffer.
+    """Upper bound of llama.cpp's compute buffer.
 
-    Logits of the rows kept, what a pass holds of each of its tokens (three of the feed-forward
-    layer's rows and four of the model's width), and the attention mask in half floats. llama.cpp
-    lets these share memory: it reported 0.48 to 0.92 of the bound for the bundled 135M model and
-    for that one padded to 1B and 3B, passes of 64, 256 and 512 tokens, contexts of 512, 2,048
-    and 8,192 (llama-cpp-python 0.3.36, processor alone).
+    Sums the logits kept, the activations of a pass (per token three feed-forward rows and four of
+    the model's width), and the attention mask in half floats. llama.cpp lets these share memory: it
+    reported 0.48 to 0.92 of the bound for the bundled 135M model, also padded to 1B and 3B, with
+    passes of 64, 256 and 512 tokens and contexts of 512, 2,048 and 8,192 (llama-cpp-python 0.3.36,
+    processor only).
     """
     chunk = min(CHUNK, n_ctx)
     logits = _FLOAT * facts.n_vocab * min(_LOGIT_ROWS, chunk)
@@ -78,7 +78,7 @@ def compute_bytes(facts: ModelFacts, n_ctx: int) -> int:
 
 
 def fit(needed: int, free: int) -> Fit:
-    """Whether needed bytes go into free ones."""
+    """Compare needed and free bytes."""
     if needed > free:
         return Fit.TOO_BIG
     return Fit.TIGHT if needed > _TIGHT * free else Fit.FITS

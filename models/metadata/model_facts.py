@@ -1,4 +1,4 @@
-"""What a memory bill needs to know of a model, from its files or from the catalogue."""
+"""Facts of a model for its memory bill, from its files or the catalogue."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _UNKNOWN_WIDTH = 4096
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """Sizes in bytes, extents in numbers; context_limit in tokens; 0 where the file says none."""
+    """Dimensions of a model; weight_bytes in bytes, context_limit in tokens; 0 if unknown."""
 
     weight_bytes: int
     n_vocab: int
@@ -27,18 +27,18 @@ class ModelFacts:
     context_limit: int
     attention: Attention
     n_layers: int = 0
-    """All of them, those without attention too."""
+    """All layers, including those without attention."""
     active_experts: int | None = None
-    """How many a token is sent to, 0 in a model without experts, None where that is not known."""
+    """Experts used per token, 0 in a model without experts, None if unknown."""
 
 
 def facts_of(path: Path, backend: str = LLAMACPP) -> ModelFacts:
-    """Read a GGUF file, with its further parts, or an MLX folder.
+    """Read a GGUF file with all its parts, or an MLX folder.
 
-    backend: the one that is to run it; they hold a GGUF file, and its cache, in other numbers.
+    backend: the one that will run it; they store a GGUF file and its cache in different types.
 
     Raises:
-        ModelError: it is missing, damaged, contradicts itself, or is not for this backend.
+        ModelError: it is missing, damaged, inconsistent, or not for this backend.
     """
     if path.is_dir():
         facts = _of_folder(read_mlx_folder(path))
@@ -48,7 +48,7 @@ def facts_of(path: Path, backend: str = LLAMACPP) -> ModelFacts:
     for kind in facts.attention.layers:
         figures += [kind.kv_heads, kind.key_size, kind.value_size, kind.window or 0]
     if min(figures) < 0:
-        raise ModelError(f"{path} is damaged", "it has extents below 0")
+        raise ModelError(f"{path} is damaged", "it has negative dimensions")
     return facts
 
 
@@ -59,7 +59,7 @@ def _of_file(path: Path) -> ModelFacts:
 
 
 def facts_of_entry(entry: Entry, quantization: str) -> ModelFacts | None:
-    """What the catalogue knows; None where it lacks the figures."""
+    """Facts from the catalogue, None if it lacks the figures."""
     size = entry.size(quantization)
     if size is None or entry.attention is None:
         return None
@@ -85,7 +85,7 @@ def _of_header(header: GgufHeader, weight_bytes: int) -> ModelFacts:
 
 
 def _attention_of_header(header: GgufHeader, width: int) -> Attention:
-    """One Layers for each run of layers alike."""
+    """Attention of a GGUF model, equal layers merged."""
     count = header.integer("block_count")
     if not 0 <= count <= _MAX_LAYERS:
         raise ModelError("the file is damaged", f"it has {count:,} layers")
@@ -105,7 +105,7 @@ def _attention_of_header(header: GgufHeader, width: int) -> Attention:
     layers: list[Layers] = []
     for index, heads in enumerate(by_layer[:count]):
         if interval > 0 and (index + 1) % interval:
-            continue  # it keeps a running state
+            continue  # it keeps a recurrent state
         in_window = bool(pattern[index]) if index < len(pattern) else False
         layers.append(
             Layers(1, heads, window_key, window_value, window)
@@ -146,7 +146,7 @@ def _of_folder(folder: MlxFolder) -> ModelFacts:
 
 
 def _merged(layers: Sequence[Layers]) -> tuple[Layers, ...]:
-    """Layers alike counted together."""
+    """Merge equal layers."""
     counts: dict[Layers, int] = {}
     for layer in layers:
         counts[layer] = counts.get(layer, 0) + 1

@@ -1,4 +1,4 @@
-"""The files a model is made of."""
+"""Files of a model."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ _OF_FOLDER = ("config.json", "tokenizer.json", "*.safetensors")
 
 
 def model_files(path: Path) -> list[Path]:
-    """What decides a model's numbers: the parts of a GGUF file, or the files of an MLX folder."""
+    """Files that determine a model's output: parts of a GGUF file, or files of an MLX folder."""
     if not path.is_dir():
         return parts(path)
     return sorted(file for form in _OF_FOLDER for file in path.glob(form))
 
 
 def stored_bytes(path: Path) -> int:
-    """How large a model's files are together.
+    """Total size of a model's files.
 
     Raises:
         OSError: one of them is missing.

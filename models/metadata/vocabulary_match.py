@@ -1,4 +1,4 @@
-"""Whether two models speak the same tokens."""
+"""Comparing the vocabularies of two models."""
 
 import hashlib
 
@@ -8,9 +8,9 @@ _SAMPLES = 1024
 
 
 def vocabulary_digest(tokenizer: Tokenizer) -> bytes:
-    """32 bytes that tell vocabularies apart: of their size, control texts and spread samples.
+    """32-byte digest of a vocabulary's size, control texts and evenly spaced samples.
 
-    It takes a millisecond at any size; it serves what is only slower if two should share it.
+    Takes a millisecond at any size; a collision only costs speed.
     """
     size = tokenizer.n_vocab
     digest = hashlib.sha256(repr((size, tokenizer.special_texts)).encode())
@@ -23,7 +23,7 @@ def require_same_vocabulary(target: Tokenizer, drafter: Tokenizer, name: str) ->
     """Compare two vocabularies token by token; the longer may end in padding.
 
     Raises:
-        DraftUnavailableError: they differ; the first difference is named.
+        DraftUnavailableError: they differ; the error names the first difference.
     """
     common = min(target.n_vocab, drafter.n_vocab)
     for token in range(common):

@@ -1,4 +1,4 @@
-"""Files of self-drafters that are only tried: one at a time, and gone when they were judged."""
+"""Temporary files of candidate self-drafters, one at a time."""
 
 import os
 from collections.abc import Callable, Generator
@@ -12,10 +12,10 @@ from models.self_draft.self_draft_store import Progress, SelfDrafts
 
 
 class CandidateFiles:
-    """Makes the candidates of one target, in the folder of its self-drafters.
+    """Makes candidates of a target in the folder of its self-drafters.
 
-    What is in fewer bits is kept while candidates without some of its layers are cut from it: that
-    takes a fraction of the time. Close it to remove that file too.
+    A requantized file is kept while candidates with fewer layers are cut from it, which takes a
+    fraction of the time. close removes that file.
     """
 
     def __init__(
@@ -30,11 +30,11 @@ class CandidateFiles:
 
     @contextmanager
     def made(self, recipe: Recipe) -> Generator[Path]:
-        """The file of a recipe, valid within the block.
+        """Make the file of a recipe, valid within the block.
 
         Raises:
-            DiskFullError: there is no room for it.
-            DraftUnavailableError: it cannot be made of this model, or not here.
+            DiskFullError: there is too little disk space.
+            DraftUnavailableError: it cannot be made from this model, or not here.
             UsageError: the recipe does not fit the model.
         """
         info = self._info
@@ -50,12 +50,12 @@ class CandidateFiles:
             yield place
 
     def close(self) -> None:
-        """Remove what is kept."""
+        """Remove the kept file."""
         self._held.close()
         self._body, self._body_file = Recipe(), self._info.path
 
     def _of(self, body: Recipe) -> Path:
-        """The file with every layer, made if it is not the one that is kept."""
+        """File of a recipe with every layer, made unless it is the kept one."""
         if body != self._body:
             self.close()
             with ExitStack() as stack:
@@ -64,7 +64,7 @@ class CandidateFiles:
                 self._held = stack.pop_all()
             self._body, self._body_file = body, place
         if body.text:
-            os.utime(self._body_file)  # nobody else is to take it for what a crash left
+            os.utime(self._body_file)  # so that no other process removes it as a leftover
         return self._body_file
 
     @contextmanager

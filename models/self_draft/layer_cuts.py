@@ -1,9 +1,8 @@
-"""Which layers can be cut out of a GGUF file, so that those left do what they did before.
+"""Layers that can be cut from a GGUF file without changing the remaining layers.
 
-llama.cpp numbers the layers that are left anew, and finds by number which of them look back over a
-window, leave positions out or have experts. What each architecture does by number was read in
-llama.cpp's source (src/models, as llama-cpp-python 0.3.36 has it); one that is not listed here is
-refused.
+llama.cpp renumbers the remaining layers, and derives from their numbers which have a sliding
+window, no positions, or experts. Each architecture's rules are from llama.cpp's source (src/models,
+in llama-cpp-python 0.3.36); architectures not listed here are refused.
 """
 
 from collections.abc import Sequence
@@ -20,15 +19,14 @@ _ALIKE = frozenset({
     "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "refact", "seed_oss", "stablelm",
     "starcoder", "starcoder2", "xverse",
 })  # fmt: skip
-"""All their layers are of one kind, but for leading ones without experts, which files tell."""
+"""Architectures with one kind of layer, except leading ones without experts, which files list."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """Every period-th layer is of another kind, and so is the model with as many layers as that.
+    """Kinds of layers alternate with a period.
 
-    odd_counts: numbers of layers by which llama.cpp takes a model for one that scales its attention
-    otherwise.
+    odd_counts: layer counts by which llama.cpp identifies models with another attention scale.
     """
 
     period: int
@@ -48,10 +46,10 @@ _OWN_LAYERS = "nextn_predict_layers"
 
 
 def require_cut(info: ModelInfo, skipped: Sequence[int]) -> None:
-    """Refuse to cut layers of a file where those left would not do what they did before.
+    """Refuse to cut layers of a file if that would change the remaining layers.
 
     Raises:
-        DraftUnavailableError: so it is, or it is not known of this architecture.
+        DraftUnavailableError: it would, or the architecture is unknown.
         ModelError: the file cannot be read.
     """
     if not skipped:
@@ -83,7 +81,7 @@ def can_cut(info: ModelInfo, skipped: Sequence[int]) -> bool:
 
 
 def _kinds(header: GgufHeader) -> str:
-    """Why none can be cut, in words; "" where some can."""
+    """Why no layer can be cut, "" if some can."""
     architecture = header.architecture
     if architecture not in _ALIKE and architecture not in _PATTERNS:
         return f"layers of the architecture {architecture} are not known to be alike"
@@ -95,17 +93,17 @@ def _kinds(header: GgufHeader) -> str:
     )
     name = next(listed, None)
     if name:
-        return f"its file lists {name} for each layer, which cutting would leave as it is"
+        return f"its file lists {name} for each layer, which cutting would not update"
     if header.integer(_OWN_LAYERS):
         return "it has layers of another kind after the last"
     pattern = _PATTERNS.get(architecture)
     if pattern and count in pattern.odd_counts:
-        return "llama.cpp knows it by its number of layers, and would run fewer otherwise"
+        return "llama.cpp identifies it by its number of layers, and would run fewer differently"
     return ""
 
 
 def _moved(header: GgufHeader, n_layers: int, skipped: Sequence[int]) -> str:
-    """Which layer would be another than it was, in words; "" for none."""
+    """Which remaining layer would change, in words; "" if none would."""
     gone = frozenset(skipped)
     leading = header.integer(_LEADING)
     if leading and min(gone) < leading:
@@ -116,7 +114,7 @@ def _moved(header: GgufHeader, n_layers: int, skipped: Sequence[int]) -> str:
     period = header.integer(_PERIOD) or pattern.period
     kept = [layer for layer in range(n_layers) if layer not in gone]
     if len(kept) in pattern.odd_counts:
-        return f"with {len(kept)} layers llama.cpp would take it for another model"
+        return f"with {len(kept)} layers llama.cpp would mistake it for another model"
     for new, old in enumerate(kept):
         if (old - new) % period:
             return (

@@ -1,4 +1,4 @@
-"""How a self-drafter is made from its target: fewer bits, layers or active experts."""
+"""Recipe of a self-drafter: fewer bits, layers or active experts than its target."""
 
 import hashlib
 import re
@@ -12,7 +12,7 @@ _FILE_BITS = {
     "q2_k": 3.2, "q3_k_s": 3.7, "q3_k_m": 4.0, "q4_0": 4.5, "q4_1": 5.0, "q4_k_s": 4.6,
     "q4_k_m": 4.9, "q5_0": 5.5, "q5_1": 6.0, "q5_k_m": 5.7, "q6_k": 6.6, "q8_0": 8.5,
 }  # fmt: skip
-"""Bits of a weight in a file of that name, with its scales: Llama 3 8B, by llama.cpp's own list."""
+"""Bits per weight with scales, by quantization: Llama 3 8B, from llama.cpp's list."""
 
 Skipped = tuple[int, ...]
 """Layers to skip, counted from 0, ascending."""
@@ -20,14 +20,14 @@ Skipped = tuple[int, ...]
 QUANTIZATIONS = tuple(_FILE_BITS)
 
 _LONGEST = 100
-"""Characters that layers may take in a file name."""
+"""Most characters for layers in a file name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """quantization None keeps the target's; skipped layers count from 0.
+    """Changes to a target. quantization: None for the target's; skipped layers count from 0.
 
-    experts: how many a token is sent to, None for as many as in the target.
+    experts: experts used per token, None for the target's number.
     """
 
     quantization: str | None = None
@@ -36,10 +36,10 @@ class Recipe:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read parts joined by '+', such as q4_0, skip=12-17, q4_0+skip=3 or experts=1.
+        """Parse parts joined by '+', such as q4_0, skip=12-17, q4_0+skip=3 or experts=1.
 
         Raises:
-            UsageError: a part that is none of a known quantization, layers to skip and experts.
+            UsageError: a part is no known quantization, range of layers or number of experts.
         """
         quantization: str | None = None
         experts: int | None = None
@@ -65,32 +65,32 @@ class Recipe:
 
     @property
     def body(self) -> Self:
-        """The same with every layer."""
+        """Recipe with every layer."""
         return replace(self, skipped_layers=())
 
     @property
     def of_weights(self) -> Self:
-        """What of it a file of weights has; how many experts are chosen is said when it runs."""
+        """Part of the recipe that changes weights: all but experts, which are set on loading."""
         return replace(self, experts=None)
 
     @property
     def variant(self) -> str:
-        """What of it such a file lacks, in words; "" for nothing."""
+        """Part of the recipe outside the weights, "" if there is none."""
         return f"experts{self.experts}" if self.experts else ""
 
     @property
     def bits(self) -> int | None:
-        """Of a weight, as far as the quantization's name tells; None for the target's own."""
+        """Nominal bits per weight, None for the target's own."""
         return int(self.quantization[1]) if self.quantization else None
 
     @property
     def file_bits(self) -> float | None:
-        """Of a weight in a file, with its scales, about; None for the target's own."""
+        """Approximate bits per weight in a file, scales included; None for the target's own."""
         return _FILE_BITS[self.quantization] if self.quantization else None
 
     @property
     def text(self) -> str:
-        """What parse reads, the same for equal recipes."""
+        """Canonical text, as parse reads it."""
         spans = [f"{first}-{last}" if first < last else f"{first}" for first, last in self._runs]
         experts = f"experts={self.experts}" if self.experts else None
         parts = [self.quantization, *(f"skip={span}" for span in spans), experts]
@@ -98,7 +98,7 @@ class Recipe:
 
     @property
     def slug(self) -> str:
-        """A name that differs for every recipe and fits in a file name."""
+        """Unique name that fits in a file name."""
         layers = "".join(f"skip{first}to{last}" for first, last in self._runs)
         if len(layers) > _LONGEST:
             digest = hashlib.sha256(layers.encode()).hexdigest()[:16]
@@ -112,11 +112,11 @@ class Recipe:
     def check(self, name: str, n_layers: int, active_experts: int | None = None) -> None:
         """Refuse layers and experts that a model does not have.
 
-        active_experts: how many a token is sent to, None where that is not known yet.
+        active_experts: experts the model uses per token, None if not known yet.
 
         Raises:
-            UsageError: a skipped layer is out of range, too few would be left, or a token is not
-                sent to more experts than that.
+            UsageError: a skipped layer is out of range, no layer would be left, or the number of
+                experts is not below the model's.
         """
         if self.skipped_layers and self.skipped_layers[-1] >= n_layers:
             raise UsageError(
@@ -128,8 +128,8 @@ class Recipe:
         if self.experts is None or active_experts is None:
             return
         if not 0 < self.experts < active_experts:
-            has = f"it sends each to {active_experts}" if active_experts else "it has none"
-            raise UsageError(f"{name} cannot send tokens to {self.experts} experts", has)
+            has = f"it uses {active_experts} per token" if active_experts else "it has none"
+            raise UsageError(f"{name} cannot use {self.experts} experts per token", has)
 
 
 def _range(text: str, first: int, last: int) -> range:

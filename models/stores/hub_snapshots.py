@@ -10,7 +10,7 @@ _PREFIX = "models--"
 
 
 def hub_models(cache: Path) -> Iterator[Installed]:
-    """GGUF models and MLX folders of every snapshot, the latest snapshots first."""
+    """GGUF models and MLX folders of all snapshots, the latest snapshots first."""
     for folder in sorted(cache.glob(f"{_PREFIX}*/snapshots")):
         repository = folder.parent.name.removeprefix(_PREFIX).replace("--", "/", 1)
         for snapshot in _latest_first(folder):
@@ -18,7 +18,7 @@ def hub_models(cache: Path) -> Iterator[Installed]:
 
 
 def repository_file(path: Path, cache: Path) -> tuple[str, str, str] | None:
-    """Repository, commit and name within it of a path in the cache; None for any other path."""
+    """Repository, commit and file name of a path in the cache, None for any other path."""
     if not path.is_relative_to(cache):
         return None
     parts = path.relative_to(cache).parts

@@ -1,4 +1,4 @@
-"""A model that lies on this machine, and what looking for models has in common."""
+"""Models on this machine, and scanning folders for them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _DEEPEST = 4
 
 
 class Origin(StrEnum):
-    """Whose folder a model lies in."""
+    """Owner of the folder a model is in."""
 
     BUNDLED = "bundled"
     MODELS_FOLDER = "models folder"
@@ -26,7 +26,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A model that can be run from where it lies."""
+    """Model that can be run from its present place."""
 
     name: str
     path: Path
@@ -36,7 +36,7 @@ class Installed:
 
 
 def gguf_models(folder: Path, depth: int = 1) -> Iterator[tuple[Path, int]]:
-    """Every whole GGUF model below a folder with its size: the first part of split ones."""
+    """Complete GGUF models below a folder with their sizes; of split ones the first part."""
     for path in files_below(folder, depth):
         if is_model_file(path.name) and part(path.name)[0] == 1:
             size = _size(parts(path))
@@ -45,23 +45,23 @@ def gguf_models(folder: Path, depth: int = 1) -> Iterator[tuple[Path, int]]:
 
 
 def mlx_folder_size(folder: Path, name: str) -> int | None:
-    """The bytes of an MLX folder; None where it is none, or parts of its weights are missing.
+    """Size of an MLX folder, None if it is none or weights are missing.
 
-    name: what its owner calls it. Folders of safetensors for other engines look alike.
+    name: its owner's name for it, as folders of safetensors for other engines look alike.
     """
     config = read_object(folder / "config.json")
     if not config or ("quantization" not in config and "mlx" not in name.lower()):
         return None
     weights = read_object(folder / "model.safetensors.index.json").get("weight_map")
     named = cast(dict[str, object], weights).values() if isinstance(weights, dict) else ()
-    needed = [folder / str(one) for one in set(named)] or sorted(folder.glob("*.safetensors"))
+    needed = [folder / str(file) for file in set(named)] or sorted(folder.glob("*.safetensors"))
     return _size(list(files_below(folder, 1))) if _size(needed) else None
 
 
 def files_below(folder: Path, depth: int = _DEEPEST) -> Iterator[Path]:
-    """Files in a folder and depth - 1 levels of folders below it, in order of their names.
+    """Files in a folder and depth - 1 levels below it, sorted by name.
 
-    What cannot be read is left out; symbolic links are followed.
+    Unreadable entries are skipped; symbolic links are followed.
     """
     try:
         entries = sorted(folder.iterdir())
@@ -79,7 +79,7 @@ def files_below(folder: Path, depth: int = _DEEPEST) -> Iterator[Path]:
 
 
 def _size(paths: list[Path]) -> int:
-    """All files together; 0 where one is missing."""
+    """Total size of files, 0 if one is missing."""
     try:
         return sum(path.stat().st_size for path in paths)
     except OSError:

@@ -1,4 +1,4 @@
-"""Models of Ollama: manifests that name blobs by their digest."""
+"""Models of Ollama, whose manifests refer to blobs by digest."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _REGISTRY, _LIBRARY = "registry.ollama.ai", "library"
 
 
 def ollama_models(store: Path) -> Iterator[Installed]:
-    """Every model whose blob is there whole; damaged manifests are passed over."""
+    """Models whose blob is present; damaged manifests are skipped."""
     manifests = store / "manifests"
     for manifest in files_below(manifests):
         layers = read_object(manifest).get("layers")
@@ -26,7 +26,7 @@ def ollama_models(store: Path) -> Iterator[Installed]:
 
 
 def _blob(layer: object, store: Path) -> tuple[Path, int] | None:
-    """The file of a layer that is a model of GGUF, and its size."""
+    """File and size of a layer that is a GGUF model, None for other layers."""
     known = cast(dict[str, Any], layer) if isinstance(layer, dict) else {}
     digest = _DIGEST.fullmatch(str(known.get("digest")))
     if known.get("mediaType") != _MODEL or not digest:
@@ -40,7 +40,7 @@ def _blob(layer: object, store: Path) -> tuple[Path, int] | None:
 
 
 def _name(manifest: Path) -> str:
-    """As Ollama calls it: what is usual is left out, the tag stands after a colon."""
+    """Ollama's name of a model: defaults omitted, the tag after a colon."""
     *owners, model, tag = manifest.parts
     usual = [_REGISTRY, _LIBRARY]
     while owners and usual and owners[0] == usual[0]:

@@ -1,4 +1,4 @@
-"""Removing models that specchat put here, and no others."""
+"""Removing models that specchat stored, and no others."""
 
 import shutil
 from dataclasses import replace
@@ -21,7 +21,7 @@ _ADVICE = {
 
 
 def remove(model: Installed, settings: HubSettings) -> None:
-    """Delete a model of the models folder, or one that specchat downloaded.
+    """Delete a model in the models folder, or one that specchat downloaded.
 
     Raises:
         UsageError: it belongs to another program.
@@ -47,7 +47,7 @@ def _remove_files(model: Installed) -> None:
 
 
 def _remove_from_cache(model: Installed, settings: HubSettings) -> None:
-    """Let the client delete the files, as their contents may be shared with other snapshots."""
+    """Delete files through the client, as other snapshots may share their contents."""
     paths = list(files_below(model.path)) if model.path.is_dir() else parts(model.path)
     for path in paths:
         entry = repository_file(path, settings.cache)
@@ -57,17 +57,17 @@ def _remove_from_cache(model: Installed, settings: HubSettings) -> None:
     cache = hub.scan_cache_dir(settings.cache)
     resolved = {settings.cache.resolve() / path.relative_to(settings.cache) for path in paths}
     for repository in cache.repos:
-        # Alone: the client takes a commit of the same name in another repository for this one.
-        alone = replace(cache, repos=frozenset({repository}))
+        # One repository at a time: the client confuses equal commits of different repositories.
+        single = replace(cache, repos=frozenset({repository}))
         for revision in repository.revisions:
             doomed = [file for file in revision.files if file.file_path in resolved]
             if doomed and len(doomed) == len(revision.files):
-                alone.delete_revisions(revision.commit_hash).execute()
+                single.delete_revisions(revision.commit_hash).execute()
             elif doomed:
-                alone.delete_files(*doomed).execute()
+                single.delete_files(*doomed).execute()
 
 
 def _foreign(model: Installed, why: str) -> UsageError:
     return UsageError(
-        f"{model.name} is not removed: specchat did not bring it", why, _ADVICE[model.origin]
+        f"{model.name} is not removed: specchat did not download it", why, _ADVICE[model.origin]
     )

@@ -1,4 +1,4 @@
-"""Where programs keep models, by their own variables and habits."""
+"""Folders where programs store models, from their environment variables and defaults."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from models.hub.hub_settings import hub_cache
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Folders by owner. None need exist."""
+    """Model folders by owner, which need not exist."""
 
     models: Path
     hub_cache: Path
@@ -21,7 +21,7 @@ class Places:
 
     @classmethod
     def of_environment(cls, models: Path) -> Self:
-        """The usual places, or those that the programs' own variables name."""
+        """Default folders, or those set in the programs' environment variables."""
         home = Path.home()
         caches = home / "Library/Caches" if sys.platform == "darwin" else _cache_folder()
         return cls(

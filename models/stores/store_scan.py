@@ -1,4 +1,4 @@
-"""Every model on this machine, found where it lies; nothing is copied or moved."""
+"""Finding all models on this machine in their present places."""
 
 import difflib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from models.stores.ollama import ollama_models
 from models.stores.store_folders import Places
 
 _OWN_DEPTH = 4
-"""The models folder itself, ORG/NAME below it, and folders that large models are split into."""
+"""Levels: the models folder, ORG/NAME below it, and a folder of parts of a large model."""
 
 _SUFFIX = {
     Origin.BUNDLED: "bundled",
@@ -25,9 +25,9 @@ _SUFFIX = {
 
 
 def installed_models(places: Places) -> list[Installed]:
-    """Every model that can be run, each file once, with names that are unique in any case.
+    """All models that can be run, each file once, with names unique regardless of case.
 
-    A name that is taken gets its origin added, and then a number.
+    To a duplicate name its origin is added, then a number.
     """
     names: set[str] = set()
     files: set[Path] = set()
@@ -42,11 +42,11 @@ def installed_models(places: Places) -> list[Installed]:
     return unique
 
 
-def nearest_names(name: str, found: list[Installed]) -> list[str]:
-    """Up to three names like one that is not there, the nearest first."""
-    names = {model.name.lower(): model.name for model in found}
+def nearest_names(name: str, models: list[Installed]) -> list[str]:
+    """Up to three names of models similar to an unknown one, the nearest first."""
+    names = {model.name.lower(): model.name for model in models}
     near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.4)
-    return [names[one] for one in near]
+    return [names[lowered] for lowered in near]
 
 
 def _all(places: Places) -> Iterator[Installed]:
@@ -61,14 +61,14 @@ def _all(places: Places) -> Iterator[Installed]:
 
 
 def _plain(folder: Path, origin: Origin, depth: int = 1) -> Iterator[Installed]:
-    """Files in a folder and depth - 1 levels below, by their names, and MLX folders."""
+    """GGUF files in a folder and depth - 1 levels below, named by file, and MLX folders."""
     for path, size in gguf_models(folder, depth):
         yield Installed(stem(path.name), path, size, origin)
     yield from _mlx(folder, "*", origin)
 
 
 def _lm_studio(folder: Path) -> Iterator[Installed]:
-    """Files in folders publisher/model."""
+    """Models in folders publisher/model."""
     for path, size in gguf_models(folder, depth=3):
         owner = path.parent.relative_to(folder).as_posix()
         label = quantization_of(path.name) or path.name

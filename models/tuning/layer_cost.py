@@ -1,4 +1,4 @@
-"""What a token costs by how many layers are skipped: a line through what was measured."""
+"""Cost of a draft token by number of skipped layers: a line fitted to measurements."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,16 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """whole: with every layer, in plain steps. layer: the share of it that each layer is."""
+    """Fitted line. whole: cost with every layer, in plain steps; layer: share per layer."""
 
     whole: float
     layer: float
 
     @classmethod
     def through(cls, measured: Mapping[int, Sequence[float]], n_layers: int) -> Self | None:
-        """Least squares over costs by number of skipped layers; None where too few tell a layer's.
+        """Fit costs by number of skipped layers, None with too few measurements.
 
-        Of equal numbers the median counts: single passes may have met a busy machine.
+        Uses the median of equal numbers, as other load may have slowed single passes.
         """
         skipped = sum(count * len(costs) for count, costs in measured.items())
         if len(measured) < 2 or skipped < n_layers:
@@ -33,5 +33,5 @@ class CostLine:
         return cls(whole, min(-slope / whole, 1.0 / n_layers))
 
     def of(self, skipped: int) -> float:
-        """Of a token without so many layers, in plain steps."""
+        """Cost of a token with so many layers skipped, in plain steps."""
         return self.whole * (1.0 - self.layer * skipped)

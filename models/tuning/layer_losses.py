@@ -1,8 +1,8 @@
-"""What skipping layers costs in acceptance: learned from sets that were tried, guessed for others.
+"""Acceptance lost by skipping layers: measured for tried sets, estimated for others.
 
-A loss is the negative logarithm of the acceptance that is left, and is taken to add up: of the
-bundled model's runs of two to eight layers half lose within 40 % of what their layers lose alone,
-and of sets of layers that lie apart nearly all within 30 %.
+A loss is the negative logarithm of the remaining acceptance, and is assumed to be additive: of the
+bundled model's runs of two to eight layers half lose within 40 % of the sum for single layers, and
+of sets of separate layers nearly all within 30 %.
 """
 
 import math
@@ -17,15 +17,14 @@ from models.tuning.layer_knapsack import cheapest_sets
 
 _LEAST_SHARE = 1e-3
 _WEIGHT = 3
-"""How many sets the additivity of losses counts for before any was tried."""
+"""Weight of the assumption that losses are additive, in tried sets."""
 
 
 class LayerLosses:
-    """Losses of one model's layers, for whatever else is changed in it.
+    """Losses of a model's layers, whatever else a recipe changes.
 
-    A run of layers that was tried has its own loss; another one that of the tried runs it can be
-    made of, the cheapest way, times what joining runs changed so far. Runs with kept layers between
-    them add up likewise.
+    A tried run of layers has its measured loss; any other the least sum of tried runs that compose
+    it, times the average factor seen so far for joined runs. Separate runs add up likewise.
     """
 
     def __init__(self, n_layers: int) -> None:
@@ -35,35 +34,35 @@ class LayerLosses:
         self._apart: list[float] = []
 
     def learn(self, skipped: Skipped, share: float) -> None:
-        """Take in the acceptance without some layers, as a share of what it is with all."""
+        """Record the acceptance without some layers, relative to that with all."""
         loss = max(-math.log(max(share, _LEAST_SHARE)), 0.0)
-        found = runs(skipped)
-        if len(found) > 1:
-            _add(self._apart, loss, sum(map(self._guess, found)))
+        skipped_runs = runs(skipped)
+        if len(skipped_runs) > 1:
+            _add(self._apart, loss, sum(map(self._guess, skipped_runs)))
             return
-        first, last = found[0]
+        first, last = skipped_runs[0]
         if first < last:
             _add(self._joined, loss, self._parts[first, last])
         self._tried[first, last] = loss
         self._parts = _cheapest_parts(self._tried)
 
     def share(self, skipped: Skipped, hope: float = 1.0) -> float:
-        """What may be left of the acceptance; 0.0 with a layer never tried.
+        """Estimated remaining acceptance, relative; 0.0 with a layer never tried.
 
-        hope: the share of the guessed loss that there is in fact.
+        hope: factor on the estimated loss.
         """
-        found = runs(skipped)
-        loss = sum(map(self._guess, found))
-        return math.exp(-hope * loss * (_factor(self._apart) if len(found) > 1 else 1.0))
+        skipped_runs = runs(skipped)
+        loss = sum(map(self._guess, skipped_runs))
+        return math.exp(-hope * loss * (_factor(self._apart) if len(skipped_runs) > 1 else 1.0))
 
     def cheapest(self) -> Iterator[Skipped]:
-        """The set of each size that is taken to lose least; at least one layer is kept."""
+        """Set of each size with the least estimated loss; at least one layer is kept."""
         joined = _factor(self._joined)
         known = np.isfinite(self._tried)
         yield from cheapest_sets(np.where(known, self._tried, joined * self._parts))
 
     def every_run(self) -> Iterator[Skipped]:
-        """Each run of layers; at least one layer is kept."""
+        """All runs of layers that keep at least one layer."""
         n_layers = len(self._tried)
         for first in range(n_layers):
             for last in range(first, n_layers - (first == 0)):
@@ -75,7 +74,7 @@ class LayerLosses:
 
 
 def _cheapest_parts(tried: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The least sum of tried runs that make up a run, shape (n_layers, n_layers)."""
+    """Least sum of tried runs that compose each run, shape (n_layers, n_layers)."""
     count = len(tried)
     parts = tried.copy()
     for length in range(2, count + 1):
@@ -92,6 +91,6 @@ def _add(factors: list[float], loss: float, expected: float) -> None:
         factors.append(loss / expected)
 
 
-def _factor(found: list[float]) -> float:
-    """By which sums come out otherwise; a few sets are wanted to tell."""
-    return statistics.fmean([1.0] * _WEIGHT + found)
+def _factor(factors: list[float]) -> float:
+    """Average ratio of measured to summed losses, with a prior of 1."""
+    return statistics.fmean([1.0] * _WEIGHT + factors)

@@ -1,8 +1,8 @@
-"""Which recipe makes the fastest self-drafter, of those whose acceptance and cost are measured.
+"""Search for the recipe of the fastest self-drafter, by measured acceptance and cost.
 
-Bodies are recipes that skip no layer: each quantization, fewer experts. The layers of a quick one
-are left out one by one; what more to skip is then what the losses of layers and the cost of one
-say, tried in the order of predicted speedup until nothing is predicted to come near the best.
+Bodies are recipes that skip no layer: each quantization, fewer experts. First each layer of a fast
+body is skipped alone; then sets of layers are tried in the order of predicted speedup, from the
+losses of layers and the cost of one, until no prediction comes near the best.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,27 +13,27 @@ from models.tuning.layer_cost import CostLine
 from models.tuning.layer_losses import LayerLosses
 
 _NEAR = 0.98
-"""Of the best speedup, from which on a guess is worth a try."""
+"""Least predicted speedup of a recipe worth trying, relative to the best."""
 
 _HOPE, _GREAT_HOPE = 0.85, 0.5
-"""Of its guessed loss what was not tried is taken to have: a search must look further."""
+"""Optimistic factors on estimated losses of untried sets, so that the search explores."""
 
 _PATIENCE = 10
-"""Tries in a row that bring nothing better."""
+"""Most tries in a row without improvement."""
 
 _MOST = 40
-"""Tries with the layers of one body, beyond one for each layer."""
+"""Most tries with the layers of one body, beyond one for each layer."""
 
-_TELLING = 0.5
-"""Acceptance of a body, from which on it is like the target."""
+_REPRESENTATIVE = 0.5
+"""Least acceptance of a body for its layer losses to represent the target's."""
 
 OWN = Recipe()
-"""The target's own body: all that it says is accepted, and a token costs a plain step."""
+"""The target's own body: everything is accepted, and a token costs a plain step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What was measured of a recipe. draw_cost: of one of its tokens, in plain steps."""
+    """Measurements of a recipe. draw_cost: of a draft token, in plain steps."""
 
     acceptance: float
     draw_cost: float
@@ -41,9 +41,9 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A recipe that was tried; speedup is predicted from acceptance and fitted_cost.
+    """Tried recipe with its speedup, predicted from acceptance and fitted_cost.
 
-    fitted_cost: of a token in plain steps, evened out over all that was tried of the same body.
+    fitted_cost: of a draft token in plain steps, smoothed over all recipes of the same body.
     """
 
     recipe: Recipe
@@ -53,10 +53,10 @@ class Ranked:
 
 
 class RecipeSearch:
-    """Says what to try next, and ranks what was tried.
+    """Proposes recipes to try, and ranks the tried ones.
 
-    bodies: those to try, the target's own apart. speedup: predicted, of an acceptance and a cost.
-    can_skip: whether the layers left would do what they did before.
+    bodies: to try, besides the target's own. speedup: predicted from an acceptance and a cost.
+    can_skip: whether the remaining layers would be unchanged.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RecipeSearch:
         self._failed: set[Recipe] = set()
 
     def recipes(self) -> Iterator[Recipe]:
-        """What to try, one after another; learn or fail is called for each before the next."""
+        """Recipes to try; call learn or fail for each before taking the next."""
         for recipe in self._proposed():
             if recipe not in self._tried and recipe not in self._failed:
                 yield recipe
@@ -87,52 +87,53 @@ class RecipeSearch:
         bodies = sorted(self._tried, key=self._speedup_of, reverse=True)
         if self._together:
             quickest = min(
-                filter(self._is_telling, bodies), key=lambda one: self._tried[one].draw_cost
+                filter(self._is_representative, bodies),
+                key=lambda body: self._tried[body].draw_cost,
             )
-            yield from (replace(quickest, skipped_layers=one) for one in self._first_looks())
+            yield from (replace(quickest, skipped_layers=layers) for layers in self._first_looks())
             best_copy = next((body for body in bodies if body != OWN), OWN)
             for body in bodies:
                 yield from self._refined(body)
                 yield from self._swept(body, is_thorough=body in (OWN, best_copy))
 
     def learn(self, recipe: Recipe, tried: Tried) -> None:
-        """Take in what was measured."""
+        """Record the measurements of a recipe."""
         self._tried[recipe] = tried
         whole = self._tried[recipe.body].acceptance
         if recipe.skipped_layers and whole > 0.0:
             self._losses.learn(recipe.skipped_layers, tried.acceptance / whole)
 
     def fail(self, recipe: Recipe) -> None:
-        """It cannot be made here."""
+        """Record that a recipe cannot be made here."""
         self._failed.add(recipe)
 
     @property
     def ranking(self) -> list[Ranked]:
-        """All that was tried, the highest predicted speedup first."""
-        lines = {body: self._line(body) for body in {one.body for one in self._tried}}
-        found: list[Ranked] = []
+        """Tried recipes, the highest predicted speedup first."""
+        lines = {body: self._line(body) for body in {recipe.body for recipe in self._tried}}
+        ranked: list[Ranked] = []
         for recipe, tried in self._tried.items():
             if recipe != OWN:
                 cost = lines[recipe.body].of(len(recipe.skipped_layers))
-                found.append(Ranked(recipe, tried, cost, self._speedup(tried.acceptance, cost)))
-        return sorted(found, key=lambda one: one.speedup, reverse=True)
+                ranked.append(Ranked(recipe, tried, cost, self._speedup(tried.acceptance, cost)))
+        return sorted(ranked, key=lambda each: each.speedup, reverse=True)
 
     def _joined(self) -> Iterator[Recipe]:
-        """The best quantization with the best number of experts."""
+        """Best quantization combined with the best number of experts."""
         bodies = sorted(self._tried, key=self._speedup_of, reverse=True)
         fewer_bits = next((body for body in bodies if body.quantization), None)
         fewer_experts = next((body for body in bodies if body.experts), None)
         if fewer_bits and fewer_experts:
             yield replace(fewer_bits, experts=fewer_experts.experts)
 
-    def _is_telling(self, body: Recipe) -> bool:
-        """Whether what it loses without a layer is likely what other bodies lose."""
-        return self._tried[body].acceptance >= _TELLING
+    def _is_representative(self, body: Recipe) -> bool:
+        """Whether its layer losses are likely those of other bodies."""
+        return self._tried[body].acceptance >= _REPRESENTATIVE
 
     def _first_looks(self) -> Iterator[Skipped]:
-        """Each layer alone, and half of them in two ways: that tells what a layer costs.
+        """Each layer alone, and half of the layers in two ways, which shows the cost of a layer.
 
-        One of these ways is early exit. Where layers can only be skipped together, so they are.
+        One of the two is early exit. Layers that can only be skipped together are.
         """
         step = self._together
         half = max(self._n_layers // 2 // step, 1) * step
@@ -146,42 +147,42 @@ class RecipeSearch:
 
     @property
     def _cannot_skip(self) -> bool:
-        """Whether skipping was refused, and never done."""
-        refused = any(one.skipped_layers for one in self._failed)
-        return refused and not any(one.skipped_layers for one in self._tried)
+        """Whether every attempt to skip layers has failed."""
+        failed = any(recipe.skipped_layers for recipe in self._failed)
+        return failed and not any(recipe.skipped_layers for recipe in self._tried)
 
     def _refined(self, body: Recipe) -> Iterator[Recipe]:
-        """Sets of layers near the best, while some bring more."""
+        """Sets of layers predicted near the best, while they improve it."""
         idle = 0
         for _ in range(_MOST):
             best = self._best
             sets = (*self._losses.cheapest(), *self._losses.every_run(), *self._neighbours(body))
-            found = self._most_promising(body, sets, _HOPE)
-            if found is None or found[0] < _NEAR * best or idle == _PATIENCE:
+            candidate = self._most_promising(body, sets, _HOPE)
+            if candidate is None or candidate[0] < _NEAR * best or idle == _PATIENCE:
                 return
-            yield found[1]
+            yield candidate[1]
             idle = 0 if self._best > best else idle + 1
 
     def _swept(self, body: Recipe, *, is_thorough: bool) -> Iterator[Recipe]:
-        """Runs of layers that are the best if they lose far less than their parts.
+        """Runs of layers that would be best if they lose far less than their parts.
 
-        is_thorough: all of them, where there are few.
+        is_thorough: try all runs if there are few.
         """
         has_few = self._n_layers * (self._n_layers + 1) // 2 <= _MOST
         for _ in range(_MOST if has_few else self._n_layers):
-            found = self._most_promising(body, self._losses.every_run(), _GREAT_HOPE)
-            if found is None or (found[0] <= self._best and not (has_few and is_thorough)):
+            candidate = self._most_promising(body, self._losses.every_run(), _GREAT_HOPE)
+            if candidate is None or (candidate[0] <= self._best and not (has_few and is_thorough)):
                 return
-            yield found[1]
+            yield candidate[1]
 
     @property
     def _best(self) -> float:
-        return max((one.speedup for one in self.ranking), default=0.0)
+        return max((each.speedup for each in self.ranking), default=0.0)
 
     def _most_promising(
         self, body: Recipe, sets: Iterable[Skipped], hope: float
     ) -> tuple[float, Recipe] | None:
-        """What was not tried of a body and is predicted to be the fastest, with its speedup."""
+        """Untried recipe of a body with the highest predicted speedup, and that speedup."""
         if self._cannot_skip:
             return None
         line, whole = self._line(body), self._tried[body].acceptance
@@ -191,17 +192,17 @@ class RecipeSearch:
             if recipe in self._tried or recipe in self._failed or not self._can_skip(skipped):
                 continue
             share = whole * self._losses.share(skipped, hope)
-            found = self._speedup(share, line.of(len(skipped)))
-            if best is None or found > best[0]:
-                best = found, recipe
+            speedup = self._speedup(share, line.of(len(skipped)))
+            if best is None or speedup > best[0]:
+                best = speedup, recipe
         return best
 
     def _neighbours(self, body: Recipe) -> Iterator[Skipped]:
-        """The best set of a body with one layer more or less."""
-        found = [one for one in self._tried if one.body == body and one.skipped_layers]
-        if not found:
+        """Best set of a body with one layer more or less."""
+        tried = [each for each in self._tried if each.body == body and each.skipped_layers]
+        if not tried:
             return
-        best = set(max(found, key=self._speedup_of).skipped_layers)
+        best = set(max(tried, key=self._speedup_of).skipped_layers)
         for layer in range(self._n_layers):
             changed = best ^ {layer}
             if 0 < len(changed) < self._n_layers:
@@ -212,11 +213,11 @@ class RecipeSearch:
         return self._speedup(self._tried[recipe].acceptance, cost)
 
     def _line(self, body: Recipe) -> CostLine:
-        """What recipes of a body cost; its layers as another's until enough of them was tried."""
-        found = self._own_line(body)
-        if found is not None:
-            return found
-        others = filter(None, map(self._own_line, {one.body for one in self._tried}))
+        """Cost line of a body; until enough was tried, with the cost of a layer of another body."""
+        own = self._own_line(body)
+        if own is not None:
+            return own
+        others = filter(None, map(self._own_line, {recipe.body for recipe in self._tried}))
         layer = next((line.layer for line in others), 1.0 / self._n_layers)
         return CostLine(self._tried[body].draw_cost, layer)
 
@@ -229,7 +230,7 @@ class RecipeSearch:
 
 
 def _together(n_layers: int, can_skip: Callable[[Skipped], bool]) -> int:
-    """How many layers in a row can be skipped anywhere, at the least; 0 where none can."""
+    """Smallest number of consecutive layers that can be skipped anywhere, 0 if none can."""
     for count in range(1, n_layers // 2 + 1):
         firsts = range(0, n_layers - count, count)
         if all(can_skip(tuple(range(first, first + count))) for first in firsts):

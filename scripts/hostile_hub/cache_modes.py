@@ -46,9 +46,13 @@ def cache_modes() -> list[Mode]:
         Mode("a link out in place of the ref's draft", _planted(draft, _link_to_file), None),
         Mode("a right blob outside", _planted(blob, _link_to_right_content), None),
         Mode("a part that is a second name", _planted(part, _second_name), None),
-        Mode("a part of other bytes", _planted(part, _other_bytes(70_000)), "came damaged"),
-        Mode("a part as long as the file", _planted(part, _other_bytes(200_000)), "came damaged"),
-        Mode("a part longer than the file", _planted(part, _other_bytes(300_000)), "came damaged"),
+        Mode("a part of other bytes", _planted(part, _other_bytes(70_000)), "arrived damaged"),
+        Mode(
+            "a part as long as the file", _planted(part, _other_bytes(200_000)), "arrived damaged"
+        ),
+        Mode(
+            "a part longer than the file", _planted(part, _other_bytes(300_000)), "arrived damaged"
+        ),
         Mode("a part that is a folder", _planted(part, _folder), "cannot write"),
         Mode("a damaged blob", _planted(blob, _other_bytes(200_000)), None),
         Mode("half a blob", _planted(blob, _other_bytes(100_000)), None),

@@ -117,12 +117,16 @@ def _bodies() -> list[Mode]:
     two_framings = {"Content-Length": "5", **_CHUNKED}
     page = b"<html>".ljust(len(CONTENT))
     return [
-        Mode("other bytes", answer(200, CONTENT[::-1]), "came damaged"),
-        Mode("a page as long as the file", answer(200, page), "came damaged"),
-        Mode("one wrong bit", answer(200, CONTENT[:-1] + b"\0"), "came damaged"),
+        Mode("other bytes", answer(200, CONTENT[::-1]), "arrived damaged"),
+        Mode("a page as long as the file", answer(200, page), "arrived damaged"),
+        Mode("one wrong bit", answer(200, CONTENT[:-1] + b"\0"), "arrived damaged"),
         Mode("fewer bytes, as announced", answer(200, CONTENT[:-1]), "199999 bytes where"),
         Mode("more bytes, as announced", answer(200, CONTENT + b"x"), "200001 bytes where"),
-        Mode("fewer bytes, unannounced", unframed(CONTENT[:-1]), "goes? on|no sense|ended early"),
+        Mode(
+            "fewer bytes, unannounced",
+            unframed(CONTENT[:-1]),
+            "does not resume|invalid answer|cannot be reached|ended early",
+        ),
         Mode("more bytes, unannounced", unframed(CONTENT + b"x"), "longer than the 200,000"),
         Mode("600 MB for 200 kB", unframed(bytes(6_000_000), 100), "longer than the 200,000"),
         Mode("a body that never ends", _stored(endless), "longer than the 200,000"),
@@ -204,7 +208,7 @@ def _ranges() -> list[Mode]:
         else:
             restarted(wire)
 
-    elsewhere = "goes on at another place"
+    elsewhere = "resumes at another position"
     return [
         Mode("a range from another byte", _cut_first(half, partial("bytes 5-9/200000")), elsewhere),
         Mode("a range of another file", _cut_first(half, partial("bytes 100000-9/77")), elsewhere),
@@ -216,15 +220,15 @@ def _ranges() -> list[Mode]:
             "200000 bytes where",
         ),
         Mode("a range nobody asked for", _stored(partial("bytes 0-1/2", CONTENT)), "answers 206"),
-        Mode("anew each time", _cut_first(half, restarted), "go on where"),
-        Mode("anew each time, refused", _stored(refused), "go on where"),
+        Mode("anew each time", _cut_first(half, restarted), "does not resume"),
+        Mode("anew each time, refused", _stored(refused), "does not resume"),
         Mode(
             "ranges that are refused",
             _cut_first(half, lambda wire: wire.answer(416)),
             "answers 416",
         ),
         Mode("a byte for each connection", _stored(crumbs), "ended early|closed|" + _UNREACHABLE),
-        Mode("a part that somebody changed", _cut_first(half, changed), "came damaged"),
+        Mode("a part that somebody changed", _cut_first(half, changed), "arrived damaged"),
         Mode(
             "a cut connection", _cut_first(half, lambda wire: wire.hub.store_honestly(wire)), None
         ),

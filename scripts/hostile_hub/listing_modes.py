@@ -9,7 +9,7 @@ from typing import Any
 from scripts.hostile_hub.mode import Lie, Mode
 from scripts.hostile_hub.server import CONTENT, FILE, HostileHub, Reply, Wire, digest
 
-_SENSELESS = "makes no sense"
+_SENSELESS = "gave an invalid answer"
 _LISTING_BYTES = 9 << 20
 _CHUNKED = {"Transfer-Encoding": "chunked"}
 Edit = Callable[[dict[str, Any]], object]
@@ -205,7 +205,7 @@ def _redirects() -> list[Mode]:
 
 
 def _sizes() -> list[Mode]:
-    none = "size that is none"
+    none = "invalid size"
     huge = json.dumps({"siblings": [{"rfilename": FILE, "size": 0}]}).replace("0", "9" * 5000)
     return [
         Mode("a size of 0", _both_sizes(0), "listed as empty"),
@@ -226,7 +226,7 @@ def _sizes() -> list[Mode]:
 
 
 def _digests() -> list[Mode]:
-    right, none = digest(FILE, CONTENT), "its digest is none"
+    right, none = digest(FILE, CONTENT), "its digest is invalid"
     outside = "../../../../outside/evil"
 
     def absolute(hub: HostileHub) -> None:
@@ -250,9 +250,9 @@ def _digests() -> list[Mode]:
         Mode("a path as digest", _of_model(lfs_sha256=outside), none),
         Mode("an absolute path as digest", absolute, none),
         Mode("one digest, two sizes", _edited(two_sizes), "another size"),
-        Mode("a digest of other bytes", _of_model(lfs_sha256="0" * 64), "came damaged"),
+        Mode("a digest of other bytes", _of_model(lfs_sha256="0" * 64), "arrived damaged"),
         *(
-            Mode(f"a commit that is {what}", commit(value), "commit: its digest is none")
+            Mode(f"a commit that is {what}", commit(value), "commit: its digest is invalid")
             for what, value in {
                 "a path": outside,
                 "half one": "0123",

@@ -269,7 +269,7 @@ def test_a_disk_that_was_full_is_not_held_against_a_drafter(
     target: Model, paths: Paths, tried: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> Model:
-        raise DiskFullError("there is no room for the self-drafter")
+        raise DiskFullError("there is too little disk space for the self-drafter")
 
     monkeypatch.setattr("app.drafter_building.self_drafter.made", full)
     monkeypatch.setattr("app.candidates.installed", lambda _: [])

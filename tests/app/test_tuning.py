@@ -131,7 +131,7 @@ def test_a_full_disk_ends_it_and_says_so(
     usage = shutil.disk_usage(target.info.path)._replace(free=0)
     with monkeypatch.context() as patch:
         patch.setattr(self_draft_store.shutil, "disk_usage", lambda _: usage)
-        with pytest.raises(DiskFullError, match="no room"):
+        with pytest.raises(DiskFullError, match="too little disk space"):
             tune(target, paths)
     assert files(paths) == []
 

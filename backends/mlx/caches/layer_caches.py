@@ -1,4 +1,4 @@
-"""The caches of a model's layers: made so that they can be rolled back, where any can."""
+"""Caches of a model's layers, created so that they can be rolled back if possible."""
 
 import json
 import math
@@ -27,100 +27,102 @@ _DTYPES = {str(dtype).removeprefix("mlx.core."): dtype for dtype in (
 
 
 def make_caches(model: nn.Module) -> list[Any]:
-    """One cache a layer (or as the architecture wants it), empty.
+    """Create empty caches, one per layer (or as the architecture requires).
 
-    A layer that looks back over a window only gets a cache of every token, unless the model could
-    not be rolled back even so.
+    A sliding-window layer gets a cache of every token, unless the model could not be rolled back
+    even so.
     """
     made: list[Any] = make_prompt_cache(model)
-    whole = [_whole(one) for one in made]
+    whole = [_whole(cache) for cache in made]
     return made if rollback_refusal(whole) else whole
 
 
 def rollback_refusal(caches: Sequence[Any]) -> str:
-    """Why they cannot forget their last tokens, in words after the model's name; "" if they can."""
-    kinds = {type(one) for one in leaves(caches)} - {KVCache, WindowKVCache}
+    """Why caches cannot be rolled back, to follow the model's name; "" if they can."""
+    kinds = {type(cache) for cache in leaves(caches)} - {KVCache, WindowKVCache}
     if not kinds:
         return ""
     if kinds <= {RotatingKVCache, ChunkedKVCache}:
-        return "keeps the latest tokens only, and cannot go back to those before"
+        return "keeps only the latest tokens, and cannot return to earlier ones"
     return "keeps a running state, which cannot forget rejected tokens"
 
 
-def _whole(one: Any) -> Any:
-    if type(one) is CacheList:
-        return CacheList(*map(_whole, one.caches))
-    return WindowKVCache(one.max_size) if type(one) is RotatingKVCache and one.keep == 0 else one
+def _whole(cache: Any) -> Any:
+    """Replacement that keeps every token, for a rotating cache."""
+    if type(cache) is CacheList:
+        return CacheList(*map(_whole, cache.caches))
+    is_rotating = type(cache) is RotatingKVCache and cache.keep == 0
+    return WindowKVCache(cache.max_size) if is_rotating else cache
 
 
 def leaves(caches: Sequence[Any]) -> Iterator[Any]:
-    """Every cache, those of a layer that has several one by one."""
-    for one in caches:
-        if type(one) is CacheList:
-            yield from leaves(one.caches)
+    """All caches, including each of a layer with several."""
+    for cache in caches:
+        if type(cache) is CacheList:
+            yield from leaves(cache.caches)
         else:
-            yield one
+            yield cache
 
 
 def lengths(caches: Sequence[Any]) -> set[int]:
-    """How many tokens they hold, as far as they count them: one number, of caches that agree."""
-    return {one.offset for one in leaves(caches) if hasattr(one, "offset")}
+    """Numbers of tokens held, of caches that count them: one number if the caches agree."""
+    return {cache.offset for cache in leaves(caches) if hasattr(cache, "offset")}
 
 
 def bytes_per_token(caches: Sequence[Any]) -> int:
-    """What one more token takes, of caches that hold some."""
+    """Bytes of one more token, given caches that hold some."""
     return sum(
-        one.nbytes // one.keys.shape[2]
-        for one in leaves(caches)
-        if isinstance(one, KVCache) and one.keys is not None
+        cache.nbytes // cache.keys.shape[2]
+        for cache in leaves(caches)
+        if isinstance(cache, KVCache) and cache.keys is not None
     )
 
 
 def evaluate(caches: Sequence[Any], *arrays: mx.array) -> None:
-    """Compute arrays, and what the caches are to hold."""
-    mx.eval([one.state for one in leaves(caches)], *arrays)
+    """Compute arrays and the contents of caches."""
+    mx.eval([cache.state for cache in leaves(caches)], *arrays)
 
 
 def pack(caches: Sequence[Any]) -> CacheState:
-    """Every array of the caches, byte for byte, after a description of them."""
+    """Serialize caches: a description, then the bytes of every array."""
     parts: list[Any] = []
-    header = json.dumps([_described(_state(one), parts) for one in leaves(caches)]).encode()
+    header = json.dumps([_described(_state(cache), parts) for cache in leaves(caches)]).encode()
     whole = [_LENGTH.pack(len(header)), header, *parts]
     return np.concatenate([np.frombuffer(part, dtype=np.uint8) for part in whole])
 
 
 def _described(value: Any, parts: list[Any]) -> Any:
-    """What unpack needs to know of a value; the bytes of arrays are added to parts."""
+    """Description of a value for unpack; the bytes of arrays are appended to parts."""
     if isinstance(value, mx.array):
         if value.size:
             parts.append(np.array(mx.contiguous(value).reshape(-1).view(mx.uint8), copy=False))
         return {"dtype": str(value.dtype).removeprefix("mlx.core."), "shape": value.shape}
     if isinstance(value, list | tuple):
-        return [_described(one, parts) for one in cast(Sequence[Any], value)]
+        return [_described(item, parts) for item in cast(Sequence[Any], value)]
     return value
 
 
 def unpack(caches: Sequence[Any], packed: CacheState) -> None:
-    """Fill empty caches with what pack gave.
+    """Fill empty caches from a serialized state.
 
     Raises:
-        ModelError: it is of other caches, or damaged.
+        ModelError: it belongs to other caches, or is damaged.
     """
     try:
         (length,) = _LENGTH.unpack(packed[: _LENGTH.size].tobytes())
         begin = _LENGTH.size + length
         described = json.loads(packed[_LENGTH.size : begin].tobytes())
         rest = packed[begin:]
-        for one, entry in zip(leaves(caches), described, strict=True):
-            one.state, rest = _filled(entry, rest)
+        for cache, entry in zip(leaves(caches), described, strict=True):
+            cache.state, rest = _filled(entry, rest)
         if rest.size:
-            raise ValueError("its length is another")
+            raise ValueError("it has another length")
     except (AttributeError, ValueError, KeyError, TypeError, struct.error) as error:
         raise ModelError("the saved cache cannot be used", str(error)) from error
 
 
 def _filled(described: Any, packed: CacheState) -> tuple[Any, CacheState]:
-    """A value as it was described, its arrays from the front of packed, and what remains."""
+    """Value of a description, with arrays from the front of packed, and the remaining bytes."""
     if isinstance(described, dict):
         entry = cast(dict[str, Any], described)
         dtype, shape = _DTYPES[entry["dtype"]], entry["shape"]
@@ -128,15 +130,16 @@ def _filled(described: Any, packed: CacheState) -> tuple[Any, CacheState]:
         return mx.array(packed[:size]).view(dtype).reshape(shape), packed[size:]
     if isinstance(described, list):
         values: list[Any] = []
-        for one in cast(list[Any], described):
-            value, packed = _filled(one, packed)
+        for item in cast(list[Any], described):
+            value, packed = _filled(item, packed)
             values.append(value)
         return values, packed
     return described, packed
 
 
-def _state(one: Any) -> Any:
-    """The parts of one cache; of one with a row for each token no more rows than are used."""
-    if isinstance(one, KVCache) and one.keys is not None and one.values is not None:
-        return one.keys[..., : one.offset, :], one.values[..., : one.offset, :], one.offset
-    return one.state
+def _state(cache: Any) -> Any:
+    """State of a cache, without unused rows."""
+    if isinstance(cache, KVCache) and cache.keys is not None and cache.values is not None:
+        used = cache.offset
+        return cache.keys[..., :used, :], cache.values[..., :used, :], used
+    return cache.state

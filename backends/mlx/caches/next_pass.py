@@ -1,4 +1,4 @@
-"""The pass after this one, made ready while this one is computed."""
+"""The next pass, prepared while the present one is computed."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -8,33 +8,34 @@ import mlx.core as mx
 
 
 class NextPass:
-    """A pass over one token whose number is not known yet; nothing of it is computed.
+    """Lazy pass over one token whose id is not known yet.
 
-    Describing a pass to MLX takes Python as long as some tokens in a hundred: between two passes
-    the device would stand idle for it. If another pass is wanted after all, this one is dropped,
-    and its caches are as they were.
+    Building the graph of a pass takes Python a few hundredths of a token's time, during which the
+    device would be idle. If another pass is needed instead, this one is dropped and its caches are
+    restored.
     """
 
     def __init__(
         self, caches: Iterable[Any], token: mx.array, run: Callable[[mx.array], mx.array]
     ) -> None:
-        # Copies of arrays are names: an array assigned to in place keeps what its copies have.
+        # Copying an array copies a reference: in-place assignment leaves the copies unchanged.
         self._before = [
-            (one, copy.copy(one.keys), copy.copy(one.values), one.offset) for one in caches
+            (cache, copy.copy(cache.keys), copy.copy(cache.values), cache.offset)
+            for cache in caches
         ]
         self._token = token
         self._logits = run(token)
 
     def take(self, token: int) -> mx.array | None:
-        """Its logits, shape (1, n_vocab), if it is over this token; else it is dropped."""
+        """Logits, shape (1, n_vocab), if the pass is over this token; otherwise it is dropped."""
         if self._token.item() != token:
             self.drop()
             return None
-        self._before.clear()  # else the device would copy each cache to write a token into it
+        self._before.clear()  # otherwise the device would copy each cache to write a token
         return self._logits
 
     def drop(self) -> None:
-        """Leave the caches as before it."""
-        for one, keys, values, offset in self._before:
-            one.keys, one.values, one.offset = keys, values, offset
+        """Restore the caches."""
+        for cache, keys, values, offset in self._before:
+            cache.keys, cache.values, cache.offset = keys, values, offset
         self._before.clear()

@@ -1,4 +1,4 @@
-"""The cache of a layer that looks back over a window only, made so that it can be rolled back."""
+"""Cache of a sliding-window layer that can be rolled back."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from mlx_lm.models.cache import KVCache
 
 
 class WindowKVCache(KVCache):
-    """Keeps every token, where mlx-lm's RotatingKVCache overwrites those before the window.
+    """Keeps every token, whereas mlx-lm's RotatingKVCache overwrites those before the window.
 
-    The window is kept by the mask alone. What is drafted past it can then be forgotten.
+    Only the mask applies the window, so that drafted tokens past it can be dropped.
     """
 
     def __init__(self, window: int) -> None:
@@ -19,9 +19,9 @@ class WindowKVCache(KVCache):
     def make_mask(
         self, count: int, window_size: int | None = None, return_array: bool = False
     ) -> Any:
-        """What count tokens to come may look at: None is all, "causal" what came before.
+        """Mask for count new tokens: None for all keys, "causal" for all earlier ones.
 
-        window_size: the layer's own, where the architecture tells it; else the cache's.
+        window_size: the layer's own if the architecture gives it, otherwise the cache's.
         """
         window = window_size or self.window
         if self.offset + count > window or (return_array and count > 1):

@@ -1,4 +1,4 @@
-"""Folders that MLX cannot load, and why: as far as that shows before anything is loaded."""
+"""Checks of an MLX folder before anything of it is loaded."""
 
 import re
 from collections.abc import Iterator
@@ -18,18 +18,18 @@ _BITS = frozenset({2, 3, 4, 5, 6, 8})
 _GROUP_SIZES = frozenset({16, 32, 64, 128})
 _COUNTED = re.compile(r"(?:num|\bn_).*(?:layer|expert|head|loop)", re.IGNORECASE)
 _MAX_COUNT = 1 << 13
-"""Most layers, experts or heads; an architecture makes objects of them before it sees weights."""
+"""Most layers, experts or heads; an architecture creates objects for them before any weights."""
 
 _MAX_DEPTH = 16
 _READ_BY_MLX_LM = ("generation_config.json", "hf_quant_config.json")
 
 
 def checked_folder(path: Path) -> MlxFolder:
-    """The settings of a folder whose weights are whole, known and small enough to be loaded.
+    """Settings of a folder with complete weights, a known architecture and enough free memory.
 
     Raises:
-        ModelError: a file is missing or damaged, or the model is of a kind that cannot be run.
-        OutOfMemoryError: its weights are larger than free memory.
+        ModelError: a file is missing or damaged, or the model cannot be run.
+        OutOfMemoryError: its weights exceed free memory.
     """
     if not path.is_dir():
         raise ModelError(f"there is no folder {path}")
@@ -44,7 +44,7 @@ def checked_folder(path: Path) -> MlxFolder:
             why = f"{name[:40]} is {count:,}"
             raise ModelError(f"{path / 'config.json'} is damaged", why, REMEDY)
     layers = folder.count("num_hidden_layers")
-    if layers > tensors:  # they would all be made before the weights are looked at
+    if layers > tensors:  # all would be created before the weights are read
         why = f"config.json has {layers:,} layers, and the weights {tensors:,} tensors"
         raise ModelError(f"cannot load {path}", why, REMEDY)
     require_memory(path, folder.weight_bytes)
@@ -52,10 +52,10 @@ def checked_folder(path: Path) -> MlxFolder:
 
 
 def require_memory(path: Path, weight_bytes: int) -> None:
-    """Refuse weights that would be swapped in and out.
+    """Refuse weights that exceed free memory.
 
     Raises:
-        OutOfMemoryError: so many bytes are not free.
+        OutOfMemoryError: they do.
     """
     free = available_memory()
     if weight_bytes > free:
@@ -70,8 +70,8 @@ def _require_architecture(path: Path, config: dict[str, Any]) -> None:
     if config.get("model_file") is not None:
         raise ModelError(
             f"cannot run {path}",
-            "it brings program code of its own, and such code is never run",
-            "Choose a model of an architecture that mlx-lm knows.",
+            "it ships program code, which is never run",
+            "Choose a model of an architecture that mlx-lm supports.",
         )
     kind = config.get("model_type")
     if not isinstance(kind, str) or not kind:
@@ -79,13 +79,13 @@ def _require_architecture(path: Path, config: dict[str, Any]) -> None:
     if not _is_known(MODEL_REMAPPING.get(kind, kind)):
         raise ModelError(
             f"cannot run {path}",
-            f"this version of mlx-lm does not know the architecture {kind[:40]!r}",
+            f"this version of mlx-lm does not support the architecture {kind[:40]!r}",
             "Choose another model, or a newer specchat.",
         )
 
 
 def _is_known(name: str) -> bool:
-    """Whether mlx-lm has a module of that name, which is about to become part of an import."""
+    """Whether mlx-lm has an architecture of this name; it is imported by name."""
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
         return False
     module = f"mlx_lm.models.{name}"
@@ -114,7 +114,7 @@ def _is_one_of(value: object, known: frozenset[int]) -> bool:
 
 
 def _counts(settings: object, depth: int = 0) -> Iterator[tuple[str, int]]:
-    """Numbers of layers and the like, in all parts of the settings."""
+    """Counts of layers, experts and heads in all parts of the settings."""
     if not isinstance(settings, dict) or depth > _MAX_DEPTH:
         return
     for name, value in cast(dict[str, object], settings).items():

@@ -1,4 +1,4 @@
-"""Runs a llama GGUF file in MLX, quantized layers as they are."""
+"""Loading a llama GGUF file into mlx-lm's llama, with its quantized layers unchanged."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,10 @@ _LAYER = re.compile(r"blk\.(\d+)\.(.*)")
 
 
 class StretchedRope(nn.Module):
-    """Rotates halves of each head; frequency i is divided by factors[i], shape (width / 2,)."""
+    """Rotary embedding of Llama 3.1 and later.
+
+    factors: divisors of the frequencies, shape (width / 2,).
+    """
 
     def __init__(self, width: int, base: float, factors: mx.array) -> None:
         super().__init__()
@@ -39,11 +42,11 @@ class StretchedRope(nn.Module):
 
 
 def checked_file(path: Path) -> MlxFolder:
-    """The settings of a file, as a folder would give them.
+    """Settings of a file, in the form of an MLX folder's.
 
     Raises:
         ModelError: MLX cannot run it, or it is missing or damaged.
-        OutOfMemoryError: its weights are larger than free memory.
+        OutOfMemoryError: its weights exceed free memory.
     """
     settings = read_settings(path)
     require_memory(path, settings.weight_bytes)
@@ -51,22 +54,22 @@ def checked_file(path: Path) -> MlxFolder:
 
 
 def load_gguf(path: Path, settings: MlxFolder) -> tuple[nn.Module, MlxTokenizer]:
-    """The model and the tokenizer of a checked file. A damaged one may raise anything."""
+    """Load the model and tokenizer of a checked file. A damaged one may raise anything."""
     tensors, texts = read_file(path)
     return build(settings.config, tensors), tokenizer(read_header(path), texts)
 
 
 def read_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
-    """Tensors (quantized ones in three parts) and metadata; safe for a readable file alone."""
+    """Tensors (quantized ones in three parts) and metadata; safe only for a checked file."""
     loaded = mx.load(str(path), format="gguf", return_metadata=True)
     return cast(tuple[dict[str, mx.array], dict[str, Any]], loaded)
 
 
 def build(config: dict[str, Any], tensors: dict[str, mx.array]) -> nn.Module:
-    """mlx-lm's llama with the tensors of a GGUF file.
+    """Build mlx-lm's llama with the tensors of a GGUF file.
 
     Raises:
-        ValueError: tensors are missing, or of the wrong shape.
+        ValueError: tensors are missing or have the wrong shape.
     """
     factors = tensors.pop(f"{ROPE_FACTORS}.weight", None)
     weights = renamed(config, tensors)
@@ -90,10 +93,10 @@ def build(config: dict[str, Any], tensors: dict[str, mx.array]) -> nn.Module:
 
 
 def renamed(config: dict[str, Any], tensors: dict[str, mx.array]) -> dict[str, mx.array]:
-    """Tensors of a file by mlx-lm's names, in one type of number.
+    """Tensors of a file under mlx-lm's names, in one number type.
 
-    llama.cpp rotates neighbours where mlx-lm rotates halves, so rows of queries and keys are put
-    back in the order they were trained in.
+    llama.cpp rotates neighbours and mlx-lm rotates halves, so rows of queries and keys are restored
+    to their order in training.
     """
     heads = {
         "self_attn.q_proj": config["num_attention_heads"],
@@ -114,23 +117,23 @@ def renamed(config: dict[str, Any], tensors: dict[str, mx.array]) -> dict[str, m
 
 
 def in_halves(rows: mx.array, heads: int) -> mx.array:
-    """Rows of each head, shape (heads * width, columns): first the even ones, then the odd ones."""
+    """Reorder the rows of each head, shape (heads * width, columns): even rows, then odd ones."""
     by_pair = rows.reshape(heads, -1, 2, rows.shape[-1])
     return by_pair.swapaxes(1, 2).reshape(rows.shape)
 
 
 def tokenizer(header: GgufHeader, texts: dict[str, Any]) -> MlxTokenizer:
-    """The tokenizer of a file, of the lists mx.load gives of it.
+    """Tokenizer of a file, from its header and the lists mx.load returns.
 
     Raises:
-        ModelError: its parts do not fit together.
+        ModelError: its parts are inconsistent.
     """
     ids = [header.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     template = header.metadata.get("tokenizer.chat_template")
     return MlxTokenizer(
         read_engine(header, texts),
         n_vocab=header.n_vocab,
-        end_tokens=frozenset(one for one in ids if isinstance(one, int)),
+        end_tokens=frozenset(token for token in ids if isinstance(token, int)),
         template=template if isinstance(template, str) else None,
         eos=ids[0] if isinstance(ids[0], int) else None,
     )

@@ -1,7 +1,7 @@
-"""The tokenizer inside a GGUF file, rebuilt with the tokenizers library.
+"""Rebuilding the tokenizer of a GGUF file with the tokenizers library.
 
-Byte-level BPE only. The ways to cut text before the merges are those of llama.cpp
-(llama-vocab.cpp), so that both backends give the same token ids.
+Byte-level BPE only. Pre-tokenizers are those of llama.cpp (llama-vocab.cpp), so that both backends
+give the same token ids.
 """
 
 from collections.abc import Sequence
@@ -14,33 +14,33 @@ from backends.base import ModelError
 from backends.files.gguf_header import GgufHeader
 
 _CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
-"""Kinds of tokens, by GGUF's numbers."""
+"""Token types of GGUF."""
 
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}"
     r"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _LLAMA = "llama-bpe"
-"""A beginning-of-text token is usual with it, and words of the vocabulary need no merges."""
+"""Adds a beginning-of-text token by default; words of the vocabulary need no merges."""
 
 
 def read_engine(header: GgufHeader, texts: dict[str, Any]) -> Tokenizer:
-    """The tokenizer of a file, of its header and of the lists mx.load gives of it.
+    """Tokenizer of a file, from its header and the lists mx.load returns.
 
     Raises:
-        ModelError: its parts do not fit together.
+        ModelError: its parts are inconsistent.
     """
     tokens: list[str] = texts.get("tokenizer.ggml.tokens", [])
     listed = texts.get("tokenizer.ggml.token_type")
     kinds: list[int] = [] if listed is None else listed.tolist()
     if len(kinds) != len(tokens):
-        raise ModelError("its tokenizer is damaged", "not every token has a kind")
+        raise ModelError("its tokenizer is damaged", "not every token has a type")
     cutter = str(header.metadata.get("tokenizer.ggml.pre"))
     engine = Tokenizer(_merger(tokens, kinds, texts.get("tokenizer.ggml.merges", []), cutter))
     engine.pre_tokenizer = _cutter(cutter)
     engine.decoder = decoders.ByteLevel()
     for kind, is_special in ((_CONTROL, True), (_USER_DEFINED, False)):
-        named = [text for text, one in zip(tokens, kinds, strict=True) if one == kind]
+        named = [text for text, other in zip(tokens, kinds, strict=True) if other == kind]
         engine.add_tokens(
             [AddedToken(text, special=is_special, normalized=False) for text in named]
         )
@@ -56,7 +56,7 @@ def read_engine(header: GgufHeader, texts: dict[str, Any]) -> Tokenizer:
 def _merger(
     tokens: Sequence[str], kinds: Sequence[int], merges: Sequence[str], cutter: str
 ) -> models.BPE:
-    """The merges that can be used: llama.cpp passes over those of parts that are no tokens."""
+    """Usable merges: like llama.cpp, those with parts that are no tokens are skipped."""
     vocabulary = {
         text: number
         for number, (text, kind) in enumerate(zip(tokens, kinds, strict=True))
@@ -72,7 +72,7 @@ def _merger(
 
 
 def _cutter(name: str) -> cut.PreTokenizer:
-    """What cuts text into the pieces that merges stay within."""
+    """Pre-tokenizer of a name."""
     gpt2 = cut.ByteLevel(add_prefix_space=False, use_regex=True)
     if name == "gpt-2":
         return gpt2

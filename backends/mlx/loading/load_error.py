@@ -1,4 +1,4 @@
-"""What mlx-lm and MLX raise about a model, in words of ours."""
+"""Errors for exceptions that mlx-lm and MLX raise while loading a model."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ _ARGUMENTS = re.compile(r"missing \d+ required positional arguments?: (.+)", re.
 
 
 def load_error(path: Path, error: Exception) -> ModelError:
-    """The error a user sees for one that came up while a model was loaded or first run."""
+    """Error to show for an exception while a model was loaded or first run."""
     if isinstance(error, ModelError):
         return error
     refusal = _wrapped(path, error)
@@ -45,11 +45,11 @@ def _reason(error: Exception) -> str:
         return f"its files lack {_shortened(text)}"
     if isinstance(error, TypeError) and (match := _ARGUMENTS.search(text)):
         return f"config.json lacks {_shortened(match[1])}"
-    return f"its files do not fit together ({_shortened(text) or type(error).__name__})"
+    return f"its files are inconsistent ({_shortened(text) or type(error).__name__})"
 
 
 def _about_weights(text: str) -> str:
-    """What MLX says where names or shapes differ, with one tensor for all; "" of other texts."""
+    """Reason for mismatched names or shapes, with one tensor as an example; "" for other texts."""
     if match := _MISSING.search(text):
         return f"its weights lack {_named(match)}, which config.json asks for"
     if match := _UNEXPECTED.search(text):

@@ -1,4 +1,4 @@
-"""Reads the tokenizer of an MLX folder, and the settings beside it."""
+"""Reading the tokenizer of an MLX folder and its settings."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +12,14 @@ from backends.mlx.mlx_tokenizer import MlxTokenizer
 
 _MAX_TEMPLATE = 1 << 20
 _OTHER_FORMS = ("tokenizer.model", "vocab.json", "vocab.txt")
-"""Files of tokenizers without tokenizer.json, which transformers may know how to turn into one."""
+"""Files of other tokenizer formats, which transformers may convert."""
 
 
 def read_engine(folder: Path) -> Engine:
-    """The tokenizer itself. Code that a folder brings is not run.
+    """Read the tokenizer of a folder, without running code from the folder.
 
     Raises:
-        ModelError: there is none, or none that can be read.
+        ModelError: there is none, or it cannot be read.
     """
     file = folder / "tokenizer.json"
     if file.is_file():
@@ -44,7 +44,7 @@ def _converted(folder: Path) -> Engine:
 def _made(file: Path, make: Callable[[], Engine]) -> Engine:
     try:
         engine = make()
-        # Settings of how it was trained, which a prompt must not be cut or filled up by.
+        # Settings from training: prompts must not be truncated or padded.
         engine.no_truncation()
         engine.no_padding()
         engine.encode("A text.")
@@ -62,16 +62,16 @@ def _made(file: Path, make: Callable[[], Engine]) -> Engine:
 def read_tokenizer(
     folder: Path, config: dict[str, Any], n_vocab: int, engine: Engine | None = None
 ) -> MlxTokenizer:
-    """The tokenizer of a folder, with its template and the tokens that begin and end texts.
+    """Read the tokenizer of a folder, with its chat template and its begin and end tokens.
 
     Raises:
-        ModelError: a file of settings is damaged, or it is the tokenizer of another model.
+        ModelError: a settings file is damaged, or the tokenizer belongs to another model.
     """
     engine = engine or read_engine(folder)
     largest = max(engine.get_vocab(with_added_tokens=False).values(), default=-1)
     if largest >= n_vocab:
         raise ModelError(
-            f"the tokenizer in {folder} is of another model",
+            f"the tokenizer in {folder} belongs to another model",
             f"it has {largest + 1:,} tokens, and the weights {n_vocab:,}",
             REMEDY,
         )
@@ -79,7 +79,7 @@ def read_tokenizer(
     generation = read_settings(folder / "generation_config.json")
 
     def named(key: str) -> int | None:
-        """The token that the settings name by its text."""
+        """Token that the settings give by its text."""
         text = settings.get(key)
         if isinstance(text, dict):
             text = cast(dict[str, Any], text).get("content")
@@ -99,13 +99,13 @@ def read_tokenizer(
 
 
 def _ends(settings: dict[str, Any]) -> set[int]:
-    found = settings.get("eos_token_id")
-    listed = cast(list[object], found) if isinstance(found, list) else [found]
+    value = settings.get("eos_token_id")
+    listed = cast(list[object], value) if isinstance(value, list) else [value]
     return {number for number in listed if type(number) is int}
 
 
 def _template(folder: Path, settings: dict[str, Any]) -> str | None:
-    """From a file of its own, else from the settings: one, or several by name."""
+    """Chat template: from a separate file, otherwise from the settings (one, or several named)."""
     file = folder / "chat_template.jinja"
     try:
         if file.stat().st_size <= _MAX_TEMPLATE:
@@ -114,13 +114,13 @@ def _template(folder: Path, settings: dict[str, Any]) -> str | None:
         pass
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot read {file}", str(error), REMEDY) from error
-    found = settings.get("chat_template")
-    if found is None:
-        found = read_settings(folder / "chat_template.json").get("chat_template")
-    if isinstance(found, list):
-        listed = [one for one in cast(list[object], found) if isinstance(one, dict)]
+    template = settings.get("chat_template")
+    if template is None:
+        template = read_settings(folder / "chat_template.json").get("chat_template")
+    if isinstance(template, list):
+        listed = [entry for entry in cast(list[object], template) if isinstance(entry, dict)]
         entries = cast(list[dict[str, object]], listed)
-        found = {str(one.get("name")): one.get("template") for one in entries}
-    if isinstance(found, dict):
-        found = cast(dict[str, object], found).get("default")
-    return found if isinstance(found, str) else None
+        template = {str(entry.get("name")): entry.get("template") for entry in entries}
+    if isinstance(template, dict):
+        template = cast(dict[str, object], template).get("default")
+    return template if isinstance(template, str) else None

@@ -1,4 +1,4 @@
-"""Whether the files of a folder's weights are all there, before any of them is loaded."""
+"""Checking that all weight files of a folder are present, before any is loaded."""
 
 import re
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"model-\d{5}-of-(\d{5})\.safetensors")
 _UNFINISHED = ("*.incomplete", "*.part", "*.partial", "*.tmp", "*.crdownload", "*.aria2")
 _PLACES = (".", ".cache/huggingface/download")
-"""Where downloads that are under way lie, in the folder itself and as the hub's client does."""
+"""Folders of unfinished downloads: the folder itself, and that of the hub's client."""
 
 
 def require_whole(folder: Path) -> int:
-    """The number of tensors in a folder of which no part is missing.
+    """Count the tensors of a folder, none of whose files may be missing.
 
     Raises:
-        ModelError: it lacks a file, or a file lacks a tensor that the index finds in it.
+        ModelError: a file is missing, or lacks a tensor that the index lists for it.
     """
     if not (folder / "config.json").is_file():
         raise _missing(folder, "config.json")
@@ -36,30 +36,30 @@ def require_whole(folder: Path) -> int:
 
 
 def _checked(file: Path, indexed: set[str]) -> int:
-    """The number of tensors in a file that holds all those the index finds in it."""
+    """Count the tensors of a file, which must include those the index lists for it."""
     if not file.stat().st_size:
         why = "it is empty: a download or a conversion was interrupted"
-        raise ModelError(f"{file} is not whole", why, REMEDY)
+        raise ModelError(f"{file} is incomplete", why, REMEDY)
     held = stored_tensors(file).keys()
     lacking = indexed - held
     if lacking:
         raise ModelError(
             f"{file} does not belong to the rest of the model",
-            f"{_INDEX} finds {min(lacking)[:64]!r} in it, which is not there",
+            f"{_INDEX} lists {min(lacking)[:64]!r} in it, which is missing",
             REMEDY,
         )
     return len(held)
 
 
 def _indexed(folder: Path) -> dict[str, set[str]]:
-    """The tensors of each file, as the folder's index has them; nothing where it has no index."""
+    """Tensors by file from the folder's index, {} without an index."""
     index = read_settings(folder / _INDEX)
-    found = index.get("weight_map", {})
-    damaged = ModelError(f"{folder / _INDEX} is damaged", "it names no files", REMEDY)
-    if not isinstance(found, dict):
+    weight_map = index.get("weight_map", {})
+    damaged = ModelError(f"{folder / _INDEX} is damaged", "it lists no files", REMEDY)
+    if not isinstance(weight_map, dict):
         raise damaged
     tensors: dict[str, set[str]] = {}
-    for tensor, name in cast(dict[str, object], found).items():
+    for tensor, name in cast(dict[str, object], weight_map).items():
         if not isinstance(name, str) or Path(name).name != name:
             raise damaged
         if not fnmatch(name, WEIGHT_FILES):
@@ -73,10 +73,10 @@ def _indexed(folder: Path) -> dict[str, set[str]]:
 
 
 def _numbered(files: list[Path]) -> Iterator[str]:
-    """All the files that a conversion into numbered ones makes, by the name of any of them."""
+    """Names of all shards, from the numbers in the name of any."""
     counts = {int(match[1]) for file in files if (match := _SHARD.fullmatch(file.name))}
     for count in sorted(counts):
-        yield from (f"model-{one:05}-of-{count:05}.safetensors" for one in range(1, count + 1))
+        yield from (f"model-{index:05}-of-{count:05}.safetensors" for index in range(1, count + 1))
 
 
 def _missing(folder: Path, name: str) -> ModelError:
@@ -84,22 +84,25 @@ def _missing(folder: Path, name: str) -> ModelError:
     why = f"{name[:64]} is missing"
     if begun:
         why += f"; the download of {begun} was interrupted"
-    return ModelError(f"{folder} is not whole", why, REMEDY)
+    return ModelError(f"{folder} is incomplete", why, REMEDY)
 
 
 def _no_weights(folder: Path) -> ModelError:
-    others = sorted(one.name for one in folder.glob("*.safetensors"))
+    others = sorted(file.name for file in folder.glob("*.safetensors"))
     begun = _begun(folder)
     if others:
-        why = f"{others[0]} is there, and only {WEIGHT_FILES} are loaded"
+        why = f"{others[0]} is present, and only {WEIGHT_FILES} are loaded"
         return ModelError(f"there are no weights in {folder}", why, "Use a folder for mlx-lm.")
-    why = f"the download of {begun} was interrupted" if begun else f"no {WEIGHT_FILES} is there"
+    why = f"the download of {begun} was interrupted" if begun else f"no {WEIGHT_FILES} is present"
     return ModelError(f"there are no weights in {folder}", why, REMEDY)
 
 
 def _begun(folder: Path) -> str:
-    """The name of a file whose download was begun and not finished, "" where there is none."""
-    found = (
-        one.name for place in _PLACES for kind in _UNFINISHED for one in (folder / place).glob(kind)
+    """Name of an unfinished download, "" if there is none."""
+    names = (
+        file.name
+        for place in _PLACES
+        for kind in _UNFINISHED
+        for file in (folder / place).glob(kind)
     )
-    return min(found, default="")
+    return min(names, default="")

@@ -1,15 +1,15 @@
-"""Exact verification on the device: the rules of decoding.verification, on MLX arrays.
+"""Exact verification on the device: the rules of decoding.verification on MLX arrays.
 
-Point masses are judged by what the target draws itself, drawn lines as a whole: block verification
-(Sun et al. 2025, arXiv 2403.10444). Everything is computed for every drafted token; which of it
-counts is found on the device too, so that three numbers come back.
+Point masses are verified by drawing from the target, drawn lines as a block: block verification
+(Sun et al. 2025, arXiv 2403.10444). Everything is computed for every drafted token, and the device
+also selects what counts, so that only three numbers are copied to the host.
 
-Block verification adds up differences of products of probabilities, so float32 would not do: it is
-computed in the whole numbers of fixed_point. Rounding enters where a row's probabilities add up to
-1 within 2**-30, a ratio is right to 2**-28 of itself, and a chance to 2**-29 of what it is a part
-of. That moves what is emitted by at most 2**-26 (in total variation) for each drafted token. What
-plain drawing shares is coarser: weights come from an exponential in float32 (see warping), and
-uniforms have 32 bits.
+Block verification sums differences of products of probabilities, for which float32 is too coarse:
+it is computed in fixed point. Rounding enters where a row's probabilities sum to 1 within 2**-30,
+a ratio has relative error 2**-28, and a chance has error 2**-29 relative to its whole. That changes
+the emitted distribution by at most 2**-26 (in total variation) per drafted token. Plain sampling
+has coarser errors: weights come from an exponential in float32 (see device_warping), and uniforms
+have 32 bits.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ def judge(
     q_draft: mx.array | None,
     uniforms: NDArray[np.float64],
 ) -> tuple[mx.array, mx.array, mx.array]:
-    """How many of the drafted tokens stand, the token after them, and whether scores were finite.
+    """Number of accepted tokens, the token after them, and whether scores were finite.
 
     target: a row after the history and after each drafted token. drafted: int32, shape (n,).
     q_draft: probabilities, shape (n, n_vocab), None for point masses. uniforms: shape (n + 1,).
@@ -59,12 +59,12 @@ def judge(
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What decides how much of a drawn line of n tokens is kept.
+    """Acceptance of a drawn line of n tokens by block verification.
 
     shares: fractions, shape (n + 1,): the joint ratio p_target / q_draft of the first i tokens,
-    capped at 1 after each. left: probabilities, shape (n, ids of the target): what the next drafted
-    token leaves uncovered. chances: fractions, shape (n,): of keeping at least the first i tokens,
-    for i from 1.
+    capped at 1 after each. left: probabilities, shape (n, ids of the target): the residual at the
+    next drafted token. chances: fractions, shape (n,): of keeping at least the first i tokens, for
+    i from 1.
     """
 
     shares: mx.array
@@ -73,7 +73,7 @@ class Block:
 
 
 def weigh(target: Weights, drafted: mx.array, q_draft: mx.array) -> Block:
-    """The block rule's numbers for a line, whatever the uniform numbers. Shapes as for judge."""
+    """Block verification of a line before any uniform number is used. Shapes as for judge."""
     before = Weights(target.ids[:-1], target.weights[:-1], target.sound[:-1])
     part, shift = before.scale()
     weight_of_token, covered = _aligned(before, drafted, q_draft)
@@ -87,8 +87,8 @@ def weigh(target: Weights, drafted: mx.array, q_draft: mx.array) -> Block:
 
 
 def _aligned(before: Weights, drafted: mx.array, q_draft: mx.array) -> tuple[mx.array, mx.array]:
-    """The target's weight of each drafted token, shape (n, 1), and q_draft of the target's ids."""
-    if before.ids.shape[-1] == q_draft.shape[-1]:  # each token is listed, at its own place
+    """Target weight of each drafted token, shape (n, 1), and q_draft of the target's ids."""
+    if before.ids.shape[-1] == q_draft.shape[-1]:  # each token is at its own index
         return mx.take_along_axis(before.weights, drafted[:, None], axis=-1), q_draft
     is_drafted = before.ids == drafted[:, None]
     weight_of_token = mx.where(is_drafted, before.weights, 0).sum(-1, keepdims=True)
@@ -96,7 +96,7 @@ def _aligned(before: Weights, drafted: mx.array, q_draft: mx.array) -> tuple[mx.
 
 
 def _shares(p_of_token: mx.array, q_of_token: mx.array) -> mx.array:
-    """share[i] = min(1, share[i - 1] p_target / q_draft), from 1 on; shape (n + 1,)."""
+    """share[i] = min(1, share[i - 1] p_target / q_draft), with share[0] = 1; shape (n + 1,)."""
     ratios = ratio(p_of_token, q_of_token)
     shares = [mx.array([CERTAIN], dtype=mx.int64)]
     for factor, shift in zip(*(mx.split(part, len(part)) for part in ratios), strict=True):
@@ -105,10 +105,10 @@ def _shares(p_of_token: mx.array, q_of_token: mx.array) -> mx.array:
 
 
 def _passing(left: mx.array, shares: mx.array) -> mx.array:
-    """The chance of each head of a line but all: left / (left + 1 - share), 1 for 0 / 0.
+    """Chance of each proper prefix: left / (left + 1 - share), 1 for 0 / 0.
 
-    It counts only where all that may follow the head fails, which has that denominator for its
-    probability: so 30 bits after the point are enough for both.
+    It counts only if every longer prefix fails, whose probability is that denominator: so 30
+    fractional bits are enough for both.
     """
     missing = (CERTAIN - shares) << (PROBABILITY_BITS - FRACTION_BITS)
     of_left, whole = left >> _SPARE, (left + missing) >> _SPARE
@@ -117,12 +117,12 @@ def _passing(left: mx.array, shares: mx.array) -> mx.array:
 
 
 def _longest(passes: mx.array) -> mx.array:
-    """The length of the longest head that passes, whichever shorter ones do not."""
+    """Length of the longest prefix that passes, even if shorter ones do not."""
     return mx.where(passes, mx.arange(1, len(passes) + 1), 0).max()
 
 
 def _after(target: Weights, accepted: mx.array, left: mx.array, number: mx.array) -> mx.array:
-    """The token drawn from what the draft left uncovered, or from p_target where all stand."""
+    """Token drawn from the residual, or from p_target if all tokens are accepted."""
     count = len(left)
     rest = left[mx.minimum(accepted, count - 1)]
     is_whole = (accepted == count) | (rest.sum() == 0)

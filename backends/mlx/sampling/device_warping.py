@@ -1,12 +1,11 @@
-"""From rows of logits to probabilities and drawn tokens, without leaving the device.
+"""Warping logits and drawing tokens on the device.
 
-The same rules as decoding.sampling.warp, in the same order. GPUs have no float64, and sums of
-float32 depend on how the device orders them: over a large vocabulary they are wrong by 1e-5 and
-more. So each token's weight, its probability relative to the likeliest, is a whole number of
-2**-40, and sums are of int64: exact, in whatever order. What is left of rounding is that of one
-exponential in float32: each probability is right to about 1e-6 of itself, and tokens less likely
-than 2**-40 of the likeliest have none. A settings' border (top-p, min-p) or a uniform that lies
-within that of a border may fall on its other side.
+The rules of decoding.sampling.warp, in the same order. GPUs have no float64, and float32 sums
+depend on the order of summation: over a large vocabulary their error exceeds 1e-5. So each token's
+weight, its probability relative to the likeliest token, is a multiple of 2**-40, and sums are exact
+in int64. The remaining rounding is that of one exponential in float32: probabilities have a
+relative error of about 1e-6, and tokens below 2**-40 of the likeliest have none. Values within that
+error of a threshold (top-p, min-p, a uniform number) may fall on its other side.
 """
 
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from backends.mlx.sampling.fixed_point import CERTAIN, PROBABILITY_BITS, inverse
 
 _LIKELIEST_BITS = 40
 _LIKELIEST = 1 << _LIKELIEST_BITS
-"""The weight of the most likely token. 2**18 of them add up to 2**58."""
+"""Weight of the most likely token. 2**18 of them add up to 2**58."""
 
 _GROUP = 64
 _ID = (1 << 31) - 1
@@ -27,7 +26,7 @@ _ID = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Rows of distributions on the device, not computed yet.
+    """Lazy rows of distributions on the device.
 
     ids: int32, shape (rows, n), ascending. weights: int64, shape (rows, n); a token's probability
     is its share of its row's sum. sound: bool, shape (rows,); False where no score is finite.
@@ -38,24 +37,24 @@ class Weights:
     sound: mx.array
 
     def probabilities(self) -> mx.array:
-        """Probabilities of fixed_point, shape (rows, n); a row's sum is right to 2**-30."""
+        """Fixed-point probabilities, shape (rows, n); a row's sum is 1 within 2**-30."""
         return to_probabilities(self.weights, *self.scale())
 
     def scale(self) -> tuple[mx.array, mx.array]:
-        """What to_probabilities needs for each row: a fraction and a shift, shape (rows, 1)."""
-        # Scores that are no numbers leave any sum at all.
+        """Scale of each row for to_probabilities: a fraction and a shift, shape (rows, 1)."""
+        # With NaN scores the sum can be anything.
         total = mx.clip(self.weights.sum(-1, keepdims=True), _LIKELIEST, (1 << 58) - 1)
         part, width = inverse(total)
         return part, width - 1 - _LIKELIEST_BITS
 
     def dense(self, n_vocab: int) -> mx.array:
-        """Probabilities of fixed_point, shape (rows, n_vocab): that of every token."""
+        """Fixed-point probabilities of every token, shape (rows, n_vocab)."""
         nothing = mx.zeros((self.ids.shape[0], n_vocab), dtype=mx.int64)
         return mx.put_along_axis(nothing, self.ids, self.probabilities(), axis=-1)
 
 
 def warp(logits: mx.array, warping: Warping) -> Weights:
-    """The distributions that warping makes of logits, shape (rows, n_vocab)."""
+    """Warp logits, shape (rows, n_vocab), to distributions."""
     logits = logits.astype(mx.float32)
     best = logits.max(-1, keepdims=True)
     sound = mx.isfinite(best[:, 0])
@@ -71,31 +70,33 @@ def warp(logits: mx.array, warping: Warping) -> Weights:
 
 
 def to_probabilities(weights: mx.array, part: mx.array, shift: mx.array) -> mx.array:
-    """Weights, shape (rows, n), times the scale of their rows."""
+    """Fixed-point probabilities of weights, shape (rows, n), given the scale of their rows."""
     return times(weights << (PROBABILITY_BITS - _LIKELIEST_BITS), part) >> shift
 
 
 def draw(ids: mx.array, weights: mx.array, uniforms: mx.array) -> mx.array:
-    """The token of each row at its uniform, by the inverse of the cumulative distribution.
+    """Draw a token per row by inverting the cumulative distribution.
 
     ids, weights: shape (rows, n); uniforms: fractions, shape (rows,). A token of weight 0 is
     never drawn.
     """
     cumulative = mx.cumsum(weights, axis=-1)
-    bound = mx.maximum(times(cumulative[:, -1], uniforms), 1)  # never 0: no weight is below it
+    bound = mx.maximum(
+        times(cumulative[:, -1], uniforms), 1
+    )  # at least 1, so that weight 0 is never drawn
     place = (cumulative < bound[:, None]).sum(-1, keepdims=True)
-    # Scores that are no numbers leave rows without weight; an index past the end is not checked.
+    # Rows of NaN scores have no weight; an index past the end would not be checked.
     place = mx.minimum(place, ids.shape[-1] - 1)
     return mx.take_along_axis(ids, place, axis=-1)[:, 0]
 
 
 def _to_weights(values: mx.array) -> mx.array:
-    """Numbers from 0 to 1 as weights."""
+    """Weights of numbers from 0 to 1."""
     return (values * float(_LIKELIEST)).astype(mx.int64)
 
 
 def _chosen(logits: mx.array, warping: Warping) -> tuple[mx.array, mx.array]:
-    """Ids, ascending, of what top-k leaves, with scores; -inf for what top-p leaves out."""
+    """Ids kept by top-k, ascending, with scores; -inf for tokens excluded by top-p."""
     n_vocab = logits.shape[-1]
     count = warping.top_k if 0 < warping.top_k < n_vocab else n_vocab
     if count == n_vocab and warping.top_p >= 1.0:
@@ -109,9 +110,9 @@ def _chosen(logits: mx.array, warping: Warping) -> tuple[mx.array, mx.array]:
 
 
 def _most_likely(logits: mx.array, count: int, *, ordered: bool = False) -> mx.array:
-    """Ids of the count highest logits, of equal ones the first; ordered: the highest first.
+    """Ids of the count highest logits, the lower id on ties; ordered: the highest first.
 
-    In a large vocabulary they are in the count groups of neighbours with the highest maxima.
+    In a large vocabulary only the count groups of neighbours with the highest maxima are sorted.
     """
     groups = -(-logits.shape[-1] // _GROUP)
     if groups < 2 * count:
@@ -126,7 +127,7 @@ def _most_likely(logits: mx.array, count: int, *, ordered: bool = False) -> mx.a
 
 
 def _sorted_out(logits: mx.array, count: int, *, ordered: bool) -> mx.array:
-    """The same by sorting whole numbers made of a logit above its id: no two are equal."""
+    """Ids of the count highest logits, by sorting distinct keys: a logit's bits above its id."""
     bits = mx.where(logits == 0.0, 0.0, logits).view(mx.int32)
     ascending = mx.where(bits < 0, bits ^ 0x7FFFFFFF, bits).astype(mx.int64)
     keys = (~ascending << 32) | mx.arange(logits.shape[-1], dtype=mx.int64)
@@ -138,7 +139,7 @@ def _sorted_out(logits: mx.array, count: int, *, ordered: bool) -> mx.array:
 
 
 def _in_nucleus(scores: mx.array, top_p: float) -> mx.array:
-    """Which of descending scores are the fewest that hold top_p of the mass."""
+    """Mask of the smallest prefix of descending scores with cumulative probability top_p."""
     weights = _to_weights(mx.exp(scores - scores[:, :1]))
     cumulative = mx.cumsum(weights, axis=-1)
     wanted = times(cumulative[:, -1:], mx.array(int(top_p * CERTAIN), dtype=mx.int64))

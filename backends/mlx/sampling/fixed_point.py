@@ -1,8 +1,8 @@
-"""Probabilities as whole numbers, for devices without float64.
+"""Fixed-point probabilities, for devices without float64.
 
-Sums of whole numbers are exact, in whatever order a device takes them. A *fraction* is a whole
-number of 2**-32, from 0 to 1: a uniform number, or a chance it is compared with. A *probability*
-is a whole number of 2**-57, so that those of a row add up to 2**57. All are int64.
+Integer sums are exact in any order of summation. A *fraction* is a multiple of 2**-32 from 0 to 1:
+a uniform number, or a chance it is compared with. A *probability* is a multiple of 2**-57, so that
+those of a row add up to 2**57. All are int64.
 """
 
 import mlx.core as mx
@@ -18,21 +18,21 @@ _POWERS = tuple(1 << bit for bit in range(62))
 
 
 def fraction(uniforms: NDArray[np.float64]) -> mx.array:
-    """Numbers in (0, 1] as fractions, rounded up: none is 0."""
+    """Numbers in (0, 1] as fractions, rounded up so that none is 0."""
     return mx.array(np.ceil(uniforms * float(CERTAIN)).astype(np.int64))
 
 
 def times(number: mx.array, part: mx.array) -> mx.array:
-    """A number from 0 to 2**58 times a fraction; rounded down by less than 2.
+    """Product of a number from 0 to 2**58 and a fraction, rounded down by less than 2.
 
-    The product needs 90 bits; it is taken in two that fit.
+    The product needs 90 bits and is computed in two parts.
     """
     high, low = number >> 30, number & ((1 << 30) - 1)
     return ((high * part) >> 2) + ((low * part) >> 32)
 
 
 def inverse(total: mx.array) -> tuple[mx.array, mx.array]:
-    """2**(width - 1) / total as a fraction, right to 2**-30 of itself, and the width of total.
+    """2**(width - 1) / total as a fraction, with relative error 2**-30, and the width of total.
 
     total: from 1 to 2**58 - 1.
     """
@@ -41,10 +41,10 @@ def inverse(total: mx.array) -> tuple[mx.array, mx.array]:
 
 
 def ratio(numerator: mx.array, denominator: mx.array) -> tuple[mx.array, mx.array]:
-    """The quotient of two numbers as factor * 2**-shift, right to 2**-28 of itself.
+    """Quotient of two numbers as factor * 2**-shift, with relative error 2**-28.
 
-    Both are from 0 to 2**58; over 0 the ratio is taken as 0. factor is below 2**31, and shift from
-    0 to 63: a ratio above 2**29 is taken as 2**29 or more.
+    Both are from 0 to 2**58; the ratio over 0 is 0. factor is below 2**31, and shift from 0 to 63:
+    a ratio above 2**29 becomes 2**29 or more.
     """
     above, below = width(numerator), width(denominator)
     short = denominator << (61 - below) >> 30
@@ -53,10 +53,10 @@ def ratio(numerator: mx.array, denominator: mx.array) -> tuple[mx.array, mx.arra
 
 
 def capped(part: mx.array, factor: mx.array, shift: mx.array) -> mx.array:
-    """min(1, part * factor * 2**-shift), for a fraction and a ratio; a fraction."""
+    """Fraction min(1, part * factor * 2**-shift), of a fraction and a ratio."""
     return mx.minimum((part * factor) >> shift, CERTAIN)
 
 
 def width(numbers: mx.array) -> mx.array:
-    """How many bits numbers below 2**62 take, 0 for 0; the shape of numbers."""
+    """Bit lengths of numbers below 2**62, elementwise."""
     return (numbers[..., None] >= mx.array(_POWERS, dtype=mx.int64)).sum(-1).astype(mx.int64)

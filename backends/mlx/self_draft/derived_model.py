@@ -1,4 +1,4 @@
-"""A self-drafter of a loaded model, made in memory: fewer bits, layers or active experts."""
+"""Self-drafters made in memory from a loaded model: fewer bits, layers or active experts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,15 +23,16 @@ def derive(
     *,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> MlxModel:
-    """A model of the target's weights in so many bits, None for its own, without some layers.
+    """Make a drafter from a target's weights.
 
-    It shares with the target what does not change, and may be closed before or after it. Its
-    weight_bytes are those it does not share. variant: its name in words. experts: how many a token
-    is sent to, None for as many as in the target. progress gets matrices done and in all.
+    It shares unchanged weights with the target, may be closed before or after it, and counts only
+    its own weights in weight_bytes. variant: its name. bits: per weight, None for the target's own.
+    skipped: layers to skip. experts: experts used per token, None for the target's number.
+    progress: called with the number of matrices done and in total.
 
     Raises:
-        DraftUnavailableError: the weights have no more bits than that, or the architecture cannot
-            run without these layers.
+        DraftUnavailableError: the weights have no more bits than that, or the architecture does not
+            support the change.
     """
     assert target.module is not None, "the model is closed"
     name = target.info.name
@@ -53,7 +54,7 @@ def derive(
         )
     except DraftUnavailableError:
         raise
-    except Exception as error:  # an architecture's own code may raise anything
+    except Exception as error:  # code of an architecture may raise anything
         reason = error.why if isinstance(error, ModelError) else str(error)
         raise DraftUnavailableError(f"{name} cannot draft for itself", reason) from error
     finally:
@@ -77,6 +78,6 @@ def _smaller(
     made = in_fewer_bits(module, bits, progress)
     if made is module:
         raise DraftUnavailableError(
-            f"{name} has no copy in {bits} bits", "its weights have no more bits than that already"
+            f"{name} has no copy in {bits} bits", "its weights have no more bits than that"
         )
     return made

@@ -1,4 +1,4 @@
-"""A view of a model that sends each token to fewer experts, and shares everything with it."""
+"""View of a model that uses fewer experts per token and shares all weights."""
 
 import copy
 from typing import Any, cast
@@ -8,25 +8,26 @@ from mlx import nn
 from backends.base import DraftUnavailableError
 
 _COUNTS = ("top_k", "num_experts_per_tok")
-"""What architectures call the number of experts, in a router or in the layer that has one."""
+"""Names of the number of active experts, in a router or in the layer with one."""
 
 
 def with_fewer_experts(model: nn.Module, active: int, wanted: int) -> nn.Module:
-    """A model whose routers choose wanted experts in place of active ones; no weight is copied.
+    """View of a model whose routers choose wanted experts instead of active ones.
 
     Raises:
-        DraftUnavailableError: no router says that it chooses so many.
+        DraftUnavailableError: no router has that number of active experts.
     """
     view = _changed(model, active, wanted)
     if view is model:
         raise DraftUnavailableError(
-            "experts cannot be left out", f"{type(model).__module__} keeps their number elsewhere"
+            "the number of experts cannot be reduced",
+            f"{type(model).__module__} stores it elsewhere",
         )
     return view
 
 
 def _changed(held: Any, active: int, wanted: int) -> Any:
-    """A module with what it holds; modules in which nothing changes are the same objects."""
+    """Copy of a module with its changed children; unchanged modules are shared."""
     if not isinstance(held, nn.Module | dict | list):
         return held
     places = cast(Any, enumerate(held) if isinstance(held, list) else held.items())
@@ -47,5 +48,5 @@ def _changed(held: Any, active: int, wanted: int) -> Any:
 
 
 def _attributes(held: Any) -> dict[str, Any]:
-    """Those of a module that are neither arrays nor modules, which are its entries."""
+    """Attributes of a module other than arrays and modules, which are its entries."""
     return vars(held) if isinstance(held, nn.Module) else {}

@@ -1,4 +1,4 @@
-"""A copy of a model in fewer bits, made from its own weights; what stays as it is is shared."""
+"""Copy of a model in fewer bits, which shares unchanged weights."""
 
 import copy
 import itertools
@@ -9,21 +9,21 @@ import mlx.core as mx
 from mlx import nn
 
 _GROUP_SIZES = (64, 32)
-"""Weights that share a scale: the more, the smaller; the width must be a multiple."""
+"""Weights that share a scale, preferred first; the width must be a multiple."""
 
 _Wanted = Callable[[str, nn.Module], object]
-"""By path: whether an architecture wants a module in as few bits as the rest."""
+"""Predicate of an architecture, by path and module: whether the module is quantized."""
 
 _Made = Callable[[nn.Module], nn.Module]
-"""A matrix in fewer bits."""
+"""Requantizes a matrix."""
 
 
 def in_fewer_bits(model: nn.Module, bits: int, progress: Callable[[int, int], None]) -> nn.Module:
-    """The model with its linear layers, experts and embeddings in so many bits a weight.
+    """Copy of a model with linear layers, experts and embeddings in so many bits per weight.
 
-    What has as few already, odd widths, norms, and what the architecture wants finer (a router)
-    are shared. Weights are evaluated one by one: at most one matrix is held in floats. After each
-    progress gets matrices done and in all.
+    Shared are norms, weights with no more bits, odd widths, and what the architecture keeps more
+    precise (such as a router). Matrices are evaluated one by one: at most one is held in floats.
+    progress: called after each with the number done and in total.
     """
     wanted = cast(_Wanted, getattr(model, "quant_predicate", None) or (lambda path, module: True))
     total = sum(_is_matrix(module) for module in model.modules())
@@ -42,7 +42,7 @@ def _is_matrix(held: Any) -> bool:
 
 
 def _copied(held: Any, path: str, made: _Made, wanted: _Wanted) -> Any:
-    """A module with what it holds; modules in which nothing changes are the same objects."""
+    """Copy of a module with its changed children; unchanged modules are shared."""
     if isinstance(held, nn.Module):
         if _is_matrix(held):
             return made(held) if wanted(path, held) is True else held
@@ -63,7 +63,7 @@ def _copied(held: Any, path: str, made: _Made, wanted: _Wanted) -> Any:
 
 
 def _leaf(held: Any, bits: int) -> nn.Module:
-    """One matrix, or one for each expert, in fewer bits; the same object where it stays."""
+    """A matrix, or one per expert, in fewer bits; the same object if it stays unchanged."""
     is_quantized = "scales" in held
     if is_quantized and (held.bits <= bits or not _is_readable(held)):
         return held
@@ -82,7 +82,7 @@ def _leaf(held: Any, bits: int) -> nn.Module:
 
 
 def _is_readable(held: nn.Module) -> bool:
-    """Whether it holds all that its weights were; some scale them by their input as well."""
+    """Whether a module holds all of its scales; some kinds also scale by the input."""
     return held.get("global_scale") is None and not isinstance(held, nn.QQLinear)
 
 

@@ -1,4 +1,4 @@
-"""A view of a model that runs without some of its layers, and shares everything with it."""
+"""View of a model that skips some of its layers and shares all weights."""
 
 import copy
 import operator
@@ -13,20 +13,20 @@ from backends.base import DraftUnavailableError
 
 
 class SkippedLayer(nn.Module):
-    """Stands where a layer was, and passes on what it is given.
+    """Takes the place of a skipped layer and returns its input.
 
-    The place is kept because architectures find their other layers by number: which ones look back
-    over a window, and whose cache the attention mask is made from. That cache counts tokens here
-    as well, two bytes for each.
+    Architectures find layers by index: those with sliding windows, and the one whose cache the
+    attention mask is made from. So the cache of a skipped layer counts tokens too, at two bytes
+    each.
     """
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        # Past nn.Module's own bookkeeping: its weights are not to count as the view's.
+        # Bypasses nn.Module's bookkeeping, so that its weights do not count as the view's.
         object.__setattr__(self, "_layer", layer)
 
     def __getattr__(self, name: str) -> Any:
-        """What an architecture asks of its layers, such as use_sliding."""
+        """Attribute that an architecture reads from its layers, such as use_sliding."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.__dict__["_layer"], name)
@@ -34,22 +34,22 @@ class SkippedLayer(nn.Module):
     def __call__(self, hidden: mx.array, *others: Any, **named: Any) -> mx.array:
         batch, count = hidden.shape[:2]
         mark = mx.zeros((batch, 1, count, 1), dtype=mx.uint8)
-        for one in (*others, *named.values()):
-            _count(one, mark)
+        for argument in (*others, *named.values()):
+            _count(argument, mark)
         return hidden
 
 
-def _count(given: Any, mark: mx.array) -> None:
-    """Put a token's mark into a cache; what else a layer is given is left alone."""
-    if isinstance(given, KVCache):
-        given.update_and_fetch(mark, mark)
-    elif isinstance(given, CacheList):
-        for one in given.caches:
-            _count(one, mark)
+def _count(argument: Any, mark: mx.array) -> None:
+    """Add marks for new tokens to a cache; other arguments of a layer are ignored."""
+    if isinstance(argument, KVCache):
+        argument.update_and_fetch(mark, mark)
+    elif isinstance(argument, CacheList):
+        for cache in argument.caches:
+            _count(cache, mark)
 
 
 def without_layers(model: nn.Module, skipped: Sequence[int]) -> nn.Module:
-    """A model whose skipped layers do nothing; no weight is copied.
+    """View of a model whose skipped layers do nothing.
 
     Raises:
         DraftUnavailableError: its layers are not held as one list.
@@ -69,16 +69,16 @@ def without_layers(model: nn.Module, skipped: Sequence[int]) -> nn.Module:
 def _exchanged(
     module: nn.Module, held: list[nn.Module], wanted: list[nn.Module]
 ) -> nn.Module | None:
-    """A copy of a module, and of those on the way to a list that it holds, with another list."""
+    """Copy of a module, and of its children on the path to a list, with another list."""
     for key, value in module.items():
-        found = None
+        changed = None
         if isinstance(value, nn.Module):
-            found = _exchanged(value, held, wanted)
+            changed = _exchanged(value, held, wanted)
         elif isinstance(value, list) and _are_same(cast(list[object], value), held):
-            found = wanted
-        if found is not None:
+            changed = wanted
+        if changed is not None:
             view = copy.copy(module)
-            view[key] = found
+            view[key] = changed
             return view
     return None
 

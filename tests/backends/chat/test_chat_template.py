@@ -269,7 +269,7 @@ def test_a_child_that_died_while_waiting_is_told_and_replaced(
     with closing(TemplateProcess()) as process:
         started[0].kill()
         started[0].wait()
-        assert process.render("x", {}, 10) == {"error": "it ended its process"}
+        assert process.render("x", {}, 10) == {"error": "its process ended"}
         assert process.render("x", {}, 10) == {"text": "x"}
 
 

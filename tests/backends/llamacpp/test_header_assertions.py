@@ -23,17 +23,17 @@ REFUSED: list[tuple[dict[str, float], str]] = [
     ({"block_count": 513}, "513 layers"),
     ({"block_count": (1 << 32) - 1}, "4,294,967,295 layers"),
     ({"nextn_predict_layers": 3}, "3 of its 2 layers"),
-    ({USED: 0}, "sent to 0 of 4 experts"),
-    ({USED: 5}, "sent to 5 of 4 experts"),
+    ({USED: 0}, "uses 0 of 4 experts"),
+    ({USED: 5}, "uses 5 of 4 experts"),
     ({EXPERTS: 1025}, "1,025 experts"),
-    ({EXPERTS: 0}, "sent to 2 of 0 experts"),
+    ({EXPERTS: 0}, "uses 2 of 0 experts"),
     ({GROUPS: 4, GROUPS_USED: 1}, "4 groups of 4 experts"),
     ({GROUPS: 3, GROUPS_USED: 1}, "of 3 groups"),
-    ({GROUPS: 2, GROUPS_USED: 2}, "sent to 2 of 2 groups"),
+    ({GROUPS: 2, GROUPS_USED: 2}, "uses 2 of 2 groups"),
     ({RMS: -1e-6}, "epsilon is -"),
     ({RMS: math.nan}, "epsilon is nan"),
     ({"attention.head_count_kv": 3}, "4 attention heads cannot share 3"),
-    ({"rope.dimension_count": 7}, "no pairs"),
+    ({"rope.dimension_count": 7}, "an odd count"),
 ]
 
 
@@ -64,7 +64,7 @@ def whole_numbers(parts: GgufParts) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "told"),
-    [(unknown_scaling, "scaled by"), (no_extent, "holds nothing"), (whole_numbers, "multiplied")],
+    [(unknown_scaling, "scaled by"), (no_extent, "is empty"), (whole_numbers, "multiplication")],
 )
 def test_what_it_cannot_compute_with_is_refused(
     tmp_path: Path, damage: Callable[[GgufParts], None], told: str

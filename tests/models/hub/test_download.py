@@ -10,7 +10,7 @@ import pytest
 
 from backends.base import DownloadError, HubUnreachableError, UsageError
 from models.hub import HubSettings, Phase, receipts
-from models.hub.error_mapping import told_as_ours
+from models.hub.error_mapping import mapped_errors
 from models.hub.hub_settings import hub_cache
 from tests.fixtures.local_hub import COMMIT, LocalHub
 from tests.models.hub.conftest import CONTENT, FILE, REPOSITORY, Pull, part_of
@@ -120,7 +120,7 @@ def test_a_hub_that_knows_no_ranges(hub: LocalHub, pull: Pull) -> None:
 
 def test_a_wrong_checksum(hub: LocalHub, settings: HubSettings, pull: Pull) -> None:
     hub.wrong = {FILE}
-    with pytest.raises(DownloadError, match=f"{FILE} came damaged and was deleted"):
+    with pytest.raises(DownloadError, match=f"{FILE} arrived damaged and was deleted"):
         pull()
     assert not [path for path in settings.folder(REPOSITORY).rglob("*") if path.is_file()]
     hub.wrong.clear()
@@ -131,14 +131,14 @@ def test_a_small_file_is_checked_too(hub: LocalHub, pull: Pull) -> None:
     files = {"config.json": b"{}", "model.safetensors": b"weights"}
     hub.repositories["maker/Odd"] = files
     hub.wrong = {"config.json"}
-    with pytest.raises(DownloadError, match=r"config\.json came damaged"):
+    with pytest.raises(DownloadError, match=r"config\.json arrived damaged"):
         pull(None, "maker/Odd")
 
 
 def test_an_answer_that_is_no_listing(hub: LocalHub, pull: Pull) -> None:
     for content in (b"<html>sign in</html>", b"[]", b"{}", b'{"id": "x", "sha": "../x"}'):
         hub.listings[REPOSITORY] = content
-        with pytest.raises(DownloadError, match="makes no sense"):
+        with pytest.raises(DownloadError, match="gave an invalid answer"):
             pull()
 
 
@@ -167,7 +167,7 @@ def test_too_little_room_is_told_before_anything_comes(
 def test_a_disk_that_fills_up(settings: HubSettings) -> None:
     with (
         pytest.raises(DownloadError, match=r"the disk is full: .* free"),
-        told_as_ours(REPOSITORY, settings),
+        mapped_errors(REPOSITORY, settings),
     ):
         Path("/dev/full").write_bytes(CONTENT)
 

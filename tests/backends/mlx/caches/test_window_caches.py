@@ -148,4 +148,4 @@ def test_a_layer_of_several_caches_is_rolled_back_where_all_of_them_can() -> Non
 
     assert rollback_refusal([CacheList(KVCache(), KVCache()), WindowKVCache(8)]) == ""
     assert "running state" in rollback_refusal([CacheList(KVCache(), ArraysCache(1))])
-    assert "latest tokens only" in rollback_refusal([KVCache(), ChunkedKVCache(8)])
+    assert "only the latest tokens" in rollback_refusal([KVCache(), ChunkedKVCache(8)])

@@ -202,5 +202,5 @@ def test_the_chat_template_is_that_of_the_file(ours: Tokenizer, texts: dict[str,
 
 def test_a_list_of_kinds_that_is_too_short(demo_file: Path, texts: dict[str, Any]):
     damaged = texts | {"tokenizer.ggml.token_type": texts["tokenizer.ggml.token_type"][:-1]}
-    with pytest.raises(ModelError, match="kind"):
+    with pytest.raises(ModelError, match="type"):
         tokenizer(read_header(demo_file), damaged)
