@@ -1,9 +1,9 @@
 """The file of a segment: documents in one vocabulary, and the order of their suffixes.
 
-Layout: head, table of documents, checksum of both, text, order, samples. The text is turned round,
-so that what stood before a token follows it, and big-endian, so that bytes sort like tokens; the
-rest has the byte order of the machine, which the head tells. The samples are the DEPTH tokens at
-every SPACING-th place of the order: a search begins in memory.
+Layout: head, table of documents, checksum of both, text, order, samples. The text is reversed, so
+that the tokens before a position follow it, and big-endian, so that bytes sort like tokens; the
+rest has the machine's byte order, which the head records. The samples are the DEPTH tokens at every
+SPACING-th entry of the order, so that a search begins in memory.
 """
 
 import os
@@ -25,17 +25,17 @@ from decoding.retrieval.suffix_order import suffix_order
 
 SUFFIX = ".segment"
 DEPTH = 16
-"""Tokens by which the places of a text are sorted: the longest match."""
+"""Number of tokens by which positions are sorted, and so the longest match."""
 
 BOUNDARY = 0xFFFF_FFFF
-"""Stands in the text where a document begins or ends; no token."""
+"""Separator of documents in the text; no token."""
 
 SPACING = 128
 TOKEN_BYTES = 4
 KEY_BYTES = TOKEN_BYTES * DEPTH
 _FAMILY = b"scretri"
 _MAGIC = _FAMILY + b"1"
-"""The last character is the version of the format."""
+"""Its last character is the version of the format."""
 
 _ORDER_MARK = 0x0102_0304
 _HEAD = struct.Struct("=8sI32sIIII")
@@ -43,7 +43,7 @@ _TABLE = np.dtype(
     [
         ("number", "=i8"),
         ("stamp", f"V{STAMP_BYTES}"),
-        ("said", "=f8"),
+        ("written_at", "=f8"),
         ("indexed", "=f8"),
         ("start", "=u4"),
         ("length", "=u4"),
@@ -62,7 +62,7 @@ class Fault(Enum):
 
 
 class SegmentError(Exception):
-    """A file that is no segment of this vocabulary."""
+    """A file is no usable segment of this vocabulary."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.value)
@@ -71,10 +71,10 @@ class SegmentError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """What a file says of itself. Offsets are in bytes, from its beginning.
+    """Header of a segment's file. Offsets are in bytes from its beginning.
 
-    table: one row for each document, its start and length in the text in tokens. n_text counts
-    boundaries too. checksum: of all that follows.
+    table: one row for each document, with start and length in the text in tokens. n_text includes
+    boundaries. checksum: of everything after the header.
     """
 
     table: NDArray[np.void]
@@ -85,22 +85,22 @@ class Head:
 
     @property
     def order_offset(self) -> int:
-        """Where the order of the suffixes begins."""
+        """Offset of the suffix order."""
         return self.text_offset + 4 * self.n_text
 
     @property
     def samples_offset(self) -> int:
-        """Where the samples begin."""
+        """Offset of the samples."""
         return self.order_offset + 4 * self.n_order
 
     @property
     def size(self) -> int:
-        """Of the whole file."""
+        """Size of the file in bytes."""
         return self.samples_offset + KEY_BYTES * -(-self.n_order // SPACING)
 
 
 def read_head(path: Path, vocabulary: bytes) -> Head:
-    """What a file holds.
+    """Read and check the header of a file.
 
     Raises:
         SegmentError: it cannot be used.
@@ -111,7 +111,7 @@ def read_head(path: Path, vocabulary: bytes) -> Head:
         start = file.read(_HEAD.size)
         if len(start) < _HEAD.size:
             raise SegmentError(Fault.DAMAGED)
-        magic, mark, found, n_documents, n_text, n_order, checksum = _HEAD.unpack(start)
+        magic, mark, owner, n_documents, n_text, n_order, checksum = _HEAD.unpack(start)
         if magic != _MAGIC and magic.startswith(_FAMILY):
             raise SegmentError(Fault.NEWER)
         if magic == _MAGIC and mark != _ORDER_MARK:
@@ -124,13 +124,13 @@ def read_head(path: Path, vocabulary: bytes) -> Head:
         listed = file.read(table_bytes)
         if file.read(_CHECKSUM_BYTES) != _checksum(start + listed):
             raise SegmentError(Fault.DAMAGED)
-    if found != vocabulary:
+    if owner != vocabulary:
         raise SegmentError(Fault.FOREIGN)
     return Head(np.frombuffer(listed, _TABLE), n_text, n_order, checksum, text_offset)
 
 
 def numbers_in(path: Path) -> set[int]:
-    """The numbers of the documents of a file, whatever its vocabulary.
+    """Numbers of the documents of a file of any vocabulary.
 
     Raises:
         SegmentError: it cannot be used.
@@ -143,24 +143,24 @@ def numbers_in(path: Path) -> set[int]:
 
 
 def is_sound(path: Path, head: Head) -> Generator[None, None, bool]:
-    """Whether text, order and samples are what was written; yields after every few megabytes.
+    """Whether the checksum of text, order and samples matches; yields every few megabytes.
 
     Raises:
         OSError: it cannot be read.
     """
-    found = 0
+    checksum = 0
     with open_regular(path) as file:
         file.seek(head.text_offset)
         while piece := file.read(_PIECE_BYTES):
-            found = zlib.crc32(piece, found)
+            checksum = zlib.crc32(piece, checksum)
             yield
-    return found == head.checksum
+    return checksum == head.checksum
 
 
 def write_segment(
     path: Path, vocabulary: bytes, documents: Sequence[Document]
 ) -> Generator[None, None, None]:
-    """Sort documents and write them whole, readable by their owner alone; yields on the way.
+    """Sort documents and write them atomically, readable by the owner only; yields on the way.
 
     Raises:
         OSError: it cannot be written; nothing is left of it.
@@ -169,9 +169,9 @@ def write_segment(
     order = yield from suffix_order(text, DEPTH)
     order = order[text[order] != BOUNDARY]
     yield
-    turned = text.astype(">u4")
-    samples = turned[order[::SPACING, None] + np.arange(DEPTH, dtype=np.uint32)]
-    payload = (turned, order, samples)
+    big_endian = text.astype(">u4")
+    samples = big_endian[order[::SPACING, None] + np.arange(DEPTH, dtype=np.uint32)]
+    payload = (big_endian, order, samples)
     checksum = 0
     for part in payload:
         checksum = zlib.crc32(part.data, checksum)
@@ -191,14 +191,14 @@ def write_segment(
 
 
 def _laid_out(documents: Sequence[Document]) -> tuple[NDArray[np.uint32], NDArray[np.void]]:
-    """The text of documents turned round, with a boundary at each end, and the table."""
+    """The reversed text of documents with a boundary at each end, and the table."""
     parts = [np.full(1, BOUNDARY, np.uint32)]
     table = np.zeros(len(documents), _TABLE)
     start = 1
     for row, document in zip(table, documents, strict=True):
         note, length = document.note, len(document.tokens)
         row["number"], row["stamp"] = note.number, np.void(note.stamp)
-        row["said"], row["indexed"] = note.said, note.indexed
+        row["written_at"], row["indexed"] = note.written_at, note.indexed
         row["start"], row["length"] = start, length
         parts += [document.tokens[::-1], np.full(1, BOUNDARY, np.uint32)]
         start += length + 1
