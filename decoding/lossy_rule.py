@@ -69,8 +69,8 @@ class LossyRule:
     def warning(self) -> str:
         """Warning to the user who enabled it."""
         return (
-            f"answers may be lossy ({self.name} {self.strength:g}): drafted tokens are accepted more "
-            "often than the model alone would generate them, so answers do not follow its distribution"
+            f"answers may be lossy ({self.name} {self.strength:g}): drafted tokens are accepted "
+            "more often than the model alone would generate them, so that its distribution changes"
         )
 
     @property
