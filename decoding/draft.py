@@ -106,7 +106,7 @@ class Draft:
         return len(self) - self.prunable_suffix
 
     def first(self, count: int) -> "Draft":
-        """A line cut to its first count tokens, none of which may have been sampled in vain."""
+        """A line cut to its first count tokens; sampled tokens are never cut off."""
         assert isinstance(self.form, HostLine), "only certain tokens of a line may be cut off"
         return replace(
             self,

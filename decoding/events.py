@@ -1,4 +1,4 @@
-"""What generation reports: one event per target pass, never per token."""
+"""Events of a reply: one per target pass, never per token."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,7 +18,7 @@ class FinishReason(StrEnum):
 
 
 class Origin(StrEnum):
-    """Where a token came from, when it did not come from a drafter."""
+    """Provenance of a token that no drafter proposed."""
 
     MODEL = "model"
     CORRECTED = "corrected"
@@ -27,7 +27,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """Progress on the prompt, in tokens; cached ones were held from before."""
+    """Progress on the prompt in tokens; cached ones were in the context already."""
 
     done: int
     total: int
@@ -38,10 +38,10 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One target pass and the tokens it settled.
+    """One target pass and the tokens it emitted.
 
-    Accepted tokens stand at the head of tokens: the first of a drafted line, or a branch of a
-    drafted tree. Times are in seconds; at is a reading of the clock when the tokens were known.
+    Accepted tokens come first: the first ones of a drafted line, or a branch of a drafted tree.
+    Times are in seconds; at is the clock reading when the tokens were known.
     """
 
     tokens: tuple[int, ...]
@@ -51,44 +51,44 @@ class Step:
     draft_seconds: float
     verify_seconds: float
     seconds: float
-    """The whole step; 0 for the first, whose pass belongs to the prompt."""
+    """Duration of the whole step; 0 for the first, whose pass belongs to the prompt."""
     at: float
     window_tokens: int = 0
-    """Tokens of the pass that were computed for the drafter's sake, and could not be accepted."""
+    """Tokens computed only for the drafter, which could not be accepted."""
     branch: int | None = None
-    """Of a tree, tokens of the longest branch through those accepted; None for a line."""
+    """Length of the longest branch of a tree through the accepted tokens; None for a line."""
     shape: Shape = Shape.NONE
     width: int = 1
-    """As decoding.draft.Draft has it."""
+    """Width of the draft, as in decoding.draft.Draft."""
     sources: tuple[str, ...] = ()
-    """Where a draft was put together from several drafters' tokens: whose each accepted one was."""
+    """Drafter of each accepted token, if the draft combined several drafters' tokens."""
     drafted_sources: tuple[str, ...] = ()
-    """The same of each drafted token."""
+    """Drafter of each drafted token, if the draft combined several drafters' tokens."""
     silences: tuple[Silence, ...] = ()
-    """Who was asked for a draft in vain; the time is part of draft_seconds."""
+    """Drafters that proposed nothing; their time is part of draft_seconds."""
     rule: Rule = Rule.NONE
-    """By which the draft was judged."""
+    """Rule that verified the draft."""
     on_device: bool = False
-    """Whether it was judged there."""
+    """Whether the draft was verified on the device."""
 
     @property
     def passed(self) -> int:
-        """Tokens of the pass: the last one said, those drafted, and window_tokens."""
+        """Tokens of the pass: the last one of the text, drafted and window tokens."""
         return 1 + self.drafted + self.window_tokens
 
     @property
     def own_draft_seconds(self) -> float:
-        """What the draft that was sent took."""
+        """Drafting time without that of drafters that proposed nothing."""
         return self.draft_seconds - wasted(self.silences) if self.silences else self.draft_seconds
 
     @property
     def longest(self) -> int:
-        """How many tokens could have been accepted, those that were included."""
+        """Number of tokens that could have been accepted, given those that were."""
         return self.drafted if self.branch is None else self.branch
 
     @property
     def provenance(self) -> tuple[str, ...]:
-        """For each token the drafter's name or an Origin."""
+        """Name of the drafter, or an Origin, of each token."""
         accepted = self.sources or (self.drafter,) * self.accepted
         if len(accepted) == len(self.tokens):
             return accepted

@@ -7,10 +7,8 @@ of its share that would have been left to the node itself. So the fate of the fi
 the estimates of lines, without drafting a line.
 """
 
-from dataclasses import replace
-
 from decoding.draft import Draft
-from decoding.drafters.draft_model import evidence_class
+from decoding.drafters.draft_model import with_confidence
 from decoding.events import Step
 from decoding.forms import PointMassLine, SampledLine, Tree, TreeWithoutReplacement
 
@@ -29,13 +27,12 @@ def as_line(draft: Draft, *, is_greedy: bool) -> Draft | None:
     tokens = tuple(tree.tokens[node] for node in nodes)
     if isinstance(tree, TreeWithoutReplacement):
         line = SampledLine(tokens, tuple(tree.distributions[node] for node in nodes))
-        confidence = tuple(draft.confidence[node] for node in nodes)
+        confidence = [draft.confidence[node] for node in nodes]
     elif is_greedy:
-        line, confidence = PointMassLine(tokens), (1.0,) * len(nodes)
+        line, confidence = PointMassLine(tokens), [1.0] * len(nodes)
     else:
         return None
-    evidence = tuple(map(evidence_class, confidence))
-    return replace(draft, form=line, confidence=confidence, evidence=evidence)
+    return with_confidence(line, draft.drafter, confidence)
 
 
 def kept_of(line: Draft, step: Step) -> int:

@@ -61,10 +61,6 @@ class DeviceLine:
     tokens: tuple[int, ...]
     rows: tuple[DeviceRow, ...]
 
-    def on_host(self) -> SampledLine:
-        """The same line with its q_draft rows copied to host memory."""
-        return SampledLine(self.tokens, tuple(from_row(row.probabilities()) for row in self.rows))
-
 
 @dataclass(frozen=True, slots=True)
 class PointMassTree:
@@ -104,4 +100,6 @@ Form = Line | Tree
 
 def on_host(line: Line) -> HostLine:
     """A line whose q_draft, if it has one, is in host memory."""
-    return line.on_host() if isinstance(line, DeviceLine) else line
+    if not isinstance(line, DeviceLine):
+        return line
+    return SampledLine(line.tokens, tuple(from_row(row.probabilities()) for row in line.rows))

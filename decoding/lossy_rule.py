@@ -1,4 +1,4 @@
-"""Opt-in rules that keep more of a draft than the model's distribution allows."""
+"""Names and strengths of the opt-in lossy rules, and their text form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from backends.base import UsageError
 
 @dataclass(frozen=True, slots=True)
 class _Strengths:
-    """What the number of one rule may be, what it is unless given, and with which it is exact."""
+    """Range and default of a rule's strength, and the strength at which it is exact."""
 
     low: float
     high: float
-    usual: float
+    default: float
     neutral: float | None
 
 
@@ -27,21 +27,21 @@ _STRENGTHS: Mapping[str, _Strengths] = MappingProxyType(
 )
 
 LOSSY = "lossy: "
-"""What begins the words for a rule beside a reply."""
+"""Prefix of the label beside a reply."""
 
 OFF = "off"
-"""What stands for no rule."""
+"""Text for no rule."""
 
 LOSSY_RULES = tuple(_STRENGTHS)
-"""The names of all rules."""
+"""Names of all rules."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossyRule:
-    """Which rule, and its one number: decoding.verification.lossy says what each does with it.
+    """A rule by name, with its strength; decoding.verification.lossy defines both.
 
     Raises:
-        UsageError: no rule has the name, or the number is out of its range.
+        UsageError: the name is unknown, or the strength is out of range.
     """
 
     name: str
@@ -53,51 +53,51 @@ class LossyRule:
             raise UsageError(
                 f"the strength {self.strength:g} of the lossy rule {self.name} is out of range",
                 f"it is at least {allowed.low:g}, at most {allowed.high:g}",
-                f"{allowed.usual:g} is the usual one.",
+                f"The default is {allowed.default:g}.",
             )
 
     def __str__(self) -> str:
-        """As parse_lossy reads it."""
+        """The text that parse_lossy reads."""
         return f"{self.name}:{self.strength:g}"
 
     @property
     def words(self) -> str:
-        """As it is shown beside a reply."""
+        """Label shown beside a reply."""
         return f"{LOSSY}{self.name} {self.strength:g}"
 
     @property
     def warning(self) -> str:
-        """What a user who asked for it should know."""
+        """Warning to the user who enabled it."""
         return (
-            f"answers may be lossy ({self.name} {self.strength:g}): drafted tokens are kept that "
-            "the model alone would say less often, so what is said is not distributed as its own"
+            f"answers may be lossy ({self.name} {self.strength:g}): drafted tokens are accepted "
+            "more often than the model alone would generate them, so that its distribution changes"
         )
 
     @property
     def is_neutral(self) -> bool:
-        """Whether its strength leaves the exact rule as it is."""
+        """Whether it is exact at its strength."""
         return _strengths(self.name).neutral == self.strength
 
 
 def parse_lossy(text: str) -> LossyRule | None:
-    """The rule that a text like "ears" or "ears:0.2" names; None for "off".
+    """Parse a text like "ears" or "ears:0.2"; None for "off".
 
     Raises:
-        UsageError: it names none, or its strength is not a number in range.
+        UsageError: the rule is unknown, or its strength is not a number in range.
     """
     name, _, strength = text.strip().lower().partition(":")
     if text.strip().lower() == OFF:
         return None
-    usual = _strengths(name).usual
+    default = _strengths(name).default
     if not strength:
-        return LossyRule(name, usual)
+        return LossyRule(name, default)
     try:
         number = float(strength)
     except ValueError as error:
         raise UsageError(
             f"the lossy rule {text} cannot be used",
             f"{strength} is not a number",
-            f"Write for example {name}:{usual:g}.",
+            f"Write for example {name}:{default:g}.",
         ) from error
     return LossyRule(name, number)
 

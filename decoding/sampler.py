@@ -1,4 +1,4 @@
-"""The sampling settings of one reply with its two independent streams of random numbers."""
+"""Sampling settings of one reply, with independent random streams to draft and to verify."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from decoding.sampling import PENALTY_WINDOW, Distribution, SamplingSettings, wa
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Warps rows of logits, for the target and for drafters alike.
+    """Warps rows of logits, of the target and of drafters alike.
 
-    Verification and drafting never share uniforms: a draft judged by the number that drew it
+    Verification and drafting never share uniforms: a draft verified by the number that sampled it
     would be accepted too often.
     """
 
@@ -29,7 +29,7 @@ class Sampler:
 
     @property
     def warping(self) -> Warping | None:
-        """The settings for a device; None where a penalty depends on the text."""
+        """The settings for a device; None with a repetition penalty, which depends on the text."""
         settings = self.settings
         if settings.repeat_penalty != 1.0:
             return None
@@ -38,7 +38,7 @@ class Sampler:
     def distribution(
         self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()
     ) -> Distribution:
-        """What follows history and the tokens drafted after it; logits has shape (n_vocab,)."""
+        """Next-token distribution after history and drafted; logits has shape (n_vocab,)."""
         if self.settings.repeat_penalty == 1.0:
             return warp(logits, self.settings)
         recent = [*history[-PENALTY_WINDOW:], *drafted]

@@ -1,7 +1,7 @@
-"""From logits to a probability distribution, and from that to a token.
+"""From logits to a next-token distribution, and from that to a token.
 
 Order: repetition penalty, top-k, top-p, min-p on the model's own probabilities, temperature last,
-as llama.cpp and mlx-lm do it, so that the same settings mean the same there and here.
+as in llama.cpp and mlx-lm, so that settings carry over.
 """
 
 import math
@@ -16,16 +16,16 @@ from decoding.borders import within_borders
 from decoding.lossy_rule import LossyRule
 
 PENALTY_WINDOW = 64
-"""How many of the last tokens the repetition penalty looks at."""
+"""Number of last tokens that the repetition penalty considers."""
 
 _MAX_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
-    """What shapes the distribution a token is drawn from. top_k 0 means every token.
+    """Settings that shape the next-token distribution. top_k 0 means all tokens.
 
-    lossy: the rule that may leave that distribution to keep more of a draft; None for none.
+    lossy: opt-in rule that accepts more of a draft but does not keep the distribution.
 
     Raises:
         UsageError: a value is out of range.
@@ -40,7 +40,7 @@ class SamplingSettings:
     lossy: LossyRule | None = None
 
     def __post_init__(self) -> None:
-        # Below a thousandth the division by it leaves the range of floats.
+        # Dividing by less than a thousandth would overflow.
         if self.temperature != 0.0 and not 0.001 <= self.temperature <= 100.0:
             raise UsageError(
                 f"--temperature {self.temperature} is out of range",
@@ -54,9 +54,9 @@ class SamplingSettings:
 
     @property
     def lossy_in_effect(self) -> LossyRule | None:
-        """The lossy rule, None where a reply has the model's own distribution all the same.
+        """The lossy rule; None if it would not change the distribution.
 
-        At temperature 0 every rule keeps the likeliest token alone.
+        At temperature 0 every rule accepts the likeliest token alone.
         """
         if self.lossy is None or self.lossy.is_neutral or self.temperature == 0.0:
             return None
@@ -73,30 +73,30 @@ class SamplingSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Distribution:
-    """Probabilities of the tokens that have any.
+    """Sparse probability distribution over token ids.
 
-    ids: int64, shape (n,), ascending. probabilities: float64, shape (n,), adding up to 1.
+    ids: int64, shape (n,), ascending. probabilities: float64, shape (n,), summing to 1.
     """
 
     ids: NDArray[np.int64]
     probabilities: NDArray[np.float64]
 
     def of(self, token: int) -> float:
-        """The probability of one token, exactly 0.0 for one not listed."""
+        """Probability of one token, exactly 0.0 if it is not listed."""
         index = int(self.ids.searchsorted(token))
         if index == len(self.ids) or self.ids[index] != token:
             return 0.0
         return float(self.probabilities[index])
 
     def at(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The probabilities of many tokens, shape of ids."""
+        """Probabilities of many tokens, shape of ids."""
         if np.array_equal(self.ids, ids):
             return self.probabilities
         index = np.minimum(self.ids.searchsorted(ids), len(self.ids) - 1)
         return np.where(self.ids[index] == ids, self.probabilities[index], 0.0)
 
     def draw(self, uniform: float) -> int:
-        """The token at a uniform number in (0, 1]; never one of probability 0."""
+        """The token sampled by a uniform number in (0, 1]; never one of probability 0."""
         if len(self.ids) == 1:
             return int(self.ids[0])
         cumulative = self.probabilities.cumsum()
@@ -113,18 +113,18 @@ def point_mass(token: int) -> Distribution:
 
 
 def from_row(probabilities: NDArray[np.float64]) -> Distribution:
-    """The distribution of a row that lists every token, shape (n_vocab,)."""
+    """The distribution of a dense row of probabilities, shape (n_vocab,)."""
     ids = np.flatnonzero(probabilities)
     return Distribution(ids, probabilities[ids])
 
 
 def uniform(generator: np.random.Generator) -> float:
-    """A uniform number in (0, 1]; 0 would accept what has probability 0."""
+    """A uniform number in (0, 1]; 0 would accept a token of probability 0."""
     return 1.0 - generator.random()
 
 
 def next_uniforms(generator: np.random.Generator, count: int) -> NDArray[np.float64]:
-    """What uniform will give the next count times, which skip_uniforms may then take off."""
+    """The next count numbers of uniform, not consumed; skip_uniforms consumes them."""
     state = generator.bit_generator.state
     numbers = 1.0 - generator.random(count)
     generator.bit_generator.state = state
@@ -132,19 +132,19 @@ def next_uniforms(generator: np.random.Generator, count: int) -> NDArray[np.floa
 
 
 def skip_uniforms(generator: np.random.Generator, count: int) -> None:
-    """Leave out what the next count calls of uniform would give."""
+    """Consume the next count numbers of uniform."""
     generator.random(count)
 
 
 def warp(
     logits: NDArray[np.float32], settings: SamplingSettings, recent: Sequence[int] = ()
 ) -> Distribution:
-    """The distribution that settings make of one row of logits, shape (n_vocab,).
+    """The distribution of one row of logits, shape (n_vocab,), under settings.
 
-    recent: the tokens before this position, oldest first; only the repetition penalty reads them.
+    recent: tokens before this position, oldest first, for the repetition penalty.
 
     Raises:
-        ModelError: the row holds no finite maximum.
+        ModelError: the row has no finite maximum.
     """
     if settings.repeat_penalty != 1.0:
         logits = _penalised(logits, set(recent[-PENALTY_WINDOW:]), settings.repeat_penalty)
@@ -166,7 +166,7 @@ def warp(
 def _penalised(
     logits: NDArray[np.float32], tokens: Collection[int], penalty: float
 ) -> NDArray[np.float32]:
-    """Repeated tokens made less likely: CTRL (Keskar et al., 2019), section 4.1."""
+    """Logits with the repetition penalty of CTRL (Keskar et al., 2019), section 4.1."""
     changed = logits.copy()
     ids = np.fromiter((token for token in tokens if token < len(logits)), dtype=np.int64)
     values = changed[ids]

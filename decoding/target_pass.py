@@ -12,7 +12,6 @@ from decoding.draft import Draft
 from decoding.forms import (
     DeviceLine,
     HostLine,
-    Line,
     PointMassLine,
     PointMassTree,
     SampledLine,
@@ -60,89 +59,82 @@ def judge(
     Raises:
         ModelError: the engine failed.
     """
-    form = draft.form
+    target_pass, form = _Pass(context, history, draft, sampler, clock), draft.form
     if isinstance(form, Tree):
-        return _judge_tree(context, history, draft, form, sampler, clock)
-    lossy = sampler.settings.lossy_in_effect
+        return target_pass.judge_tree(form)
     device, warping = context.device_sampling, sampler.warping
-    if device and warping and lossy is None and isinstance(form, PointMassLine | DeviceLine):
-        return _judge_on_device(device, warping, history[-1], draft, form, sampler, clock)
-    return _judge_line(context, history, draft, form, sampler, clock)
+    is_lossless = sampler.settings.lossy_in_effect is None
+    if device and warping and is_lossless and isinstance(form, PointMassLine | DeviceLine):
+        return target_pass.judge_on_device(form, device, warping)
+    return target_pass.judge_line(on_host(form))
 
 
-def _judge_line(
-    context: Context,
-    history: Sequence[int],
-    draft: Draft,
-    line: Line,
-    sampler: Sampler,
-    clock: Clock,
-) -> Judged:
-    lossy = sampler.settings.lossy_in_effect
-    line = on_host(line)
-    rows = context.forward([history[-1], *line.tokens], 1 + len(line.tokens))
-    at = clock()
-    _notify(draft, rows)
-    if not line.tokens:
-        return Judged((), drawn(rows[0], sampler, history), at)
-    target = WarpedRows(rows, sampler, history, line.tokens)
-    verdict = verify_line(target, line, sampler.verification, lossy)
-    accepted = line.tokens[: verdict.accepted]
-    rule = draft.rule if lossy is None else Rule.LOSSY
-    return Judged(accepted, verdict.next_token, at, rule=rule)
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    context: Context
+    history: Sequence[int]
+    draft: Draft
+    sampler: Sampler
+    clock: Clock
 
+    def judge_line(self, line: HostLine) -> Judged:
+        count = len(line.tokens)
+        rows = self.context.forward([self.history[-1], *line.tokens], 1 + count)
+        at = self.clock()
+        self._notify(rows)
+        if not count:
+            return Judged((), drawn(rows[0], self.sampler, self.history), at)
+        target = WarpedRows(rows, self.sampler, self.history, line.tokens)
+        lossy = self.sampler.settings.lossy_in_effect
+        verdict = verify_line(target, line, self.sampler.verification, lossy)
+        accepted = line.tokens[: verdict.accepted]
+        rule = self.draft.rule if lossy is None else Rule.LOSSY
+        return Judged(accepted, verdict.next_token, at, rule=rule)
 
-def _judge_on_device(
-    device: DeviceSampling,
-    warping: Warping,
-    last: int,
-    draft: Draft,
-    line: PointMassLine | DeviceLine,
-    sampler: Sampler,
-    clock: Clock,
-) -> Judged:
-    """A pass whose logits, and the rows of the draft if it was sampled, stay on the device.
+    def judge_on_device(
+        self, line: PointMassLine | DeviceLine, device: DeviceSampling, warping: Warping
+    ) -> Judged:
+        """Verify where the logits are, and the rows of the draft if it was sampled.
 
-    The generator gives the same numbers for the same purposes as on the host, so that a seed gives
-    the same reply: all of them for a sampled line, those of the emitted tokens for point masses.
-    """
-    uniforms = next_uniforms(sampler.verification, 1 + len(line.tokens))
-    rows = line.rows if isinstance(line, DeviceLine) else None
-    accepted, next_token = device.verify(
-        [last], line.tokens, rows, warping, uniforms, draft.listener
-    )
-    skip_uniforms(sampler.verification, accepted + 1 if rows is None else len(uniforms))
-    at = clock()
-    return Judged(line.tokens[:accepted], next_token, at, rule=draft.rule, on_device=True)
+        The generator gives the same numbers for the same purposes as on the host, so that a seed
+        gives the same reply: all of them for a sampled line, those of the emitted tokens for point
+        masses.
+        """
+        generator = self.sampler.verification
+        uniforms = next_uniforms(generator, 1 + len(line.tokens))
+        rows = line.rows if isinstance(line, DeviceLine) else None
+        accepted, next_token = device.verify(
+            [self.history[-1]], line.tokens, rows, warping, uniforms, self.draft.listener
+        )
+        skip_uniforms(generator, accepted + 1 if rows is None else len(uniforms))
+        at, rule = self.clock(), self.draft.rule
+        return Judged(line.tokens[:accepted], next_token, at, rule=rule, on_device=True)
+
+    def judge_tree(self, tree: Tree) -> Judged:
+        """Verify a tree below the last token, which is node 0 of the pass."""
+        parents = [-1, *(1 + parent for parent in tree.parents)]
+        rows = self.context.forward_tree([self.history[-1], *tree.tokens], parents)
+        at = self.clock()
+        self._notify(rows)
+        target = WarpedTreeRows(rows, self.sampler, self.history, tree.tokens)
+        verdict = verify_tree(target, tree, self.sampler.verification)
+        path = verdict.path
+        below = height(tree.parents[: self.draft.drafted], path[-1] if path else -1)
+        accepted = tuple(tree.tokens[node] for node in path)
+        branch = len(path) + below
+        return Judged(accepted, verdict.next_token, at, path, branch, self.draft.rule)
+
+    def _notify(self, rows: Logits) -> None:
+        if self.draft.listener is not None:
+            self.draft.listener(rows.argmax(axis=1))
 
 
 def drawn(row: NDArray[np.float32], sampler: Sampler, history: Sequence[int]) -> int:
     """The model's own token after history, as every rule draws it if nothing was drafted."""
     p_target = sampler.distribution(row, history)
-    if sampler.settings.temperature == 0.0:  # no number decides anything then, and each takes time
+    if sampler.settings.temperature == 0.0:  # a number would decide nothing, and takes time
         return int(p_target.ids[0])
     return p_target.draw(uniform(sampler.verification))
-
-
-def _judge_tree(
-    context: Context,
-    history: Sequence[int],
-    draft: Draft,
-    tree: Tree,
-    sampler: Sampler,
-    clock: Clock,
-) -> Judged:
-    """A pass over a tree below the last token, which is node 0 of the pass."""
-    parents = [-1, *(1 + parent for parent in tree.parents)]
-    rows = context.forward_tree([history[-1], *tree.tokens], parents)
-    at = clock()
-    _notify(draft, rows)
-    target = WarpedTreeRows(rows, sampler, history, tree.tokens)
-    verdict = verify_tree(target, tree, sampler.verification)
-    path = verdict.path
-    branch = len(path) + height(tree.parents[: draft.drafted], path[-1] if path else -1)
-    accepted = tuple(tree.tokens[node] for node in path)
-    return Judged(accepted, verdict.next_token, at, path, branch, draft.rule)
 
 
 def verify_line(
@@ -188,8 +180,3 @@ def fits(context: Context, length: int, draft: Draft) -> bool:
     if count_leaves(draft.form.parents) > context.max_branches:
         return False
     return len(draft) < min(context.n_chunk, context.max_logits, context.n_ctx - length + 1)
-
-
-def _notify(draft: Draft, rows: Logits) -> None:
-    if draft.listener is not None:
-        draft.listener(rows.argmax(axis=1))

@@ -1,4 +1,4 @@
-"""Counts and times of one reply, added up from its events. Words are defined in docs/words.md."""
+"""Counters and times of one reply, accumulated from its events; docs/words.md has definitions."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -9,10 +9,10 @@ from decoding.shape import Shape
 
 @dataclass(slots=True)
 class DrafterStatistics:
-    """What one drafter proposed, what stood, and what it cost.
+    """Counters of one drafter in one reply.
 
-    A step whose draft was put together from several drafters' tokens is a step of each; its draft
-    seconds are shared out by the tokens each of them drafted.
+    A step whose draft combines several drafters' tokens counts for each of them; its drafting time
+    is divided in proportion to their drafted tokens.
     """
 
     steps: int = 0
@@ -23,7 +23,7 @@ class DrafterStatistics:
 
 @dataclass(slots=True)
 class Statistics:
-    """Figures of one reply; those that were not measured are None. Times in seconds."""
+    """Statistics of one reply; None if not measured. Times are in seconds."""
 
     started_at: float
     prompt_tokens: int = 0
@@ -36,14 +36,14 @@ class Statistics:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     plain_steps: int = 0
-    """Steps with nothing drafted that follow one such: after a longer pass they are slower."""
+    """Steps without a draft that follow another such step; after a longer pass they are slower."""
     plain_step_seconds: float = 0.0
     drafted_lengths: list[int] = field(default_factory=list[int])
-    """Steps after the first by the number of tokens drafted, from none up."""
+    """Number of steps after the first by drafted tokens, from 0."""
     accepted_lengths: list[int] = field(default_factory=list[int])
-    """Steps that drafted by the number of tokens accepted, from none up."""
+    """Number of steps with a draft by accepted tokens, from 0."""
     steps_by_shape: dict[Shape, int] = field(default_factory=lambda: dict.fromkeys(Shape, 0))
-    """Steps after the first by the shape of their draft."""
+    """Number of steps after the first by shape of the draft."""
     by_drafter: dict[str, DrafterStatistics] = field(default_factory=dict[str, DrafterStatistics])
     last_step: Step | None = None
     _first_at: float | None = None
@@ -51,7 +51,7 @@ class Statistics:
     _accepted_at_position: list[int] = field(default_factory=list[int])
 
     def add(self, event: Event) -> None:
-        """Take one event into account."""
+        """Add one event."""
         if isinstance(event, Prefill):
             self.prompt_tokens = event.total
             self.cached_prompt_tokens = event.cached
@@ -104,23 +104,23 @@ class Statistics:
 
     @property
     def acceptance(self) -> float | None:
-        """Accepted of drafted tokens."""
+        """Share of drafted tokens that were accepted."""
         return self.accepted / self.drafted if self.drafted else None
 
     @property
     def accepted_by_position(self) -> list[float]:
-        """For each place in a draft, the share of tokens drafted there that were accepted."""
+        """Acceptance by position in the draft."""
         pairs = zip(self._accepted_at_position, self._drafted_at_position, strict=True)
         return [accepted / drafted for accepted, drafted in pairs]
 
     @property
     def drafted_at_position(self) -> list[int]:
-        """How often a token was drafted at each place in a draft."""
+        """Number of tokens drafted at each position."""
         return list(self._drafted_at_position)
 
     @property
     def accepted_at_position(self) -> list[int]:
-        """How often the token drafted at each place was accepted."""
+        """Number of tokens accepted at each position."""
         return list(self._accepted_at_position)
 
     @property
@@ -130,29 +130,29 @@ class Statistics:
 
     @property
     def ttft_seconds(self) -> float | None:
-        """From the request to the first token."""
+        """Time from the request to the first token."""
         return None if self._first_at is None else self._first_at - self.started_at
 
     @property
     def decode_seconds(self) -> float | None:
-        """From the first token to the last."""
+        """Time from the first token to the last."""
         if self._first_at is None or self.last_step is None:
             return None
         return self.last_step.at - self._first_at
 
     @property
     def decode_tokens_per_second(self) -> float | None:
-        """The decode rate: tokens after the first, per second of decoding."""
+        """Decode rate: tokens after the first, per second of decoding."""
         seconds = self.decode_seconds
         return (self.completion_tokens - 1) / seconds if seconds else None
 
     @property
     def overhead_seconds(self) -> float | None:
-        """Decoding time that was neither drafting nor the target's passes."""
+        """Decoding time spent neither on drafting nor on target passes."""
         seconds = self.decode_seconds
         return None if seconds is None else seconds - self.draft_seconds - self.verify_seconds
 
 
-def _count(counts: list[int], place: int) -> None:
-    counts += [0] * (place + 1 - len(counts))
-    counts[place] += 1
+def _count(counts: list[int], index: int) -> None:
+    counts += [0] * (index + 1 - len(counts))
+    counts[index] += 1

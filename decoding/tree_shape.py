@@ -1,10 +1,10 @@
-"""Which tree to draft: expected tokens against the seconds it costs to draft and to verify it.
+"""The shape of a drafted tree: expected tokens against the cost to draft and to verify it.
 
-Sequoia (Chen et al. 2024, arXiv 2402.12374, section 3.1): a node is kept with the product of what
-is measured for the ranks on its path, so that the shape is settled before anything is drawn. The
-gain is that of `decoding.length`. No dynamic programming is needed where no rank is likelier than
-the one before it: the best tree with n nodes and e readings by the drafter is then made of the n
-likeliest children of the e likeliest nodes. Any other tree's nodes are, one by one, no likelier.
+Sequoia (Chen et al. 2024, arXiv 2402.12374, section 3.1): a node is accepted with the product of
+the measured acceptance of the ranks on its path, so that the shape is fixed before anything is
+sampled. The gain is that of `decoding.length`. If no rank is likelier than the one before it, no
+dynamic programming is needed: the best tree with n nodes, of which the drafter expands e, consists
+of the n likeliest children of the e likeliest nodes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from decoding.cost import DraftCosts
 
 Path = tuple[int, ...]
-"""The ranks on the way down to a node; none for the end of the history."""
+"""Ranks on the path from the root to a node; empty for the root."""
 
 _KEPT_TABLES = 32
 _KEPT_SHAPES = 256
@@ -27,10 +27,10 @@ _KEPT_SHAPES = 256
 
 @dataclass(frozen=True, slots=True)
 class TreeShape:
-    """A tree without its tokens, level by level, the children of one node in a row.
+    """A tree without tokens, level by level, with siblings in a row.
 
-    parents: the index of the node before each, -1 for the end of the history.
-    ranks: which child of its parent each is, from 0.
+    parents: index of each node's parent, -1 for the root, the end of the history.
+    ranks: index of each node among its siblings.
     """
 
     parents: tuple[int, ...]
@@ -41,51 +41,51 @@ class TreeShape:
 
     @property
     def nodes(self) -> int:
-        """Tokens in all."""
+        """Number of nodes."""
         return len(self.parents)
 
     @property
     def levels(self) -> list[range]:
-        """The nodes of each level, from the children of the end of the history."""
-        found: list[range] = []
+        """Nodes of each level below the root."""
+        levels: list[range] = []
         first, end = 0, self.parents.count(-1)
         while end > first:
-            found.append(range(first, end))
-            first, end = end, end + sum(parent in found[-1] for parent in self.parents[end:])
-        return found
+            levels.append(range(first, end))
+            first, end = end, end + sum(parent in levels[-1] for parent in self.parents[end:])
+        return levels
 
     @property
     def depth(self) -> int:
-        """Tokens on the longest way down."""
+        """Number of levels."""
         return len(self.levels)
 
     @property
     def inner(self) -> set[int]:
-        """The nodes that have children, -1 among them where there is any."""
+        """Nodes that have children, including -1 unless the tree is empty."""
         return set(self.parents)
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """How many nodes the drafter has to read for each level: those that have children."""
+        """Number of nodes that the drafter expands for each level."""
         above = [range(-1, 0), *self.levels]
         return tuple(len(self.inner.intersection(level)) for level in above[: self.depth])
 
     def expected(self, by_rank: Sequence[float]) -> float:
-        """Tokens that are kept in the mean, by the probability that the child of each rank is."""
+        """Expected number of accepted tokens, given the acceptance of each rank."""
         kept: list[float] = []
         for parent, rank in zip(self.parents, self.ranks, strict=True):
             kept.append(by_rank[rank] * (kept[parent] if parent >= 0 else 1.0))
         return sum(kept)
 
     def within(self, nodes: int, depth: int) -> "TreeShape":
-        """Its first nodes and levels."""
+        """The shape cut to its first nodes and levels."""
         kept = max(min(nodes, sum(map(len, self.levels[: max(depth, 0)]))), 0)
         return TreeShape(self.parents[:kept], self.ranks[:kept])
 
 
 @dataclass(frozen=True, slots=True)
 class TreePlan:
-    """A shape, the tokens expected of it, and what it gains, in tokens, over drafting nothing."""
+    """A shape, its expected tokens, and its gain in tokens over drafting nothing."""
 
     shape: TreeShape
     expected: float
@@ -106,13 +106,13 @@ def best_shape(
     largest_depth: int,
     start_cost: float = 0.0,
 ) -> TreePlan:
-    """The shape with the highest gain, all trees of that many nodes and that deep compared.
+    """The shape with the highest gain among all trees of limited size and depth.
 
-    by_rank: the probability that the child of each rank is the one kept, given that its parent is;
-        they sum to 1 at most. They count in hundredths, and none for more than the one before it.
+    by_rank: probability that the child of each rank is accepted, given that its parent is; they
+        sum to at most 1, and are rounded to hundredths that never rise.
     rate, affordable, start_cost: as in decoding.length.best_length.
-    level_cost: of a pass of the drafter over so many nodes, which gives the children of each; it
-        is taken to be a straight line through its values for 1 and 2.
+    level_cost: cost of a drafter pass that expands so many nodes, extrapolated linearly from its
+        values for 1 and 2.
     """
     ranks = _rounded(by_rank)
     nodes = min(largest_nodes, costs.largest - 1)
@@ -136,24 +136,24 @@ def best_shape(
 
 
 def likeliest(by_rank: Sequence[float], nodes: int, depth: int) -> TreeShape:
-    """The shape of so many nodes of which most tokens are expected, whatever it costs."""
+    """The shape of so many nodes with the most expected tokens, whatever it costs."""
     ranks = _rounded(by_rank)
     return _shape(ranks, depth, nodes, nodes) if ranks else NO_TREE.shape
 
 
 def _rounded(by_rank: Sequence[float]) -> tuple[float, ...]:
-    """In hundredths, never rising, up to the first that is nothing."""
-    falling = accumulate((round(one, 2) for one in by_rank), min)
-    return tuple(one for one in falling if one > 0.0)
+    """Acceptance in hundredths, never rising, without zeros."""
+    falling = accumulate((round(share, 2) for share in by_rank), min)
+    return tuple(share for share in falling if share > 0.0)
 
 
 @lru_cache(_KEPT_TABLES)
 def _table(
     ranks: tuple[float, ...], nodes: int, depth: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Tokens expected of the best trees, with the levels and the expanded nodes of each row.
+    """Expected tokens of the best trees, with the levels and expanded nodes of each row.
 
-    Column n - 1 is of n nodes, and -1 where so many are not to be had.
+    Column n - 1 is for n nodes, and -1 if there are fewer.
     """
     rows: list[NDArray[np.float64]] = []
     levels: list[int] = []
@@ -176,27 +176,29 @@ def _table(
 
 
 def _likeliest(ranks: tuple[float, ...], deep: int, count: int) -> Iterator[tuple[float, Path]]:
-    """The likeliest nodes that may have children in a tree so deep, the root of all among them."""
-    waiting: list[tuple[float, Path]] = [(-1.0, ())]
+    """The likeliest nodes that may have children in a tree of that depth, with the root first."""
+    queue: list[tuple[float, Path]] = [(-1.0, ())]
     for _ in range(count):
-        if not waiting:
+        if not queue:
             return
-        negative, path = heappop(waiting)
+        negative, path = heappop(queue)
         yield -negative, path
         if len(path) + 1 < deep:
             for rank, share in enumerate(ranks):
-                heappush(waiting, (negative * share, (*path, rank)))
+                heappush(queue, (negative * share, (*path, rank)))
 
 
 @lru_cache(_KEPT_SHAPES)
 def _shape(ranks: tuple[float, ...], deep: int, expanded: int, nodes: int) -> TreeShape:
-    """The likeliest children of the likeliest nodes; a tie goes to the node further up."""
+    """The likeliest children of the likeliest nodes; ties go to the higher node."""
     children = [
         (-likelihood * share, (*path, rank))
         for likelihood, path in _likeliest(ranks, deep, expanded)
         for rank, share in enumerate(ranks)
     ]
-    paths = sorted((path for _, path in sorted(children)[:nodes]), key=lambda one: (len(one), one))
+    paths = sorted(
+        (path for _, path in sorted(children)[:nodes]), key=lambda path: (len(path), path)
+    )
     index: dict[Path, int] = {path: node for node, path in enumerate(paths)}
     index[()] = -1
     return TreeShape(tuple(index[path[:-1]] for path in paths), tuple(path[-1] for path in paths))

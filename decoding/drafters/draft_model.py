@@ -7,7 +7,7 @@ from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.growing_draft import GrowingDraft
 from decoding.drafters.reader import Reader
 from decoding.drafters.reads_backlog import ReadsBacklog
-from decoding.forms import DeviceLine
+from decoding.forms import DeviceLine, Form, SampledLine, TreeWithoutReplacement
 from decoding.sampling import next_uniforms, skip_uniforms, uniform
 
 _CLASSES = 10
@@ -102,11 +102,20 @@ class DraftModel(ReadsBacklog[Reader]):
                 if keep_on is not None:
                     wants_more = keep_on(probability, evidence_class(probability))
             pending = tokens[-1:]
-        evidence = tuple(map(evidence_class, confidence))
-        line = DeviceLine(tuple(tokens), tuple(rows))
-        return Draft(line, self.name, tuple(confidence), evidence)
+        return with_confidence(DeviceLine(tuple(tokens), tuple(rows)), self.name, confidence)
 
 
 def evidence_class(confidence: float) -> int:
     """Evidence class of a token with this probability under its drafter."""
     return min(int(confidence * _CLASSES), _CLASSES - 1)
+
+
+def with_confidence(form: Form, drafter: str, confidence: Sequence[float]) -> Draft:
+    """A draft whose evidence is the drafter's own probability of each token."""
+    return Draft(form, drafter, tuple(confidence), tuple(map(evidence_class, confidence)))
+
+
+def with_q_draft(form: SampledLine | TreeWithoutReplacement, drafter: str) -> Draft:
+    """A draft whose confidence is the q_draft of each token."""
+    pairs = zip(form.distributions, form.tokens, strict=True)
+    return with_confidence(form, drafter, [q_draft.of(token) for q_draft, token in pairs])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from backends.base import Context
 from decoding.cost import TreeSize
 from decoding.draft import NO_DRAFT, Draft, KeepOn
-from decoding.drafters.draft_model import evidence_class
+from decoding.drafters.draft_model import with_confidence
 from decoding.drafters.reads_backlog import ReadsBacklog
 from decoding.drafters.tree_reader import TreeReader
 from decoding.forms import PointMassTree
@@ -160,16 +160,9 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         """A draft of the best nodes; their parents are among them, as scores never rise."""
         kept = sorted(_best(nodes, self._size.nodes))
         index = {node: number for number, node in enumerate(kept)} | {-1: -1}
-        confidence = tuple(nodes[node].confidence for node in kept)
-        return Draft(
-            PointMassTree(
-                tuple(nodes[node].path[-1] for node in kept),
-                tuple(index[nodes[node].parent] for node in kept),
-            ),
-            self.name,
-            confidence,
-            tuple(map(evidence_class, confidence)),
-        )
+        tokens = tuple(nodes[node].path[-1] for node in kept)
+        tree = PointMassTree(tokens, tuple(index[nodes[node].parent] for node in kept))
+        return with_confidence(tree, self.name, [nodes[node].confidence for node in kept])
 
 
 def _best(nodes: Sequence[_Node], count: int) -> list[int]:

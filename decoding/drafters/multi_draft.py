@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from backends.base import Context
 from decoding.cost import TreeSize
 from decoding.draft import NO_DRAFT, Draft, KeepOn
-from decoding.drafters.draft_model import evidence_class
+from decoding.drafters.draft_model import with_q_draft
 from decoding.drafters.reads_backlog import ReadsBacklog
 from decoding.drafters.tree_reader import TreeReader
 from decoding.forms import SampledLine
@@ -90,17 +90,8 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
 
     def _selected(self, lines: Sequence[Prefix], q_draft: Mapping[Prefix, Distribution]) -> Draft:
         index, distributions = select(lines, q_draft.__getitem__, by_likelihood)
-        tokens = lines[index]
-        confidence = tuple(
-            distribution.of(token)
-            for distribution, token in zip(distributions, tokens, strict=True)
-        )
-        return Draft(
-            SampledLine(tokens, distributions, candidates=self.paths),
-            self.name,
-            confidence,
-            tuple(map(evidence_class, confidence)),
-        )
+        line = SampledLine(lines[index], distributions, candidates=self.paths)
+        return with_q_draft(line, self.name)
 
 
 def by_likelihood(prefix: Prefix, q_draft: Distribution) -> NDArray[np.int64]:

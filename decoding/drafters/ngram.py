@@ -7,7 +7,7 @@ model's own replies and kept, and every token comes with a confidence.
 from collections.abc import Sequence
 
 from decoding.draft import NO_DRAFT, Draft, KeepOn
-from decoding.drafters.draft_model import evidence_class
+from decoding.drafters.draft_model import with_confidence
 from decoding.drafters.no_backlog import NoBacklog
 from decoding.forms import PointMassLine
 from decoding.ngram_statistics import LONGEST, NgramStatistics, Passage
@@ -80,5 +80,4 @@ class Ngram(NoBacklog):
             confidence.append(guess.confidence)
         if not confidence:
             return NO_DRAFT
-        evidence = tuple(map(evidence_class, confidence))
-        return Draft(PointMassLine(tuple(text[known:])), self.name, tuple(confidence), evidence)
+        return with_confidence(PointMassLine(tuple(text[known:])), self.name, confidence)

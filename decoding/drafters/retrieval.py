@@ -71,9 +71,12 @@ def _likeliest(occurrences: Sequence[Occurrence]) -> Iterator[tuple[int, float, 
 
     Each token is chosen among the continuations that begin with those before it.
     """
-    latest = max((occurrence.said for occurrence in occurrences), default=0.0)
+    latest = max((occurrence.written_at for occurrence in occurrences), default=0.0)
     weighted = [
-        (occurrence.count * 0.5 ** ((latest - occurrence.said) / _HALF_LIFE), occurrence.tokens)
+        (
+            occurrence.count * 0.5 ** ((latest - occurrence.written_at) / _HALF_LIFE),
+            occurrence.tokens,
+        )
         for occurrence in occurrences
     ]
     position = 0
@@ -83,8 +86,8 @@ def _likeliest(occurrences: Sequence[Occurrence]) -> Iterator[tuple[int, float, 
                 yield token, 1.0, len(weighted) == 1
             return
         weights: dict[int, float] = {}
-        for weight, tokens in weighted:
-            weights[tokens[position]] = weights.get(tokens[position], 0.0) + weight
+        for share, tokens in weighted:
+            weights[tokens[position]] = weights.get(tokens[position], 0.0) + share
         token = max(weights, key=weights.__getitem__)
         total = sum(weights.values())
         yield token, weights[token] / total, False

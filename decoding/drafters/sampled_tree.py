@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
 from backends.base import Context
 from backends.base.parent_array import path_to
 from decoding.cost import TreeSize
 from decoding.draft import NO_DRAFT, Draft, KeepOn
-from decoding.drafters.draft_model import evidence_class
+from decoding.drafters.draft_model import with_q_draft
 from decoding.drafters.reads_backlog import ReadsBacklog
 from decoding.drafters.tree_reader import TreeReader
 from decoding.forms import TreeWithoutReplacement
@@ -61,7 +60,7 @@ class SampledTree(ReadsBacklog[TreeReader]):
         parents: list[int] = []
         distributions: list[Distribution] = []
         drafted = {-1: -1}  # node of the draft by node of the shape
-        q_draft = {-1: self._distribution(self._reader.top(history)[0], history, ())}
+        q_draft = {-1: self._sampler.distribution(self._reader.top(history)[0], history)}
         numbers = {-1: -1}  # number in the reader by node of the draft
         for level in shape.levels:
             for parent, ranks in groupby(level, key=shape.parents.__getitem__):
@@ -84,22 +83,9 @@ class SampledTree(ReadsBacklog[TreeReader]):
             numbers.update(zip(inner, added, strict=True))
             for node, row in zip(inner, rows, strict=True):
                 path = [tokens[above] for above in path_to(node, parents)]
-                q_draft[node] = self._distribution(row, history, path)
-        confidence = tuple(
-            distribution.of(token)
-            for distribution, token in zip(distributions, tokens, strict=True)
-        )
-        return Draft(
-            TreeWithoutReplacement(tuple(tokens), tuple(parents), tuple(distributions)),
-            self.name,
-            confidence,
-            tuple(map(evidence_class, confidence)),
-        )
-
-    def _distribution(
-        self, row: NDArray[np.float32], history: Sequence[int], path: Sequence[int]
-    ) -> Distribution:
-        return self._sampler.distribution(row, history, path)
+                q_draft[node] = self._sampler.distribution(row, history, path)
+        tree = TreeWithoutReplacement(tuple(tokens), tuple(parents), tuple(distributions))
+        return with_q_draft(tree, self.name)
 
 
 def _without_replacement(

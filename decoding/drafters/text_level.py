@@ -11,7 +11,7 @@ from math import prod
 
 from backends.base import Logits
 from decoding.draft import NO_DRAFT, Draft, KeepOn
-from decoding.drafters.draft_model import evidence_class
+from decoding.drafters.draft_model import evidence_class, with_confidence
 from decoding.drafters.follower import Follower
 from decoding.events import Step
 from decoding.forms import PointMassLine
@@ -123,8 +123,7 @@ class TextLevel:
             if len(tokens) == count:
                 break
         self._follower.drafted(tuple(tokens))
-        evidence = tuple(map(evidence_class, confidence))
-        return Draft(PointMassLine(tuple(tokens)), self.name, tuple(confidence), evidence)
+        return with_confidence(PointMassLine(tuple(tokens)), self.name, confidence)
 
     def _generate(self, rows: Logits | None, text: _Text, most: int) -> Iterator[bool]:
         """Generate greedily into text; yields after each token whether the text is complete."""

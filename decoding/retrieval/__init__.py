@@ -1,1 +1,1 @@
-"""An index on disk over texts said before: finds where the end of a text stood in them."""
+"""On-disk suffix index over earlier chats, which finds where the end of a text occurred before."""

@@ -1,7 +1,7 @@
-"""All that was said before in one vocabulary: segments in a folder, which programs may share.
+"""The index of one vocabulary: segments in a folder, which several processes may share.
 
-Segments are written whole and never changed; two programs that write at once lose nothing. Of a
-document that stands in several, the version indexed last counts.
+Segments are written atomically and never changed, so that concurrent writers lose nothing. Of a
+document that is in several, the version indexed last counts.
 """
 
 import os
@@ -26,17 +26,20 @@ from decoding.retrieval.segment_file import (
 )
 
 _MOST_OCCURRENCES, _LEAST_OCCURRENCES = 16, 3
-"""Places read of all that match equally long, the latest segments first, and of each at least."""
+"""The most occurrences read of the longest match, latest segments first, and the fewest of each."""
 
 _SEARCHES = 30
-"""After which the pages that they touched are let go: one may touch some 100 kB."""
+"""Number of searches after which touched pages are released: one may touch some 100 kB."""
 
 _LEFTOVER_SECONDS = 60.0
-"""A file half written that nobody wrote to for so long was left by a program that was killed."""
+"""Age from which a temporary file is taken to be left by a process that was killed."""
 
 
 class Corpus:
-    """One thread at a time may use it. An unusable file is removed, and faults says so."""
+    """Searches all segments of a folder. Unusable files are removed, and reported in faults.
+
+    Not thread-safe.
+    """
 
     def __init__(self, folder: Path, vocabulary: bytes) -> None:
         self._folder = folder
@@ -47,16 +50,16 @@ class Corpus:
         self._kept: Collection[int] | None = None
         self._searches = 0
         self.without: int | None = None
-        """The number of the document at work, which is not looked at."""
+        """Number of the current document, which searches exclude."""
         self.faults: list[str] = []
-        """In words, what could not be used, each once."""
+        """Messages about unusable files, each once."""
         self.refresh()
 
     def refresh(self) -> None:
-        """See what other programs wrote and removed."""
+        """Open and close segments that other processes wrote and removed."""
         names = set(self._names()) - self._ignored
-        gone = [one for one in self._segments if one.path.name not in names]
-        fresh = names - {one.path.name for one in self._segments}
+        gone = [segment for segment in self._segments if segment.path.name not in names]
+        fresh = names - {segment.path.name for segment in self._segments}
         if not gone and not fresh:
             return
         for segment in gone:
@@ -64,7 +67,7 @@ class Corpus:
             segment.close()
         for name in sorted(fresh):
             self._open(self._folder / name)
-        self._segments.sort(key=lambda one: one.latest, reverse=True)
+        self._segments.sort(key=lambda segment: segment.latest, reverse=True)
         self._leave_out()
 
     def _names(self) -> list[str]:
@@ -82,20 +85,20 @@ class Corpus:
             self._ignored.add(path.name)
 
     def _unusable(self, path: Path, fault: Fault) -> None:
-        """Set a file aside. What another version wrote is left to it."""
+        """Remove a file and report it. A newer version's file is only ignored."""
         self._ignored.add(path.name)
         part = "a part of the index of earlier chats"
-        said = f"{part} is {fault.value}: it is left out until the app makes it anew"
+        message = f"{part} is {fault.value}: it is left out until the app makes it anew"
         if fault is Fault.NEWER:
-            said = f"{part} was {fault.value}: it is not used"
+            message = f"{part} was {fault.value}: it is not used"
         else:
             with suppress(OSError):
                 path.unlink()
-        if said not in self.faults:
-            self.faults.append(said)
+        if message not in self.faults:
+            self.faults.append(message)
 
     def _leave_out(self) -> None:
-        """Find the rows of each segment that do not count."""
+        """Mark the rows of each segment that are outdated or not kept."""
         latest: dict[int, tuple[float, Path]] = {}
         for segment in self._segments:
             for number, indexed in segment.versions():
@@ -110,7 +113,7 @@ class Corpus:
             }
 
     def notes(self) -> dict[int, tuple[Note, int]]:
-        """By number, what is noted of each document that counts, and its length in tokens."""
+        """Metadata and length in tokens of each current document, by its number."""
         return {
             note.number: (note, segment.length(row))
             for segment in self._segments
@@ -119,12 +122,12 @@ class Corpus:
         }
 
     def find(self, history: Sequence[int], least: int, count: int) -> tuple[int, list[Occurrence]]:
-        """The longest match of a history's end, and what followed, count tokens at most.
+        """Length of the longest match of the history's suffix, and up to count tokens after each.
 
-        least: tokens of the shortest match that counts. (0, []) where there is none.
+        least: length of the shortest match that counts. (0, []) if there is none.
         """
-        tail = history[-DEPTH:]
-        pattern = struct.pack(f">{len(tail)}I", *reversed(tail))
+        suffix = history[-DEPTH:]
+        pattern = struct.pack(f">{len(suffix)}I", *reversed(suffix))
         best: tuple[int, list[Occurrence]] = (0, [])
         for segment in tuple(self._segments):
             if best[0] == DEPTH and len(best[1]) >= _MOST_OCCURRENCES:
@@ -132,23 +135,23 @@ class Corpus:
             least = max(best[0], least)
             most = max(_MOST_OCCURRENCES - len(best[1]), _LEAST_OCCURRENCES)
             try:
-                length, found = segment.find(pattern, least, count, most, self.without)
+                length, occurrences = segment.find(pattern, least, count, most, self.without)
             except (OSError, ValueError, IndexError, struct.error):
                 self._discard(segment, Fault.DAMAGED)
                 continue
             if length > best[0]:
-                best = length, found
+                best = length, occurrences
             else:
-                best[1].extend(found)
+                best[1].extend(occurrences)
             self._searches += 1
         if self._searches >= _SEARCHES:
-            self._let_go()
+            self._release_pages()
         return best
 
-    def _let_go(self) -> None:
+    def _release_pages(self) -> None:
         self._searches = 0
         for segment in self._segments:
-            segment.let_go()
+            segment.release_pages()
 
     def _delete(self, segment: Segment) -> None:
         self._segments.remove(segment)
@@ -163,7 +166,7 @@ class Corpus:
         self._unusable(segment.path, fault)
 
     def add(self, documents: Sequence[Document]) -> Generator[None, None, None]:
-        """Index documents; yields on the way, often enough to be stopped at any moment.
+        """Index documents; yields often, so that it can be stopped.
 
         Raises:
             OSError: they cannot be written; the corpus is as it was.
@@ -174,30 +177,30 @@ class Corpus:
         self.refresh()
 
     def keep(self, numbers: Collection[int]) -> None:
-        """Leave all other documents out, from now on; merging drops them."""
+        """Exclude all other documents from now on; merging drops them."""
         self._kept = numbers
         self._leave_out()
 
     def forget_all_but(self, numbers: Collection[int]) -> bool:
-        """Delete the segments that hold any other document; the rest of them goes with it.
+        """Delete the segments that hold any other document, together with the rest of them.
 
         Returns whether there was one.
         """
-        gone = [one for one in self._segments if not one.numbers.issubset(numbers)]
+        gone = [segment for segment in self._segments if not segment.numbers.issubset(numbers)]
         for segment in gone:
             self._delete(segment)
         self._leave_out()
         return bool(gone)
 
     def tidy(self) -> None:
-        """Remove what programs that were killed left half written."""
+        """Remove temporary files left by processes that were killed."""
         for path in self._folder.glob(f".*{SUFFIX}.*"):
             with suppress(OSError):
                 if path.stat().st_mtime < time.time() - _LEFTOVER_SECONDS:
                     path.unlink()
 
     def check(self) -> Generator[None, None, None]:
-        """Read every segment once, and drop those that are damaged."""
+        """Verify every segment once, and remove damaged ones; yields on the way."""
         for segment in tuple(self._segments):
             if segment.path in self._sound:
                 continue
@@ -212,7 +215,7 @@ class Corpus:
                 self._leave_out()
 
     def merge(self) -> Generator[None, None, None]:
-        """Make few large segments out of many small ones, without what does not count.
+        """Merge small segments into large ones without outdated documents; yields on the way.
 
         Raises:
             OSError: they cannot be written; the corpus is as it was.
@@ -222,7 +225,7 @@ class Corpus:
             for segment in group:
                 documents += map(segment.document, segment.rows())
                 yield
-            documents.sort(key=lambda document: document.note.said)
+            documents.sort(key=lambda document: document.note.written_at)
             if documents:
                 yield from self.add(documents)
             for segment in group:
@@ -231,7 +234,7 @@ class Corpus:
             self._leave_out()
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all segments."""
         while self._segments:
             self._segments.pop().close()
 

@@ -1,4 +1,4 @@
-"""A text said before, as tokens, and what an index notes of it."""
+"""An indexed text as tokens, with its metadata."""
 
 from dataclasses import dataclass
 
@@ -10,21 +10,21 @@ STAMP_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What tells documents and their versions apart.
+    """Metadata of a version of a document.
 
-    number: of the document, whatever its version. stamp: of the version, 16 bytes. said: when it
-    was said, and indexed: when this version was indexed, in seconds since 1970.
+    number: identifies the document. stamp: identifies the version, 16 bytes. written_at: when the
+    text was written, and indexed: when this version was indexed, in seconds since 1970.
     """
 
     number: int
     stamp: bytes
-    said: float
+    written_at: float
     indexed: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Document:
-    """A note with its tokens, in the order they were said."""
+    """A text's tokens in order, with their metadata."""
 
     note: Note
     tokens: NDArray[np.uint32]

@@ -1,4 +1,4 @@
-"""Removes a document from the indexes of all vocabularies, without opening a model."""
+"""Removal of a document from the indexes of all vocabularies, without opening a model."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -7,11 +7,11 @@ from decoding.retrieval.segment_file import SUFFIX, SegmentError, numbers_in
 
 
 def forget(root: Path, number: int) -> None:
-    """Delete the segments that hold a document, and those that do not say what they hold.
+    """Delete the segments that hold a document, and those that cannot be read.
 
-    Other documents go with it, and are indexed again by whoever keeps the index. root: holds a
-    folder for each vocabulary. What another program half wrote it has to clean up itself; on
-    systems where an open file cannot be deleted, one goes when it is merged.
+    Other documents of these segments have to be indexed again. root: has a folder for each
+    vocabulary. Temporary files of other processes are left alone; where an open file cannot be
+    deleted, merging removes it.
     """
     for path in root.glob(f"*/*{SUFFIX}"):
         try:

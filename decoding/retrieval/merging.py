@@ -1,6 +1,6 @@
-"""Which segments to merge: each one left is twice as large as all smaller ones together.
+"""Selection of segments to merge: each one left is twice as large as all smaller ones together.
 
-O'Neil et al. 1996, "The log-structured merge-tree": a token is sorted anew a few times only.
+O'Neil et al. 1996, "The log-structured merge-tree": a token is sorted again only a few times.
 """
 
 from collections.abc import Sequence
@@ -8,21 +8,21 @@ from collections.abc import Sequence
 from decoding.retrieval.segment import Segment
 
 MOST_TOKENS = 1 << 22
-"""Of a segment: sorting takes 40 bytes of memory for each."""
+"""Size limit of a segment: sorting takes 40 bytes of memory per token."""
 
 _LARGE = MOST_TOKENS // 2
-"""Tokens from which a segment is not merged any more, only cleaned."""
+"""Size from which a segment is no longer merged, only cleaned."""
 
 _GROWTH = 2
 _MOST_LEFT_OUT = 0.25
 
 
 def to_merge(segments: Sequence[Segment]) -> list[Segment]:
-    """Segments to make one of, or one to be cleaned; empty where all is well."""
+    """Segments to merge into one, or a single one to clean; empty if there is nothing to do."""
     for segment in segments:
         if segment.n_live < (1.0 - _MOST_LEFT_OUT) * segment.n_tokens:
             return [segment]
-    smallest_first = sorted(segments, key=lambda one: one.n_live)
+    smallest_first = sorted(segments, key=lambda segment: segment.n_live)
     count = tokens = 0
     for place, segment in enumerate(smallest_first):
         if segment.n_live >= _LARGE or tokens + segment.n_live > MOST_TOKENS:

@@ -1,4 +1,4 @@
-"""Reads a segment's file where a search leads, and holds little of it in memory."""
+"""Random access to a segment's file with little memory."""
 
 import mmap
 import os
@@ -8,14 +8,15 @@ from pathlib import Path
 from decoding.retrieval.segment_file import KEY_BYTES, TOKEN_BYTES, Head
 
 _SMALL = 1 << 22
-"""Bytes up to which a file may be in memory as a whole."""
+"""Size in bytes up to which a file may stay in memory as a whole."""
 
 
 class Reader:
-    """order: of the suffixes, mapped into memory. samples: read whole.
+    """Reads text, suffix order and samples of a segment.
 
-    The text of a large file is read, not mapped, where the system can read at an offset: the places
-    that a search compares are spread over it, and each would map many pages more than it needs.
+    order: mapped into memory. samples: read whole. The text of a large file is read rather than
+    mapped where the system supports reads at an offset: the positions that a search compares are
+    spread over it, and each would map many more pages than it needs.
     """
 
     def __init__(self, path: Path, head: Head) -> None:
@@ -31,31 +32,31 @@ class Reader:
         self.order = self._view[head.order_offset : head.samples_offset].cast("I")
         held = self._map[head.samples_offset : head.size]
         self.samples = [held[start : start + KEY_BYTES] for start in range(0, len(held), KEY_BYTES)]
-        self.let_go()
+        self.release_pages()
 
     def reading(self, count: int) -> Callable[[int], bytes]:
-        """What gives the count tokens of the text at a place, or as many as there are.
+        """A function that reads up to count tokens of the text at a position.
 
-        It raises OSError where they cannot be read.
+        It raises OSError if they cannot be read.
         """
         offset, size, file, mapped = self._offset, TOKEN_BYTES * count, self._file, self._map
         read = getattr(os, "pread", None)
         if read and not self._is_small:
-            return lambda place: read(file, size, offset + TOKEN_BYTES * place)
+            return lambda position: read(file, size, offset + TOKEN_BYTES * position)
 
-        def from_map(place: int) -> bytes:
-            begin = offset + TOKEN_BYTES * place
+        def from_map(position: int) -> bytes:
+            begin = offset + TOKEN_BYTES * position
             return mapped[begin : begin + size]
 
         return from_map
 
-    def let_go(self) -> None:
-        """Give back the memory that searches touched; the pages stay in the system's cache."""
+    def release_pages(self) -> None:
+        """Release the memory that searches touched; the pages stay in the system's cache."""
         if hasattr(mmap, "MADV_DONTNEED") and not self._is_small:
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.order.release()
         self._view.release()
         self._map.close()

@@ -1,4 +1,4 @@
-"""A segment that is open: finds where the end of a text stood in its documents."""
+"""An open segment: searches its documents for the longest match of a text's suffix."""
 
 import struct
 from bisect import bisect_left, bisect_right
@@ -22,34 +22,34 @@ from decoding.retrieval.segment_file import (
 
 _TOKEN_BITS = 8 * TOKEN_BYTES
 _WIDENINGS = 6
-"""How often a match gives way to a shorter one because all its documents are left out."""
+"""How often a match is shortened because all its documents are excluded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """What followed in one place. said: in seconds since 1970. count: places it stands for."""
+    """Continuation of a match. written_at: seconds since 1970. count: matches it stands for."""
 
     tokens: tuple[int, ...]
-    said: float
+    written_at: float
     count: float
 
 
 class Segment:
-    """A file mapped into memory, read where a search leads."""
+    """A segment's file with its table of documents."""
 
     def __init__(self, path: Path, head: Head) -> None:
         self.path = path
         self.head = head
         self.left_out: set[int] = set()
-        """Rows of the table that are not looked at."""
+        """Rows of the table that searches exclude."""
         self._reader = Reader(path, head)
         self._order = self._reader.order
         self._key = self._reader.reading(DEPTH)
         self._starts: list[int] = head.table["start"].tolist()
-        self._said: list[float] = head.table["said"].tolist()
+        self._written_at: list[float] = head.table["written_at"].tolist()
         self._numbers: list[int] = head.table["number"].tolist()
-        self.latest = max(self._said, default=0.0)
-        """When the last of its documents was said, in seconds since 1970."""
+        self.latest = max(self._written_at, default=0.0)
+        """When its latest document was written, in seconds since 1970."""
 
     @classmethod
     def open(cls, path: Path, vocabulary: bytes) -> Self:
@@ -62,30 +62,30 @@ class Segment:
         return cls(path, read_head(path, vocabulary))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._reader.close()
 
-    def let_go(self) -> None:
-        """Give back the memory that searches touched."""
-        self._reader.let_go()
+    def release_pages(self) -> None:
+        """Release the memory that searches touched."""
+        self._reader.release_pages()
 
     @property
     def n_tokens(self) -> int:
-        """Of all its documents."""
+        """Number of tokens in all its documents."""
         return len(self._order)
 
     @property
     def n_live(self) -> int:
-        """Of those that are not left out."""
+        """Number of tokens in documents that are not excluded."""
         return self.n_tokens - sum(map(self.length, self.left_out))
 
     @property
     def numbers(self) -> frozenset[int]:
-        """Of all its documents."""
+        """Numbers of all its documents."""
         return frozenset(self._numbers)
 
     def rows(self) -> Iterator[int]:
-        """Documents that are not left out, by their rows in the table."""
+        """Rows of the documents that are not excluded."""
         return (row for row in range(len(self._numbers)) if row not in self.left_out)
 
     def versions(self) -> Iterator[tuple[int, float]]:
@@ -93,16 +93,16 @@ class Segment:
         return zip(self._numbers, self.head.table["indexed"].tolist(), strict=True)
 
     def length(self, row: int) -> int:
-        """Tokens of a document."""
+        """Number of tokens of a document."""
         return int(self.head.table["length"][row])
 
     def note(self, row: int) -> Note:
-        """What is noted of a document."""
+        """Metadata of a document."""
         entry = self.head.table[row]
         return Note(
             int(entry["number"]),
             bytes(entry["stamp"]),
-            float(entry["said"]),
+            float(entry["written_at"]),
             float(entry["indexed"]),
         )
 
@@ -115,13 +115,11 @@ class Segment:
     def find(
         self, pattern: bytes, least: int, count: int, most: int, without: int | None
     ) -> tuple[int, list[Occurrence]]:
-        """The longest match of at least least tokens, and what followed, count tokens at most.
+        """Length of the longest match, and up to count tokens after each of its occurrences.
 
-        most: places that are read of those that match equally long; spread evenly, they stand for
-        all.
-
-        pattern: the last DEPTH tokens of a text, the last one first, as in the file. without: the
-        number of a document that is not looked at. (0, []) where nothing is found.
+        pattern: the last DEPTH tokens of a text, last one first, as in the file. least: length of
+        the shortest match that counts. most: occurrences to read; an even sample stands for all.
+        without: number of a document to exclude. (0, []) if there is no match.
 
         Raises:
             OSError: it cannot be read.
@@ -131,21 +129,21 @@ class Segment:
         high = low = bisect_left(self._order, pattern, first, last, key=self._key)
         for _ in range(_WIDENINGS):
             length = self._common(pattern, high)
-            if length < DEPTH:  # such a match would stand at high, not before it
+            if length < DEPTH:  # such a match would be at high, not before it
                 length = max(length, self._common(pattern, low - 1))
             if length < least:
                 break
             head = pattern[: TOKEN_BYTES * length]
             low, high = self._run_around(low, high, head)
-            found = self._occurrences(low, high, count, most, without)
-            if found:
-                return length, found
+            occurrences = self._occurrences(low, high, count, most, without)
+            if occurrences:
+                return length, occurrences
         return 0, []
 
     def _run_around(self, low: int, high: int, head: bytes) -> tuple[int, int]:
-        """All suffixes that begin with head, given some of them, or the place between its ends.
+        """The range of all suffixes that begin with head, given a part of it, possibly empty.
 
-        Those of whole blocks only where they are many: samples tell of them without reading.
+        Only whole blocks if there are many: samples locate these without reading the text.
         """
         order, samples = self._order, self._reader.samples
         after = (int.from_bytes(head) + 1).to_bytes(len(head))
@@ -153,23 +151,23 @@ class Segment:
         high_first, high_last = self._block(bisect_left(samples, after))
         if high_first - low_last >= SPACING:
             return low_last, high_first + 1
-        # Most runs are short: it looks near first.
+        # Most runs are short: gallop from the known part.
         key = self._reader.reading(len(head) // TOKEN_BYTES)
         step, last = 1, low
         while low - step >= low_first and key(order[low - step]) >= head:
             last, step = low - step, 2 * step
-        found = bisect_left(order, head, max(low_first, low - step + 1), last, key=key)
+        begin = bisect_left(order, head, max(low_first, low - step + 1), last, key=key)
         step, first = 1, high
         while high + step <= high_last and key(order[high + step - 1]) <= head:
             first, step = high + step, 2 * step
-        return found, bisect_right(order, head, first, min(high_last, high + step - 1), key=key)
+        return begin, bisect_right(order, head, first, min(high_last, high + step - 1), key=key)
 
     def _block(self, sample: int) -> tuple[int, int]:
-        """The part of the order that ends before a sample."""
+        """The block of the order that ends before a sample."""
         return max((sample - 1) * SPACING, 0), min(sample * SPACING, len(self._order))
 
     def _common(self, pattern: bytes, index: int) -> int:
-        """How many tokens of the pattern begin the suffix at an index of the order."""
+        """Number of tokens that the pattern shares with the suffix at an index of the order."""
         if not 0 <= index < len(self._order):
             return 0
         count = len(pattern) // TOKEN_BYTES
@@ -181,20 +179,20 @@ class Segment:
         self, low: int, high: int, count: int, most: int, without: int | None
     ) -> list[Occurrence]:
         taken = min(high - low, most)
-        found: list[Occurrence] = []
+        occurrences: list[Occurrence] = []
         for index in range(taken):
-            place = self._order[low + (high - low) * index // taken]
-            row = bisect_right(self._starts, place) - 1
+            position = self._order[low + (high - low) * index // taken]
+            row = bisect_right(self._starts, position) - 1
             if row in self.left_out or self._numbers[row] == without:
                 continue
-            tokens = self._following(place, count)
+            tokens = self._following(position, count)
             if tokens:
-                found.append(Occurrence(tokens, self._said[row], (high - low) / taken))
-        return found
+                occurrences.append(Occurrence(tokens, self._written_at[row], (high - low) / taken))
+        return occurrences
 
-    def _following(self, place: int, count: int) -> tuple[int, ...]:
-        """The tokens said after the one at a place, to the end of its document."""
-        first = max(place - count, 0)
-        held = self._reader.reading(place - first)(first)
-        tokens = struct.unpack(f">{place - first}I", held)[::-1]
+    def _following(self, position: int, count: int) -> tuple[int, ...]:
+        """Up to count tokens after the one at a position, within its document."""
+        first = max(position - count, 0)
+        held = self._reader.reading(position - first)(first)
+        tokens = struct.unpack(f">{position - first}I", held)[::-1]
         return tokens[: tokens.index(BOUNDARY)] if BOUNDARY in tokens else tokens

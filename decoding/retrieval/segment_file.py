@@ -24,10 +24,10 @@ from decoding.retrieval.suffix_order import suffix_order
 
 SUFFIX = ".segment"
 DEPTH = 16
-"""Tokens that suffixes are sorted by: the longest match."""
+"""Number of tokens by which positions are sorted, and so the longest match."""
 
 BOUNDARY = 0xFFFF_FFFF
-"""Marks in the text where a document begins or ends; no token."""
+"""Separator of documents in the text; no token."""
 
 SPACING = 128
 TOKEN_BYTES = 4
@@ -38,7 +38,7 @@ _TABLE = np.dtype(
     [
         ("number", "=i8"),
         ("stamp", f"V{STAMP_BYTES}"),
-        ("said", "=f8"),
+        ("written_at", "=f8"),
         ("indexed", "=f8"),
         ("start", "=u4"),
         ("length", "=u4"),
@@ -56,7 +56,7 @@ class Fault(Enum):
 
 
 class SegmentError(Exception):
-    """A file that is no segment of this vocabulary."""
+    """A file is no usable segment of this vocabulary."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.value)
@@ -65,10 +65,10 @@ class SegmentError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """Sizes, offsets (in bytes) and documents of a file.
+    """Header of a segment's file. Offsets are in bytes from its beginning.
 
-    table: one row a document, with its start and length in the text in tokens. n_text: tokens of
-    the text, boundaries included. checksum: CRC-32 of text, order and samples.
+    table: one row for each document, with start and length in the text in tokens. n_text includes
+    boundaries. checksum: of everything after the header.
     """
 
     table: NDArray[np.void]
@@ -79,35 +79,35 @@ class Head:
 
     @property
     def order_offset(self) -> int:
-        """Where the order of the suffixes begins."""
+        """Offset of the suffix order."""
         return self.text_offset + 4 * self.n_text
 
     @property
     def samples_offset(self) -> int:
-        """Where the samples begin."""
+        """Offset of the samples."""
         return self.order_offset + 4 * self.n_order
 
     @property
     def size(self) -> int:
-        """Bytes of the whole file."""
+        """Size of the file in bytes."""
         return self.samples_offset + KEY_BYTES * -(-self.n_order // SPACING)
 
 
 def read_head(path: Path, vocabulary: bytes) -> Head:
-    """Head of a segment in a vocabulary.
+    """Read and check the header of a file.
 
     Raises:
         SegmentError: the file cannot be used.
         OSError: it cannot be read.
     """
-    found, head = _read_head(path)
-    if found != vocabulary:
+    owner, head = _read_head(path)
+    if owner != vocabulary:
         raise SegmentError(Fault.FOREIGN)
     return head
 
 
 def numbers_in(path: Path) -> set[int]:
-    """Numbers of the documents in a segment of any vocabulary.
+    """Numbers of the documents of a file of any vocabulary.
 
     Raises:
         SegmentError: the file cannot be used.
@@ -141,7 +141,7 @@ def _sizes(
 
 
 def is_sound(path: Path, head: Head) -> Generator[None, None, bool]:
-    """Whether text, order and samples are intact; yields after every few megabytes.
+    """Whether the checksum of text, order and samples matches; yields every few megabytes.
 
     Raises:
         OSError: it cannot be read.
@@ -158,7 +158,7 @@ def is_sound(path: Path, head: Head) -> Generator[None, None, bool]:
 def write_segment(
     path: Path, vocabulary: bytes, documents: Sequence[Document]
 ) -> Generator[None, None, None]:
-    """Sort documents and write them, readable by their owner alone; yields between steps.
+    """Sort documents and write them atomically, readable by the owner only; yields on the way.
 
     Raises:
         OSError: it cannot be written; nothing is left of it.
@@ -182,14 +182,14 @@ def write_segment(
 
 
 def _laid_out(documents: Sequence[Document]) -> tuple[NDArray[np.uint32], NDArray[np.void]]:
-    """Reversed text of documents, with a boundary at each end, and their table."""
+    """The reversed text of documents with a boundary at each end, and the table."""
     parts = [np.full(1, BOUNDARY, np.uint32)]
     table = np.zeros(len(documents), _TABLE)
     start = 1
     for row, document in zip(table, documents, strict=True):
         note, length = document.note, len(document.tokens)
         row["number"], row["stamp"] = note.number, np.void(note.stamp)
-        row["said"], row["indexed"] = note.said, note.indexed
+        row["written_at"], row["indexed"] = note.written_at, note.indexed
         row["start"], row["length"] = start, length
         parts += [document.tokens[::-1], np.full(1, BOUNDARY, np.uint32)]
         start += length + 1

@@ -1,7 +1,7 @@
-"""Sorts the places of a text by the tokens that begin there, as deep as matches are looked for.
+"""Suffix sorting to a fixed depth.
 
 Larsson and Sadakane 2007, "Faster suffix sorting": ranks by the first h tokens give those by the
-first 2h, and only places that are still equal are sorted again. It ends at a fixed depth.
+first 2h, and only positions that are still equal are sorted again.
 """
 
 from collections.abc import Generator, Iterator
@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 _CHUNK = 1 << 16
-"""Places sorted between two yields, unless more of them are equal: some 10 ms."""
+"""Positions sorted between two yields, unless more are equal: some 10 ms."""
 
 _HALF_BITS = 16
 
 
 def suffix_order(text: NDArray[np.uint32], depth: int) -> Generator[None, None, NDArray[np.uint32]]:
-    """The places of a text in the order of the depth tokens that begin at each.
+    """Positions of a text in the order of the depth tokens that begin at each.
 
-    text: below 2**32 tokens. depth: a power of two. A text that ends comes before one that goes on.
-    Yields many times, so that whoever asks can let go of the processor.
+    text: less than 2**32 tokens. depth: a power of two. A suffix sorts before its extensions.
+    Yields often, so that the caller can pause it.
     """
     low = np.argsort(text.astype(np.uint16), kind="stable")  # two passes of counting, no compares
     yield
@@ -28,7 +28,7 @@ def suffix_order(text: NDArray[np.uint32], depth: int) -> Generator[None, None, 
     del low, high
     yield
     starts = _starts(text[order])
-    rank = np.zeros(len(text) + depth, np.uint32)  # what lies past the end comes first
+    rank = np.zeros(len(text) + depth, np.uint32)  # positions past the end sort first
     rank[order] = _ranks(starts)
     compared = 1
     while compared < depth:
@@ -47,7 +47,7 @@ def suffix_order(text: NDArray[np.uint32], depth: int) -> Generator[None, None, 
 
 
 def _chunks(tied: NDArray[np.int64], starts: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
-    """The tied places in pieces that cut no run of equal ones in two."""
+    """The tied positions in chunks that split no run of equal ones."""
     runs = np.flatnonzero(starts[tied])
     begin = 0
     while begin < len(tied):
@@ -58,13 +58,13 @@ def _chunks(tied: NDArray[np.int64], starts: NDArray[np.bool_]) -> Iterator[NDAr
 
 
 def _starts(keys: NDArray[np.int64] | NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Where in sorted keys each run of equal ones begins."""
+    """Mask of the positions where a run of equal sorted keys begins."""
     starts = np.ones(len(keys), np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=starts[1:])
     return starts
 
 
 def _ranks(starts: NDArray[np.bool_], places: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-    """The rank of each: one more than the place where its run begins."""
+    """Rank of each key: one more than the position where its run begins."""
     places = np.arange(len(starts)) if places is None else places
     return np.maximum.accumulate(np.where(starts, places, 0)) + 1

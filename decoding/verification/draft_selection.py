@@ -35,7 +35,7 @@ def select(
     selected: list[Distribution] = []
     while any(len(lines[index]) > len(prefix) for index in candidates):
         assert all(len(lines[index]) > len(prefix) for index in candidates), (
-            "of equal lines one goes on"
+            "equal lines end together"
         )
         q_draft = q_draft_after(prefix)
         places = q_draft.ids.searchsorted(rank(prefix, q_draft))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from decoding.forms import DeviceLine, SampledLine
+from decoding.forms import DeviceLine, SampledLine, on_host
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
@@ -126,7 +126,9 @@ def test_a_draft_ends_with_an_end_token_as_that_of_the_reference(
     assert following == expected
     assert cut.confidence == pytest.approx(reference.confidence, abs=1e-5)
     assert isinstance(cut.form, DeviceLine)
-    assert len(cut.form.on_host().distributions) == len(cut)
+    line = on_host(cut.form)
+    assert isinstance(line, SampledLine)
+    assert len(line.distributions) == len(cut)
 
 
 def test_no_token_drawn_is_thrown_away_where_drawing_is_stopped(pair: Pair) -> None:
