@@ -23,31 +23,27 @@ _PATHS_EXAMPLE = "Example: --draft 'paths(self):k=2,length=3'"
 class TreeSettings:
     """Tokens of a tree in all and in a row, and how they are found.
 
-    children: None for the likeliest at temperature 0, and drawn ones above. ngrams: hundredths of
-    a likely token's score that are what n-grams of the reply say of it.
+    children: None for the likeliest at temperature 0, and drawn ones above.
     """
 
     nodes: int = 6
     depth: int = 3
     children: Children | None = None
-    ngrams: int = 0
 
     @staticmethod
     def parse(text: str) -> "TreeSettings":
-        """Read nodes=6,depth=3,children=drawn,ngrams=50, any of which may be left out.
+        """Read nodes=6,depth=3,children=drawn, any of which may be left out.
 
         Raises:
             UsageError: it is something else, or cannot be.
         """
-        numbers = {"nodes": (1, 64), "depth": (1, 16), "ngrams": (0, 100)}
+        numbers = {"nodes": (1, 64), "depth": (1, 16)}
         read = _Read("tree", text, _TREE_EXAMPLE)
         words = read.words(numbers, {"children": tuple(Children)})
         children = Children(words["children"]) if "children" in words else None
         found = TreeSettings(children=children, **read.numbers(words, numbers))
         if found.depth > found.nodes:
             raise read.refused("a tree is no deeper than it has nodes")
-        if found.ngrams and found.children is Children.DRAWN:
-            raise read.refused("n-grams say nothing of tokens that are drawn")
         return found
 
 

@@ -19,7 +19,6 @@ from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.drafters.draft_model import evidence_class
 from decoding.drafters.reads_backlog import ReadsBacklog
 from decoding.drafters.tree_reader import TreeReader
-from decoding.ngram_statistics import LONGEST, NgramStatistics, Passage
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution
 from decoding.tree_shape import TreeShape
@@ -43,8 +42,7 @@ class _Node:
 class DynamicTree(ReadsBacklog[TreeReader]):
     """Drafts the likeliest tokens of a model as point masses, at every temperature.
 
-    n_vocab is the target's: entries past it are padding. ngram_weight: how much of a node's score
-    is what n-grams of this text say of it, from 0, for nothing, to 1.
+    n_vocab is the target's: entries past it are padding.
     """
 
     is_free = False
@@ -57,16 +55,12 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         *,
         n_vocab: int,
         end_tokens: frozenset[int] = frozenset(),
-        ngram_weight: float = 0.0,
     ) -> None:
         super().__init__(TreeReader(context, n_vocab))
         self.name = name
         self.largest = size
         self._context = context
         self._end_tokens = end_tokens
-        self._ngram_weight = ngram_weight
-        self._statistics = NgramStatistics()
-        self._learned = 0
         self._size, self._width = size, size.nodes
 
     def plan(self, shape: TreeShape) -> None:
@@ -81,14 +75,6 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         if settings.temperature == 0.0:  # its law has one token then, and there would be one branch
             settings = replace(settings, temperature=1.0)
         super().begin(history, Sampler(settings))
-        self._statistics, self._learned = NgramStatistics(), 0
-
-    def commit(self, history: Sequence[int]) -> None:
-        super().commit(history)
-        if self._ngram_weight > 0.0:
-            start = max(self._learned - LONGEST, 0)
-            self._statistics.learn(Passage(history[start:], self._learned - start))
-            self._learned = len(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on
@@ -131,24 +117,10 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         """The likeliest tokens after a node, the likeliest first; row: the logits there."""
         law = self._sampler.distribution(row, history, node.path)
         shares = _likeliest(law, self._size.nodes)
-        if self._ngram_weight > 0.0:
-            shares = self._rescored(shares, [*history[-LONGEST:], *node.path])
         return [
             _Node(node.score * share, share, (*node.path, token), parent, place)
             for token, share in shares
         ]
-
-    def _rescored(
-        self, shares: Sequence[tuple[int, float]], text: Sequence[int]
-    ) -> list[tuple[int, float]]:
-        """Mixed with what n-grams say, as far as these are sure."""
-        guess = self._statistics.guess(text)
-        if guess is None:
-            return list(shares)
-        weight = self._ngram_weight * guess.confidence
-        mixed = {token: (1.0 - weight) * share for token, share in shares}
-        mixed[guess.token] = mixed.get(guess.token, 0.0) + weight
-        return nlargest(self._size.nodes, mixed.items(), key=lambda item: item[1])
 
     def _drafted(self, nodes: Sequence[_Node]) -> Draft:
         """The best of all nodes: those before them are among them, as scores never rise."""
