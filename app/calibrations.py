@@ -8,10 +8,11 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from app.machine_load import ProcessorTimes
 from app.paths import Paths
 from app.prompts import built_in_prompts
 from app.run_key import run_key
@@ -102,7 +103,10 @@ class Calibrations:
             return kept.measured
         with for_measuring() as context:
             self.notify(f"measuring what {name} costs here")
-            found = calibrate(context, _text(model))
+            tokens = _text(model)
+            before = ProcessorTimes.now()
+            found = calibrate(context, tokens)
+            found = replace(found, load=before.load_until(ProcessorTimes.now()))
 
         def added(before: dict[str, Any]) -> dict[str, Any]:
             return _record(model.info, _with(_read(before), found))
@@ -125,7 +129,7 @@ def _is_to_improve(kept: _Kept, path: Path, facts: ContextFacts) -> bool:
     """
     if facts.length:
         return False
-    if kept.measured.is_steady:
+    if kept.measured.spread == 0.0:
         return ends_early(kept.measured.seconds, facts)
     return _age(path) > _WAITS[min(kept.times, len(_WAITS)) - 1]
 
@@ -154,6 +158,7 @@ def _record(info: ModelInfo, kept: _Kept) -> dict[str, Any]:
         "seconds": {str(n): value for n, value in measured.seconds.items()},
         "switching": measured.switching,
         "unsure": {str(n): share for n, share in measured.unsure.items()},
+        "load": measured.load,
         "times": kept.times,
     }
 
@@ -167,6 +172,7 @@ def _read(record: dict[str, Any]) -> _Kept | None:
         is_old = schema == _SURE_SCHEMA
         unsure = {} if is_old else {int(n): float(one) for n, one in record["unsure"].items()}
         times = 1 if is_old else int(record["times"])
+        load = float(record.get("load", 0.0))
     except (KeyError, AttributeError, TypeError, ValueError, OverflowError):
         return None
     sound = all(0 < n <= MOST_TOKENS for n in points) and all(
@@ -177,10 +183,11 @@ def _read(record: dict[str, Any]) -> _Kept | None:
         not sound
         or not is_whole
         or not 0.0 <= switching < 1.0
+        or not 0.0 <= load <= 1.0
         or schema not in (SCHEMA, _SURE_SCHEMA)
     ):
         return None
-    return _Kept(Measured(points, switching, unsure), times)
+    return _Kept(Measured(points, switching, unsure, load), times)
 
 
 def _text(model: Model) -> list[int]:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from app.reply import Reply
     from app.session import Session
 
+ENOUGH_TOKENS = 64
+"""Shortest reply whose speed is worth comparing; shorter ones are too noisy."""
+
 _ENOUGH_PLAIN_STEPS = 3
 """Plain steps of a reply whose mean stands for plain decoding."""
 

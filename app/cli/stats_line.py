@@ -1,6 +1,6 @@
 """One line of figures after an answer."""
 
-from app.performance import plain_rate
+from app.performance import ENOUGH_TOKENS, plain_rate
 from app.reply import Reply
 from app.session import Session
 from decoding.events import FinishReason
@@ -23,7 +23,8 @@ def stats_line(session: Session, reply: Reply) -> str:
         parts.append(f"{rate:.1f} tok/s")
         plain, _ = plain_rate(session, statistics)
         if statistics.drafted and plain is not None:
-            parts.append(f"{rate / plain:.2f}× plain")
+            enough = statistics.completion_tokens >= ENOUGH_TOKENS
+            parts.append(f"{rate / plain:.2f}× plain" if enough else "too short for a speedup")
     if statistics.ttft_seconds is not None:
         parts.append(f"first after {statistics.ttft_seconds:.2f} s")
     if statistics.steps > 0:

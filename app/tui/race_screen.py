@@ -13,14 +13,13 @@ from textual.widgets import Footer, Static
 from app.answer import Answer, Request
 from app.conversation import Conversation
 from app.engine import Engine
+from app.performance import ENOUGH_TOKENS
 from app.printable import one_line
 from app.tui import wording
 from app.tui.message import GrowingMessage
 from decoding.sampling import SamplingSettings
 
 _TICK = 1 / 12
-_ENOUGH_TOKENS = 64
-"""In fewer, chance and the first moments decide."""
 
 
 class Lane(Vertical):
@@ -139,7 +138,7 @@ def verdict(plain: Answer, drafted: Answer) -> str:
     assert rates[0] is not None
     assert rates[1] is not None
     gained = f"{rates[1] / rates[0]:.2f}× plain in this race"
-    if min(len(plain.token_ids), len(drafted.token_ids)) < _ENOUGH_TOKENS:
+    if min(len(plain.token_ids), len(drafted.token_ids)) < ENOUGH_TOKENS:
         gained = "too short to tell the speed in this race"
     if drafted.live is not None and drafted.live.lossy:
         return f"{gained} · {drafted.live.lossy}, so not the model's own distribution"
