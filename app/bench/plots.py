@@ -4,6 +4,9 @@ Colours are placeholders for the variables of page.css, so that charts follow th
 theme. Text stays text.
 """
 
+# pyright: reportUnknownMemberType=false
+# matplotlib's own annotations are incomplete.
+
 import io
 import re
 import warnings

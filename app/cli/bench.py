@@ -57,12 +57,12 @@ def bench(
     try:
         place = session.place(terminal.status)
         with tempfile.TemporaryDirectory() as scratch:
-            found = methods(
+            compared = methods(
                 session, place, session_options.draft, Path(scratch), with_fixed=chosen.with_fixed
             )
-            with closing(found):
-                terminal.note(f"comparing {', '.join(method.name for method in found.chosen)}")
-                runner = Runner(session, found, chosen)
+            with closing(compared):
+                terminal.note(f"comparing {', '.join(method.name for method in compared.chosen)}")
+                runner = Runner(session, compared, chosen)
                 finished = _measure(runner)
                 _report(runner.bench, session.paths, json, html)
     finally:
