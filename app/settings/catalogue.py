@@ -106,7 +106,7 @@ KEYS = (
         "top_p",
         Kind.NUMBER,
         Part.CHAT,
-        "cumulative probability of the tokens kept; above 0, up to 1",
+        "cumulative probability kept; above 0, up to 1",
         _USUAL.top_p,
     ),
     Key(
