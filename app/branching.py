@@ -103,10 +103,7 @@ class Branching:
     ) -> PlannedDrafter:
         n_vocab, end_tokens = self.target.info.n_vocab, self._end_tokens
         size = TreeSize(shape.depth, shape.nodes)
-        weight = settings.ngrams / 100
-        grown = DynamicTree(
-            name, context, size, n_vocab=n_vocab, end_tokens=end_tokens, ngram_weight=weight
-        )
+        grown = DynamicTree(name, context, size, n_vocab=n_vocab, end_tokens=end_tokens)
         drawn = SampledTree(name, context, shape, n_vocab=n_vocab, end_tokens=end_tokens)
         match settings.children:
             case Children.LIKELIEST:

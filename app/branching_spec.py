@@ -23,31 +23,27 @@ _PATHS_EXAMPLE = "Example: --draft 'paths(self):k=2,length=3'"
 class TreeSettings:
     """Size of a tree, and how its tokens are chosen.
 
-    children: None for the likeliest at temperature 0 and drawn ones above. ngrams: weight of the
-    reply's n-grams in the score of a likely token, in percent.
+    children: None for the likeliest at temperature 0 and drawn ones above.
     """
 
     nodes: int = 6
     depth: int = 3
     children: Children | None = None
-    ngrams: int = 0
 
     @staticmethod
     def parse(text: str) -> "TreeSettings":
-        """Parse nodes=6,depth=3,children=drawn,ngrams=50; each is optional.
+        """Parse nodes=6,depth=3,children=drawn; each is optional.
 
         Raises:
             UsageError: a setting is unknown, out of range, or contradicts another.
         """
-        numbers = {"nodes": (1, 64), "depth": (1, 16), "ngrams": (0, 100)}
+        numbers = {"nodes": (1, 64), "depth": (1, 16)}
         read = _Read("tree", text, _TREE_EXAMPLE)
         words = read.words(numbers, {"children": tuple(Children)})
         children = Children(words["children"]) if "children" in words else None
         tree = TreeSettings(children=children, **read.numbers(words, numbers))
         if tree.depth > tree.nodes:
             raise read.refused("a tree is no deeper than it has nodes")
-        if tree.ngrams and tree.children is Children.DRAWN:
-            raise read.refused("n-grams do not apply to drawn children")
         return tree
 
 

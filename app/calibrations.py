@@ -1,4 +1,4 @@
-"""What passes cost, measured once per model, engine, device and threads, and kept on disk.
+"""Measures the cost of passes per model, engine, device and threads, and caches it on disk.
 
 A curve that another program disturbed is kept too, and says how sure it is. It is measured again at
 a few later starts, and what they find is put together.
@@ -8,10 +8,11 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from app.machine_load import ProcessorTimes
 from app.paths import Paths
 from app.prompts import built_in_prompts
 from app.run_key import run_key
@@ -25,10 +26,10 @@ from models.json_file import change_object, read_object
 
 SCHEMA = 3
 _SURE_SCHEMA = 2
-"""Kept only curves whose timings agreed."""
+"""Older schema, which stored only curves whose timings agreed."""
 
 CONTEXT = 2 * MOST_TOKENS
-"""Tokens of a context in which passes are measured."""
+"""Size in tokens of the context in which passes are measured."""
 
 _WAITS = (60.0, 3600.0, 24 * 3600.0)
 """Seconds after which an unsure curve is measured again, made of one, two or more measurements.
@@ -41,7 +42,7 @@ one measurement in 27 of 60 cases, after two in 48, after three in 57, and after
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What a file holds, and how many measurements it is made of."""
+    """A stored measurement, and the number of measurements combined in it."""
 
     measured: Measured
     times: int
@@ -49,13 +50,13 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class Calibrations:
-    """The store below the cache folder; what cannot be used is measured again, silently."""
+    """The cache of measurements; unreadable files are silently measured again."""
 
     paths: Paths
     notify: Callable[[str], None]
 
     def target(self, model: Model, context: TargetContext) -> CostModel:
-        """Costs of a target's passes.
+        """Cost model of a target's passes.
 
         Raises:
             ContextInUseError: they are to be measured, a reply runs the context, and there is no
@@ -65,7 +66,7 @@ class Calibrations:
         return CostModel.of(self.measured_target(model, context))
 
     def measured_target(self, model: Model, context: TargetContext) -> Measured:
-        """The same as it was measured.
+        """Measured costs of a target's passes.
 
         Raises:
             ContextInUseError, ModelError: as of target.
@@ -74,7 +75,7 @@ class Calibrations:
         return self._measured(model, context, lambda: context.for_measuring(CONTEXT), name)
 
     def drafter(self, model: Model, context: Context, name: str) -> DraftCost:
-        """What a drafter takes to draw a token, and to read one among many.
+        """Cost of a drafter to draw one token, and to read one in a batch.
 
         name: what the user knows it by. Its context is left empty.
 
@@ -84,7 +85,7 @@ class Calibrations:
         return DraftCost.of(self._measured(model, context, lambda: nullcontext(context), name))
 
     def known_drafter(self, path: Path, runner: Runner, variant: str = "") -> DraftCost | None:
-        """What was measured of a model as it is run by a runner; None if nothing was."""
+        """Stored measurement of a model under a runner; None if there is none."""
         kept = _read(read_object(self._file(path, variant, runner)))
         return DraftCost.of(kept.measured) if kept else None
 
@@ -95,14 +96,17 @@ class Calibrations:
         for_measuring: Callable[[], AbstractContextManager[Context]],
         name: str,
     ) -> Measured:
-        """What was found of a model's passes, now if it never was or may be improved."""
+        """Stored measurement of a model's passes; taken now if missing or improvable."""
         path = self.file(model.info)
         kept = _read(read_object(path))
         if kept is not None and not _is_to_improve(kept, path, facts):
             return kept.measured
         with for_measuring() as context:
             self.notify(f"measuring what {name} costs here")
-            found = calibrate(context, _text(model))
+            tokens = _text(model)
+            before = ProcessorTimes.now()
+            found = calibrate(context, tokens)
+            found = replace(found, load=before.load_until(ProcessorTimes.now()))
 
         def added(before: dict[str, Any]) -> dict[str, Any]:
             return _record(model.info, _with(_read(before), found))
@@ -111,7 +115,7 @@ class Calibrations:
         return now.measured if now else found
 
     def file(self, info: ModelInfo) -> Path:
-        """Where the costs of a loaded model are kept."""
+        """Path of the stored costs of a loaded model."""
         return self._file(info.path, info.variant, Runner.of(info))
 
     def _file(self, path: Path, variant: str, runner: Runner) -> Path:
@@ -119,19 +123,19 @@ class Calibrations:
 
 
 def _is_to_improve(kept: _Kept, path: Path, facts: ContextFacts) -> bool:
-    """Whether to measure once more: not at every start, and the load has to have time to go.
+    """Whether to measure again: not at every start, and only after the load had time to end.
 
     A context that holds a conversation is no start: whoever talks should not wait for it.
     """
     if facts.length:
         return False
-    if kept.measured.is_steady:
+    if kept.measured.spread == 0.0:
         return ends_early(kept.measured.seconds, facts)
     return _age(path) > _WAITS[min(kept.times, len(_WAITS)) - 1]
 
 
 def _age(path: Path) -> float:
-    """Seconds since a file was written, 0 where that is not known."""
+    """Seconds since a file was written, 0 if unknown."""
     try:
         return time.time() - path.stat().st_mtime
     except OSError:
@@ -154,12 +158,13 @@ def _record(info: ModelInfo, kept: _Kept) -> dict[str, Any]:
         "seconds": {str(n): value for n, value in measured.seconds.items()},
         "switching": measured.switching,
         "unsure": {str(n): share for n, share in measured.unsure.items()},
+        "load": measured.load,
         "times": kept.times,
     }
 
 
 def _read(record: dict[str, Any]) -> _Kept | None:
-    """What a file holds, None where it makes no sense."""
+    """Parse a stored measurement; None if it is invalid."""
     try:
         schema = record["schema"]
         points = {int(n): float(value) for n, value in record["seconds"].items()}
@@ -167,6 +172,7 @@ def _read(record: dict[str, Any]) -> _Kept | None:
         is_old = schema == _SURE_SCHEMA
         unsure = {} if is_old else {int(n): float(one) for n, one in record["unsure"].items()}
         times = 1 if is_old else int(record["times"])
+        load = float(record.get("load", 0.0))
     except (KeyError, AttributeError, TypeError, ValueError, OverflowError):
         return None
     sound = all(0 < n <= MOST_TOKENS for n in points) and all(
@@ -177,14 +183,15 @@ def _read(record: dict[str, Any]) -> _Kept | None:
         not sound
         or not is_whole
         or not 0.0 <= switching < 1.0
+        or not 0.0 <= load <= 1.0
         or schema not in (SCHEMA, _SURE_SCHEMA)
     ):
         return None
-    return _Kept(Measured(points, switching, unsure), times)
+    return _Kept(Measured(points, switching, unsure, load), times)
 
 
 def _text(model: Model) -> list[int]:
-    """Ordinary text to time passes on; what it says counts where experts are chosen by it."""
+    """Ordinary text to time passes on; its content matters for mixtures of experts."""
     text = " ".join(prompt.text for prompt in built_in_prompts())
     tokens = list(model.tokenizer.encode(text, special=False))[: 4 * MOST_TOKENS]
     return tokens * (2 * MOST_TOKENS // max(len(tokens), 1) + 1)

@@ -11,8 +11,8 @@ from models.metadata.memory_bill import Fit
 
 
 def doubt(spread: float) -> str:
-    """What to say of costs whose timings disagree by a share."""
-    return f"{BUSY}, timings disagree by up to {_percent(spread)}"
+    """A warning that costs may be wrong by a share."""
+    return f"{BUSY}: may be off by {_percent(spread)} or more"
 
 
 def facts_in_words(one: Pair) -> Iterator[str]:

@@ -40,7 +40,7 @@ class Paths:
             self.settings, self.models, self.downloads, self.recipes, self.acceptance,
             self.retrieval, self.ngrams, self.history, self.unsent, self.last_error,
             self.last_model, self.self_drafts, self.calibrations, self.tuning, self.saved_states,
-            self.findings, self.bandwidth, self.proofs,
+            self.findings, self.bandwidth, self.proofs, self.plotting,
         )  # fmt: skip
         names = [path.with_suffix("").name for path in kept]
         return (*names, *(f".{name}" for name in names))
@@ -64,6 +64,11 @@ class Paths:
     def calibrations(self) -> Path:
         """What passes over several tokens were measured to cost."""
         return self.cache / "calibration"
+
+    @property
+    def plotting(self) -> Path:
+        """Font cache of matplotlib, which draws the charts of a bench."""
+        return self.cache / "matplotlib"
 
     @property
     def proofs(self) -> Path:

@@ -13,6 +13,9 @@ from decoding.parking import State
 from decoding.shape import Shape, in_words
 from decoding.telemetry import Statistics
 
+ENOUGH_TOKENS = 64
+"""Shortest reply whose speed is worth comparing; shorter ones are too noisy."""
+
 _ENOUGH_PLAIN_STEPS = 3
 """Plain steps of a reply whose mean is taken as the plain rate."""
 

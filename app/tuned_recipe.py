@@ -1,4 +1,4 @@
-"""The recipe that tuning found for a model on this machine: what `self` means without one."""
+"""Stores the best self-drafter recipe found by tuning, the default of `self`."""
 
 import contextlib
 import json
@@ -30,7 +30,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The winner, with what was measured of it. draw_cost: of a token, in plain steps."""
+    """The best recipe and its measurements.
+
+    draw_cost: cost of one drafted token, in plain steps.
+    """
 
     recipe: Recipe
     acceptance: float
@@ -38,18 +41,18 @@ class Tuned:
 
 
 def own_recipe(info: ModelInfo, paths: Paths) -> Recipe:
-    """What `self` means for a model: what tuning found here, else what is expected to gain most."""
+    """Default recipe of `self`: the tuned one, else the one with the highest expected gain."""
     found = tuned(info, paths)
     return found.recipe if found else prospect(info).recipe
 
 
 def tuned(info: ModelInfo, paths: Paths) -> Tuned | None:
-    """What tuning found for a model; None before that, or where it cannot be used."""
+    """The tuned recipe of a model; None if it was not tuned or the file is invalid."""
     return _known(read_object(tuned_file(info, paths)), info)
 
 
 def remember(found: Tuned, info: ModelInfo, paths: Paths) -> None:
-    """Keep what tuning found, in place of what it found before.
+    """Save the result of tuning, replacing any earlier one.
 
     Raises:
         DiskFullError: it cannot be written.
@@ -69,12 +72,12 @@ def remember(found: Tuned, info: ModelInfo, paths: Paths) -> None:
 
 
 def tuned_file(info: ModelInfo, paths: Paths) -> Path:
-    """Where it is kept, by model, engine, device and threads."""
+    """Path of the stored recipe, by model, engine, device and threads."""
     return paths.recipes / f"{tuning_key(info)}.json"
 
 
 def set_aside_unusable(info: ModelInfo, paths: Paths, say: Callable[[str], None]) -> None:
-    """Move what cannot be used out of the way, and say so: once, as it is not met again."""
+    """Move an unusable file aside and report it; this happens once."""
     path = tuned_file(info, paths)
     if not path.exists() or tuned(info, paths):
         return
@@ -84,7 +87,7 @@ def set_aside_unusable(info: ModelInfo, paths: Paths, say: Callable[[str], None]
 
 
 def _known(kept: dict[str, Any], info: ModelInfo) -> Tuned | None:
-    """What a file holds, None where it makes no sense for this model."""
+    """Parse a stored recipe; None if it is invalid for this model."""
     try:
         found = Tuned(
             Recipe.parse(str(kept["recipe"])), float(kept["acceptance"]), float(kept["draw_cost"])

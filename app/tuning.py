@@ -1,4 +1,4 @@
-"""Tuning: which recipe makes the fastest self-drafter of a model on this machine.
+"""Finds the recipe of the fastest self-drafter of a model on this machine.
 
 Recipes are tried in the order of models/tuning/recipe_search.py, on what the model itself said:
 nothing of the user's is read. Each result is kept as it is found, the winner for good.
@@ -43,7 +43,7 @@ from models.tuning.base_recipes import bodies
 from models.tuning.recipe_search import Ranked, RecipeSearch, Tried
 
 _SETTINGS = SamplingSettings(temperature=0.8, seed=1)
-"""At which replies are said, and tokens are taken to be accepted."""
+"""Sampling settings of the measured replies and of acceptance."""
 
 _REPLIES = 4
 _SAID = 32
@@ -52,7 +52,7 @@ _CONTEXT = 512
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """What tuning found. plain_seconds: of a plain step.
+    """Result of tuning. plain_seconds: duration of a plain step.
 
     needed: the acceptance from which the best recipe would pay, infinite where none does.
     is_steady: whether timings of the model's passes agreed; predictions rest on them.
@@ -103,12 +103,12 @@ class Tuning:
         self._tell = tell
         self._failed: dict[Recipe, str] = {}
         self.best_so_far = ""
-        """In words, the best recipe and its predicted speedup; empty before one was measured."""
+        """The best recipe and its predicted speedup, in words; empty before one was measured."""
         set_aside_unusable(target.info, paths, say)
         self._results = TuningResults(target.info, paths, say)
 
     def run(self) -> TuningResult:
-        """Try recipes until none is predicted to be better, and remember the best.
+        """Try recipes until no better one is predicted, and save the best.
 
         Raises:
             DiskFullError: results or candidates cannot be written; those before are kept.
@@ -130,7 +130,7 @@ class Tuning:
         return self._finished(search.ranking, costs)
 
     def _can_skip(self, skipped: Skipped) -> bool:
-        """Whether the layers left do what they did; views keep each in its place."""
+        """Whether the remaining layers work unchanged; views keep each at its index."""
         return derives(self._target.info) or can_cut(self._target.info, skipped)
 
     def _try(
@@ -157,7 +157,7 @@ class Tuning:
         return f"; best so far {self.best_so_far}" if self.best_so_far else ""
 
     def _measured(self, recipe: Recipe, agreement: Agreement, files: CandidateFiles) -> Tried | str:
-        """What was measured, or why there is no such drafter."""
+        """Measurement of a recipe, or the reason why it yields no drafter."""
         try:
             self._require_memory(recipe)
             with self._made(recipe, files) as model, closing(model.open(_n_ctx(model))) as context:
@@ -190,7 +190,7 @@ class Tuning:
         )
 
     def _replies(self, context: Context) -> Sequence[Reply]:
-        """What the model said in an earlier run, else a few replies to the built-in prompts."""
+        """Replies of an earlier run, else new ones to some built-in prompts."""
         longest = max((len(one.prompt) + len(one.said) for one in self._results.replies), default=0)
         if not 0 < longest < context.n_ctx:
             tokenizer = self._target.tokenizer
@@ -236,7 +236,7 @@ def _prompts() -> list[str]:
 
 
 def _words(found: Tried | str) -> str:
-    """What was measured, or why nothing could be."""
+    """The measurement, or the reason why there is none."""
     if isinstance(found, str):
         return found
     share = f"{100 * found.acceptance:.0f} % accepted"

@@ -1,4 +1,4 @@
-"""By what the results of tuning are told apart."""
+"""Cache key of tuning results."""
 
 from app.run_key import run_key
 from backends.base import ModelInfo
@@ -6,7 +6,7 @@ from backends.engines.runner import Runner
 
 
 def tuning_key(info: ModelInfo) -> str:
-    """Of a model as an engine runs it on a device with so many threads.
+    """Return the key of a model, its engine, device and number of threads.
 
     Raises:
         OSError: its files cannot be read.

@@ -1,4 +1,4 @@
-"""What was measured so far while a model is tuned, so that only the rest is measured next time.
+"""Stores intermediate results of tuning, so that an interrupted run can be resumed.
 
 One line of JSON for each result, added whole: two processes that tune at once lose nothing.
 """
@@ -22,7 +22,7 @@ from models.tuning.recipe_search import Tried
 
 SCHEMA = 1
 _LONGEST, _MOST_LINES = 1 << 20, 10_000
-"""Bytes and lines looked at; a file of this kind has a few thousand bytes."""
+"""Limits on bytes and lines read; such a file usually has a few thousand bytes."""
 
 
 class TuningResults:
@@ -36,12 +36,12 @@ class TuningResults:
         self._info = info
         self._key = tuning_key(info)
         self.tried: dict[Recipe, Tried | str] = {}
-        """What was measured, or why there is no such drafter."""
+        """Measurement of a recipe, or the reason why it yields no drafter."""
         self.replies: list[Reply] = []
         self._read(say)
 
     def add_replies(self, replies: Sequence[Reply]) -> None:
-        """Keep what the model said.
+        """Save the replies of the model.
 
         Raises:
             DiskFullError: it cannot be written.
@@ -50,7 +50,7 @@ class TuningResults:
         self._add({"replies": [[one.prompt, one.said] for one in replies]})
 
     def add(self, recipe: Recipe, found: Tried | str) -> None:
-        """Keep what was measured of a recipe, or why there is no such drafter.
+        """Save the measurement of a recipe, or the reason why it yields no drafter.
 
         Raises:
             DiskFullError: it cannot be written.
@@ -63,7 +63,7 @@ class TuningResults:
             self._add({"recipe": recipe.text, **measured})
 
     def remove(self) -> None:
-        """Tuning is done: the next time all is measured again."""
+        """Delete the results once tuning is complete."""
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
 
@@ -96,7 +96,7 @@ class TuningResults:
         say("a part of what was measured earlier cannot be used: it is measured anew")
 
     def _take(self, line: bytes) -> bool:
-        """Whether a line is of this model and version and makes sense; then it counts."""
+        """Add a line if it is valid and of this model and version; return whether it is."""
         try:
             entry = json.loads(line)
             if entry["schema"] != SCHEMA or entry["key"] != self._key:
@@ -128,7 +128,7 @@ class TuningResults:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Add a line, with its end, to a file in one piece, or not at all.
+    """Append a line to a file atomically.
 
     Raises:
         OSError: it cannot be written.

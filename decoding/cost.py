@@ -42,17 +42,19 @@ class TreeSize:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What calibration found.
+    """The result of a calibration.
 
     seconds: of a pass, by its number of tokens. switching: what a plain step takes longer after a
     pass over several tokens, which leaves less of the weights in the caches, in plain steps.
     unsure: numbers of tokens whose passes another program has touched, as far as timings show,
-    each with the share by which its timings disagree.
+    each with the share by which its timings disagree. load: share of the processors that other
+    programs took; timings agree under a constant load too, but all of them are slow.
     """
 
     seconds: Mapping[int, float]
     switching: float = 0.0
     unsure: Mapping[int, float] = field(default_factory=dict[int, float])
+    load: float = 0.0
 
     @property
     def is_steady(self) -> bool:
@@ -61,8 +63,8 @@ class Measured:
 
     @property
     def spread(self) -> float:
-        """The largest share by which timings disagree, 0 where they agree."""
-        return max(self.unsure.values(), default=0.0)
+        """Largest share by which timings disagree or other programs slowed them, 0 if neither."""
+        return max([self.load, *self.unsure.values()])
 
 
 class CostModel:

@@ -117,7 +117,7 @@ def main() -> None:
             drafting.compare(True)
             print(f"{spec}: {', '.join(drafting.names)}")
             ways.append(Ours(spec, session, drafting.controller))
-        runner = Runner(session, Methods(ways, [], None, ExitStack()), suite)
+        runner = Runner(session, Methods(ExitStack(), ways), suite)
         for progress in runner.run():
             print(f"{progress.done} of {progress.planned}", end="\r", flush=True)
         bench = runner.bench

@@ -45,10 +45,6 @@ _LINES = (1, 2, 3, 4)
 def drafters(context: Context, n_vocab: int) -> dict[str, Callable[[], Drafter]]:
     """Each made anew, so that none knows the text of another."""
     size, shape = TreeSize(_DEPTH, _NODES), likeliest(BY_RANK, _NODES, _DEPTH)
-
-    def dynamic(ngram_weight: float = 0.0) -> DynamicTree:
-        return DynamicTree("tree", context, size, n_vocab=n_vocab, ngram_weight=ngram_weight)
-
     return {
         f"a line of {_DEPTH}": lambda: DraftModel(
             "line", context, n_vocab=n_vocab, max_draft=_DEPTH
@@ -56,9 +52,7 @@ def drafters(context: Context, n_vocab: int) -> dict[str, Callable[[], Drafter]]
         f"a line of {_NODES}": lambda: DraftModel(
             "line", context, n_vocab=n_vocab, max_draft=_NODES
         ),
-        "tree, likeliest": dynamic,
-        "tree, n-grams 20": lambda: dynamic(0.2),
-        "tree, n-grams 50": lambda: dynamic(0.5),
+        "tree, likeliest": lambda: DynamicTree("tree", context, size, n_vocab=n_vocab),
         "tree, drawn": lambda: SampledTree("tree", context, shape, n_vocab=n_vocab),
         "2 lines": lambda: SeveralPaths("paths", context, 2, _DEPTH, n_vocab=n_vocab),
         "4 lines": lambda: SeveralPaths("paths", context, 4, _DEPTH, n_vocab=n_vocab),

@@ -1,20 +1,21 @@
-"""The charts of the page, each with its caption and the table of its numbers."""
+"""The charts of the page, each with its caption and a table of its numbers."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.bench.bar_chart import Bar, Group, Reference, bar_chart
-from app.bench.charts import Chart, colours
-from app.bench.line_charts import cost_at, cost_chart, share_chart
+from app.bench.plots import Bar, bar_chart, cost_chart, share_chart
 from app.bench.results import AUTO, Bench, Speedup
 from app.bench.wording import (
     MISSING,
     comparable_rate,
     decimals,
     drafting_methods,
-    gigabytes,
     percent,
+    sentence,
+    shape_sentences,
     wall_sentence,
 )
+from app.shapes import shape_shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,53 +28,53 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One chart with its table; without a chart the caption tells why."""
+    """One chart as SVG with its caption and table; None if there is nothing to draw.
+
+    description: a text alternative to the chart.
+    """
 
     heading: str
     caption: str
-    chart: Chart | None
     table: Table
+    chart: str | None = None
+    description: str = ""
 
 
 def speedup_figure(bench: Bench, temperature: float) -> Figure:
-    """Bars by kind and method, with whiskers over the rounds."""
+    """Speedup by kind of prompt and method, with whiskers if there are several rounds."""
     methods = drafting_methods(bench)
-    groups = [
-        Group(
-            kind,
-            tuple(
-                _speedup_bar(method, bench.speedup(method, kind, temperature)) for method in methods
-            ),
-        )
-        for kind in bench.kinds
-    ]
     means = {method: bench.mean_speedup(method, temperature) for method in methods}
-    bars = (Bar(method, value, decimals(value, 2)) for method, value in means.items())
-    groups.append(Group("mean of all kinds", tuple(bars)))
-    chart = bar_chart(
-        f"Speedup against plain decoding at temperature {temperature:g}",
-        "Bars by kind of prompt and method. Mean of all kinds: "
-        + ", ".join(f"{method} {decimals(value, 2)}" for method, value in means.items()),
-        groups,
-        colours(bench.methods),
-        Reference(1.0, ("plain decoding",)),
-        _most(bench),
-    )
-    caption = "Bars are medians; whiskers go from the least to the most of the rounds."
+    groups = {
+        kind: [_speedup_bar(method, bench.speedup(method, kind, temperature)) for method in methods]
+        for kind in bench.kinds
+    }
+    mean = "mean of all kinds"
+    groups[mean] = [Bar(method, value, decimals(value, 2)) for method, value in means.items()]
+    listed = ", ".join(f"{method} {decimals(value, 2)}" for method, value in means.items())
     return Figure(
-        f"Temperature {temperature:g}", caption, chart, _speedup_table(bench, temperature)
+        f"Temperature {temperature:g}",
+        "Bars are medians over the rounds; whiskers span the slowest to the fastest round."
+        if bench.rounds > 1
+        else "Bars show a single round.",
+        _speedup_table(bench, temperature),
+        bar_chart(
+            groups, bench.methods, "speedup; line: plain decoding", 1.0, _highest_speedup(bench)
+        )
+        if methods
+        else None,
+        f"Speedup by kind of prompt and method at temperature {temperature:g}. {mean}: {listed}",
     )
 
 
-def _most(bench: Bench) -> float:
-    """The end of the axis that the charts of all temperatures share."""
-    found = [
+def _highest_speedup(bench: Bench) -> float:
+    """The fastest round, so that the charts of all temperatures share an axis."""
+    speedups = [
         bench.speedup(method, kind, temperature)
         for method in bench.methods
         for kind in bench.kinds
         for temperature in bench.temperatures
     ]
-    return max((speedup.most for speedup in found if speedup is not None), default=0.0)
+    return max((speedup.most for speedup in speedups if speedup is not None), default=1.0)
 
 
 def _speedup_bar(method: str, speedup: Speedup | None) -> Bar:
@@ -87,7 +88,10 @@ def _speedup_table(bench: Bench, temperature: float) -> Table:
     rows = [
         (
             method,
-            *(_speedup_words(bench.speedup(method, kind, temperature)) for kind in bench.kinds),
+            *(
+                _speedup_cell(bench.speedup(method, kind, temperature), bench.rounds)
+                for kind in bench.kinds
+            ),
             decimals(bench.mean_speedup(method, temperature), 2),
         )
         for method in bench.methods
@@ -95,80 +99,111 @@ def _speedup_table(bench: Bench, temperature: float) -> Table:
     return Table(("method", *bench.kinds, "mean"), tuple(rows))
 
 
-def _speedup_words(speedup: Speedup | None) -> str:
+def _speedup_cell(speedup: Speedup | None, rounds: int) -> str:
     if speedup is None:
         return MISSING
-    return f"{speedup.median:.2f}\n{speedup.least:.2f} to {speedup.most:.2f}"
+    median = f"{speedup.median:.2f}"
+    return f"{median}\n{speedup.least:.2f} to {speedup.most:.2f}" if rounds > 1 else median
 
 
 def acceptance_figure(bench: Bench) -> Figure:
-    """Lines by position, for methods that told theirs."""
-    found = {method: bench.acceptance_by_position(method) for method in drafting_methods(bench)}
-    shares = {method: line for method, line in found.items() if line}
-    longest = max(map(len, shares.values()), default=0)
+    """Acceptance by position in the draft, for methods that report it."""
+    by_position = {
+        method: bench.acceptance_by_position(method) for method in drafting_methods(bench)
+    }
+    shares = {
+        method: dict(enumerate(line, start=1)) for method, line in by_position.items() if line
+    }
+    longest = max(map(len, by_position.values()), default=0)
+    rows = [
+        (method, percent(bench.acceptance(method)), *_percentages(line, longest))
+        for method, line in by_position.items()
+    ]
+    axis = "position in the draft"
+    return Figure(
+        "Acceptance by position",
+        "Share of the tokens drafted at a position that were accepted, all temperatures together. "
+        "Late positions are drafted rarely, and only where a draft looks promising."
+        if shares
+        else "Not measured.",
+        Table(("method", "all", *map(str, range(1, longest + 1))), tuple(rows)),
+        share_chart(shares, bench.methods, axis) if shares else None,
+        "Acceptance by position in the draft. All positions together: "
+        + ", ".join(f"{method} {percent(bench.acceptance(method))}" for method in shares),
+    )
+
+
+def length_figure(bench: Bench) -> Figure:
+    """Accepted tokens per draft as a histogram, for methods that report their steps."""
+    counts = {method: bench.accepted_lengths(method) for method in drafting_methods(bench)}
+    shares = {method: dict(enumerate(_shares(steps))) for method, steps in counts.items() if steps}
+    longest = max(map(len, counts.values()), default=0)
     rows = [
         (
             method,
-            percent(bench.acceptance(method)),
-            *(percent(line[place]) if place < len(line) else "" for place in range(longest)),
+            f"{sum(steps):,}",
+            decimals(_mean_length(steps), 2),
+            *_percentages(_shares(steps), longest),
+            shape_shares(bench.steps_by_shape(method)) or MISSING,
         )
-        for method, line in found.items()
+        for method, steps in counts.items()
     ]
-    table = Table(("method", "all", *map(str, range(1, longest + 1))), tuple(rows))
-    heading = "Acceptance by position"
-    if not shares:
-        return Figure(heading, "Not measured.", None, table)
-    chart = share_chart(
-        "Acceptance by position in the draft",
-        "One line for each method. All positions together: "
-        + ", ".join(f"{method} {percent(bench.acceptance(method))}" for method in shares),
-        {method: dict(enumerate(line, start=1)) for method, line in shares.items()},
-        colours(bench.methods),
-        "position in the draft",
-        "position {number}: {share} accepted",
+    caption = ["Share of the drafts by how many of their tokens were accepted, all temperatures "
+               "together.", *map(sentence, shape_sentences(bench))]  # fmt: skip
+    axis = "accepted tokens of a draft"
+    return Figure(
+        "Accepted length",
+        " ".join(caption) if shares else "Not measured.",
+        Table(
+            ("method", "drafts", "mean", *map(str, range(longest)), "steps by shape"), tuple(rows)
+        ),
+        share_chart(shares, bench.methods, axis) if shares else None,
+        "Drafts by accepted length. Mean: "
+        + ", ".join(f"{method} {decimals(_mean_length(counts[method]), 2)}" for method in shares),
     )
-    caption = (
-        "Of the tokens drafted at a position, the share that was accepted, all temperatures "
-        "together. Late positions are drafted seldom, and only where a draft looks promising."
-    )
-    return Figure(heading, caption, chart, table)
+
+
+def _percentages(shares: Sequence[float], columns: int) -> list[str]:
+    return [*map(percent, shares), *[""] * (columns - len(shares))]
+
+
+def _shares(counts: Sequence[int]) -> list[float]:
+    return [count / sum(counts) for count in counts]
+
+
+def _mean_length(counts: Sequence[int]) -> float | None:
+    total = sum(length * count for length, count in enumerate(counts))
+    return total / sum(counts) if counts else None
 
 
 def cost_figure(bench: Bench) -> Figure:
-    """The measured cost curve, with the lengths that were chosen."""
+    """The measured cost of a pass, with the draft lengths that auto chose."""
     heading = "Cost of a pass"
     seconds = bench.cost_seconds
-    steps = bench.lengths(AUTO)
     if len(seconds) < 2 or not seconds.get(1):
-        return Figure(heading, "Not measured.", None, Table(("tokens",), ()))
-    costs = {n: taken / seconds[1] for n, taken in seconds.items()}
-    chart = cost_chart(
-        "Cost of a pass over several tokens",
-        f"A pass over {max(costs)} tokens costs {costs[max(costs)]:.2f} passes over one."
-        + (
-            f" Circles show how many tokens {AUTO} drafted, by share of steps."
-            if sum(steps)
-            else ""
-        ),
-        costs,
-        steps,
+        return Figure(heading, "Not measured.", Table(("tokens",), ()))
+    steps = bench.lengths(AUTO)
+    costs = {n: taken / seconds[1] for n, taken in sorted(seconds.items())}
+    circles = f" Circles are the lengths {AUTO} chose; their area is the share of steps."
+    return Figure(
+        heading,
+        "The flatter the curve, the less a longer draft costs to verify."
+        + (circles if sum(steps) else ""),
+        _cost_table(seconds, costs, steps),
+        cost_chart(costs, steps),
+        f"A pass over {max(costs)} tokens costs {costs[max(costs)]:.2f} passes over one.",
     )
-    caption = "The flatter the curve, the less a longer draft costs to verify."
-    if sum(steps):
-        caption += (
-            f" Circles are the lengths {AUTO} chose, 1 + the drafted tokens, their area the share "
-            "of steps."
-        )
-    return Figure(heading, caption, chart, _cost_table(seconds, costs, steps))
 
 
-def _cost_table(seconds: dict[int, float], costs: dict[int, float], steps: list[int]) -> Table:
+def _cost_table(
+    seconds: Mapping[int, float], costs: Mapping[int, float], steps: Sequence[int]
+) -> Table:
     chosen = {1 + drafted: count for drafted, count in enumerate(steps) if count}
     rows = [
         (
             str(n),
             f"{1000 * seconds[n]:.2f}" if n in seconds else MISSING,
-            f"{cost_at(costs, n):.2f}" if n in seconds else MISSING,
+            f"{costs[n]:.2f}" if n in costs else MISSING,
             f"{chosen.get(n, 0):,}" if steps else MISSING,
         )
         for n in sorted({*seconds, *chosen})
@@ -178,42 +213,27 @@ def _cost_table(seconds: dict[int, float], costs: dict[int, float], steps: list[
 
 
 def rate_figure(bench: Bench) -> Figure:
-    """Tokens per second by temperature and method, against the wall."""
+    """Tokens per second by temperature and method, against the bandwidth limit."""
+    headings = [f"temperature {temperature:g}" for temperature in bench.temperatures]
     rates = {
-        (method, temperature): comparable_rate(bench, method, temperature)
+        method: [comparable_rate(bench, method, temperature) for temperature in bench.temperatures]
         for method in bench.methods
-        for temperature in bench.temperatures
     }
-    groups = [
-        Group(
-            f"temperature {temperature:g}",
-            tuple(
-                Bar(method, rates[method, temperature], decimals(rates[method, temperature], 1))
-                for method in bench.methods
-            ),
-        )
-        for temperature in bench.temperatures
-    ]
-    chart = bar_chart(
-        "Decode rate of each method, in tokens per second",
-        wall_sentence(bench),
-        groups,
-        colours(bench.methods),
-        Reference(bench.wall, _wall_words(bench)),
+    groups = {
+        heading: [
+            Bar(method, values[place], decimals(values[place], 1))
+            for method, values in rates.items()
+        ]
+        for place, heading in enumerate(headings)
+    }
+    rows = [(method, *(decimals(value, 1) for value in values)) for method, values in rates.items()]
+    axis = "tokens per second"
+    if bench.wall is not None:
+        axis += f"; line: wall, {bench.wall:.1f}"
+    return Figure(
+        "Tokens per second",
+        sentence(wall_sentence(bench)),
+        Table(("method", *headings), tuple(rows)),
+        bar_chart(groups, bench.methods, axis, bench.wall),
+        "Decode rate of each method, in tokens per second.",
     )
-    rows = [
-        (method, *(decimals(rates[method, temperature], 1) for temperature in bench.temperatures))
-        for method in bench.methods
-    ]
-    header = ("method", *(f"temperature {temperature:g}" for temperature in bench.temperatures))
-    sentence = wall_sentence(bench)
-    caption = f"{sentence[0].upper()}{sentence[1:]}."
-    return Figure("Tokens per second", caption, chart, Table(header, tuple(rows)))
-
-
-def _wall_words(bench: Bench) -> tuple[str, ...]:
-    wall, bandwidth = bench.wall, bench.bandwidth_bytes_per_second
-    if wall is None or bandwidth is None:
-        return ("wall: not measured",)
-    source = bench.bandwidth_source or "source unknown"
-    return (f"wall: {wall:.1f} tok/s", f"{gigabytes(bandwidth)}/s, {source}")

@@ -1,9 +1,9 @@
-"""The ways of decoding that a bench compares on one loaded model."""
+"""The decoding methods that a bench compares on one loaded model."""
 
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -32,7 +32,7 @@ _FIXED_MATCH = 4
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A reply: its tokens, the seconds from the first to the last, and its statistics if known."""
+    """One reply: its tokens, the seconds from first to last token, and statistics if available."""
 
     tokens: list[int]
     seconds: float
@@ -99,16 +99,16 @@ class Theirs:
 
 @dataclass(slots=True)
 class Methods:
-    """All methods of a bench, and the resources they hold; notes: what was left out, and why."""
+    """All methods of a bench and their resources; notes name what was left out and why."""
 
+    resources: ExitStack
     chosen: list[Method]
-    notes: list[str]
-    auto: Controller | None
-    _held: ExitStack
+    notes: list[str] = field(default_factory=list[str])
+    auto: Controller | None = None
 
     def close(self) -> None:
-        """Free drafter models and the peer."""
-        self._held.close()
+        """Free drafter models and baseline engines."""
+        self.resources.close()
 
 
 def methods(
@@ -119,39 +119,39 @@ def methods(
     *,
     with_fixed: bool,
 ) -> Methods:
-    """Plain decoding first, then each drafter under the controller, auto, and the peer.
+    """Plain decoding, each drafter under the controller, auto, and the engine's own speculation.
 
-    given: the --draft that was asked for. scratch: an empty folder, so that drafters begin without
-    anything learned before. An unavailable method is left out, with a note.
+    given: the requested --draft. scratch: an empty folder, so that drafters start without anything
+    learned before. Unavailable methods are left out, with a note.
     """
     place = replace(place, paths=replace(place.paths, data=scratch))
     specs = [LOOKUP, SELF, draft_spec.AUTO]
     if given.lower() not in (*specs, draft_spec.OFF):
         specs.insert(2, given)
     with ExitStack() as stack:
-        collected = Methods([Ours(PLAIN, session, None)], [], None, stack)
+        result = Methods(ExitStack(), [Ours(PLAIN, session, None)])
         built: list[Built] = []
         for text in specs:
             drafting = build(session.spec(text), place)
             stack.enter_context(closing(drafting))
             drafting.compare(True)
             if drafting.missing:
-                collected.notes.append(f"{text} was left out: {drafting.missing}")
+                result.notes.append(f"{text} was left out: {drafting.missing}")
             if drafting.controller is None:
                 continue
             built += drafting.built
-            collected.chosen.append(Ours(text, session, drafting.controller))
+            result.chosen.append(Ours(text, session, drafting.controller))
             if text == draft_spec.AUTO:
-                collected.auto = drafting.controller
+                result.auto = drafting.controller
             if with_fixed:
-                collected.chosen += _fixed(text, session, drafting)
-        _add_peers(collected, session, built)
-        collected._held = stack.pop_all()
-    return collected
+                result.chosen += _fixed(text, session, drafting)
+        _add_baselines(result, stack, session, built)
+        result.resources = stack.pop_all()
+    return result
 
 
 def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
-    """Fixed-length drafting by the same drafters: the baseline that the controller has to beat."""
+    """The drafters at fixed draft lengths, which the controller has to beat."""
     if text == LOOKUP:
         return [
             Ours(
@@ -169,24 +169,28 @@ def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
     return [Ours(f"{text}, always {length}", session, controller.at_no_cost((length,)))]
 
 
-def _add_peers(collected: Methods, session: Session, built: Sequence[Built]) -> None:
+def _add_baselines(
+    methods: Methods, stack: ExitStack, session: Session, built: Sequence[Built]
+) -> None:
     try:
-        others = baseline_engines(session.model, session.context.n_ctx, _for_peer(built))
+        baselines = baseline_engines(session.model, session.context.n_ctx, _baseline_drafter(built))
     except SpecchatError as error:
-        collected.notes.append(str(error).splitlines()[0])
+        methods.notes.append(str(error).splitlines()[0])
         return
-    for other in others:
-        collected._held.callback(other.close)
-        collected.chosen.append(Theirs(other.name, session, other.reply))
+    for baseline in baselines:
+        stack.callback(baseline.close)
+        methods.chosen.append(Theirs(baseline.name, session, baseline.reply))
 
 
-def _for_peer(built: Sequence[Built]) -> Model | None:
-    """The first drafter that mlx-lm can draft with too: on MLX, of the model's own vocabulary."""
-    fitting = (
-        one.model
-        for one in built
-        if one.model
-        and one.model.info.backend == MLX
-        and isinstance(one.member.drafter, DraftModel)
+def _baseline_drafter(built: Sequence[Built]) -> Model | None:
+    """The first drafter model that mlx-lm can use too: on MLX, with the target's vocabulary."""
+    return next(
+        (
+            one.model
+            for one in built
+            if one.model
+            and one.model.info.backend == MLX
+            and isinstance(one.member.drafter, DraftModel)
+        ),
+        None,
     )
-    return next(fitting, None)

@@ -1,18 +1,17 @@
-"""What a bench found, as one page that needs nothing but itself."""
+"""The results of a bench as a self-contained HTML page."""
 
 from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from app.bench.accepted_lengths import length_figure
-from app.bench.charts import colours
 from app.bench.figures import (
     acceptance_figure,
     cost_figure,
+    length_figure,
     rate_figure,
     speedup_figure,
 )
-from app.bench.results import PLAIN, Bench
+from app.bench.results import Bench
 from app.bench.wording import (
     SLOWER,
     decimals,
@@ -20,13 +19,16 @@ from app.bench.wording import (
     main_method,
     parameters,
     percent,
-    spread_sentence,
+    round_sentences,
+    same_token_sentences,
+    sentence,
+    spread_sentences,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The figure that matters, at one temperature."""
+    """The headline: the main method's speedup at one temperature."""
 
     speedup: str
     slower: bool
@@ -35,7 +37,7 @@ class Card:
 
 
 def page(bench: Bench) -> str:
-    """The page, as HTML."""
+    """Render the page as HTML."""
     environment = Environment(
         loader=PackageLoader("app", "bench"),
         autoescape=True,
@@ -43,12 +45,11 @@ def page(bench: Bench) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    styles = colours(bench.methods)
     return environment.get_template("page.html.j2").render(
         bench=bench,
         facts=_facts(bench),
         cards=[_card(bench, temperature) for temperature in bench.temperatures],
-        methods=[(method, styles[method]) for method in bench.methods],
+        warnings=[sentence(text) for text in round_sentences(bench)],
         speedups=[speedup_figure(bench, temperature) for temperature in bench.temperatures],
         acceptance=acceptance_figure(bench),
         lengths=length_figure(bench),
@@ -59,7 +60,7 @@ def page(bench: Bench) -> str:
 
 
 def _facts(bench: Bench) -> list[tuple[str, str]]:
-    """What was measured where and when; what is not known is left out."""
+    """Name and value of what was measured, where and when; unknown values are left out."""
     facts = [
         ("device", bench.device),
         ("quantization", bench.quantization),
@@ -89,35 +90,24 @@ def _card(bench: Bench, temperature: float) -> Card:
 
 
 def _measured(bench: Bench) -> list[tuple[str, str]]:
+    """Term and explanation of how the figures came about."""
     prompts = len({(run.kind, run.prompt) for run in bench.runs})
-    found = [
-        ("rounds", f"{bench.rounds}, interleaved: each method takes its turn in every round, so "
-         "that a machine growing warm or busy meets all of them alike."),
-        ("figures", f"Medians over the rounds; {spread_sentence(bench)}."),
-        *(("idle", f"{sentence[0].upper()}{sentence[1:]}.") for sentence in idle_sentences(bench)),
-        ("replies", f"{prompts} {_plural('prompt', prompts)}, up to {bench.max_tokens} tokens a "
+    rounds = f"{bench.rounds}, interleaved: every method takes its turn in each round, so a "
+    rounds += "machine that grows warm or busy affects all of them alike."
+    return [
+        ("rounds", rounds),
+        *(("spread", sentence(text)) for text in spread_sentences(bench)),
+        *(("idle", sentence(text)) for text in idle_sentences(bench)),
+        ("replies", f"{prompts} {_plural('prompt', prompts)}, up to {bench.max_tokens} tokens per "
          f"reply, at temperature {_listed(bench.temperatures)}."),
-        ("speedup", "Decode rate over the rate of plain decoding in the same round; decode rate is "
-         "tokens after the first over the seconds they took. Means over kinds are geometric."),
-        ("acceptance", "Accepted of drafted tokens."),
-        ("wall", "Memory bandwidth over the bytes that plain decoding reads for a token: the most "
-         "tokens a second that memory alone would let plain decoding reach."),
+        ("speedup", "Decode rate over that of plain decoding (off) in the same round, median over "
+         "the rounds. The decode rate is the number of tokens after the first over the seconds "
+         "they took. Means over kinds are geometric."),
+        ("acceptance", "Accepted over drafted tokens."),
+        ("wall", "Memory bandwidth over the bytes that plain decoding reads per token: the highest "
+         "rate that memory allows plain decoding."),
+        *(("same tokens", sentence(text)) for text in same_token_sentences(bench)),
     ]  # fmt: skip
-    return [*found, *_same_tokens(bench)]
-
-
-def _same_tokens(bench: Bench) -> list[tuple[str, str]]:
-    compared = [
-        run.same_tokens
-        for run in bench.runs
-        if run.same_tokens is not None and run.temperature == 0 and run.method != PLAIN
-    ]
-    if not compared:
-        return []
-    same, all_ = sum(compared), len(compared)
-    told = f"At temperature 0, {same:,} of {all_:,} replies have the very tokens of plain decoding"
-    why = "" if same == all_ else "; rounding in passes over several tokens can turn near-ties"
-    return [("same tokens", f"{told}{why}.")]
 
 
 def _listed(temperatures: tuple[float, ...]) -> str:

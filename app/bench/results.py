@@ -1,4 +1,4 @@
-"""What a bench measured, and the medians that sum it up."""
+"""Results of a bench, and the statistics that summarize them."""
 
 import math
 import statistics
@@ -13,7 +13,7 @@ PLAIN = "off"
 AUTO = "auto"
 SCHEMA = 1
 SUPPLIED_TEXT = ("copy", "summary", "document")
-"""Kinds of prompts that bring the text the answer is made of."""
+"""Kinds of prompts that contain the text of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,30 +26,30 @@ class Run:
     method: str
     round: int
     tokens: int
-    """Decoded after the first one."""
+    """Tokens decoded after the first one."""
     seconds: float
     """From the first token to the last."""
     steps: int = 0
     drafted: int = 0
     accepted: int = 0
     drafted_at: tuple[int, ...] = ()
-    """How often a token was drafted at each place in a draft."""
+    """Number of tokens drafted at each position of a draft."""
     accepted_at: tuple[int, ...] = ()
     lengths: tuple[int, ...] = ()
-    """Steps by the number of tokens drafted, from none up."""
+    """Number of steps by drafted tokens, from 0 up."""
     accepted_lengths: tuple[int, ...] = ()
-    """Steps that drafted by the number of tokens accepted, from none up."""
+    """Number of drafting steps by accepted tokens, from 0 up."""
     steps_by_shape: dict[Shape, int] = field(default_factory=dict[Shape, int])
     overhead_seconds: float | None = None
-    """Neither drafting nor the target's passes."""
+    """Time spent neither drafting nor in the target's passes."""
     token_ids: tuple[int, ...] = ()
     same_tokens: bool | None = None
-    """Whether the reply is the plain one with the same seed."""
+    """Whether the reply equals that of plain decoding with the same seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """Decode rate over the plain rate of the same round: median, least and most of the rounds."""
+    """Decode rate over the plain rate of the same round: median, minimum and maximum of rounds."""
 
     median: float
     least: float
@@ -58,7 +58,7 @@ class Speedup:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Everything one bench found. Rates are in tokens per second, sizes in bytes."""
+    """All results of one bench. Rates are in tokens per second, sizes in bytes."""
 
     suite: str
     date: str
@@ -75,24 +75,24 @@ class Bench:
     rounds: int
     max_tokens: int
     cost_seconds: dict[int, float]
-    """Of a target pass, by its number of tokens."""
+    """Seconds of a target pass, by its number of tokens."""
     bytes_per_token: int
     bandwidth_bytes_per_second: float | None
     bandwidth_source: str | None
     runs: tuple[Run, ...]
     notes: tuple[str, ...] = ()
-    """What was left out and why, and what a reader has to know of the model."""
+    """Methods and prompts left out, with reasons, and remarks on the model."""
 
     @property
     def wall(self) -> float | None:
-        """The plain rate that memory bandwidth alone would allow."""
+        """Plain decode rate that memory bandwidth alone would allow."""
         bandwidth = self.bandwidth_bytes_per_second
         return bandwidth / self.bytes_per_token if bandwidth else None
 
     def select(
         self, method: str, kind: str | None = None, temperature: float | None = None
     ) -> list[Run]:
-        """The runs of a method, of one kind and temperature if given."""
+        """The runs of a method, limited to a kind and a temperature if given."""
         return [
             run
             for run in self.runs
@@ -108,7 +108,7 @@ class Bench:
         return _rate(self.select(method, kind, temperature))
 
     def speedup(self, method: str, kind: str, temperature: float) -> Speedup | None:
-        """Against plain decoding in the same round; None where either is missing."""
+        """Speedup over plain decoding in the same round; None if either is missing."""
         ratios: list[float] = []
         for number in range(self.rounds):
             ours = _rate(_of_round(self.select(method, kind, temperature), number))
@@ -122,44 +122,44 @@ class Bench:
     def mean_speedup(
         self, method: str, temperature: float, kinds: Sequence[str] | None = None
     ) -> float | None:
-        """The geometric mean of the medians over kinds; None where one is missing."""
-        found = [self.speedup(method, kind, temperature) for kind in kinds or self.kinds]
-        medians = [speedup.median for speedup in found if speedup is not None]
-        if len(medians) < len(found) or not medians:
+        """Geometric mean of the medians over kinds; None if one is missing."""
+        speedups = [self.speedup(method, kind, temperature) for kind in kinds or self.kinds]
+        medians = [speedup.median for speedup in speedups if speedup is not None]
+        if len(medians) < len(speedups) or not medians:
             return None
         return math.exp(statistics.fmean(map(math.log, medians)))
 
     def acceptance(self, method: str, temperature: float | None = None) -> float | None:
-        """Accepted of drafted tokens, at one temperature if given."""
+        """Share of drafted tokens that were accepted, at one temperature if given."""
         runs = self.select(method, temperature=temperature)
         drafted = sum(run.drafted for run in runs)
         return sum(run.accepted for run in runs) / drafted if drafted else None
 
     def acceptance_by_position(self, method: str) -> list[float]:
-        """For each place in a draft, the share of tokens drafted there that were accepted."""
+        """Share of accepted tokens at each position of a draft."""
         runs = self.select(method)
         accepted = _added(run.accepted_at for run in runs)
         drafted = _added(run.drafted_at for run in runs)
         return [right / all_ for right, all_ in zip(accepted, drafted, strict=True) if all_]
 
     def lengths(self, method: str) -> list[int]:
-        """Steps by the number of tokens drafted, from none up."""
+        """Number of steps by drafted tokens, from 0 up."""
         return _added(run.lengths for run in self.select(method))
 
     def accepted_lengths(self, method: str, temperature: float | None = None) -> list[int]:
-        """Steps that drafted by the number of tokens accepted, from none up."""
+        """Number of drafting steps by accepted tokens, from 0 up."""
         runs = self.select(method, temperature=temperature)
         return _added(run.accepted_lengths for run in runs)
 
     def steps_by_shape(self, method: str, temperature: float | None = None) -> dict[Shape, int]:
-        """Steps by the shape of their draft."""
+        """Number of steps by the shape of their draft."""
         total = Counter[Shape]()
         for run in self.select(method, temperature=temperature):
             total.update(run.steps_by_shape)
         return dict(total)
 
     def as_json(self) -> dict[str, Any]:
-        """The whole as JSON, with the summary a reader wants first."""
+        """All results as JSON, the summary first."""
         whole = asdict(self)
         for run in whole["runs"]:
             del run["token_ids"]
@@ -171,8 +171,8 @@ class Bench:
                 "method": method,
                 "temperature": temperature,
                 "speedup": {
-                    kind: asdict(found)
-                    if (found := self.speedup(method, kind, temperature))
+                    kind: asdict(speedup)
+                    if (speedup := self.speedup(method, kind, temperature))
                     else None
                     for kind in self.kinds
                 },

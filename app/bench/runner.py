@@ -1,4 +1,4 @@
-"""Runs a bench: every method on every prompt, interleaved, round after round."""
+"""Runs a bench: every method on every prompt, interleaved, in several rounds."""
 
 import datetime
 import time
@@ -19,7 +19,7 @@ _WARM_UP_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Replies done and planned, and what is being measured."""
+    """Replies done and planned, and the one being measured."""
 
     done: int
     planned: int
@@ -27,7 +27,7 @@ class Progress:
 
 
 class Runner:
-    """Collects runs; they can be summed up at any time, however many there are."""
+    """Collects runs, which can be summarized at any time."""
 
     def __init__(self, session: Session, methods: Methods, suite: Suite) -> None:
         self._session = session
@@ -80,7 +80,7 @@ class Runner:
                 return
 
     def _order(self, number: int) -> Iterator[tuple[Task, float, Method]]:
-        """Methods side by side on each prompt, another one first in each round."""
+        """Methods in turn on each prompt, with a different first method in each round."""
         methods = list(self._methods.chosen)
         for task in self._tasks:
             for temperature in self._suite.temperatures:
@@ -93,7 +93,7 @@ class Runner:
             self._reply(method, prompt, SamplingSettings(temperature=0.0), _WARM_UP_TOKENS)
 
     def _read(self, task: Task) -> None:
-        """Hold the prompt, so that every method begins with the same cached numbers."""
+        """Cache the prompt, so that every method starts from the same keys and values."""
         plain = self._methods.chosen[0]
         self._reply(plain, self._prompt(task), SamplingSettings(temperature=0.0), 1)
 
@@ -103,7 +103,7 @@ class Runner:
     def _reply(
         self, method: Method, prompt: list[int], settings: SamplingSettings, max_tokens: int
     ) -> Outcome | None:
-        """A method that fails is left out from here on; plain decoding may not."""
+        """Get a reply; a failing method is left out from now on, except plain decoding."""
         try:
             return method.reply(prompt, settings, max_tokens)
         except ModelError as error:
@@ -149,7 +149,7 @@ class Runner:
 
     @property
     def bench(self) -> Bench:
-        """What was measured so far, in whole rounds if there is one."""
+        """Everything measured so far, in whole rounds if at least one is complete."""
         session, info = self._session, self._session.model.info
         rounds = max(self._rounds, 1)
         runs = tuple(run for run in self._runs if run.round < rounds)
@@ -179,7 +179,7 @@ class Runner:
 
 
 def _compared(runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    """The runs with whether each has the tokens of plain decoding with the same seed."""
+    """Mark the runs whose tokens equal those of plain decoding with the same seed."""
     plain = {
         (run.kind, run.prompt, run.temperature, run.round): run.token_ids
         for run in runs

@@ -1,4 +1,4 @@
-"""The prompts of the bench, and how much of them a suite takes."""
+"""The bench's prompts and suites."""
 
 import tomllib
 from dataclasses import dataclass
@@ -9,7 +9,10 @@ _FILE = Path(__file__).with_name("suite.toml")
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """prompts: of each kind. A suite stops between rounds when its seconds are used up."""
+    """How much a bench measures; it stops between rounds once its seconds are used up.
+
+    prompts: number of prompts of each kind.
+    """
 
     name: str
     prompts: int
@@ -18,7 +21,7 @@ class Suite:
     seconds: float
     temperatures: tuple[float, ...] = (0.0, 0.8)
     with_fixed: bool = False
-    """Whether fixed draft lengths are measured too, to compare the controller with."""
+    """Whether fixed draft lengths are measured too, for comparison with the controller."""
 
 
 SUITES = {
@@ -38,9 +41,9 @@ class Task:
 
 def tasks(suite: Suite) -> list[Task]:
     """The prompts of a suite, kind by kind."""
-    found: list[Task] = []
+    chosen: list[Task] = []
     for entry in tomllib.loads(_FILE.read_text(encoding="utf-8"))["prompt"]:
-        number = sum(task.kind == entry["kind"] for task in found)
+        number = sum(task.kind == entry["kind"] for task in chosen)
         if number < suite.prompts:
-            found.append(Task(entry["kind"], number, entry["text"]))
-    return found
+            chosen.append(Task(entry["kind"], number, entry["text"]))
+    return chosen

@@ -1,4 +1,4 @@
-"""What a bench found, as plain text for a terminal of about 90 columns."""
+"""The results of a bench as plain text for a terminal of about 90 columns."""
 
 from collections.abc import Sequence
 from textwrap import fill
@@ -10,31 +10,39 @@ from app.bench.wording import (
     decimals,
     idle_sentences,
     percent,
+    round_sentences,
     shape_sentences,
-    spread_sentence,
+    spread_sentences,
     wall_sentence,
 )
 
 _LONGEST_NAME = 24
-"""A longer method takes a line of its own, so that the columns stay within the terminal."""
+"""A longer method name is put on a line of its own, so that the columns fit the terminal."""
 
 _MARK = "!"
 _LEGEND = f"{_MARK} slower than plain"
 
 
 def table(bench: Bench) -> str:
-    """A block for each temperature, then the spread, the wall and the notes."""
-    blocks = "\n\n".join(_block(bench, temperature) for temperature in bench.temperatures)
-    legend = [_LEGEND] if _any_slower(bench) else []
-    found = [*idle_sentences(bench), *shape_sentences(bench)]
-    lines = [*legend, *found, spread_sentence(bench), wall_sentence(bench), *bench.notes]
-    return "\n".join([blocks, "", *(fill(line, 90, subsequent_indent="  ") for line in lines)])
+    """A block for each temperature, then the spread, the bandwidth limit and the notes."""
+    blocks = [_block(bench, temperature) for temperature in bench.temperatures]
+    lines = [
+        *([_LEGEND] if _any_slower(bench) else []),
+        *idle_sentences(bench),
+        *shape_sentences(bench),
+        *spread_sentences(bench),
+        wall_sentence(bench),
+        *bench.notes,
+    ]
+    below = "\n".join(fill(line, 90, subsequent_indent="  ") for line in lines)
+    return "\n\n".join([*round_sentences(bench), *blocks, below])
 
 
 def _block(bench: Bench, temperature: float) -> str:
     header = ["", *(f"{name} " for name in (*bench.kinds, "mean")), "tok/s", "acceptance"]
     rows = [[method, *_cells(bench, method, temperature)] for method in bench.methods]
-    title = f"Temperature {temperature:g}: speedup against plain decoding, median of the rounds"
+    title = f"Temperature {temperature:g}: speedup against plain decoding"
+    title += ", median of the rounds" if bench.rounds > 1 else ""
     return "\n".join([title, *_aligned([header, *rows])])
 
 
@@ -48,8 +56,8 @@ def _cells(bench: Bench, method: str, temperature: float) -> list[str]:
 
 def _speedups(bench: Bench, method: str, temperature: float) -> list[float | None]:
     """The median of each kind, then their mean."""
-    found = [bench.speedup(method, kind, temperature) for kind in bench.kinds]
-    medians = [None if speedup is None else speedup.median for speedup in found]
+    speedups = [bench.speedup(method, kind, temperature) for kind in bench.kinds]
+    medians = [None if speedup is None else speedup.median for speedup in speedups]
     return [*medians, bench.mean_speedup(method, temperature)]
 
 
@@ -67,7 +75,7 @@ def _any_slower(bench: Bench) -> bool:
 
 
 def _marked(value: float | None) -> str:
-    """With room for the mark, so that digits stand below each other."""
+    """A speedup with its mark, or with a blank in its place to keep digits aligned."""
     return decimals(value, 2) + (_MARK if _is_slower(value) else " ")
 
 

@@ -1,37 +1,37 @@
-"""What table and page say in the same words and digits."""
+"""Sentences and number formats that the terminal table and the page share."""
 
 from app.bench.results import AUTO, PLAIN, Bench
 from app.shapes import shape_shares
 
 MISSING = "-"
 SLOWER = 0.98
-"""A method below it is called slower than plain decoding; above, rounds differ as much."""
+"""A speedup below it counts as slower than plain decoding; less is within the noise of rounds."""
 
 
 def decimals(value: float | None, digits: int) -> str:
-    """A figure, or the sign of a missing one."""
+    """A figure with so many decimals, or the sign of a missing one."""
     return MISSING if value is None else f"{value:.{digits}f}"
 
 
 def percent(share: float | None) -> str:
-    """A share as per cent."""
+    """A share as a percentage, or the sign of a missing one."""
     return MISSING if share is None else f"{100 * share:.0f} %"
 
 
 def digits(value: float) -> str:
-    """Three digits or so, never as a power of ten."""
+    """About three significant digits, never in scientific notation."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.{1 if value >= 10 else 2 if value >= 1 else 3}f}"
 
 
 def gigabytes(count: float) -> str:
-    """A number of bytes in GB."""
+    """Bytes in GB."""
     return f"{digits(count / 1e9)} GB"
 
 
 def parameters(count: int) -> str:
-    """A number of parameters in words."""
+    """A number of parameters with its unit."""
     for size, name in ((1e9, "billion"), (1e6, "million")):
         if count >= size:
             return f"{count / size:.3g} {name} parameters"
@@ -39,14 +39,14 @@ def parameters(count: int) -> str:
 
 
 def comparable_rate(bench: Bench, method: str, temperature: float) -> float | None:
-    """Tokens per second; None where a kind is missing, as other kinds run at other rates."""
+    """Tokens per second over all kinds; None if a kind is missing, because kinds differ in rate."""
     if any(bench.rate(method, kind, temperature) is None for kind in bench.kinds):
         return None
     return bench.rate(method, temperature=temperature)
 
 
 def wall_sentence(bench: Bench) -> str:
-    """What memory allows plain decoding, and what it reached."""
+    """The rate that memory bandwidth allows plain decoding, and the rate it reached."""
     wall, bandwidth = bench.wall, bench.bandwidth_bytes_per_second
     reads = f"plain decoding reads {gigabytes(bench.bytes_per_token)} a token"
     ran = f"plain ran at {decimals(bench.rate(PLAIN), 1)}"
@@ -57,27 +57,32 @@ def wall_sentence(bench: Bench) -> str:
     return f"{reads}; {gives}: at most {wall:.1f} tok/s; {ran}"
 
 
-def spread_sentence(bench: Bench) -> str:
-    """How far a round lay from its median at most, and where."""
-    found = [
+def round_sentences(bench: Bench) -> list[str]:
+    """A warning for the top of a report if nothing is known of the spread between rounds."""
+    return ["one round: how much rounds differ is unknown"] if bench.rounds == 1 else []
+
+
+def spread_sentences(bench: Bench) -> list[str]:
+    """The largest deviation of a round from its median, if there are several rounds."""
+    deviations = [
         (max(speedup.most - speedup.median, speedup.median - speedup.least) / speedup.median, place)
         for place in _places(bench)
         if (speedup := bench.speedup(*place)) is not None
     ]
-    if not found:
-        return "no speedup was measured"
-    if bench.rounds < 2:
-        return "one round: how far rounds differ is not known"
-    furthest, (method, kind, temperature) = max(found)
+    if not deviations:
+        return ["no speedup was measured"]
+    if bench.rounds == 1:
+        return []
+    largest, (method, kind, temperature) = max(deviations)
     where = f"{method}, {kind}, temperature {temperature:g}"
-    return f"no round lay further than {percent(furthest)} from its median ({where})"
+    return [f"rounds deviate by at most {percent(largest)} from their median ({where})"]
 
 
 def idle_sentences(bench: Bench) -> list[str]:
-    """Which methods drafted nothing, so that nobody reads their figures as gain or loss."""
+    """Names the methods that drafted nothing, whose difference from plain decoding is noise."""
     return [
-        f"drafted nothing at temperature {temperature:g}, so that its difference from plain is "
-        f"noise: {'; '.join(idle)}"
+        f"drafted nothing at temperature {temperature:g}, so the difference from plain is noise: "
+        f"{'; '.join(idle)}"
         for temperature in bench.temperatures
         if (idle := [method for method in bench.methods if _is_idle(bench, method, temperature)])
     ]
@@ -98,17 +103,41 @@ def _places(bench: Bench) -> list[tuple[str, str, float]]:
 
 
 def drafting_methods(bench: Bench) -> list[str]:
-    """Every method but plain decoding."""
+    """All methods except plain decoding."""
     return [method for method in bench.methods if method != PLAIN]
 
 
 def main_method(bench: Bench) -> str:
-    """What drafts unless something else is asked for, or the first that drafts."""
+    """The default method if it was measured, else the first that drafts."""
     return AUTO if AUTO in bench.methods else next(iter(drafting_methods(bench)), PLAIN)
 
 
 def shape_sentences(bench: Bench) -> list[str]:
-    """What the main method drafted; nothing where no step was counted."""
+    """Shares of the main method's steps by shape of their draft; empty if no step was counted."""
     method = main_method(bench)
     shares = shape_shares(bench.steps_by_shape(method))
     return [f"steps of {method} by shape: {shares}"] if shares else []
+
+
+def same_token_sentences(bench: Bench) -> list[str]:
+    """How many replies of each method equal those of plain decoding at temperature 0."""
+    counts: list[str] = []
+    explanation = ""
+    for method in drafting_methods(bench):
+        compared = [
+            run for run in bench.select(method, temperature=0.0) if run.same_tokens is not None
+        ]
+        same = sum(run.same_tokens is True for run in compared)
+        if compared:
+            counts.append(f"{method} {same:,} of {len(compared):,}")
+        if any(run.steps and not run.same_tokens for run in compared):
+            explanation = "; a pass over several tokens rounds differently and can flip near-ties"
+    if not counts:
+        return []
+    listed = "; ".join(counts)
+    return [f"replies identical to plain decoding at temperature 0: {listed}{explanation}"]
+
+
+def sentence(text: str) -> str:
+    """A text with a capital letter and a full stop."""
+    return f"{text[0].upper()}{text[1:]}."

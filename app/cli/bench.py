@@ -1,4 +1,4 @@
-"""`specchat bench`: what drafting gains on this machine, measured against plain decoding."""
+"""`specchat bench`: measures the gain of drafting over plain decoding on this machine."""
 
 import json as json_format
 import os
@@ -10,18 +10,19 @@ from typing import Annotated
 import typer
 
 from app.bench.methods import methods
-from app.bench.page import page
+from app.bench.results import Bench
 from app.bench.runner import Runner
 from app.bench.suite import SUITES
 from app.bench.table import table
 from app.cli import options, terminal
 from app.cli.interrupt import interruptible
 from app.cli.opening import open_session
+from app.paths import Paths
 from app.printable import printable
 from backends.base import SpecchatError, UsageError
 
 _CONTEXT = 1024
-"""Enough for the longest prompt with its reply; the peer keeps a row of scores for each token."""
+"""Enough for the longest prompt and its reply; the baseline keeps a row of scores per token."""
 
 
 def bench(
@@ -43,7 +44,7 @@ def bench(
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page with charts.")
     ] = None,
 ) -> None:
-    """Compare plain decoding with every drafter, interleaved, on six kinds of prompts."""
+    """Measure lookup, self, auto and --draft against plain decoding, on six kinds of prompts."""
     chosen = SUITES.get(suite)
     if chosen is None:
         raise UsageError(f"there is no suite {suite!r}", f"known: {', '.join(SUITES)}")
@@ -56,13 +57,14 @@ def bench(
     try:
         place = session.place(terminal.status)
         with tempfile.TemporaryDirectory() as scratch:
-            found = methods(
+            compared = methods(
                 session, place, session_options.draft, Path(scratch), with_fixed=chosen.with_fixed
             )
-            with closing(found):
-                runner = Runner(session, found, chosen)
+            with closing(compared):
+                terminal.note(f"comparing {', '.join(method.name for method in compared.chosen)}")
+                runner = Runner(session, compared, chosen)
                 finished = _measure(runner)
-                _report(runner, json, html)
+                _report(runner.bench, session.paths, json, html)
     finally:
         session.close()
     if not finished:
@@ -70,7 +72,7 @@ def bench(
 
 
 def _check_writable(file: Path) -> None:
-    """Find out before the long part, not after it."""
+    """Raise a usage error before the long measurement rather than after it."""
     target = file if file.exists() else file.parent
     if file.is_dir() or not os.access(target, os.W_OK):
         why = "it is a folder" if file.is_dir() else "the folder is missing or read-only"
@@ -83,19 +85,26 @@ def _measure(runner: Runner) -> bool:
         for progress in runner.run():
             terminal.progress(progress.done, progress.planned, progress.text)
             if stop.is_set():
-                terminal.note("stopped: the figures are of what was measured until then")
+                terminal.note("stopped: the figures cover what was measured so far")
                 return False
     return True
 
 
-def _report(runner: Runner, json: Path | None, html: Path | None) -> None:
+def _report(result: Bench, paths: Paths, json: Path | None, html: Path | None) -> None:
     terminal.clear_status()
-    result = runner.bench
     terminal.say(printable(f"{table(result)}\n"))
     try:
         if json is not None:
             json.write_text(json_format.dumps(result.as_json(), indent=1), encoding="utf-8")
         if html is not None:
-            html.write_text(page(result), encoding="utf-8", errors="replace")
+            html.write_text(_page(result, paths), encoding="utf-8", errors="replace")
     except OSError as error:
         raise SpecchatError("cannot write the results", error.strerror or str(error)) from error
+
+
+def _page(result: Bench, paths: Paths) -> str:
+    """Import matplotlib only here, with its font cache in our own cache folder."""
+    os.environ.setdefault("MPLCONFIGDIR", str(paths.plotting))
+    from app.bench.page import page
+
+    return page(result)

@@ -17,45 +17,38 @@ _FROM_COMMAND_LINE, _FROM_VARIABLE = "COMMANDLINE", "ENVIRONMENT"
 _SESSION_OPTIONS = [field.name for field in fields(SessionOptions)]
 
 
-def _option(name: str, help_text: str, metavar: str | None = None) -> Any:
-    variable = variable_of(name.lstrip("-").replace("-", "_"))
-    return typer.Option(name, envvar=variable, help=help_text, metavar=metavar)
+def _option(key: str, *, metavar: str | None = None, help_text: str | None = None) -> Any:
+    """The command line's option of a settings key."""
+    comment = help_text or BY_NAME[key].comment
+    return typer.Option(
+        f"--{key.replace('_', '-')}",
+        envvar=variable_of(key),
+        help=f"{comment[0].upper()}{comment[1:]}.",
+        metavar=metavar,
+    )
 
 
-Model = Annotated[
-    str | None,
-    _option("--model", "Alias, .gguf file, MLX folder or name in the models folder.", "REF"),
-]
-Draft = Annotated[
-    str,
-    _option(
-        "--draft",
-        "auto, off, lookup, retrieval, ngram, jacobi, lookahead[:w=N,n=N,g=N], self[:RECIPE], "
-        "a model, cascade(A,B), vote(A,B), tree(A), paths(A), or a comma chain.",
-        "SPEC",
-    ),
-]
-Backend = Annotated[str, _option("--backend", "auto, llamacpp or mlx.")]
-Ctx = Annotated[int | None, _option("--ctx", "Context in tokens.")]
-Threads = Annotated[
-    int | None, _option("--threads", "Processor threads (default: physical cores).")
-]
-GpuLayers = Annotated[int | None, _option("--gpu-layers", "Layers on the GPU (default: all).")]
-Offline = Annotated[bool, _option("--offline", "Never touch the network.")]
-System = Annotated[str | None, _option("--system", "What the model is told before anything else.")]
-Temperature = Annotated[float, _option("--temperature", "0 for always the likeliest token.")]
-TopK = Annotated[int, _option("--top-k", "Only the K likeliest tokens; 0 for all.")]
-TopP = Annotated[float, _option("--top-p", "Only the likeliest tokens that hold P of the mass.")]
-MinP = Annotated[float, _option("--min-p", "Only tokens at least P times as likely as the best.")]
-RepeatPenalty = Annotated[float, _option("--repeat-penalty", "Above 1 repeats less; 1 is off.")]
-Seed = Annotated[int | None, _option("--seed", "For the same answer again; drawn when absent.")]
-Lossy = Annotated[
-    str,
-    _option(
-        "--lossy", "Keep more of a draft than is exact: off, typical, ears:0.1, lenient:2.", "RULE"
-    ),
-]
-MaxTokens = Annotated[int, _option("--max-tokens", "The longest answer, in tokens.")]
+_DRAFT_HELP = (
+    "drafter: auto, off, lookup, retrieval, ngram, jacobi, lookahead[:w=N,n=N,g=N], self[:RECIPE], "
+    "a model, cascade(A,B), vote(A,B), tree(A), paths(A), or a comma-separated list"
+)
+
+Model = Annotated[str | None, _option("model", metavar="REF")]
+Draft = Annotated[str, _option("draft", metavar="SPEC", help_text=_DRAFT_HELP)]
+Backend = Annotated[str, _option("backend")]
+Ctx = Annotated[int | None, _option("ctx")]
+Threads = Annotated[int | None, _option("threads")]
+GpuLayers = Annotated[int | None, _option("gpu_layers")]
+Offline = Annotated[bool, _option("offline")]
+System = Annotated[str | None, _option("system")]
+Temperature = Annotated[float, _option("temperature")]
+TopK = Annotated[int, _option("top_k")]
+TopP = Annotated[float, _option("top_p")]
+MinP = Annotated[float, _option("min_p")]
+RepeatPenalty = Annotated[float, _option("repeat_penalty")]
+Seed = Annotated[int | None, _option("seed")]
+Lossy = Annotated[str, _option(LOSSY, metavar="RULE")]
+MaxTokens = Annotated[int, _option("max_tokens")]
 
 
 def session_options(context: Context) -> SessionOptions:

@@ -1,7 +1,7 @@
 """One line of figures below an answer."""
 
 from app.reply import Reply
-from app.reply_metrics import ReplyMetrics, reply_metrics
+from app.reply_metrics import ENOUGH_TOKENS, ReplyMetrics, reply_metrics
 from app.session import Session
 from decoding.events import FinishReason
 from decoding.parking import State
@@ -20,7 +20,8 @@ def stats_line(session: Session, reply: Reply) -> str:
     if metrics.decode_tokens_per_second is not None:
         parts.append(f"{metrics.decode_tokens_per_second:.1f} tok/s")
     if metrics.drafted and metrics.speedup is not None:
-        parts.append(f"{metrics.speedup:.2f}× plain")
+        enough = metrics.completion_tokens >= ENOUGH_TOKENS
+        parts.append(f"{metrics.speedup:.2f}× plain" if enough else "too short for a speedup")
     if metrics.ttft_seconds is not None:
         parts.append(f"first after {metrics.ttft_seconds:.2f} s")
     if metrics.steps > 0:

@@ -1,8 +1,9 @@
-"""How answers are made: what specchat was started with, and what was set for one chat."""
+"""Sampling settings of answers: defaults, and the values set for one chat."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 from app.settings import catalogue
 from app.settings.catalogue import BY_NAME, CHAT_KEYS, LOSSY, Value
@@ -16,13 +17,13 @@ _OWN = tuple(key.name for key in CHAT_KEYS if key.name != "system")
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """Sampling, and the longest answer in tokens."""
+    """Sampling settings, and the maximum length of an answer in tokens."""
 
     sampling: SamplingSettings
     max_tokens: int
 
     def changed(self, own: Mapping[str, Value]) -> "Answering":
-        """With a chat's own values in place of these."""
+        """Return a copy with a chat's own values."""
         longest = int(own.get("max_tokens", self.max_tokens))
         return Answering(replace(self.sampling, **catalogue.as_sampling(own)), longest)
 
@@ -34,20 +35,20 @@ class Answering:
 
 
 def stored(own: Mapping[str, Value]) -> str:
-    """A chat's own values, to be kept with it."""
+    """Serialize a chat's own values."""
     return json.dumps(dict(own))
 
 
 def restored(text: str) -> dict[str, Value]:
-    """What was kept; values that cannot be used are left out."""
+    """Parse a chat's stored values; invalid ones are left out."""
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         return {}
     own: dict[str, Value] = {}
-    for name, value in found.items():
+    for name, value in cast("dict[str, object]", parsed).items():
         if name == PRESET and isinstance(value, str):
             own[name] = value
         elif name in _OWN:

@@ -1,4 +1,4 @@
-"""Every key of the settings file, described once: for checks, template and settings screen."""
+"""Every setting, described once for validation, help, the file template and the screen."""
 
 import difflib
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 from app.session_options import RANGES, check_range
 from backends.base import UsageError
-from backends.engines.backend_names import check_backend
+from backends.engines.backend_names import AUTO, BACKENDS, check_backend
 from decoding.lossy_rule import OFF, parse_lossy
 from decoding.sampling import SamplingSettings
 
@@ -25,7 +25,7 @@ SAMPLING = tuple(field.name for field in fields(SamplingSettings))
 
 
 class Kind(StrEnum):
-    """What a value is; the text is how an error calls it."""
+    """Type of a value; the text names it in error messages."""
 
     TEXT = "text in quotes"
     INTEGER = "a whole number"
@@ -34,7 +34,7 @@ class Kind(StrEnum):
 
 
 class Part(StrEnum):
-    """Where a key can be set beside the file: for one chat, for the app, or only at its start."""
+    """Scope in which a key can be changed: one chat, the running app, or only at start."""
 
     CHAT = "chat"
     APP = "app"
@@ -43,7 +43,11 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key. default: what holds where nothing is set, or else an example."""
+    """One setting.
+
+    comment: its description, in the file, on the screen and in the help. default: the
+    value if nothing is set; an example if there is no fixed one.
+    """
 
     name: str
     kind: Kind
@@ -55,7 +59,7 @@ class Key:
 
     @property
     def label(self) -> str:
-        """What it is called on the screen."""
+        """Name on the screen."""
         return self.title or self.name.replace("_", " ").capitalize()
 
 
@@ -69,20 +73,24 @@ KEYS = (
         "auto",
         title="Drafter",
     ),
-    Key("backend", Kind.TEXT, Part.START, "auto, llamacpp or mlx", "auto"),
+    Key("backend", Kind.TEXT, Part.START, f"engine: {', '.join(BACKENDS)}", AUTO),
     Key("ctx", Kind.INTEGER, Part.START, "context in tokens", 4096),
     Key("threads", Kind.INTEGER, Part.START, "processor threads; else all physical cores", 4),
     Key("gpu_layers", Kind.INTEGER, Part.START, "layers on the GPU; else all that fit", 99),
     Key("retrieval", Kind.SWITCH, Part.START, "learn from earlier chats; kept on disk", True),
     Key("offline", Kind.SWITCH, Part.START, "never touch the network", False),
     Key(
-        "learn", Kind.SWITCH, Part.START, "keep what drafters learn from answers, here alone", True
+        "learn",
+        Kind.SWITCH,
+        Part.START,
+        "store what drafters learn, on this machine only",
+        True,
     ),
     Key(
         "system",
         Kind.TEXT,
         Part.CHAT,
-        "what the model is told first",
+        "instructions to the model before the chat",
         "Be brief.",
         title="System prompt",
     ),
@@ -98,7 +106,7 @@ KEYS = (
         "top_p",
         Kind.NUMBER,
         Part.CHAT,
-        "likeliest tokens of this share; above 0, up to 1",
+        "cumulative probability kept; above 0, up to 1",
         _USUAL.top_p,
     ),
     Key(
@@ -127,13 +135,13 @@ KEYS = (
     Key(
         "theme", Kind.TEXT, Part.APP, "colours of the app; Ctrl+P lists the themes", "textual-dark"
     ),
-    Key("animations", Kind.SWITCH, Part.APP, "whether anything on the screen moves smoothly", True),
-    Key("enter_sends", Kind.SWITCH, Part.APP, "false: Enter begins a line, Ctrl+J sends", True),
+    Key("animations", Kind.SWITCH, Part.APP, "whether changes on the screen are animated", True),
+    Key("enter_sends", Kind.SWITCH, Part.APP, "false: Enter starts a new line, Ctrl+J sends", True),
     Key(
         "panel",
         Kind.TEXT,
         Part.APP,
-        "the live panel; auto shows it where there is room",
+        "the live panel; auto shows it if there is room",
         "auto",
         ("auto", "shown", "hidden"),
     ),
@@ -145,22 +153,22 @@ PRESET_KEYS = tuple(key for key in CHAT_KEYS if key.name != "seed")
 
 
 def as_sampling(values: Mapping[str, Value]) -> dict[str, Any]:
-    """Values of keys about sampling, as SamplingSettings has them.
+    """The sampling settings among the values, as arguments of SamplingSettings.
 
     Raises:
         UsageError: the text of a lossy rule cannot be read.
     """
-    found: dict[str, Any] = {name: values[name] for name in SAMPLING if name in values}
-    if LOSSY in found:
-        found[LOSSY] = parse_lossy(found[LOSSY])
-    return found
+    arguments: dict[str, Any] = {name: values[name] for name in SAMPLING if name in values}
+    if LOSSY in arguments:
+        arguments[LOSSY] = parse_lossy(arguments[LOSSY])
+    return arguments
 
 
 def known(name: str, names: Iterable[str], what: str) -> str:
-    """The name, if it is among names. what: how the error begins.
+    """Return the name if it is among names. what: the beginning of the error message.
 
     Raises:
-        UsageError: it is not; the nearest one is named, or all.
+        UsageError: it is not; the message suggests the nearest name, or lists all.
     """
     names = sorted(names)
     if name in names:
@@ -172,7 +180,7 @@ def known(name: str, names: Iterable[str], what: str) -> str:
 
 
 def parsed(key: Key, text: str) -> Value:
-    """A value typed or given in a variable.
+    """Parse a value that was typed or set in an environment variable.
 
     Raises:
         UsageError: it is of the wrong kind or out of range.
@@ -193,7 +201,7 @@ def parsed(key: Key, text: str) -> Value:
 
 
 def from_variable(name: str) -> Value | None:
-    """What a key's variable sets, None where it sets nothing.
+    """Value of a key's environment variable, None if it is not set.
 
     Raises:
         UsageError: it is of the wrong kind or out of range.
@@ -208,12 +216,12 @@ def from_variable(name: str) -> Value | None:
 
 
 def variable_of(name: str) -> str:
-    """The variable that sets a key."""
+    """Name of the environment variable of a key."""
     return f"SPECCHAT_{name.upper()}"
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it: cut where it is long."""
+    """A value for an error message, truncated if long."""
     try:
         text = repr(value)
     except ValueError:  # Python writes no number of more than some thousand digits
@@ -222,12 +230,12 @@ def shown(value: object) -> str:
 
 
 def unusable(name: str, value: Value, error: UsageError) -> UsageError:
-    """What is wrong with the value of a key's variable, by what is wrong with such a value."""
+    """Turn an error about a value into one that names the environment variable."""
     return UsageError(f"{variable_of(name)} cannot be {shown(value)}", error.why, error.remedy)
 
 
 def checked(key: Key, value: object) -> Value:
-    """A value of the right kind and in range.
+    """Return the value if its type and range are right.
 
     Raises:
         UsageError: it is not.

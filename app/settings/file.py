@@ -1,4 +1,4 @@
-"""The settings file: read and checked whole, changed without touching what a person wrote in it."""
+"""Reads, validates and edits the settings file; edits keep its comments and layout."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -18,17 +18,17 @@ from models.bounded_toml import parse_toml
 KEYS_TABLE, PRESETS_TABLE = "keys", "presets"
 
 MOST_BYTES = 1 << 18
-"""Of a settings file; it may hold long system prompts."""
+"""Size limit of a settings file, which may hold long system prompts."""
 
 _MOST_FAULTS = 100
-"""After so many it is no settings file; each takes a search for the nearest name."""
+"""Errors after which validation stops; each takes a search for the nearest name."""
 
 WHOLE_FILE = ""
-"""In place of a key, where nothing of the file can be read."""
+"""Key of the error if the whole file is unreadable."""
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What the file sets; nothing where there is none.
+    """The settings in the file; empty if there is no file.
 
     Raises:
         UsageError: it cannot be read, a key is unknown, or a value of the wrong kind or range.
@@ -40,7 +40,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def examined(path: Path) -> tuple[dict[str, Any], dict[str, UsageError]]:
-    """What the file sets that can be used, and what is wrong with the rest, by key."""
+    """The valid settings of the file, and the errors of the others by key."""
     try:
         settings = _parsed(path)
     except UsageError as error:
@@ -70,7 +70,7 @@ def _unreadable(path: Path, why: str) -> UsageError:
 
 
 def _checks(settings: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
-    """For each entry of the file its key, and what raises a UsageError if it cannot be used."""
+    """Yield the key of each entry and a check that raises a UsageError if it is invalid."""
     for name, value in settings.items():
         if name == KEYS_TABLE:
             yield from _entries(value, name, path, _check_key)
@@ -79,23 +79,23 @@ def _checks(settings: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Call
         elif not isinstance(value, dict):
             yield name, partial(_table, value, name, path)
         else:
-            for preset, values in value.items():
+            for preset, values in cast("dict[str, object]", value).items():
                 yield from _entries(values, f"{name}.{preset}", path, _check_preset)
 
 
 def _entries(
     table: object, where: str, path: Path, check: Callable[[str, str, object, Path], None]
 ) -> Iterator[tuple[str, Callable[[], object]]]:
-    """The same for the entries of one table."""
+    """Yield the key and the check of each entry of one table."""
     if not isinstance(table, dict):
         yield where, partial(_table, table, where, path)
         return
-    for name, value in cast(dict[str, object], table).items():
+    for name, value in cast("dict[str, object]", table).items():
         yield f"{where}.{name}", partial(check, f"{where}.{name}", name, value, path)
 
 
 def save(path: Path, changes: Mapping[str, Value]) -> None:
-    """Set keys in the file and leave the rest as it is; a missing file becomes the template first.
+    """Set keys in the file and keep the rest; a missing file is created from the template.
 
     Raises:
         UsageError: the file cannot be used as it is, or cannot be written.
@@ -127,7 +127,7 @@ def _changed(text: str, name: str, value: Value) -> str:
     if name not in document:
         wanted = {**document.unwrap(), name: value}
         shown = line(BY_NAME[name], value)
-        # The template's own line for the key, unless it stands inside a text or a table.
+        # Uncomment the template's line for the key, unless it is inside a string or a table.
         pattern = re.compile(rf"^# {name} = .*$", re.MULTILINE)
         freed = pattern.sub(lambda _: shown, text, count=1)
         if freed != text and parse_toml(freed) == wanted:
@@ -138,7 +138,7 @@ def _changed(text: str, name: str, value: Value) -> str:
 
 def _text(path: Path) -> str | None:
     try:
-        # Some editors of Windows begin a file with a mark of byte order.
+        # Some Windows editors write a byte order mark.
         return read_text(path, MOST_BYTES).removeprefix("\ufeff")
     except (FileNotFoundError, NotADirectoryError):
         return None

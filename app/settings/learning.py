@@ -1,11 +1,11 @@
-"""What drafters may keep of what was said: switches that every command heeds, not the app alone."""
+"""Privacy switches for what drafters store, obeyed by every command."""
 
 from app.paths import Paths
 from app.settings import catalogue, file
 
 
 def may_learn(paths: Paths) -> bool:
-    """Whether what drafters learn from answers may be kept.
+    """Whether drafters may store what they learn from answers.
 
     Raises:
         UsageError: the file, or the value of the variable, cannot be used.
@@ -14,7 +14,7 @@ def may_learn(paths: Paths) -> bool:
 
 
 def may_index(paths: Paths) -> bool:
-    """Whether earlier chats may be indexed to draft from.
+    """Whether earlier chats may be indexed for drafting.
 
     Raises:
         UsageError: the file, or the value of the variable, cannot be used.
@@ -23,8 +23,8 @@ def may_index(paths: Paths) -> bool:
 
 
 def _is_on(name: str, paths: Paths) -> bool:
-    """As the variable has it, else the settings file, else the default."""
-    found = catalogue.from_variable(name)
-    if found is None:
-        found = file.read(paths.settings).get(name, catalogue.BY_NAME[name].default)
-    return bool(found)
+    """Value of the environment variable, else of the settings file, else the default."""
+    value = catalogue.from_variable(name)
+    if value is None:
+        value = file.read(paths.settings).get(name, catalogue.BY_NAME[name].default)
+    return bool(value)

@@ -1,4 +1,4 @@
-"""How the app looks and listens: the settings that no command but the app needs."""
+"""Appearance and keys of the app: settings that no other command reads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,19 +14,24 @@ NAMES = ("theme", "animations", "enter_sends", "panel")
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """file: where they are kept, which need not exist. keys: by the name of an action."""
+    """Settings of the app's screen.
+
+    file: the settings file, which need not exist. keys: key bindings by name of action.
+    """
 
     file: Path
     theme: str = ""
     animations: bool = True
     enter_sends: bool = True
     panel: str = "auto"
-    keys: Mapping[str, str] = field(default_factory=dict)
-    presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict[str, str])
+    presets: Mapping[str, Mapping[str, Value]] = field(
+        default_factory=dict[str, Mapping[str, Value]]
+    )
 
 
 def read_preferences(paths: Paths) -> Preferences:
-    """Out of variables and the settings file; a variable wins.
+    """Read preferences from the settings file and environment variables, which take precedence.
 
     Raises:
         UsageError: the file, or the value of a variable, cannot be used.

@@ -1,15 +1,15 @@
-"""The settings file for a person to begin with: every key, explained and commented out."""
+"""Template of the settings file: every key, explained and commented out."""
 
 import tomlkit
 
 from app.settings.catalogue import KEYS, Key
 
 _HEAD = """\
-# Settings of specchat. A line counts once the "# " before its key is taken away.
-# What is typed wins over a variable (SPECCHAT_ and the key in capitals), that over this file.
+# Settings of specchat. Remove the "# " before a key to set it.
+# Order of precedence: command line, SPECCHAT_<KEY> environment variables, this file.
 """
 _TABLES = """\
-# Keys of the app: the name of an action, and one key or several with commas. F1 lists all.
+# Key bindings: the name of an action, and one key or several separated by commas. F1 lists all.
 # [keys]
 # new = "ctrl+n"
 # chats = "ctrl+o,f10"
@@ -23,11 +23,11 @@ _TABLES = """\
 
 
 def line(key: Key, value: object) -> str:
-    """A key with its value, as it stands in the file."""
+    """A key and its value as a line of the file."""
     return f"{key.name} = {tomlkit.item(value).as_string()}"
 
 
 def template() -> str:
-    """The whole file."""
+    """The whole file, with every key commented out."""
     blocks = [f"# {key.comment}\n# {line(key, key.default)}\n" for key in KEYS]
     return "\n".join([_HEAD, *blocks, _TABLES])

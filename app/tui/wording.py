@@ -1,7 +1,7 @@
 """Figures in words, used by every part of the screen."""
 
 from app.engine_status import Loaded, where_it_runs
-from app.reply_metrics import ReplyMetrics
+from app.reply_metrics import ENOUGH_TOKENS, ReplyMetrics
 from app.shapes import shape_shares
 from decoding.events import FinishReason
 from decoding.lossy_rule import LOSSY
@@ -23,9 +23,11 @@ def rate(value: float | None) -> str:
     return NONE if value is None else f"{value:.1f} tok/s"
 
 
-def against_plain(speedup: float | None) -> str:
-    """The speedup; empty if it was not measured."""
-    return "" if speedup is None else f"{speedup:.2f}× plain"
+def against_plain(metrics: ReplyMetrics) -> str:
+    """The speedup; empty if it was not measured, or over too few tokens to mean anything."""
+    if metrics.speedup is None or metrics.completion_tokens < ENOUGH_TOKENS:
+        return ""
+    return f"{metrics.speedup:.2f}× plain"
 
 
 def percent(value: float | None) -> str:
@@ -97,7 +99,8 @@ def ending(
         if metrics.decode_tokens_per_second is not None:
             parts.append(rate(metrics.decode_tokens_per_second))
         if metrics.drafted:
-            parts.append(against_plain(metrics.speedup))
+            is_short = metrics.completion_tokens < ENOUGH_TOKENS
+            parts.append("too short for a speedup" if is_short else against_plain(metrics))
             parts.append(f"{percent(metrics.acceptance)} of drafted accepted")
         if metrics.lossy not in parts:
             parts.append(metrics.lossy)

@@ -20,7 +20,6 @@ from decoding.drafters.draft_model import with_confidence
 from decoding.drafters.reads_backlog import ReadsBacklog
 from decoding.drafters.tree_reader import TreeReader
 from decoding.forms import PointMassTree
-from decoding.ngram_statistics import LONGEST, NgramStatistics, Passage
 from decoding.sampler import Sampler
 from decoding.sampling import Distribution
 from decoding.tree_shape import TreeShape
@@ -44,8 +43,7 @@ class _Node:
 class DynamicTree(ReadsBacklog[TreeReader]):
     """Drafts the likeliest tokens of a model as point masses, at every temperature.
 
-    n_vocab is the target's: entries past it are padding. ngram_weight: weight of the n-grams of
-    this text in a node's score, from 0 to 1.
+    n_vocab is the target's: entries past it are padding.
     """
 
     is_free = False
@@ -58,16 +56,12 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         *,
         n_vocab: int,
         end_tokens: frozenset[int] = frozenset(),
-        ngram_weight: float = 0.0,
     ) -> None:
         super().__init__(TreeReader(context, n_vocab))
         self.name = name
         self.largest = size
         self._context = context
         self._end_tokens = end_tokens
-        self._ngram_weight = ngram_weight
-        self._statistics = NgramStatistics()
-        self._learned = 0
         self._size, self._width = size, size.nodes
 
     def plan(self, shape: TreeShape) -> None:
@@ -82,14 +76,6 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         if settings.temperature == 0.0:  # a point mass would give a single branch
             settings = replace(settings, temperature=1.0)
         super().begin(history, Sampler(settings))
-        self._statistics, self._learned = NgramStatistics(), 0
-
-    def commit(self, history: Sequence[int]) -> None:
-        super().commit(history)
-        if self._ngram_weight > 0.0:
-            start = max(self._learned - LONGEST, 0)
-            self._statistics.learn(Passage(history[start:], self._learned - start))
-            self._learned = len(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on
@@ -137,24 +123,10 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         """The likeliest children of a node, best first; row: the logits after it."""
         q_draft = self._sampler.distribution(row, history, node.path)
         shares = _likeliest(q_draft, self._size.nodes)
-        if self._ngram_weight > 0.0:
-            shares = self._rescored(shares, [*history[-LONGEST:], *node.path])
         return [
             _Node(node.score * share, share, (*node.path, token), parent, number)
             for token, share in shares
         ]
-
-    def _rescored(
-        self, shares: Sequence[tuple[int, float]], text: Sequence[int]
-    ) -> list[tuple[int, float]]:
-        """Shares mixed with the n-grams' guess, in proportion to its confidence."""
-        guess = self._statistics.guess(text)
-        if guess is None:
-            return list(shares)
-        weight = self._ngram_weight * guess.confidence
-        mixed = {token: (1.0 - weight) * share for token, share in shares}
-        mixed[guess.token] = mixed.get(guess.token, 0.0) + weight
-        return nlargest(self._size.nodes, mixed.items(), key=lambda item: item[1])
 
     def _drafted(self, nodes: Sequence[_Node]) -> Draft:
         """A draft of the best nodes; their parents are among them, as scores never rise."""

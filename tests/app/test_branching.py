@@ -35,7 +35,7 @@ GREEDY = SamplingSettings(temperature=0.0)
 LIMITS = Limits(48, frozenset())
 SPECS = {
     "tree(self:q4_0)": TreeByTemperature,
-    "tree(self:q4_0):children=likeliest,nodes=8,depth=3,ngrams=30": DynamicTree,
+    "tree(self:q4_0):children=likeliest,nodes=8,depth=3": DynamicTree,
     "tree(self:q4_0):children=drawn,nodes=5": SampledTree,
     "paths(self:q4_0):k=3,length=4": SeveralPaths,
 }
@@ -94,7 +94,7 @@ def test_a_spec_is_read(paths: Paths, text: str, kind: LinkKind, part: str, sett
         ("tree(self):nodes=0", "nodes is 1 to 64"),
         ("tree(self):nodes=2,depth=3", "no deeper"),
         ("tree(self):width=2", "'width=2' is not one of"),
-        ("tree(self):children=drawn,ngrams=5", "tokens that are drawn"),
+        ("tree(self):ngrams=20", "'ngrams=20' is not one of nodes=N, depth=N"),
         ("paths(self):k=1", "k is 2 to 16"),
         ("paths(self):k=2,k=3", "each once"),
     ],

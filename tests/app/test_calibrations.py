@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from app.calibrations import Calibrations
+from app.machine_load import ProcessorTimes
 from app.paths import Paths
 from app.target_context import TargetContext
 from backends.base import Context
@@ -68,6 +69,22 @@ def test_a_steady_curve_is_measured_once(
         age(model, 100 * DAY)
         assert costs.points == STEADY.seconds
         assert costs.is_steady
+
+
+@pytest.mark.usefixtures("bare_home")
+def test_a_curve_measured_under_load_is_marked_until_a_quiet_one_confirms_it(
+    model: ScriptedModel, measuring: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = iter([0.5, 0.25, 0.0])
+    monkeypatch.setattr(ProcessorTimes, "load_until", lambda *_: next(loads))
+    measuring(STEADY, STEADY, STEADY)
+    context = TargetContext(model, model.open(64))
+    calibrations = Calibrations(Paths.of_this_user(), [].append)
+    spreads: list[float] = []
+    for _ in range(4):
+        spreads.append(calibrations.measured_target(model, context).spread)
+        age(model, DAY)
+    assert spreads == [0.5, 0.25, 0.0, 0.0]
 
 
 @pytest.mark.usefixtures("bare_home")

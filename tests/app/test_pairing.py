@@ -262,7 +262,7 @@ def test_what_a_busy_machine_measured_is_told_as_such(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     title = "drafters for big, 50.0 tokens per second undrafted"
-    doubt = " (measured on a busy machine, timings disagree by up to 30 %)"
+    doubt = " (measured on a busy machine: may be off by 30 % or more)"
     for unsure, words in (({64: 0.3}, doubt), ({}, "")):
         found = Measured({1: 0.02, 64: 0.0284}, 0.0, unsure)
         monkeypatch.setattr("app.calibrations.calibrate", lambda *_, found=found: found)

@@ -16,7 +16,6 @@ from decoding.drafters.dynamic_tree import DynamicTree
 from decoding.drafters.sampled_tree import SampledTree
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.sampler import Sampler
 from decoding.sampling import SamplingSettings, warp
 from decoding.tree_shape import TreeShape, likeliest
 from tests.fixtures.branching import (
@@ -136,20 +135,3 @@ def test_what_is_drafted_follows_the_temperature(table: Table, fake_context: Ope
         draft = proposed(drafter, chosen)
         assert len(draft) == 3
         assert draft.is_sampled == (chosen is DENSE)
-
-
-def test_n_grams_of_the_reply_bring_up_what_the_model_does_not_expect(
-    table: Table, fake_context: Open
-) -> None:
-    scores = table(5)
-    scores[:, 4, 2] = -9.0
-    history = [4, 2, 4, 2, 4, 2, 4]
-    found: list[bool] = []
-    for weight in (0.0, 0.9):
-        drafter = DynamicTree(
-            "dynamic", fake_context(scores), TreeSize(1, 2), n_vocab=6, ngram_weight=weight
-        )
-        drafter.begin(history, Sampler(GREEDY))
-        drafter.commit(history)
-        found.append(2 in drafter.propose(history, 9).tokens)
-    assert found == [False, True]

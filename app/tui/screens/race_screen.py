@@ -16,14 +16,12 @@ from app.answer import Answer, Request
 from app.conversation import Conversation
 from app.engine import Engine
 from app.printable import one_line
+from app.reply_metrics import ENOUGH_TOKENS
 from app.tui import wording
 from app.tui.conversation.growing_message import GrowingMessage
 from decoding.sampling import SamplingSettings
 
 _UPDATE_SECONDS = 1 / 12
-
-_MIN_TOKENS = 64
-"""In shorter answers, chance and the first moments decide."""
 
 
 class Lane(Vertical):
@@ -134,7 +132,7 @@ def verdict(plain: Answer, drafted: Answer) -> str:
     if plain_rate is None or drafted_rate is None or plain.error or drafted.error:
         return "No verdict: one of the two did not finish."
     speedup = f"{drafted_rate / plain_rate:.2f}× plain in this race"
-    if min(len(plain.token_ids), len(drafted.token_ids)) < _MIN_TOKENS:
+    if min(len(plain.token_ids), len(drafted.token_ids)) < ENOUGH_TOKENS:
         speedup = "too short to tell the speed in this race"
     return f"{speedup} · {_comparison(plain, drafted)}"
 

@@ -120,7 +120,7 @@ def state_line(answer: Answer | None, state: str, now_rate: float | None) -> str
 def _figures(metrics: ReplyMetrics, now_rate: float | None) -> list[str]:
     figures = [wording.rate(now_rate or metrics.decode_tokens_per_second)]
     if metrics.drafted:
-        figures.append(wording.against_plain(metrics.speedup))
+        figures.append(wording.against_plain(metrics))
         figures.append(f"{wording.percent(metrics.acceptance)} of drafted accepted")
     figures.append(metrics.lossy)
     figures.append(f"context {metrics.context_used:,}/{metrics.context_size:,}")

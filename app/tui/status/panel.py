@@ -64,7 +64,7 @@ class Panel(VerticalScroll):
 def _speed(metrics: ReplyMetrics | None, now_rate: float | None) -> str:
     if metrics is None:
         return "no answer yet"
-    speedup = wording.against_plain(metrics.speedup) if metrics.drafted else "plain decoding"
+    speedup = wording.against_plain(metrics) if metrics.drafted else "plain decoding"
     rates = f"{wording.rate(metrics.decode_tokens_per_second)} · now {wording.rate(now_rate)}"
     return "\n".join(filter(None, [speedup, rates, metrics.lossy]))
 

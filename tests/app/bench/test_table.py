@@ -67,11 +67,13 @@ def test_a_long_name_is_written_in_full_within_the_columns() -> None:
 
 def test_the_spread_is_the_furthest_round() -> None:
     text = table(replace(synthetic_bench(("off", "auto")), temperatures=(0.0,)))
-    assert "no round lay further than 9 % from its median (auto, document, temperature 0)" in text
+    assert "rounds deviate by at most 9 % from their median (auto, document, temperature 0)" in text
 
 
-def test_one_round_has_no_spread() -> None:
-    assert "one round" in table(replace(synthetic_bench(), rounds=1))
+def test_one_round_is_reported_first_and_has_no_spread() -> None:
+    text = table(replace(synthetic_bench(), rounds=1))
+    assert text.startswith("one round: ")
+    assert "median" not in text
 
 
 def test_the_wall_is_told_with_its_source() -> None:
@@ -106,6 +108,6 @@ def test_a_method_that_drafted_nothing_is_named() -> None:
         replace(run, drafted=0, accepted=0) if run.method == "self" else run for run in bench.runs
     )
     text = " ".join(table(replace(bench, runs=idle)).split())
-    assert "drafted nothing at temperature 0.8, so that" in text
+    assert "drafted nothing at temperature 0.8, so the" in text
     assert "difference from plain is noise: self" in text
     assert "drafted nothing" not in table(bench)
