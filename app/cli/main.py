@@ -7,16 +7,18 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperGroup
 
-from app.cli import interrupt, options, settings, terminal
-from app.cli.ask import ask
-from app.cli.bench import bench
-from app.cli.chat import chat
-from app.cli.chats import chats
-from app.cli.doctor import doctor
-from app.cli.models import models
-from app.cli.path import path
+from app.cli import options, settings
+from app.cli.commands.ask import ask
+from app.cli.commands.bench import bench
+from app.cli.commands.chat import chat
+from app.cli.commands.chats import chats
+from app.cli.commands.doctor import doctor
+from app.cli.commands.models import models
+from app.cli.commands.path import path
+from app.cli.commands.verify import verify
 from app.cli.screen import can_show_app, open_app
-from app.cli.verify import verify
+from app.cli.terminal import interrupt, process, stderr, stdout
+from app.cli.terminal.exit_codes import EXIT_DONE, EXIT_ERROR, EXIT_INTERRUPTED, exit_code
 from app.end_signals import code_after
 from app.paths import Paths
 from app.private_folders import tighten
@@ -54,7 +56,7 @@ app.add_typer(models, name="models")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        terminal.say(f"specchat {metadata.version('specchat')}\n")
+        stdout.write(f"specchat {metadata.version('specchat')}\n")
         raise typer.Exit
 
 
@@ -100,7 +102,7 @@ def start(
 
 def main() -> None:
     """Run the command line; every way out has its exit code and no traceback."""
-    terminal.prepare()
+    process.prepare()
     tighten(Paths.of_this_user())
     with interrupt.end_signals():
         code = _run()
@@ -119,17 +121,17 @@ def _run() -> int | str | None:
     except SystemExit as ended:
         return ended.code
     except SpecchatError as error:
-        terminal.show_error(error)
-        return terminal.exit_code(error)
-    except terminal.ReaderGoneError:
-        return terminal.EXIT_DONE
+        stderr.show_error(error)
+        return exit_code(error)
+    except stdout.ReaderGoneError:
+        return EXIT_DONE
     except KeyboardInterrupt:
-        return terminal.EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     except OSError as error:
-        terminal.show_error(SpecchatError("cannot go on", str(error)))
+        stderr.show_error(SpecchatError("cannot go on", str(error)))
     except Exception as error:
-        terminal.show_error(unexpected(error, Paths.of_this_user()))
-    return terminal.EXIT_ERROR
+        stderr.show_error(unexpected(error, Paths.of_this_user()))
+    return EXIT_ERROR
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event
 
-from app.cli import terminal
-from app.cli.interrupt import deferred
+from app.cli.terminal import stderr
+from app.cli.terminal.interrupt import deferred
 from app.paths import Paths
 from app.session import Session
 from app.session_options import DEFAULT_CONTEXT, SessionOptions
@@ -44,11 +44,11 @@ def phases() -> Iterator[tuple[Callable[[str], None], Event]]:
             def notify(text: str) -> None:
                 if stop.is_set():
                     raise KeyboardInterrupt
-                terminal.status(text)
+                stderr.status(text)
 
             yield notify, stop
     except KeyboardInterrupt as interrupt:
-        terminal.note("\n".join(getattr(interrupt, "__notes__", [])))
+        stderr.note("\n".join(getattr(interrupt, "__notes__", [])))
         raise
     finally:
-        terminal.clear_status()
+        stderr.clear_status()

@@ -2,8 +2,9 @@
 
 import typer
 
-from app.cli import terminal
-from app.cli.interrupt import interruptible
+from app.cli.terminal import stderr
+from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
+from app.cli.terminal.interrupt import interruptible
 from models.hub import Downloaded, DownloadJob, DownloadRequest, HubSettings
 from models.hub.progress import describe
 
@@ -21,11 +22,11 @@ def pull_model(request: DownloadRequest, settings: HubSettings) -> Downloaded:
     with interruptible() as interrupted:
         job = DownloadJob(request, settings)
         while not job.wait(_SHOWN_EVERY_SECONDS) and not interrupted.is_set():
-            terminal.status(describe(job.progress))
+            stderr.status(describe(job.progress))
         job.stop()
         ended = job.wait(_STOPS_WITHIN_SECONDS) if interrupted.is_set() else True
-    terminal.clear_status()
+    stderr.clear_status()
     if interrupted.is_set() and not (ended and job.succeeded):
-        terminal.note("stopped; what came is kept, and the same command goes on from there")
-        raise typer.Exit(terminal.EXIT_INTERRUPTED)
+        stderr.note("stopped; what came is kept, and the same command goes on from there")
+        raise typer.Exit(EXIT_INTERRUPTED)
     return job.result()

@@ -4,7 +4,9 @@ import os
 
 from typer import Context
 
-from app.cli import options, terminal, text_input
+from app.cli import options
+from app.cli.terminal import process, stderr, text_input
+from app.cli.terminal.exit_codes import EXIT_ERROR
 from app.paths import Paths
 from app.unexpected import unexpected
 from backends.base import SpecchatError
@@ -38,14 +40,14 @@ def open_app(context: Context) -> None:
     )
     options.check_max_tokens(given["max_tokens"])
     system = text_input.check(given["system"], "the system message") if given["system"] else ""
-    paths, code = Paths.of_this_user(), terminal.EXIT_ERROR
+    paths, code = Paths.of_this_user(), EXIT_ERROR
     try:
-        with terminal.other_screen():
+        with process.other_screen():
             code = run(session_options, paths, system, settings, given["max_tokens"])
     except SpecchatError:
         raise
     except Exception as error:
-        terminal.show_error(unexpected(error, paths))
+        stderr.show_error(unexpected(error, paths))
     # Native code may still load a model, which would keep the interpreter from ending; and MLX
     # calls the interpreter when its thread is over already, which aborts one that is ending.
-    terminal.leave(code)
+    process.leave(code)

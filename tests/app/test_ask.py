@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.cli import terminal
+from app.cli.terminal import stdout
 from backends.base import Model
 from backends.chat_template import Message
 
@@ -41,7 +41,7 @@ def test_an_answer_comes_piece_by_piece_and_no_stream_makes_it_one(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces: list[str] = []
-    monkeypatch.setattr(terminal, "say", pieces.append)
+    monkeypatch.setattr(stdout, "write", pieces.append)
     specchat("ask", "Say hello.", *GREEDY, "--draft", "off")
     streamed, pieces[:] = list(pieces), []
     specchat("ask", "Say hello.", *GREEDY, "--draft", "off", "--no-stream")

@@ -290,7 +290,7 @@ def test_a_signal_that_is_ignored_stays_so(launch: Launch, counting: str) -> Non
 STUCK = """
 import ctypes
 
-from app.cli.interrupt import end_signals
+from app.cli.terminal.interrupt import end_signals
 
 with end_signals():
     library, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(256)

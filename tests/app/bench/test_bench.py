@@ -105,7 +105,7 @@ def test_a_method_that_fails_is_left_out_and_the_rest_goes_on(
         made.chosen[1:] = [Failing()]
         return made
 
-    monkeypatch.setattr("app.cli.bench.methods", one_fails)
+    monkeypatch.setattr("app.cli.commands.bench.methods", one_fails)
     file = tmp_path / "bench.json"
     ended = specchat("bench", "--model", str(tiny_llama()), "--json", str(file))
     assert ended.returncode == 0, ended.stderr

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from threading import Event, Thread, current_thread, main_thread
 from types import FrameType
 
-from app.cli import terminal
+from app.cli.terminal import process
+from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
 from app.end_signals import END_SIGNALS, code_after, heeded
 
 _GRACE_SECONDS = 1.0
@@ -81,7 +82,7 @@ def deferred() -> Iterator[Event]:
     """
 
     def leave() -> None:
-        terminal.leave(terminal.EXIT_INTERRUPTED)
+        process.leave(EXIT_INTERRUPTED)
 
     with _watched((signal.SIGINT, *END_SIGNALS), _GRACE_SECONDS), _caught(leave) as stop:
         yield stop
@@ -149,4 +150,4 @@ def _watch(arriving: socket.socket, numbers: tuple[int, ...], seconds: float) ->
             return
     except TimeoutError:
         pass
-    terminal.abandon(code_after(first))
+    process.abandon(code_after(first))

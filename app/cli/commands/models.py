@@ -5,11 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import options, terminal
-from app.cli.model_info import as_json, in_words, model_info
-from app.cli.pair import pair
+from app.cli import options
+from app.cli.commands.model_info import as_json, in_words, model_info
+from app.cli.commands.pair import pair
+from app.cli.commands.tune import tune
 from app.cli.pulling import pull_model
-from app.cli.tune import tune
+from app.cli.terminal import stderr, stdout
 from app.model_list import Offered, offered
 from app.obtaining import request_for
 from app.paths import Paths
@@ -44,19 +45,19 @@ def list_models(json: Json = False) -> None:
     if json:
         here = [_offered_here(one) for one in found if one.is_installed]
         more = [_offered_there(one) for one in found if not one.is_installed]
-        terminal.say_json(
+        stdout.write_json(
             {"schema": 1, "models": here, "catalogue": more, "unfinished_bytes": parts}
         )
         return
     width = max(len(model.name) for model in found)
     for is_installed, title in ((True, "on this machine"), (False, "`specchat models pull NAME`")):
-        terminal.say(f"{title}\n")
+        stdout.write(f"{title}\n")
         for model in (one for one in found if one.is_installed is is_installed):
             size = size_text(model.size_bytes) if model.size_bytes else "?"
             line = f"  {model.name:<{width}}  {size:>10}  {model.fit or '?':7}  {model.about}"
-            terminal.say_line(line)
+            stdout.write_line(line)
     for repository, size in parts.items():
-        terminal.note(f"unfinished: {repository}, {size_text(size)}")
+        stderr.note(f"unfinished: {repository}, {size_text(size)}")
 
 
 @models.command()
@@ -84,9 +85,9 @@ def pull(
         raise HubUnreachableError(error.what, error.why, remedy) from error
     name = next((one.name for one in _installed() if one.path == done.path), done.repository)
     if json:
-        terminal.say_json({"schema": 1, "name": name, **asdict(done), "path": str(done.path)})
+        stdout.write_json({"schema": 1, "name": name, **asdict(done), "path": str(done.path)})
     else:
-        terminal.say_line(f"{name}  {size_text(done.size_bytes)}  {done.path}")
+        stdout.write_line(f"{name}  {size_text(done.size_bytes)}  {done.path}")
 
 
 @models.command()
@@ -102,9 +103,9 @@ def remove(name: Name, json: Json = False) -> None:
     model = _named(name)
     remove_model(model, HubSettings.of_environment(paths.downloads))
     if json:
-        terminal.say_json({"schema": 1, "removed": as_json(model)})
+        stdout.write_json({"schema": 1, "removed": as_json(model)})
     else:
-        terminal.note(f"removed {model.name}, {size_text(model.size_bytes)}")
+        stderr.note(f"removed {model.name}, {size_text(model.size_bytes)}")
 
 
 @models.command()
@@ -112,10 +113,10 @@ def info(name: NameOrPath, json: Json = False) -> None:
     """What a model's file, or its folder, says of it; what the catalogue says of one not here."""
     facts = model_info(name, Paths.of_this_user())
     if json:
-        terminal.say_json({"schema": 1, **facts})
+        stdout.write_json({"schema": 1, **facts})
         return
     for label, value in in_words(facts):
-        terminal.say_line(f"{label:<17} {value}")
+        stdout.write_line(f"{label:<17} {value}")
 
 
 models.command()(pair)
@@ -128,9 +129,9 @@ def _discard(repository: str, json: bool) -> None:
     except OSError as error:
         raise SpecchatError(f"cannot discard {repository}", str(error)) from error
     if json:
-        terminal.say_json({"schema": 1, "discarded": repository})
+        stdout.write_json({"schema": 1, "discarded": repository})
     else:
-        terminal.note(f"discarded what came of {repository}")
+        stderr.note(f"discarded what came of {repository}")
 
 
 def _installed() -> list[Installed]:

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import options, terminal
-from app.cli.interrupt import interruptible
+from app.cli import options
 from app.cli.opening import phases
+from app.cli.terminal import stderr, stdout
+from app.cli.terminal.interrupt import interruptible
 from app.model_choice import choose_model
 from app.paths import Paths
 from app.proven_models import ProvenModels
@@ -56,10 +57,10 @@ def tune(
             _say(_stopped(tuning))
             raise
     if json:
-        terminal.say_json({"schema": 1, "target": reference.name, **_as_json(found)})
+        stdout.write_json({"schema": 1, "target": reference.name, **_as_json(found)})
         return
     for line in _lines(reference.name, found):
-        terminal.say_line(line)
+        stdout.write_line(line)
 
 
 @contextmanager
@@ -70,20 +71,20 @@ def _steps() -> Iterator[Callable[[str], None]]:
         def notify(text: str) -> None:
             if stop.is_set():
                 raise KeyboardInterrupt
-            terminal.status(text)
+            stderr.status(text)
 
         try:
             yield notify
         finally:
-            terminal.clear_status()
+            stderr.clear_status()
 
 
 def _say(text: str) -> None:
-    terminal.note(text)
+    stderr.note(text)
 
 
 def _tell(text: str) -> None:
-    terminal.step(text)
+    stderr.step(text)
 
 
 def _stopped(tuning: Tuning) -> str:

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import options, terminal
+from app.cli import options
 from app.cli.opening import phases
+from app.cli.terminal import stdout
 from app.pair_words import doubt, facts_in_words
 from app.pairing import rank
 from app.paths import Paths
@@ -37,10 +38,10 @@ def pair(
     with phases() as (notify, _):
         found = rank(session_options, Paths.of_this_user(), notify)
     if json:
-        terminal.say_json(_as_json(found))
+        stdout.write_json(_as_json(found))
         return
     for line in _lines(found):
-        terminal.say_line(line)
+        stdout.write_line(line)
 
 
 def _lines(found: Ranking) -> Iterator[str]:

@@ -14,9 +14,11 @@ from app.bench.page import page
 from app.bench.runner import Runner
 from app.bench.suite import SUITES
 from app.bench.table import table
-from app.cli import options, terminal
-from app.cli.interrupt import interruptible
+from app.cli import options
 from app.cli.opening import open_session
+from app.cli.terminal import stderr, stdout
+from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
+from app.cli.terminal.interrupt import interruptible
 from app.printable import printable
 from backends.base import SpecchatError, UsageError
 
@@ -54,7 +56,7 @@ def bench(
     session_options = options.session_options(context)
     session = open_session(session_options, _CONTEXT)
     try:
-        place = session.place(terminal.status)
+        place = session.place(stderr.status)
         with tempfile.TemporaryDirectory() as scratch:
             found = methods(
                 session, place, session_options.draft, Path(scratch), with_fixed=chosen.with_fixed
@@ -66,7 +68,7 @@ def bench(
     finally:
         session.close()
     if not finished:
-        raise typer.Exit(terminal.EXIT_INTERRUPTED)
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def _check_writable(file: Path) -> None:
@@ -81,17 +83,17 @@ def _measure(runner: Runner) -> bool:
     """Run the suite under a progress bar; False if it was stopped."""
     with interruptible() as stop:
         for progress in runner.run():
-            terminal.progress(progress.done, progress.planned, progress.text)
+            stderr.progress(progress.done, progress.planned, progress.text)
             if stop.is_set():
-                terminal.note("stopped: the figures are of what was measured until then")
+                stderr.note("stopped: the figures are of what was measured until then")
                 return False
     return True
 
 
 def _report(runner: Runner, json: Path | None, html: Path | None) -> None:
-    terminal.clear_status()
+    stderr.clear_status()
     result = runner.bench
-    terminal.say(printable(f"{table(result)}\n"))
+    stdout.write(printable(f"{table(result)}\n"))
     try:
         if json is not None:
             json.write_text(json_format.dumps(result.as_json(), indent=1), encoding="utf-8")

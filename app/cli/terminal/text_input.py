@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.cli import terminal
+from app.cli.terminal import stderr
 from backends.base import UsageError
 from backends.base.regular_file import NotRegularError, TooLargeError, read_bounded
 
@@ -80,9 +80,9 @@ def _standard_input(*, required: bool) -> str:
                 "there is no question", "no prompt was given", 'Try: specchat ask "Why is…"'
             )
         return ""
-    terminal.status("reading standard input")
+    stderr.status("reading standard input")
     data = sys.stdin.buffer.read(MAX_BYTES + 1)
-    terminal.clear_status()
+    stderr.clear_status()
     return decode(data, "standard input").rstrip("\n")
 
 

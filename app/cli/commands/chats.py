@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import terminal
+from app.cli.terminal import stderr, stdout
 from app.history import Chat, History
 from app.history.export import as_json, as_markdown, write_export
 from app.history.opening import open_history
@@ -38,14 +38,14 @@ def list_chats(
         with _history() as history:
             found = history.chats(query)
     if json:
-        terminal.say_json([asdict(chat) for chat in found])
+        stdout.write_json([asdict(chat) for chat in found])
         return
     for chat in found:
         day = datetime.datetime.fromtimestamp(chat.updated).astimezone().date()
         line = f"{chat.number:5}  {day}  {chat.messages:4} messages  {_title(chat)}"
-        terminal.say_line(line)
+        stdout.write_line(line)
     if not found:
-        terminal.note("no chat holds these words" if query else "there are no chats yet")
+        stderr.note("no chat holds these words" if query else "there are no chats yet")
 
 
 @chats.command()
@@ -54,9 +54,9 @@ def show(number: Number, json: Json = False) -> None:
     with _history() as history:
         chat, messages = _chat(history, number), history.messages(number)
     if json:
-        terminal.say_json(as_json(chat, messages))
+        stdout.write_json(as_json(chat, messages))
     else:
-        terminal.say(printable(as_markdown(chat, messages)))
+        stdout.write(printable(as_markdown(chat, messages)))
 
 
 @chats.command()
@@ -67,7 +67,7 @@ def export(
     """Write a chat to a file."""
     with _history() as history:
         _chat(history, number)
-        terminal.note(f"written to {write_export(history, number, file)}")
+        stderr.note(f"written to {write_export(history, number, file)}")
 
 
 @chats.command()
@@ -76,7 +76,7 @@ def remove(number: Number) -> None:
     with _history() as history:
         title = _title(_chat(history, number))
         remove_chat(history, number, Paths.of_this_user())
-    terminal.note(f"removed {number}: {title}")
+    stderr.note(f"removed {number}: {title}")
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def _history() -> Generator[History, None, None]:
             yield history
         finally:
             if news := history.news():
-                terminal.note(news)
+                stderr.note(news)
 
 
 def _chat(history: History, number: int) -> Chat:

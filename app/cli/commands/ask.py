@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from app import draft_spec
-from app.cli import options, terminal, text_input
+from app.cli import options
 from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
 from app.cli.streaming import stream_answer
+from app.cli.terminal import stderr, stdout, text_input
+from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
 from app.conversation import Conversation
 from app.reply import Reply, new_reply
 from app.report import reply_report
@@ -86,7 +88,7 @@ def ask(
     finally:
         session.close()
     if reply.finish_reason is FinishReason.CANCELLED:
-        raise typer.Exit(terminal.EXIT_INTERRUPTED)
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +107,12 @@ class _Question:
         drafting = self.session.drafting
         if drafting.missing and drafting.requested != draft_spec.OFF:
             effect = "drafting goes on without one" if drafting.built else "drafting is off"
-            terminal.note(f"note: {effect}: {drafting.missing}")
+            stderr.note(f"note: {effect}: {drafting.missing}")
         rule = self.settings.lossy_in_effect
         warning = rule.warning if rule else ""
         notes = (*self.session.notes, *drafting.notes, self.prompt.note, warning)
         for text in filter(None, notes):
-            terminal.note(f"note: {text}")
+            stderr.note(f"note: {text}")
         try:
             stream_answer(
                 self.session,
@@ -126,12 +128,12 @@ class _Question:
         self._print(reply)
 
     def _print(self, reply: Reply) -> None:
-        terminal.clear_status()
+        stderr.clear_status()
         if self.as_json:
             report = reply_report(self.session, reply, self.settings, self.max_tokens)
-            terminal.say_json(report)
+            stdout.write_json(report)
             return
         text = "" if self.streaming else reply.text
-        terminal.say(text if reply.text.endswith("\n") else f"{text}\n")
+        stdout.write(text if reply.text.endswith("\n") else f"{text}\n")
         if sys.stderr.isatty():
-            terminal.note(stats_line(self.session, reply))
+            stderr.note(stats_line(self.session, reply))

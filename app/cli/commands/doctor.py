@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import terminal
+from app.cli.terminal import stdout
+from app.cli.terminal.exit_codes import EXIT_USAGE
 from app.paths import Paths
 from app.performance import mlx_bandwidth, processor_bandwidth
 from app.settings_check import Fault, check_settings
@@ -45,12 +46,12 @@ def doctor(
     faults = check_settings(Paths.of_this_user())
     facts = _facts(faults)
     if json:
-        terminal.say_json(facts, indent=2)
+        stdout.write_json(facts)
     else:
         for line in [*_lines(facts), *_wrong(faults)]:
-            terminal.say_line(line)
+            stdout.write_line(line)
     if faults:
-        raise typer.Exit(terminal.EXIT_USAGE)
+        raise typer.Exit(EXIT_USAGE)
 
 
 def _facts(faults: Sequence[Fault]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-from app.cli import terminal, text_input
+from app.cli.terminal import stderr, text_input
 from backends.base import SpecchatError
 
 _FENCE = '"""'
@@ -37,7 +37,7 @@ class TypedLines:
         try:
             line = input(self.prompt)
         except EOFError:
-            terminal.note("")
+            stderr.note("")
             raise StopIteration from None
         except KeyboardInterrupt:
             self.take_back(self._readline.get_line_buffer() if self._readline else "")
@@ -53,7 +53,7 @@ class TypedLines:
         self.prompt = "> "
         if text.strip() and self._readline:
             self._readline.add_history(text)
-            terminal.note("\nTaken back; the Up key fetches it.")
+            stderr.note("\nTaken back; the Up key fetches it.")
             raise LineDroppedError
 
 

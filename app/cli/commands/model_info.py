@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from app.cli.model_facts import facts_of
+from app.cli.commands.model_facts import facts_of
 from app.model_list import facts_for_bill, fit_here
 from app.paths import Paths
 from backends.base import UsageError

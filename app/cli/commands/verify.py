@@ -5,9 +5,11 @@ from typing import Annotated
 import typer
 
 from app import draft_spec
-from app.cli import options, terminal
-from app.cli.interrupt import interruptible
+from app.cli import options
 from app.cli.opening import open_session
+from app.cli.terminal import stderr, stdout
+from app.cli.terminal.exit_codes import EXIT_DONE, EXIT_ERROR
+from app.cli.terminal.interrupt import interruptible
 from app.session import Session
 from app.verification import Distance, Finding, verify_session
 from backends.base import DraftUnavailableError, UsageError
@@ -58,18 +60,18 @@ def _report(session: Session, controller: Controller, rule: LossyRule | None) ->
             if isinstance(found, Distance):
                 distance = found
             elif isinstance(found, Finding):
-                terminal.clear_status()
-                terminal.say_line(found.text)
+                stderr.clear_status()
+                stdout.write_line(found.text)
                 lossless = lossless and found.lossless
             else:
-                terminal.status(found.text)
+                stderr.status(found.text)
     verdict = "lossless" if lossless else "NOT lossless"
     if distance is not None and lossless:
         verdict = _as_asked(distance)
     pair = f"{session.reference.name} drafted by {controller.name}"
-    terminal.clear_status()
-    terminal.say_line(f"Verdict: {verdict} on this machine, {pair}.")
-    return terminal.EXIT_DONE if lossless else terminal.EXIT_ERROR
+    stderr.clear_status()
+    stdout.write_line(f"Verdict: {verdict} on this machine, {pair}.")
+    return EXIT_DONE if lossless else EXIT_ERROR
 
 
 def _as_asked(distance: Distance) -> str:

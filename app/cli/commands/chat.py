@@ -4,12 +4,14 @@ import sys
 
 import typer
 
-from app.cli import options, terminal, text_input
-from app.cli.interrupt import ended_by
-from app.cli.message_input import LineDroppedError, TypedLines, piped_lines, read_messages
+from app.cli import options
 from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
 from app.cli.streaming import stream_answer
+from app.cli.terminal import stderr, stdout, text_input
+from app.cli.terminal.exit_codes import EXIT_DONE, EXIT_INTERRUPTED, exit_code
+from app.cli.terminal.interrupt import ended_by
+from app.cli.terminal.message_input import LineDroppedError, TypedLines, piped_lines, read_messages
 from app.conversation import Conversation
 from app.engine_status import where_it_runs
 from app.reply import new_reply
@@ -72,7 +74,7 @@ def converse(session_options: SessionOptions, system: str, answering: Answering)
     try:
         talk = _Talk(session, system, answering)
         if sys.stdin.isatty():
-            terminal.note(talk.greeting())
+            stderr.note(talk.greeting())
         talk.warn()
         return talk.run()
     finally:
@@ -113,11 +115,11 @@ class _Talk:
         rule = self._answering.sampling.lossy_in_effect
         if rule is not None and rule != self._warned_of:
             self._warned_of = rule
-            terminal.note(f"note: {rule.warning}")
+            stderr.note(f"note: {rule.warning}")
 
     def run(self) -> int:
         """Read and answer until the input ends; the exit code of the last failed message."""
-        code = terminal.EXIT_DONE
+        code = EXIT_DONE
         interrupted = False
         lines = TypedLines() if sys.stdin.isatty() else piped_lines()
         messages = read_messages(lines)
@@ -133,18 +135,18 @@ class _Talk:
                     self._exchange(message)
             except LineDroppedError:
                 if _must_end():
-                    return terminal.EXIT_INTERRUPTED
+                    return EXIT_INTERRUPTED
                 messages = read_messages(lines)
             except KeyboardInterrupt:
                 if interrupted or _must_end():
-                    terminal.note("")
-                    return terminal.EXIT_INTERRUPTED
-                terminal.note("\nCtrl-C again, or Ctrl-D, leaves.")
+                    stderr.note("")
+                    return EXIT_INTERRUPTED
+                stderr.note("\nCtrl-C again, or Ctrl-D, leaves.")
                 interrupted = True
                 messages = read_messages(lines)
             except SpecchatError as error:
-                terminal.show_error(error)
-                code = terminal.exit_code(error)
+                stderr.show_error(error)
+                code = exit_code(error)
                 messages = read_messages(lines)
 
     def _command(self, command: str) -> None:
@@ -152,14 +154,14 @@ class _Talk:
         if command == "/new":
             self._conversation.clear()
             self._last_stats = "no answer yet"
-            terminal.note("A new conversation.")
+            stderr.note("A new conversation.")
         elif command == "/stats":
-            terminal.note(self._last_stats)
+            stderr.note(self._last_stats)
         elif first == "/set":
             self._set(*arguments)
         else:
             known = command == "/help"
-            terminal.note(_HELP if known else f"There is no command {command}.\n{_HELP}")
+            stderr.note(_HELP if known else f"There is no command {command}.\n{_HELP}")
 
     def _set(self, name: str = "", text: str = "") -> None:
         """Set a key from the next answer on; without a text it is as at the start.
@@ -179,7 +181,7 @@ class _Talk:
             self._own.pop(name, None)
         self._answering = self._usual.changed(self._own)
         self._conversation.system = str(self._own.get("system", self._system))
-        terminal.note(f"{key.label}: {text or 'as usual'}")
+        stderr.note(f"{key.label}: {text or 'as usual'}")
         self.warn()
 
     def _exchange(self, message: str) -> None:
@@ -197,23 +199,23 @@ class _Talk:
             conversation.turns.pop()
             raise
         if dropped:
-            terminal.note(f"note: the {dropped} oldest turns no longer fit and were dropped")
+            stderr.note(f"note: the {dropped} oldest turns no longer fit and were dropped")
         if prompt.note:
-            terminal.note(f"note: {prompt.note}")
+            stderr.note(f"note: {prompt.note}")
         try:
             now = self._answering
             stream_answer(session, prompt, now.sampling, now.max_tokens, reply)
         finally:
             # Whatever was said stays part of the conversation; a question without answer does not.
-            terminal.clear_status()
+            stderr.clear_status()
             if reply.text:
                 conversation.add("assistant", reply.text)
             else:
                 conversation.turns.pop()
             self._last_stats = stats_line(session, reply)
-        terminal.say("\n")
+        stdout.write("\n")
         if sys.stderr.isatty() or reply.finish_reason is FinishReason.CANCELLED:
-            terminal.note(self._last_stats)
+            stderr.note(self._last_stats)
         if reply.finish_reason is FinishReason.CANCELLED and _must_end():
             raise KeyboardInterrupt
 

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from app.cli import terminal
+from app.cli.terminal import stdout
 from app.paths import Paths
 
 
@@ -17,4 +17,4 @@ class Kind(StrEnum):
 
 def path(kind: Kind) -> None:
     """Print a folder: config, data, cache or models."""
-    terminal.say(f"{getattr(Paths.of_this_user(), kind.value)}\n")
+    stdout.write(f"{getattr(Paths.of_this_user(), kind.value)}\n")
