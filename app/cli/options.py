@@ -1,112 +1,236 @@
-"""The options commands share, each also an environment variable and a settings key."""
+"""Options shared by commands, each also an environment variable and a settings key."""
 
+import functools
+import inspect
 import secrets
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import typer
 from typer import Context
 
+from app.cli import completion
+from app.cli.command import FROM_COMMAND_LINE, FROM_VARIABLE, source_of
+from app.cli.terminal import text_input
+from app.paths import Paths
 from app.session_options import SessionOptions
-from app.settings.catalogue import BY_NAME, LOSSY, checked, unusable, variable_of
+from app.settings import file
+from app.settings.answering import Answering
+from app.settings.catalogue import (
+    BY_NAME,
+    CHAT_KEYS,
+    DEFAULT_MAX_TOKENS,
+    LOSSY,
+    as_sampling,
+    checked,
+    known,
+    unusable,
+    variable_of,
+)
 from backends.base import SpecchatError, UsageError
-from decoding.lossy_rule import LossyRule, parse_lossy
+from decoding.lossy_rule import OFF, LossyRule, parse_lossy
 from decoding.sampling import SamplingSettings
 
-_FROM_COMMAND_LINE, _FROM_VARIABLE = "COMMANDLINE", "ENVIRONMENT"
-_SESSION_OPTIONS = [field.name for field in fields(SessionOptions)]
+_USUAL = SamplingSettings()
+_SESSION_NAMES = [field.name for field in fields(SessionOptions)]
 
 
-def _option(name: str, help_text: str, metavar: str | None = None) -> Any:
-    variable = variable_of(name.lstrip("-").replace("-", "_"))
-    return typer.Option(name, envvar=variable, help=help_text, metavar=metavar)
+def option(
+    name: str,
+    kind: Any,
+    default: object,
+    help_text: str,
+    metavar: str | None = None,
+    complete: Callable[[str], Any] | None = None,
+) -> inspect.Parameter:
+    """A parameter that adds an option to a command; keys of the settings get their variable."""
+    declared = typer.Option(
+        f"--{name.replace('_', '-')}",
+        envvar=variable_of(name) if name in BY_NAME else None,
+        help=help_text,
+        metavar=metavar,
+        autocompletion=complete,
+    )
+    annotation = Annotated[kind, declared]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
 
 
-Model = Annotated[
+MODEL = option(
+    "model",
     str | None,
-    _option("--model", "Alias, .gguf file, MLX folder or name in the models folder.", "REF"),
-]
-Draft = Annotated[
+    None,
+    "Alias, .gguf file, MLX folder, or name in the models folder.",
+    "REF",
+    completion.models,
+)
+DRAFT = option(
+    "draft",
     str,
-    _option(
-        "--draft",
-        "auto, off, lookup, retrieval, ngram, jacobi, lookahead[:w=N,n=N,g=N], self[:RECIPE], "
-        "a model, cascade(A,B), vote(A,B), tree(A), paths(A), or a comma chain.",
-        "SPEC",
-    ),
-]
-Backend = Annotated[str, _option("--backend", "auto, llamacpp or mlx.")]
-Ctx = Annotated[int | None, _option("--ctx", "Context in tokens.")]
-Threads = Annotated[
-    int | None, _option("--threads", "Processor threads (default: physical cores).")
-]
-GpuLayers = Annotated[int | None, _option("--gpu-layers", "Layers on the GPU (default: all).")]
-Offline = Annotated[bool, _option("--offline", "Never touch the network.")]
-System = Annotated[str | None, _option("--system", "What the model is told before anything else.")]
-Temperature = Annotated[float, _option("--temperature", "0 for always the likeliest token.")]
-TopK = Annotated[int, _option("--top-k", "Only the K likeliest tokens; 0 for all.")]
-TopP = Annotated[float, _option("--top-p", "Only the likeliest tokens that hold P of the mass.")]
-MinP = Annotated[float, _option("--min-p", "Only tokens at least P times as likely as the best.")]
-RepeatPenalty = Annotated[float, _option("--repeat-penalty", "Above 1 repeats less; 1 is off.")]
-Seed = Annotated[int | None, _option("--seed", "For the same answer again; drawn when absent.")]
-Lossy = Annotated[
+    "auto",
+    "auto, off, lookup, retrieval, ngram, jacobi, lookahead[:w=N,n=N,g=N], self[:RECIPE], "
+    "a model, cascade(A,B), vote(A,B), tree(A), paths(A), or a comma list of them.",
+    "SPEC",
+    completion.drafters,
+)
+BACKEND = option(
+    "backend", str, "auto", "auto, llamacpp or mlx.", "NAME", complete=completion.backends
+)
+CTX = option("ctx", int | None, None, "Context in tokens.", "N")
+THREADS = option("threads", int | None, None, "Processor threads (default: physical cores).", "N")
+GPU_LAYERS = option("gpu_layers", int | None, None, "Layers on the GPU (default: all).", "N")
+OFFLINE = option("offline", bool, False, "Never use the network.")
+LOSSY_RULE = option(
+    LOSSY,
     str,
-    _option(
-        "--lossy", "Keep more of a draft than is exact: off, typical, ears:0.1, lenient:2.", "RULE"
+    OFF,
+    "Accept more drafted tokens than is exact: off, typical, ears:0.1, lenient:2.",
+    "RULE",
+)
+SESSION = (MODEL, DRAFT, BACKEND, CTX, THREADS, GPU_LAYERS, OFFLINE)
+"""What a session is opened with: the fields of SessionOptions."""
+
+ANSWER = (
+    option(
+        "preset",
+        str | None,
+        None,
+        "A preset of the settings file; options given here override it.",
+        "NAME",
+        completion.presets,
     ),
-]
-MaxTokens = Annotated[int, _option("--max-tokens", "The longest answer, in tokens.")]
+    option("system", str | None, None, "System prompt.", "TEXT"),
+    option("temperature", float, _USUAL.temperature, "0 always takes the likeliest token.", "T"),
+    option("top_k", int, _USUAL.top_k, "Only the K likeliest tokens; 0 for all.", "K"),
+    option(
+        "top_p",
+        float,
+        _USUAL.top_p,
+        "Only the likeliest tokens, up to cumulative probability P.",
+        "P",
+    ),
+    option(
+        "min_p", float, _USUAL.min_p, "Only tokens at least P times as likely as the best.", "P"
+    ),
+    option("repeat_penalty", float, _USUAL.repeat_penalty, "Above 1 repeats less; 1 is off.", "R"),
+    option("seed", int | None, None, "Repeats an answer exactly; random when absent.", "N"),
+    LOSSY_RULE,
+    option("max_tokens", int, DEFAULT_MAX_TOKENS, "Longest answer, in tokens.", "N"),
+)
+"""How answers are made."""
+
+
+def with_options(
+    *parameters: inspect.Parameter,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add options to a command, which reads their values from its context."""
+    names = {parameter.name for parameter in parameters}
+
+    def added(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            command(**{name: value for name, value in values.items() if name not in names})
+
+        signature = inspect.signature(command)
+        own = signature.parameters.values()
+        named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        vars(run)["__signature__"] = signature.replace(parameters=[*named, *parameters])
+        return run
+
+    return added
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """The system prompt, sampling and longest answer of a command."""
+
+    system: str
+    answering: Answering
 
 
 def session_options(context: Context) -> SessionOptions:
-    """Those options that a command has; what was typed before the command's name counts too.
+    """A command's session options; those typed before the command's name count too.
 
     Raises:
         UsageError: the settings file, or the value of a variable, cannot be used.
     """
-    if isinstance(context.obj, SpecchatError):
-        raise context.obj
+    _check_settings(context)
     _check_variables(context)
-    values = {name: context.params[name] for name in _SESSION_OPTIONS if name in context.params}
-    outer = context.find_root()
-    for name in values:
-        if _typed(outer, name) and not _typed(context, name):
-            values[name] = outer.params[name]
-    return SessionOptions(**values)
+    given = [name for name in _SESSION_NAMES if name in context.params]
+    return SessionOptions(**{name: _chosen(context, name, {}) for name in given})
 
 
-def lossy_rule(context: Context, *, only_typed: bool = False) -> LossyRule | None:
-    """A command's --lossy, or the one typed before its name.
+def answer_options(context: Context) -> AnswerOptions:
+    """A command's options for answers: typed ones, then the preset, variables, the settings file.
 
-    only_typed: neither a variable nor the settings file counts.
+    Raises:
+        UsageError: a value is out of range, or the preset does not exist.
+    """
+    _check_variables(context)
+    preset = _preset(context.params["preset"])
+    values: dict[str, Any] = {key.name: _chosen(context, key.name, preset) for key in CHAT_KEYS}
+    sampling = as_sampling(values)
+    if sampling["seed"] is None:
+        sampling["seed"] = secrets.randbelow(1 << 32)
+    if values["max_tokens"] < 1:
+        raise UsageError(f"--max-tokens {values['max_tokens']} is out of range", "at least 1")
+    system = text_input.check(values["system"] or "", "the system prompt")
+    answering = Answering(SamplingSettings(**sampling), values["max_tokens"])
+    return AnswerOptions(system, answering)
+
+
+def typed_lossy_rule(context: Context) -> LossyRule | None:
+    """The --lossy that was typed, whatever the variable and the settings file hold.
 
     Raises:
         UsageError: there is no such rule.
     """
-    outer = context.find_root()
-    if _typed(context, LOSSY):
-        return parse_lossy(context.params[LOSSY])
-    if _typed(outer, LOSSY):
-        return parse_lossy(outer.params[LOSSY])
-    return None if only_typed else parse_lossy(context.params[LOSSY])
+    is_typed = _is_typed(context, LOSSY) or _is_typed(context.find_root(), LOSSY)
+    return parse_lossy(_chosen(context, LOSSY, {})) if is_typed else None
 
 
-def is_offline(context: Context, offline: bool) -> bool:
-    """A command's own --offline, or the one before its name, or the setting.
+def is_offline(context: Context) -> bool:
+    """Whether --offline was given, to the command or before its name, or is set.
 
     Raises:
         UsageError: the settings file cannot be used; it may forbid the network.
     """
+    _check_settings(context)
+    return bool(context.params.get("offline") or context.find_root().params.get("offline"))
+
+
+def _chosen(context: Context, name: str, preset: Mapping[str, Any]) -> Any:
+    """A value in order of precedence: typed, typed before the command's name, preset, the rest."""
+    outer = context.find_root()
+    if not _is_typed(context, name):
+        if _is_typed(outer, name):
+            return outer.params[name]
+        if name in preset:
+            return preset[name]
+    return context.params[name]
+
+
+def _preset(name: str | None) -> dict[str, Any]:
+    if name is None:
+        return {}
+    path = Paths.of_this_user().settings
+    presets = file.read(path).get(file.PRESETS_TABLE, {})
+    return presets[known(name, presets, f"there is no preset {name!r} in {path}")]
+
+
+def _check_settings(context: Context) -> None:
+    """Raise the fault of the settings file that was found at the start, if any."""
     if isinstance(context.obj, SpecchatError):
         raise context.obj
-    return offline or bool(context.find_root().params.get("offline"))
 
 
 def _check_variables(context: Context) -> None:
-    """Refuse what a variable says and nothing that was typed overrules, by the variable's name."""
+    """Reject unusable values of variables that no typed option overrides."""
     outer = context.find_root()
     for name in BY_NAME.keys() & context.params.keys():
-        if _source(context, name) != _FROM_VARIABLE or _typed(outer, name):
+        if source_of(context, name) != FROM_VARIABLE or _is_typed(outer, name):
             continue
         try:
             checked(BY_NAME[name], context.params[name])
@@ -114,39 +238,6 @@ def _check_variables(context: Context) -> None:
             raise unusable(name, context.params[name], error) from error
 
 
-def _typed(context: Any, name: str) -> bool:
-    """Whether a value comes from the command line, not from a default, setting or variable."""
-    return _source(context, name) == _FROM_COMMAND_LINE
-
-
-def _source(context: Any, name: str) -> str:
-    source = context.get_parameter_source(name)
-    return "" if source is None else source.name
-
-
-def check_max_tokens(max_tokens: int) -> None:
-    """Refuse an answer of no tokens.
-
-    Raises:
-        UsageError: it is not positive.
-    """
-    if max_tokens < 1:
-        raise UsageError(f"--max-tokens {max_tokens} is out of range", "it is at least 1")
-
-
-def sampling(
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    repeat_penalty: float,
-    seed: int | None,
-    lossy: LossyRule | None,
-) -> SamplingSettings:
-    """Checked settings; a seed is drawn where none is given.
-
-    Raises:
-        UsageError: a value is out of range.
-    """
-    drawn = secrets.randbelow(1 << 32) if seed is None else seed
-    return SamplingSettings(temperature, top_k, top_p, min_p, repeat_penalty, drawn, lossy)
+def _is_typed(context: Any, name: str) -> bool:
+    """Whether a value comes from the command line: not a default, setting or variable."""
+    return source_of(context, name) == FROM_COMMAND_LINE

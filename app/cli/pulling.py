@@ -1,10 +1,11 @@
-"""A download as the command line shows it: one line that changes, and Ctrl-C."""
+"""Downloads with progress on standard error, stopped by Ctrl-C."""
 
 import typer
 
 from app.cli.terminal import stderr
 from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
 from app.cli.terminal.interrupt import interruptible
+from app.obtaining import stopped
 from models.hub import Downloaded, DownloadJob, DownloadRequest, HubSettings
 from models.hub.progress import describe
 
@@ -13,11 +14,11 @@ _STOPS_WITHIN_SECONDS = 0.5
 
 
 def pull_model(request: DownloadRequest, settings: HubSettings) -> Downloaded:
-    """Download a model, with its progress on standard error.
+    """Download a model.
 
     Raises:
-        SpecchatError: it failed.
-        Exit: it was interrupted; what came is kept.
+        SpecchatError: the download failed.
+        Exit: it was interrupted.
     """
     with interruptible() as interrupted:
         job = DownloadJob(request, settings)
@@ -27,6 +28,6 @@ def pull_model(request: DownloadRequest, settings: HubSettings) -> Downloaded:
         ended = job.wait(_STOPS_WITHIN_SECONDS) if interrupted.is_set() else True
     stderr.clear_status()
     if interrupted.is_set() and not (ended and job.succeeded):
-        stderr.note("stopped; what came is kept, and the same command goes on from there")
+        stderr.note(stopped(job))
         raise typer.Exit(EXIT_INTERRUPTED)
     return job.result()

@@ -5,7 +5,7 @@ import os
 from typer import Context
 
 from app.cli import options
-from app.cli.terminal import process, stderr, text_input
+from app.cli.terminal import process, stderr
 from app.cli.terminal.exit_codes import EXIT_ERROR
 from app.paths import Paths
 from app.unexpected import unexpected
@@ -28,22 +28,14 @@ def open_app(context: Context) -> None:
     from app.tui.app import run
 
     session_options = options.session_options(context)
-    given = context.params
-    settings = options.sampling(
-        given["temperature"],
-        given["top_k"],
-        given["top_p"],
-        given["min_p"],
-        given["repeat_penalty"],
-        given["seed"],
-        options.lossy_rule(context),
-    )
-    options.check_max_tokens(given["max_tokens"])
-    system = text_input.check(given["system"], "the system message") if given["system"] else ""
+    given = options.answer_options(context)
     paths, code = Paths.of_this_user(), EXIT_ERROR
     try:
         with process.other_screen():
-            code = run(session_options, paths, system, settings, given["max_tokens"])
+            answering = given.answering
+            code = run(
+                session_options, paths, given.system, answering.sampling, answering.max_tokens
+            )
     except SpecchatError:
         raise
     except Exception as error:

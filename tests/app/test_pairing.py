@@ -261,7 +261,7 @@ def test_a_target_is_measured_once_and_no_drafter_ever(costs: list[bool]) -> Non
 def test_what_a_busy_machine_measured_is_told_as_such(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    title = "drafters for big, 50.0 tokens per second undrafted"
+    title = "drafters for big, 50.0 tokens per second without drafting"
     doubt = " (measured on a busy machine, timings disagree by up to 30 %)"
     for unsure, words in (({64: 0.3}, doubt), ({}, "")):
         found = Measured({1: 0.02, 64: 0.0284}, 0.0, unsure)
@@ -304,7 +304,7 @@ def test_the_command_in_text_and_json(specchat: Specchat) -> None:
     ended = specchat("models", "pair", "big")
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
-    assert lines[0] == "drafters for big, 50.0 tokens per second undrafted"
+    assert lines[0] == "drafters for big, 50.0 tokens per second without drafting"
     assert max(map(len, lines)) <= 100
     assert lines[1].startswith(
         "  lookup: prompt lookup; drafts for free, and checking a draft pays above 1 % accepted; "
@@ -330,7 +330,7 @@ def test_the_command_for_the_bundled_model_and_one_that_is_not_here(
 ) -> None:
     monkeypatch.setattr("app.pairing.free_memory", lambda *_: 64_000_000_000)
     shown = specchat("models", "pair", "demo").stdout
-    assert "tokens per second undrafted" in shown
+    assert "tokens per second without drafting" in shown
     assert "the model itself in q4_0" in shown
     shown = specchat("--threads", "1", "models", "pair", "llama3-8b").stdout
     assert "specchat models pull llama3.1-8b" in shown.splitlines()[0]

@@ -5,7 +5,7 @@ import os
 import tempfile
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeGuard
 
 import typer
 
@@ -14,44 +14,53 @@ from app.bench.page import page
 from app.bench.runner import Runner
 from app.bench.suite import SUITES
 from app.bench.table import table
-from app.cli import options
+from app.cli import completion, options
+from app.cli.command import STDOUT
+from app.cli.json_output import Output
 from app.cli.opening import open_session
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
 from app.cli.terminal.interrupt import interruptible
 from app.printable import printable
+from app.settings.catalogue import known
 from backends.base import SpecchatError, UsageError
 
 _CONTEXT = 1024
 """Enough for the longest prompt with its reply; the peer keeps a row of scores for each token."""
 
 
+@options.with_options(*options.SESSION)
 def bench(
     context: typer.Context,
-    model: options.Model = None,
-    draft: options.Draft = "auto",
-    backend: options.Backend = "auto",
-    ctx: options.Ctx = None,
-    threads: options.Threads = None,
-    gpu_layers: options.GpuLayers = None,
-    offline: options.Offline = False,
     suite: Annotated[
-        str, typer.Option("--suite", help="quick (minutes) or full (an hour or more).")
+        str,
+        typer.Option(
+            "--suite",
+            metavar="NAME",
+            help="quick (minutes) or full (an hour or more).",
+            autocompletion=completion.suites,
+        ),
     ] = "quick",
     json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write every figure as JSON.")
+        Path | None,
+        typer.Option(
+            "--json",
+            metavar="[FILE]",
+            is_eager=True,
+            help="Every figure as one JSON object, instead of the table or into a file.",
+        ),
     ] = None,
+    output: Output = None,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page with charts.")
     ] = None,
 ) -> None:
     """Compare plain decoding with every drafter, interleaved, on six kinds of prompts."""
-    chosen = SUITES.get(suite)
-    if chosen is None:
-        raise UsageError(f"there is no suite {suite!r}", f"known: {', '.join(SUITES)}")
+    chosen = SUITES[known(suite, SUITES, f"there is no suite {suite!r}")]
+    json = output or json
     if json is not None and json == html:
         raise UsageError("--json and --html name the same file", str(json))
-    for file in filter(None, (json, html)):
+    for file in filter(_is_file, (json, html)):
         _check_writable(file)
     session_options = options.session_options(context)
     session = open_session(session_options, _CONTEXT)
@@ -69,6 +78,10 @@ def bench(
         session.close()
     if not finished:
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _is_file(name: Path | None) -> TypeGuard[Path]:
+    return name is not None and str(name) != STDOUT
 
 
 def _check_writable(file: Path) -> None:
@@ -93,9 +106,12 @@ def _measure(runner: Runner) -> bool:
 def _report(runner: Runner, json: Path | None, html: Path | None) -> None:
     stderr.clear_status()
     result = runner.bench
-    stdout.write(printable(f"{table(result)}\n"))
+    if json is not None and not _is_file(json):
+        stdout.write_json(result.as_json())
+    else:
+        stdout.write(printable(f"{table(result)}\n"))
     try:
-        if json is not None:
+        if _is_file(json):
             json.write_text(json_format.dumps(result.as_json(), indent=1), encoding="utf-8")
         if html is not None:
             html.write_text(page(result), encoding="utf-8", errors="replace")

@@ -8,7 +8,7 @@ from app.cli import options
 from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
 from app.cli.streaming import stream_answer
-from app.cli.terminal import stderr, stdout, text_input
+from app.cli.terminal import stderr, stdout
 from app.cli.terminal.exit_codes import EXIT_DONE, EXIT_INTERRUPTED, exit_code
 from app.cli.terminal.interrupt import ended_by
 from app.cli.terminal.message_input import LineDroppedError, TypedLines, piped_lines, read_messages
@@ -21,17 +21,14 @@ from app.settings.answering import Answering
 from app.settings.catalogue import (
     BY_NAME,
     CHAT_KEYS,
-    DEFAULT_MAX_TOKENS,
     Value,
     known,
     parsed,
 )
 from backends.base import SpecchatError, UsageError
 from decoding.events import FinishReason
-from decoding.lossy_rule import OFF, LossyRule
-from decoding.sampling import SamplingSettings
+from decoding.lossy_rule import LossyRule
 
-_DEFAULTS = SamplingSettings()
 _HELP = """\
 /new    start over          /stats  figures of the last answer
 /help   this list           /quit   leave (also Ctrl-D)
@@ -40,32 +37,12 @@ A message of several lines stands between two lines of three double quotes.
 Ctrl-C stops an answer; what was said is kept."""
 
 
-def chat(
-    context: typer.Context,
-    model: options.Model = None,
-    draft: options.Draft = "auto",
-    backend: options.Backend = "auto",
-    ctx: options.Ctx = None,
-    threads: options.Threads = None,
-    gpu_layers: options.GpuLayers = None,
-    offline: options.Offline = False,
-    system: options.System = None,
-    temperature: options.Temperature = _DEFAULTS.temperature,
-    top_k: options.TopK = _DEFAULTS.top_k,
-    top_p: options.TopP = _DEFAULTS.top_p,
-    min_p: options.MinP = _DEFAULTS.min_p,
-    repeat_penalty: options.RepeatPenalty = _DEFAULTS.repeat_penalty,
-    seed: options.Seed = None,
-    lossy: options.Lossy = OFF,
-    max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
-) -> None:
+@options.with_options(*options.SESSION, *options.ANSWER)
+def chat(context: typer.Context) -> None:
     """Talk line by line; nothing on the screen is ever rewritten."""
+    given = options.answer_options(context)
     session_options = options.session_options(context)
-    rule = options.lossy_rule(context)
-    settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed, rule)
-    options.check_max_tokens(max_tokens)
-    system = text_input.check(system, "the system message") if system else ""
-    raise typer.Exit(converse(session_options, system, Answering(settings, max_tokens)))
+    raise typer.Exit(converse(session_options, given.system, given.answering))
 
 
 def converse(session_options: SessionOptions, system: str, answering: Answering) -> int:

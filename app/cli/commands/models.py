@@ -1,21 +1,25 @@
-"""`specchat models`: what is on this machine, getting more, and what drafts for what."""
+"""`specchat models`: lists, downloads, removes and describes models."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
-from app.cli import options
+from app.cli import completion, options
+from app.cli.command import Command, Group
 from app.cli.commands.model_info import as_json, in_words, model_info
 from app.cli.commands.pair import pair
 from app.cli.commands.tune import tune
+from app.cli.json_output import Json, Output, write_object
 from app.cli.pulling import pull_model
 from app.cli.terminal import stderr, stdout
-from app.model_list import Offered, offered
+from app.model_list import Offered, offered, recommended
 from app.obtaining import request_for
 from app.paths import Paths
 from backends.base import HubUnreachableError, SpecchatError, UsageError
 from backends.choice import forms
+from backends.device import total_memory
 from models.hub import HubSettings
 from models.hub.settings import hub_cache
 from models.hub.unfinished import discard, unfinished
@@ -27,54 +31,92 @@ from models.stores.found import Installed
 from models.stores.installed import nearest_names
 
 models = typer.Typer(
+    cls=Group,
     help="List, download, remove and describe models, and find drafters for one.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-Json = Annotated[bool, typer.Option("--json", help="JSON in place of text.")]
 NameOrPath = Annotated[
-    str, typer.Argument(metavar="NAME", help="As `specchat models list` shows it, or a path.")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="As `specchat models list` shows it, or a path.",
+        autocompletion=completion.models,
+    ),
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="As `specchat models list` shows it.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="As `specchat models list` shows it.",
+        autocompletion=completion.installed_models,
+    ),
+]
+_LEGEND = """\
+memory: for the model and a context of 8,192 tokens; tight: over 90 % of the free memory"""
 
 
-@models.command("list")
-def list_models(json: Json = False) -> None:
-    """Models on this machine, and those of the catalogue; with size, and whether they fit."""
+@models.command("list", cls=Command)
+def list_models(json: Json = False, output: Output = None) -> None:
+    """List installed models and available downloads, with size and whether they fit."""
     found, parts = offered(Paths.of_this_user().models), unfinished(hub_cache())
+    memory = total_memory()
+    best = recommended(memory)
     if json:
-        here = [_offered_here(one) for one in found if one.is_installed]
-        more = [_offered_there(one) for one in found if not one.is_installed]
-        stdout.write_json(
-            {"schema": 1, "models": here, "catalogue": more, "unfinished_bytes": parts}
-        )
+        listing = {
+            "models": [_offered_here(model) for model in found if model.is_installed],
+            "catalogue": [_offered_there(model) for model in found if not model.is_installed],
+            "unfinished_bytes": parts,
+            "recommended": best.name if best else None,
+        }
+        write_object(listing, output)
         return
-    width = max(len(model.name) for model in found)
-    for is_installed, title in ((True, "on this machine"), (False, "`specchat models pull NAME`")):
-        stdout.write(f"{title}\n")
-        for model in (one for one in found if one.is_installed is is_installed):
-            size = size_text(model.size_bytes) if model.size_bytes else "?"
-            line = f"  {model.name:<{width}}  {size:>10}  {model.fit or '?':7}  {model.about}"
-            stdout.write_line(line)
+    for line in _listing(found):
+        stdout.write_line(line)
+    if best is not None:
+        here = f"specchat models pull {best.name}"
+        stdout.write_line(f"recommended for {memory / 1e9:.0f} GB of memory: {here}")
     for repository, size in parts.items():
         stderr.note(f"unfinished: {repository}, {size_text(size)}")
 
 
-@models.command()
+def _listing(found: Sequence[Offered]) -> Iterator[str]:
+    width = max(len(model.name) for model in found)
+    sections = ((True, "on this machine", "origin"), (False, "to download", "variant, licence"))
+    for is_installed, title, about in sections:
+        models_in = [model for model in found if model.is_installed is is_installed]
+        if not models_in:
+            continue
+        yield f"{title:<{width + 2}}  {'size':>10}  memory   {about}"
+        for model in models_in:
+            size = size_text(model.size_bytes) if model.size_bytes else "?"
+            yield f"  {model.name:<{width}}  {size:>10}  {model.fit or '?':7}  {model.about}"
+        yield ""
+    yield _LEGEND
+    yield "download: specchat models pull NAME"
+
+
+@models.command(cls=Command)
+@options.with_options(options.OFFLINE)
 def pull(
     context: typer.Context,
     model: Annotated[
-        str, typer.Argument(metavar="REF", help="A name of the catalogue, or ORG/NAME[:CHOICE].")
+        str,
+        typer.Argument(
+            metavar="REF",
+            help="A name of the catalogue, or ORG/NAME[:CHOICE].",
+            autocompletion=completion.catalogue_models,
+        ),
     ],
-    offline: options.Offline = False,
     json: Json = False,
+    output: Output = None,
 ) -> None:
-    """Download a model. CHOICE is a quantization (Q4_K_M unless given) or a file's name.
+    """Download a model. CHOICE is a quantization (default: Q4_K_M) or a file name.
 
-    Ctrl-C stops it; the same command goes on where it stopped.
+    Ctrl-C stops the download; the same command resumes it.
     """
     paths = Paths.of_this_user()
-    settings = HubSettings.of_environment(paths.downloads, options.is_offline(context, offline))
+    settings = HubSettings.of_environment(paths.downloads, options.is_offline(context))
     preferred = forms(options.session_options(context).backend)
     try:
         done = pull_model(request_for(on_hub(model, paths.models, preferred)), settings)
@@ -85,53 +127,53 @@ def pull(
         raise HubUnreachableError(error.what, error.why, remedy) from error
     name = next((one.name for one in _installed() if one.path == done.path), done.repository)
     if json:
-        stdout.write_json({"schema": 1, "name": name, **asdict(done), "path": str(done.path)})
+        write_object({"name": name, **asdict(done), "path": str(done.path)}, output)
     else:
         stdout.write_line(f"{name}  {size_text(done.size_bytes)}  {done.path}")
 
 
-@models.command()
-def remove(name: Name, json: Json = False) -> None:
+@models.command(cls=Command)
+def remove(name: Name, json: Json = False, output: Output = None) -> None:
     """Delete a model that specchat downloaded, or one in its models folder.
 
-    The name of a repository alone discards what came of an unfinished download.
+    The name of a repository alone discards its unfinished downloads.
     """
     paths = Paths.of_this_user()
     if name in unfinished(hub_cache()):
-        _discard(name, json)
+        _discard(name)
+        if json:
+            write_object({"discarded": name}, output)
+        else:
+            stderr.note(f"discarded the unfinished download of {name}")
         return
     model = _named(name)
     remove_model(model, HubSettings.of_environment(paths.downloads))
     if json:
-        stdout.write_json({"schema": 1, "removed": as_json(model)})
+        write_object({"removed": as_json(model)}, output)
     else:
         stderr.note(f"removed {model.name}, {size_text(model.size_bytes)}")
 
 
-@models.command()
-def info(name: NameOrPath, json: Json = False) -> None:
-    """What a model's file, or its folder, says of it; what the catalogue says of one not here."""
+@models.command(cls=Command)
+def info(name: NameOrPath, json: Json = False, output: Output = None) -> None:
+    """Show the metadata of a model: its file's if installed, else the catalogue's."""
     facts = model_info(name, Paths.of_this_user())
     if json:
-        stdout.write_json({"schema": 1, **facts})
+        write_object(facts, output)
         return
     for label, value in in_words(facts):
         stdout.write_line(f"{label:<17} {value}")
 
 
-models.command()(pair)
-models.command()(tune)
+models.command(cls=Command)(pair)
+models.command(cls=Command)(tune)
 
 
-def _discard(repository: str, json: bool) -> None:
+def _discard(repository: str) -> None:
     try:
         discard(repository, hub_cache())
     except OSError as error:
         raise SpecchatError(f"cannot discard {repository}", str(error)) from error
-    if json:
-        stdout.write_json({"schema": 1, "discarded": repository})
-    else:
-        stderr.note(f"discarded what came of {repository}")
 
 
 def _installed() -> list[Installed]:
@@ -147,7 +189,7 @@ def _named(name: str) -> Installed:
     raise UsageError(
         f"there is no model called {name!r} on this machine",
         f"nearest: {', '.join(near)}" if near else "",
-        "`specchat models list` names all of them.",
+        "`specchat models list` lists all of them.",
     )
 
 

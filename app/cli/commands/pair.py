@@ -1,4 +1,4 @@
-"""`specchat models pair`: which drafter suits a model on this machine."""
+"""`specchat models pair`: ranks drafters for a model on this machine."""
 
 import math
 import textwrap
@@ -8,8 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import options
+from app.cli import completion, options
+from app.cli.json_output import Json, Output, write_object
 from app.cli.opening import phases
+from app.cli.options import BACKEND, CTX, GPU_LAYERS, THREADS, with_options
 from app.cli.terminal import stdout
 from app.pair_words import doubt, facts_in_words
 from app.pairing import rank
@@ -20,40 +22,42 @@ from app.ranking import Pair, Ranking
 _COLUMNS = 100
 
 
+@with_options(BACKEND, CTX, THREADS, GPU_LAYERS)
 def pair(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="The model to draft for.")],
-    backend: options.Backend = "auto",
-    ctx: options.Ctx = None,
-    threads: options.Threads = None,
-    gpu_layers: options.GpuLayers = None,
-    json: Annotated[bool, typer.Option("--json", help="JSON in place of text.")] = False,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET", help="The model to draft for.", autocompletion=completion.models
+        ),
+    ],
+    json: Json = False,
+    output: Output = None,
 ) -> None:
-    """Rank drafters for a model by what was measured here.
+    """Rank drafters for a model by measurements on this machine.
 
-    Nothing is downloaded. Where a pair never drafted, the share of accepted tokens from which it
-    pays is shown.
+    Nothing is downloaded. For a pair that has not drafted yet, the break-even acceptance is shown.
     """
     session_options = replace(options.session_options(context), model=target)
     with phases() as (notify, _):
-        found = rank(session_options, Paths.of_this_user(), notify)
+        ranking = rank(session_options, Paths.of_this_user(), notify)
     if json:
-        stdout.write_json(_as_json(found))
+        write_object(_as_json(ranking), output)
         return
-    for line in _lines(found):
+    for line in _lines(ranking):
         stdout.write_line(line)
 
 
-def _lines(found: Ranking) -> Iterator[str]:
-    title = f"drafters for {found.target}"
-    if found.plain_seconds is not None:
-        title += f", {1 / found.plain_seconds:.1f} tokens per second undrafted"
-        title += f" ({doubt(found.spread)})" if found.spread else ""
-    elif not found.is_installed:
-        title += f": costs are measured once it is here (specchat models pull {found.target})"
+def _lines(ranking: Ranking) -> Iterator[str]:
+    title = f"drafters for {ranking.target}"
+    if ranking.plain_seconds is not None:
+        title += f", {1 / ranking.plain_seconds:.1f} tokens per second without drafting"
+        title += f" ({doubt(ranking.spread)})" if ranking.spread else ""
+    elif not ranking.is_installed:
+        title += f"; to measure costs, install it: specchat models pull {ranking.target}"
     yield from _wrapped(title, "")
-    for one in found.pairs:
-        yield from _wrapped(f"{one.drafter.name}: {'; '.join(facts_in_words(one))}", "  ")
+    for pair in ranking.pairs:
+        yield from _wrapped(f"{pair.drafter.name}: {'; '.join(facts_in_words(pair))}", "  ")
 
 
 def _wrapped(text: str, indent: str) -> list[str]:
@@ -62,35 +66,34 @@ def _wrapped(text: str, indent: str) -> list[str]:
     )
 
 
-def _as_json(found: Ranking) -> dict[str, Any]:
+def _as_json(ranking: Ranking) -> dict[str, Any]:
     return {
-        "schema": 1,
-        "target": found.target,
-        "installed": found.is_installed,
-        "plain_seconds": found.plain_seconds,
-        "steady": found.spread == 0.0,
-        "spread": found.spread,
-        "drafters": [_pair_as_json(one) for one in found.pairs],
+        "target": ranking.target,
+        "installed": ranking.is_installed,
+        "plain_seconds": ranking.plain_seconds,
+        "steady": ranking.spread == 0.0,
+        "spread": ranking.spread,
+        "drafters": [_pair_as_json(pair) for pair in ranking.pairs],
     }
 
 
-def _pair_as_json(one: Pair) -> dict[str, Any]:
-    drafter, least = one.drafter, one.break_even
+def _pair_as_json(pair: Pair) -> dict[str, Any]:
+    drafter, break_even = pair.drafter, pair.break_even
     return {
         "name": drafter.name,
         "kind": drafter.kind,
         "compatible": drafter.is_compatible,
         "why": drafter.why,
         "path": str(drafter.path) if drafter.path else None,
-        "installed": one.is_installed,
-        "memory_bytes": one.memory_bytes,
-        "fit": one.fit,
+        "installed": pair.is_installed,
+        "memory_bytes": pair.memory_bytes,
+        "fit": pair.fit,
         "shared_vocabulary": drafter.shared,
-        "draw_cost": one.draw_cost,
-        "draw_cost_source": one.cost_source,
-        "acceptance": one.acceptance,
-        "acceptance_source": one.acceptance_source,
-        "predicted_speedup": one.speedup,
-        "break_even": None if least == math.inf else least,
-        "can_pay": None if least is None else least != math.inf,
+        "draw_cost": pair.draw_cost,
+        "draw_cost_source": pair.cost_source,
+        "acceptance": pair.acceptance,
+        "acceptance_source": pair.acceptance_source,
+        "predicted_speedup": pair.speedup,
+        "break_even": None if break_even == math.inf else break_even,
+        "can_pay": None if break_even is None else break_even != math.inf,
     }

@@ -1,13 +1,17 @@
-"""`specchat path`: where things are kept, without opening the app."""
+"""`specchat path`: where files are kept."""
 
 from enum import StrEnum
+from typing import Annotated
 
+import typer
+
+from app.cli.json_output import Json, Output, write_object
 from app.cli.terminal import stdout
 from app.paths import Paths
 
 
-class Kind(StrEnum):
-    """What is looked for."""
+class Folder(StrEnum):
+    """A folder by its purpose."""
 
     CONFIG = "config"
     DATA = "data"
@@ -15,6 +19,14 @@ class Kind(StrEnum):
     MODELS = "models"
 
 
-def path(kind: Kind) -> None:
+def path(
+    kind: Annotated[Folder, typer.Argument(metavar="FOLDER", help=", ".join(Folder))],
+    json: Json = False,
+    output: Output = None,
+) -> None:
     """Print a folder: config, data, cache or models."""
-    stdout.write(f"{getattr(Paths.of_this_user(), kind.value)}\n")
+    folder = str(getattr(Paths.of_this_user(), kind.value))
+    if json:
+        write_object({"path": folder}, output)
+    else:
+        stdout.write(f"{folder}\n")

@@ -1,4 +1,4 @@
-"""`specchat models tune`: which copy of a model drafts for it the fastest on this machine."""
+"""`specchat models tune`: finds the fastest self-drafter of a model on this machine."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -8,8 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import options
+from app.cli import completion, options
+from app.cli.json_output import Json, Output, write_object
 from app.cli.opening import phases
+from app.cli.options import GPU_LAYERS, THREADS, with_options
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import interruptible
 from app.model_choice import choose_model
@@ -24,24 +26,31 @@ from models.recipe_search import Ranked
 from models.reference import Reference
 
 _WIDEST = 40
-"""Characters of a recipe, beyond which the figures of its line stand further right."""
+"""Characters of a recipe; the figures of a longer one move to the right."""
 
 
+@with_options(THREADS, GPU_LAYERS)
 def tune(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model to draft for.")],
-    threads: options.Threads = None,
-    gpu_layers: options.GpuLayers = None,
-    json: Annotated[bool, typer.Option("--json", help="JSON in place of text.")] = False,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="The model to draft for.",
+            autocompletion=completion.installed_models,
+        ),
+    ],
+    json: Json = False,
+    output: Output = None,
 ) -> None:
-    """Find which layers to skip and how far to quantise for the fastest self-drafter.
+    """Find which layers to skip and how far to quantize for the fastest self-drafter.
 
-    What is found is then what `--draft self` means for this model. Ctrl-C stops it; the same
+    The best recipe is then used by `--draft self` with this model. Ctrl-C stops; the same
     command then measures the rest. Nothing is downloaded.
     """
     session_options = replace(options.session_options(context), model=model)
     paths = Paths.of_this_user()
-    reference, layers = _here(session_options, paths), session_options.gpu_layers
+    reference, layers = _installed(session_options, paths), session_options.gpu_layers
     with phases() as (notify, stop):
         notify(f"loading {reference.name}")
         loaded = ProvenModels(paths, notify).load(
@@ -50,22 +59,22 @@ def tune(
         if stop.is_set():
             loaded.close()
     with closing(loaded), _steps() as notify:
-        tuning = Tuning(loaded, paths, layers, notify, _say, _tell)
+        tuning = Tuning(loaded, paths, layers, notify, stderr.note, stderr.step)
         try:
-            found = tuning.run()
+            result = tuning.run()
         except KeyboardInterrupt:
-            _say(_stopped(tuning))
+            stderr.note(_stopped(tuning))
             raise
     if json:
-        stdout.write_json({"schema": 1, "target": reference.name, **_as_json(found)})
+        write_object({"target": reference.name, **_as_json(result)}, output)
         return
-    for line in _lines(reference.name, found):
+    for line in _lines(reference.name, result):
         stdout.write_line(line)
 
 
 @contextmanager
 def _steps() -> Iterator[Callable[[str], None]]:
-    """What shows each step; the first Ctrl-C ends it at the next, so that no file is left."""
+    """Show each step; the first Ctrl-C ends the work at the next, so that no file is left."""
     with interruptible() as stop:
 
         def notify(text: str) -> None:
@@ -79,21 +88,13 @@ def _steps() -> Iterator[Callable[[str], None]]:
             stderr.clear_status()
 
 
-def _say(text: str) -> None:
-    stderr.note(text)
-
-
-def _tell(text: str) -> None:
-    stderr.step(text)
-
-
 def _stopped(tuning: Tuning) -> str:
-    best = tuning.best_so_far or "no recipe is measured yet"
-    so_far = f"the best so far is {best}" if tuning.best_so_far else best
+    best = tuning.best_so_far
+    so_far = f"the best so far is {best}" if best else "no recipe is measured yet"
     return f"stopped: {so_far}; the same command measures the rest"
 
 
-def _here(session_options: SessionOptions, paths: Paths) -> Reference:
+def _installed(session_options: SessionOptions, paths: Paths) -> Reference:
     check_ranges(session_options)
     check_backend(session_options.backend)
     found = choose_model(session_options.model, paths, forms(session_options.backend))
@@ -106,42 +107,43 @@ def _here(session_options: SessionOptions, paths: Paths) -> Reference:
     )
 
 
-def _lines(name: str, found: TuningResult) -> Iterator[str]:
-    unsure = "" if found.is_steady else f" ({BUSY})"
-    yield f"recipes for {name}, {1 / found.plain_seconds:.1f} tokens per second undrafted{unsure}"
-    width = min(max(len(one.recipe.text) for one in found.ranking), _WIDEST)
+def _lines(name: str, result: TuningResult) -> Iterator[str]:
+    unsure = "" if result.is_steady else f" ({BUSY})"
+    rate = f"{1 / result.plain_seconds:.1f} tokens per second without drafting"
+    yield f"recipes for {name}, {rate}{unsure}"
+    width = min(max(len(one.recipe.text) for one in result.ranking), _WIDEST)
     yield f"  {'recipe':<{width}}  accepted  cost of a token  predicted speedup"
-    for one in found.ranking:
+    for one in result.ranking:
         share = f"{100 * one.tried.acceptance:.0f} %"
         cost, speedup = f"{one.fitted_cost:.2f} of a step", f"{one.speedup:.2f}× plain"
         yield f"  {one.recipe.text:<{width}}  {share:>8}  {cost:>15}  {speedup:>17}"
-    for recipe, why in found.failed.items():
+    for recipe, why in result.failed.items():
         yield f"  {recipe.text}: {why}"
-    yield verdict(found)
+    yield verdict(result)
 
 
-def verdict(found: TuningResult) -> str:
-    """The best recipe, and whether it is predicted to pay."""
-    best = found.best
+def verdict(result: TuningResult) -> str:
+    """The best recipe, and whether it is expected to speed up decoding."""
+    best = result.best
     words = f"{best.recipe.text} ({best.speedup:.2f}× plain predicted)"
-    if found.pays:
+    if result.pays:
         return f"`--draft self` is now {words}."
-    has = f"it has {100 * best.tried.acceptance:.0f} %"
-    if found.needed == math.inf:
-        return f"No recipe pays here; best is {words}: not even if all were accepted, and {has}."
-    needs = f"it needs {100 * found.needed:.0f} % accepted"
-    return f"No recipe pays here; best is {words}: {needs}, and {has}."
+    accepted = f"acceptance is {100 * best.tried.acceptance:.0f} %"
+    if result.needed == math.inf:
+        return f"No recipe pays here, even at 100 % acceptance; best is {words}: {accepted}."
+    needed = f"break-even is {100 * result.needed:.0f} %"
+    return f"No recipe pays here; best is {words}: {accepted}, {needed}."
 
 
-def _as_json(found: TuningResult) -> dict[str, Any]:
+def _as_json(result: TuningResult) -> dict[str, Any]:
     return {
-        "plain_seconds": found.plain_seconds,
-        "steady": found.is_steady,
-        "recipe": found.best.recipe.text,
-        "pays": found.pays,
-        "break_even": None if found.needed == math.inf else found.needed,
-        "tried": [_ranked_as_json(one) for one in found.ranking],
-        "failed": {recipe.text: why for recipe, why in found.failed.items()},
+        "plain_seconds": result.plain_seconds,
+        "steady": result.is_steady,
+        "recipe": result.best.recipe.text,
+        "pays": result.pays,
+        "break_even": None if result.needed == math.inf else result.needed,
+        "tried": [_ranked_as_json(one) for one in result.ranking],
+        "failed": {recipe.text: why for recipe, why in result.failed.items()},
     }
 
 
