@@ -5,8 +5,8 @@ ratio of their rates, the share of decode time that is neither drafting nor the 
 the share that the free drafters, the controller and the statistics take together.
 """
 
+import argparse
 import statistics
-import sys
 import time
 from pathlib import Path
 
@@ -96,8 +96,9 @@ def overhead(figures: list[Statistics]) -> float:
 
 def main() -> None:
     """Measure and print."""
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else demo_path()
-    assert path is not None
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("gguf", nargs="?", type=Path, default=demo_path())
+    path: Path = parser.parse_args().gguf
     model = llamacpp.load(path)
     context = model.open(1024)
     prompt = tokenized(model)[0][1]

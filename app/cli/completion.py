@@ -1,8 +1,7 @@
 """Values that a shell completes; nothing is loaded, and errors complete nothing."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from typing import TypeAlias
 
 from app import draft_spec
 from app.bench.suite import SUITES
@@ -13,9 +12,6 @@ from backends.base import SpecchatError
 from backends.choice import BACKENDS
 from models import catalogue
 from models.installed import known_names
-
-Completion: TypeAlias = Callable[[str], list[str]]
-DescribedCompletion: TypeAlias = Callable[[str], list[tuple[str, str]]]
 
 
 def backends(incomplete: str) -> list[str]:

@@ -57,8 +57,6 @@ def model_info(name: str, paths: Paths) -> dict[str, Any]:
         found = resolve(name, paths.models)
         if isinstance(found, HubReference):
             return dict.fromkeys(KEYS) | _of_catalogue(found)
-        if not found.path.exists():
-            raise UsageError(f"there is no file {found.path}")
         here = _of_path(found.path, paths)
     return dict.fromkeys(KEYS) | here | _of_file(here["name"], Path(here["path"]))
 
