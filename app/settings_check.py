@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 from app import draft_spec
 from app.memory_plan import plan
@@ -15,8 +15,8 @@ from app.settings import catalogue, file
 from app.settings.catalogue import BY_NAME, PREFIX, known, variable_of
 from backends.base import ModelError, SpecchatError, UsageError, check_context
 from backends.choice import AUTO, check_gpu_layers, forms, free_memory
-from models.model_facts import facts_of
-from models.reference import Reference
+from models.model_facts import ModelFacts, facts_of
+from models.reference import HubReference, Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,47 @@ def _fault(key: str, source: str, error: SpecchatError) -> Fault:
     return Fault(key, source, error.what, error.why, error.remedy or change)
 
 
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The model that a session would run. facts: None where they are unknown before a download."""
+
+    reference: Reference | HubReference
+    backend: str
+    facts: ModelFacts | None
+
+    @classmethod
+    def of(cls, options: SessionOptions, paths: Paths) -> Self:
+        """Find the model without loading it.
+
+        Raises:
+            SpecchatError: there is no such model, or it cannot run here.
+        """
+        chosen = choose_model(options.model, paths, forms(options.backend))
+        backend = expected_backend(chosen, options.backend)
+        if options.offline:
+            chosen = obtain(chosen, paths, lambda _: None, offline=True)
+        if isinstance(chosen, Reference):
+            return cls(chosen, backend, facts_of(chosen.path, backend))
+        return cls(chosen, backend, facts_before(chosen))
+
+
 def _rejected(given: _Given, paths: Paths) -> Iterator[tuple[str, SpecchatError]]:
     """Keys whose values the app or a session would reject before it loads a model."""
+    yield from _rejected_theme(given)
+    options = given.options
+    try:
+        target = _Target.of(options, paths)
+    except SpecchatError as error:
+        # If the user chose no model, the machine lacks something, and no setting is wrong.
+        if options.model or options.backend != AUTO:
+            yield ("model" if options.model else "backend"), error
+        return
+    if "draft" in given.values:
+        yield from _rejected_draft(options, target, paths)
+    yield from _rejected_sizes(given, target)
+
+
+def _rejected_theme(given: _Given) -> Iterator[tuple[str, SpecchatError]]:
     if theme := given.values.get("theme"):
         from app.tui.theme_names import check_theme  # needs Textual, which only the app loads
 
@@ -118,40 +157,36 @@ def _rejected(given: _Given, paths: Paths) -> Iterator[tuple[str, SpecchatError]
             check_theme(str(theme))
         except UsageError as error:
             yield "theme", error
-    options = given.options
-    wanted = forms(options.backend)
+
+
+def _rejected_draft(
+    options: SessionOptions, target: _Target, paths: Paths
+) -> Iterator[tuple[str, SpecchatError]]:
     try:
-        chosen = choose_model(options.model, paths, wanted)
-        backend = expected_backend(chosen, options.backend)
-        if options.offline:
-            chosen = obtain(chosen, paths, lambda _: None, offline=True)
-        is_here = isinstance(chosen, Reference)
-        facts = facts_of(chosen.path, backend) if is_here else facts_before(chosen)
-    except SpecchatError as error:
-        # If the user chose no model, the machine lacks something, and no setting is wrong.
-        is_of_backend = options.backend != AUTO and not options.model
-        if options.model or is_of_backend:
-            yield ("model" if options.model else "backend"), error
-        return
-    if "draft" in given.values:
-        try:
-            spec = draft_spec.parse(options.draft, paths, chosen, wanted)
-            if facts is not None:
-                spec.check(chosen.name, facts.n_layers, facts.active_experts)
-        except UsageError as error:
-            yield "draft", error
+        spec = draft_spec.parse(options.draft, paths, target.reference, forms(options.backend))
+        if target.facts is not None:
+            facts = target.facts
+            spec.check(target.reference.name, facts.n_layers, facts.active_experts)
+    except UsageError as error:
+        yield "draft", error
+
+
+def _rejected_sizes(given: _Given, target: _Target) -> Iterator[tuple[str, SpecchatError]]:
+    """Settings whose sizes the device, its memory or the model does not allow."""
+    options, facts, name = given.options, target.facts, target.reference.name
     try:
-        check_gpu_layers(backend, options.gpu_layers)
-        free = free_memory(backend, options.gpu_layers)
+        check_gpu_layers(target.backend, options.gpu_layers)
+        free = free_memory(target.backend, options.gpu_layers)
     except UsageError as error:
         yield "gpu_layers", error
         return
     except ModelError:
         return  # the engine does not start, which the report on engines shows
     blamed = next((key for key in ("ctx", "model") if key in given.values), None)
-    if blamed is not None and facts is not None:
-        try:
-            planned = plan(chosen.name, facts, options.ctx, DEFAULT_CONTEXT, free)
-            check_context(chosen.name, planned.n_ctx, facts.context_limit or planned.n_ctx)
-        except SpecchatError as error:
-            yield blamed, error
+    if blamed is None or facts is None:
+        return
+    try:
+        planned = plan(name, facts, options.ctx, DEFAULT_CONTEXT, free)
+        check_context(name, planned.n_ctx, facts.context_limit or planned.n_ctx)
+    except SpecchatError as error:
+        yield blamed, error

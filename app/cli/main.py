@@ -90,7 +90,7 @@ def start(
     command = group.commands["chat"]
     with command.make_context("chat", [], parent=context) as inner:
         if can_show_app():
-            open_app(cast(typer.Context, inner))
+            open_app(cast("typer.Context", inner))
         else:
             command.invoke(inner)
 
@@ -105,13 +105,13 @@ def main() -> None:
 
 
 def _run() -> int | str | None:
-    """The exit code of the command that the user typed."""
+    """Run the command and return its exit code."""
     defaults, fault = {}, None
     try:
         try:
             defaults = settings.defaults(Paths.of_this_user())
         except SpecchatError as error:
-            fault = error  # raised by the commands that need settings; help and paths do not
+            fault = error  # raised by the commands that need settings; help and paths work
         app(prog_name="specchat", default_map=defaults, obj=fault)
     except SystemExit as ended:
         return ended.code

@@ -1,4 +1,4 @@
-"""`specchat`: the app for terminals; Textual is loaded for it alone."""
+"""Starts the app; only it loads Textual."""
 
 import os
 
@@ -15,12 +15,12 @@ _PLAIN_TERMINALS = ("dumb", "unknown", "")
 
 
 def can_show_app() -> bool:
-    """Whether the terminal can place a cursor; one that cannot gets the line-by-line chat."""
+    """Whether the terminal can place the cursor; otherwise the line-by-line chat is used."""
     return os.name == "nt" or os.environ.get("TERM", "") not in _PLAIN_TERMINALS
 
 
 def open_app(context: Context) -> None:
-    """Run the app; context: of `specchat chat`, whose options and settings are the app's too.
+    """Run the app with the options and settings of `specchat chat`, which is context's command.
 
     Raises:
         UsageError: a setting or a variable cannot be used.
@@ -40,6 +40,6 @@ def open_app(context: Context) -> None:
         raise
     except Exception as error:
         stderr.show_error(unexpected(error, paths))
-    # Native code may still load a model, which would keep the interpreter from ending; and MLX
-    # calls the interpreter when its thread is over already, which aborts one that is ending.
+    # A model that is still loading would delay the end of the interpreter, and MLX calls the
+    # interpreter after its thread has ended, which aborts the process.
     process.leave(code)

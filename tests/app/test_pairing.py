@@ -206,7 +206,10 @@ def test_a_speedup_needs_an_acceptance_that_was_measured(tiny_llama: TinyLlama) 
 @pytest.mark.usefixtures("costs")
 def test_what_a_trial_expects_is_not_called_accepted(models: Path) -> None:
     key, counts = fingerprint(models / "same.gguf"), {"warm:drawn": (6.0, 15.0)}
-    for is_trial, words in ((True, "a trial expects 40 %"), (False, "40 % accepted so far")):
+    for is_trial, words in (
+        (True, "acceptance 40 % expected from a trial"),
+        (False, "acceptance 40 % so far"),
+    ):
         memory = AcceptanceMemory(models / "big.gguf", Paths.of_this_user())
         memory.remember(key, Acceptance(counts, is_trial=is_trial), {})
         memory.save()
@@ -307,10 +310,10 @@ def test_the_command_in_text_and_json(specchat: Specchat) -> None:
     assert lines[0] == "drafters for big, 50.0 tokens per second without drafting"
     assert max(map(len, lines)) <= 100
     assert lines[1].startswith(
-        "  lookup: prompt lookup; drafts for free, and checking a draft pays above 1 % accepted; "
+        "  lookup: prompt lookup; drafts at no cost, break-even acceptance: 1 %; "
     )
     assert "cannot draft: it keeps a running state" in ended.stdout
-    assert "does not pay here" in ended.stdout
+    assert "no gain here" in ended.stdout
     assert "None" not in ended.stdout
 
     found = json.loads(specchat("models", "pair", "big", "--json").stdout)

@@ -32,9 +32,9 @@ from decoding.lossy_rule import LossyRule
 _HELP = """\
 /new    start over          /stats  figures of the last answer
 /help   this list           /quit   leave (also Ctrl-D)
-/set NAME VALUE             such as /set temperature 0.2; without a value, as it was
-A message of several lines stands between two lines of three double quotes.
-Ctrl-C stops an answer; what was said is kept."""
+/set NAME VALUE             such as /set temperature 0.2; without a value: the default
+To send several lines, put them between two lines of three double quotes.
+Ctrl-C stops an answer; its text so far is kept."""
 
 
 @options.with_options(*options.SESSION, *options.ANSWER)
@@ -46,7 +46,7 @@ def chat(context: typer.Context) -> None:
 
 
 def converse(session_options: SessionOptions, system: str, answering: Answering) -> int:
-    """Open a session and talk until the input ends; returns the exit code."""
+    """Open a session and answer until the input ends; returns the exit code."""
     session = open_session(session_options)
     try:
         talk = _Talk(session, system, answering)
@@ -59,14 +59,14 @@ def converse(session_options: SessionOptions, system: str, answering: Answering)
 
 
 class _Talk:
-    """One conversation at a prompt."""
+    """One conversation."""
 
     def __init__(self, session: Session, system: str, answering: Answering) -> None:
         self._session = session
         self._system = system
-        self._usual = self._answering = answering
+        self._initial = self._answering = answering
         self._own: dict[str, Value] = {}
-        """What was set since the start."""
+        """Values set with /set."""
         self._conversation = Conversation(system)
         self._warned_of: LossyRule | None = None
         self._last_stats = "no answer yet"
@@ -84,11 +84,11 @@ class _Talk:
             "Type a message and press Enter. Ctrl-C stops an answer; /help lists commands.",
         ]
         if self._session.reference.name == "demo":
-            lines.insert(1, "This bundled model is tiny; --model FILE.gguf takes a better one.")
+            lines.insert(1, "This bundled model is tiny; use a better one with --model REF.")
         return "\n".join(lines)
 
     def warn(self) -> None:
-        """Say once what a lossy rule means, and again for another one."""
+        """Warn once about each lossy rule in effect."""
         rule = self._answering.sampling.lossy_in_effect
         if rule is not None and rule != self._warned_of:
             self._warned_of = rule
@@ -118,7 +118,7 @@ class _Talk:
                 if interrupted or _must_end():
                     stderr.note("")
                     return EXIT_INTERRUPTED
-                stderr.note("\nCtrl-C again, or Ctrl-D, leaves.")
+                stderr.note("\nPress Ctrl-C again or Ctrl-D to leave.")
                 interrupted = True
                 messages = read_messages(lines)
             except SpecchatError as error:
@@ -137,35 +137,34 @@ class _Talk:
         elif first == "/set":
             self._set(*arguments)
         else:
-            known = command == "/help"
-            stderr.note(_HELP if known else f"There is no command {command}.\n{_HELP}")
+            unknown = "" if command == "/help" else f"There is no command {command}.\n"
+            stderr.note(f"{unknown}{_HELP}")
 
     def _set(self, name: str = "", text: str = "") -> None:
-        """Set a key from the next answer on; without a text it is as at the start.
+        """Set a key for the next answers, or reset it if the text is empty.
 
         Raises:
             UsageError: there is no such key, or its value cannot be used.
         """
         names = [key.name for key in CHAT_KEYS]
         if not name:
-            raise UsageError(
-                "what is to be set?", ", ".join(names), "Example: /set temperature 0.2"
-            )
+            example = "Example: /set temperature 0.2"
+            raise UsageError("which setting?", ", ".join(names), example)
         key = BY_NAME[known(name, names, f"{name!r} cannot be set here")]
         if text:
             self._own[name] = parsed(key, text)
         else:
             self._own.pop(name, None)
-        self._answering = self._usual.changed(self._own)
+        self._answering = self._initial.changed(self._own)
         self._conversation.system = str(self._own.get("system", self._system))
-        stderr.note(f"{key.label}: {text or 'as usual'}")
+        stderr.note(f"{key.label}: {text or 'reset'}")
         self.warn()
 
     def _exchange(self, message: str) -> None:
-        """Answer one message; a message that fails leaves the conversation as it was.
+        """Answer one message; if that fails, the conversation is unchanged.
 
         Raises:
-            KeyboardInterrupt: the answer was stopped, and there is nobody to go on with.
+            KeyboardInterrupt: the answer was stopped, and no more input can follow.
         """
         session, conversation = self._session, self._conversation
         reply = new_reply()
@@ -180,10 +179,10 @@ class _Talk:
         if prompt.note:
             stderr.note(f"note: {prompt.note}")
         try:
-            now = self._answering
-            stream_answer(session, prompt, now.sampling, now.max_tokens, reply)
+            answering = self._answering
+            stream_answer(session, prompt, answering.sampling, answering.max_tokens, reply)
         finally:
-            # Whatever was said stays part of the conversation; a question without answer does not.
+            # A partial answer stays in the conversation; a question without an answer does not.
             stderr.clear_status()
             if reply.text:
                 conversation.add("assistant", reply.text)
@@ -198,5 +197,5 @@ class _Talk:
 
 
 def _must_end() -> bool:
-    """Whether what stops an answer ends the conversation too: nobody is there to go on."""
+    """Whether stopping an answer also ends the conversation."""
     return ended_by() != 0 or not sys.stdin.isatty()

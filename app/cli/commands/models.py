@@ -8,7 +8,7 @@ import typer
 
 from app.cli import completion, options
 from app.cli.command import Command, Group
-from app.cli.commands.model_info import as_json, in_words, model_info
+from app.cli.commands.model_info import as_json, as_rows, model_info
 from app.cli.commands.pair import pair
 from app.cli.commands.tune import tune
 from app.cli.json_output import Json, Output, write_object
@@ -161,7 +161,7 @@ def info(name: NameOrPath, json: Json = False, output: Output = None) -> None:
     if json:
         write_object(facts, output)
         return
-    for label, value in in_words(facts):
+    for label, value in as_rows(facts):
         stdout.write_line(f"{label:<17} {value}")
 
 

@@ -1,7 +1,7 @@
 """`specchat models tune`: finds the fastest self-drafter of a model on this machine."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Annotated, Any
@@ -73,7 +73,7 @@ def tune(
 
 
 @contextmanager
-def _steps() -> Iterator[Callable[[str], None]]:
+def _steps() -> Generator[Callable[[str], None], None, None]:
     """Show each step; the first Ctrl-C ends the work at the next, so that no file is left."""
     with interruptible() as stop:
 

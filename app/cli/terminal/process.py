@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
@@ -34,9 +34,9 @@ def prepare() -> None:
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     _modes = _current_modes()
-    sys.stderr = cast(TextIO, printable_stream(sys.stderr))
+    sys.stderr = cast("TextIO", printable_stream(sys.stderr))
     if sys.stdout.isatty():
-        sys.stdout = cast(TextIO, printable_stream(sys.stdout))
+        sys.stdout = cast("TextIO", printable_stream(sys.stdout))
 
 
 def leave(code: int) -> NoReturn:
@@ -63,7 +63,7 @@ def abandon(code: int) -> NoReturn:
 
 
 @contextlib.contextmanager
-def other_screen() -> Iterator[None]:
+def other_screen() -> Generator[None, None, None]:
     """Mark the time during which the app shows the alternate screen."""
     global _other_screen  # noqa: PLW0603 - there is one terminal
     _other_screen = True
