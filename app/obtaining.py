@@ -5,7 +5,7 @@ from collections.abc import Callable
 from app.paths import Paths
 from backends.base import DownloadError
 from models.hub import Downloaded, DownloadJob, DownloadRequest, HubSettings
-from models.hub.progress import Progress, describe
+from models.hub.progress import Phase, Progress, describe
 from models.model_facts import ModelFacts, facts_of_entry
 from models.reference import HubReference, Reference
 
@@ -44,8 +44,8 @@ def obtain(
 
 
 def stopped(job: DownloadJob) -> str:
-    """What remains of a download that was stopped."""
-    if not job.progress.done_bytes:
+    """How a stopped download continues."""
+    if job.progress.phase is Phase.ASKING:
         return "stopped before the download began"
     return "stopped; the downloaded part is kept, and the same command resumes it"
 

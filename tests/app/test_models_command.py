@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from app.obtaining import stopped
 from app.paths import Paths
+from models.hub import DownloadJob, DownloadRequest, HubSettings, Phase
 from tests.fixtures.local_hub import COMMIT, LocalHub
 
 Specchat = Callable[..., CompletedProcess[str]]
@@ -322,3 +324,11 @@ def test_listing_needs_no_hub_client() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_ctrl_c_before_the_download_begins_promises_nothing(tmp_path: Path) -> None:
+    settings = HubSettings.of_environment(tmp_path / "downloads.json", offline=True)
+    job = DownloadJob(DownloadRequest(REPOSITORY), settings)
+    assert job.wait(PATIENCE_SECONDS)
+    assert job.progress.phase is Phase.ASKING
+    assert stopped(job) == "stopped before the download began"
