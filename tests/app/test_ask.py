@@ -29,10 +29,11 @@ def test_standard_output_holds_the_answer_and_nothing_else(
 
 
 def test_a_note_goes_to_standard_error(specchat: Specchat, tmp_path: Path) -> None:
-    drafter = str(tmp_path / "missing.gguf")
-    ended = specchat("ask", "Say hello.", *GREEDY, "--draft", drafter)
+    drafter = tmp_path / "damaged.gguf"
+    drafter.write_bytes(b"GG")
+    ended = specchat("ask", "Say hello.", *GREEDY, "--draft", str(drafter))
     plain = specchat("ask", "Say hello.", *GREEDY, "--draft", "off")
-    assert drafter in ended.stderr
+    assert str(drafter) in ended.stderr
     assert ended.stdout == plain.stdout
     assert plain.stderr == ""
 

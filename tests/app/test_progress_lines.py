@@ -17,7 +17,7 @@ def test_lines_are_limited_by_time_and_hold_no_control_characters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(stderr, "_plain_progress", stderr.PlainProgress(clock))
+    monkeypatch.setattr(stderr, "_plain_progress", stderr.PlainProgress(15.0, clock))
     for second in range(60):
         clock.seconds = second
         stderr.status(f"downloading {second}")

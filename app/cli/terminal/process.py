@@ -33,6 +33,7 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    stderr.begin()
     _modes = _current_modes()
     sys.stderr = cast("TextIO", printable_stream(sys.stderr))
     if sys.stdout.isatty():

@@ -20,21 +20,28 @@ _PLAIN_LINE_SECONDS = 15.0
 class PlainProgress:
     """Limits progress lines to one per interval, for logs and pipes."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
         self._clock = clock
         self._last = clock()
 
     def is_due(self) -> bool:
         """Whether the interval has passed; if so, the next one begins."""
         now = self._clock()
-        if now - self._last < _PLAIN_LINE_SECONDS:
+        if now - self._last < self._seconds:
             return False
         self._last = now
         return True
 
 
-_plain_progress = PlainProgress()
+_plain_progress = PlainProgress(_PLAIN_LINE_SECONDS)
 _status_shown = False
+
+
+def begin() -> None:
+    """Measure the time until the first progress line from now."""
+    global _plain_progress  # noqa: PLW0603 - there is one standard error
+    _plain_progress = PlainProgress(_PLAIN_LINE_SECONDS)
 
 
 def status_shown() -> bool:
