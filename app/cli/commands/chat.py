@@ -27,7 +27,6 @@ from app.settings.catalogue import (
 )
 from backends.base import SpecchatError, UsageError
 from decoding.events import FinishReason
-from decoding.lossy_rule import LossyRule
 
 _HELP = """\
 /new    start over          /stats  figures of the last answer
@@ -68,7 +67,7 @@ class _Talk:
         self._own: dict[str, Value] = {}
         """Values set with /set."""
         self._conversation = Conversation(system)
-        self._warned_of: LossyRule | None = None
+        self._last_warning = ""
         self._last_stats = "no answer yet"
 
     def greeting(self) -> str:
@@ -90,8 +89,8 @@ class _Talk:
     def warn(self) -> None:
         """Warn once about each lossy rule in effect."""
         rule = self._answering.sampling.lossy_in_effect
-        if rule is not None and rule != self._warned_of:
-            self._warned_of = rule
+        if rule is not None and rule.warning != self._last_warning:
+            self._last_warning = rule.warning
             stderr.note(f"note: {rule.warning}")
 
     def run(self) -> int:

@@ -46,18 +46,18 @@ def list_chats(
     output: Output = None,
 ) -> None:
     """Print one line per chat, the latest first."""
-    found: list[Chat] = []
+    listed: list[Chat] = []
     if Paths.of_this_user().history.exists():
         with _history() as history:
-            found = history.chats(query)
+            listed = history.chats(query)
     if json:
-        write_object({"chats": [asdict(chat) for chat in found]}, output)
+        write_object({"chats": [asdict(chat) for chat in listed]}, output)
         return
-    for chat in found:
+    for chat in listed:
         day = datetime.datetime.fromtimestamp(chat.updated).astimezone().date()
         line = f"{chat.number:5}  {day}  {chat.messages:4} messages  {_title(chat)}"
         stdout.write_line(line)
-    if not found:
+    if not listed:
         stderr.note("no chat contains these words" if query else "there are no chats yet")
 
 

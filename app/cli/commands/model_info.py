@@ -54,10 +54,10 @@ def model_info(name: str, paths: Paths) -> dict[str, Any]:
     """
     here = _at_path(Path(name)) or _listed(name, paths)
     if here is None:
-        found = resolve(name, paths.models)
-        if isinstance(found, HubReference):
-            return dict.fromkeys(KEYS) | _of_catalogue(found)
-        here = _of_path(found.path, paths)
+        reference = resolve(name, paths.models)
+        if isinstance(reference, HubReference):
+            return dict.fromkeys(KEYS) | _of_catalogue(reference)
+        here = _of_path(reference.path, paths)
     return dict.fromkeys(KEYS) | here | _of_file(here["name"], Path(here["path"]))
 
 
@@ -109,23 +109,23 @@ def _of_file(name: str, path: Path) -> dict[str, Any]:
     return facts | more
 
 
-def _of_catalogue(found: HubReference) -> dict[str, Any]:
+def _of_catalogue(reference: HubReference) -> dict[str, Any]:
     """Metadata of a model of the catalogue that is not installed."""
-    entry, quantization = found.entry, found.quantization
+    entry, quantization = reference.entry, reference.quantization
     if entry is None or quantization is None:
         raise UsageError(
-            f"{found.name} is neither on this machine nor in the catalogue",
+            f"{reference.name} is neither on this machine nor in the catalogue",
             "the hub is contacted only to download a model",
-            f"To download it: specchat models pull {found.name}",
+            f"To download it: specchat models pull {reference.name}",
         )
     size = entry.size(quantization)
     return {
-        "name": found.name,
+        "name": reference.name,
         "installed": False,
         "size_bytes": size.bytes if size else None,
         "size_source": size.source.value if size else None,
         "fit": fit_here(facts_of_entry(entry, quantization)),
-        "get": f"specchat models pull {found.name}",
+        "get": f"specchat models pull {reference.name}",
         "format": "GGUF",
         "family": entry.family,
         "parameters": entry.parameters,

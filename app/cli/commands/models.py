@@ -59,19 +59,19 @@ memory: for the model and a context of 8,192 tokens; tight: over 90 % of the fre
 @models.command("list", cls=Command)
 def list_models(json: Json = False, output: Output = None) -> None:
     """List installed models and available downloads, with size and whether they fit."""
-    found, parts = offered(Paths.of_this_user().models), unfinished(hub_cache())
+    listed, parts = offered(Paths.of_this_user().models), unfinished(hub_cache())
     memory = total_memory()
     best = recommended(memory)
     if json:
         listing = {
-            "models": [_offered_here(model) for model in found if model.is_installed],
-            "catalogue": [_offered_there(model) for model in found if not model.is_installed],
+            "models": [_offered_here(model) for model in listed if model.is_installed],
+            "catalogue": [_offered_there(model) for model in listed if not model.is_installed],
             "unfinished_bytes": parts,
             "recommended": best.name if best else None,
         }
         write_object(listing, output)
         return
-    for line in _listing(found):
+    for line in _listing(listed):
         stdout.write_line(line)
     if best is not None:
         here = f"specchat models pull {best.name}"
@@ -80,11 +80,11 @@ def list_models(json: Json = False, output: Output = None) -> None:
         stderr.note(f"unfinished: {repository}, {size_text(size)}")
 
 
-def _listing(found: Sequence[Offered]) -> Iterator[str]:
-    width = max(len(model.name) for model in found)
+def _listing(listed: Sequence[Offered]) -> Iterator[str]:
+    width = max(len(model.name) for model in listed)
     sections = ((True, "on this machine", "origin"), (False, "to download", "variant, licence"))
     for is_installed, title, about in sections:
-        models_in = [model for model in found if model.is_installed is is_installed]
+        models_in = [model for model in listed if model.is_installed is is_installed]
         if not models_in:
             continue
         yield f"{title:<{width + 2}}  {'size':>10}  memory   {about}"
@@ -121,11 +121,11 @@ def pull(
     try:
         done = pull_model(request_for(on_hub(model, paths.models, preferred)), settings)
     except HubUnreachableError as error:
-        names = ", ".join(one.name for one in _installed())
+        names = ", ".join(model.name for model in _installed())
         at_hand = f"On this machine: {names}" if names else ""
         remedy = "\n".join(filter(None, (error.remedy, at_hand)))
         raise HubUnreachableError(error.what, error.why, remedy) from error
-    name = next((one.name for one in _installed() if one.path == done.path), done.repository)
+    name = next((model.name for model in _installed() if model.path == done.path), done.repository)
     if json:
         write_object({"name": name, **asdict(done), "path": str(done.path)}, output)
     else:
@@ -181,11 +181,11 @@ def _installed() -> list[Installed]:
 
 
 def _named(name: str) -> Installed:
-    found = _installed()
-    for model in found:
+    listed = _installed()
+    for model in listed:
         if name.lower() == model.name.lower() or name == str(model.path):
             return model
-    near = nearest_names(name, found)
+    near = nearest_names(name, listed)
     raise UsageError(
         f"there is no model called {name!r} on this machine",
         f"nearest: {', '.join(near)}" if near else "",

@@ -97,13 +97,13 @@ def _stopped(tuning: Tuning) -> str:
 def _installed(session_options: SessionOptions, paths: Paths) -> Reference:
     check_ranges(session_options)
     check_backend(session_options.backend)
-    found = choose_model(session_options.model, paths, forms(session_options.backend))
-    if isinstance(found, Reference):
-        return found
+    reference = choose_model(session_options.model, paths, forms(session_options.backend))
+    if isinstance(reference, Reference):
+        return reference
     raise UsageError(
-        f"{found.name} is not on this machine",
+        f"{reference.name} is not on this machine",
         "tuning measures it",
-        f"Get it first: specchat models pull {found.name}",
+        f"Get it first: specchat models pull {reference.name}",
     )
 
 
@@ -111,12 +111,12 @@ def _lines(name: str, result: TuningResult) -> Iterator[str]:
     unsure = "" if result.is_steady else f" ({BUSY})"
     rate = f"{1 / result.plain_seconds:.1f} tokens per second without drafting"
     yield f"recipes for {name}, {rate}{unsure}"
-    width = min(max(len(one.recipe.text) for one in result.ranking), _WIDEST)
+    width = min(max(len(ranked.recipe.text) for ranked in result.ranking), _WIDEST)
     yield f"  {'recipe':<{width}}  accepted  cost of a token  predicted speedup"
-    for one in result.ranking:
-        share = f"{100 * one.tried.acceptance:.0f} %"
-        cost, speedup = f"{one.fitted_cost:.2f} of a step", f"{one.speedup:.2f}× plain"
-        yield f"  {one.recipe.text:<{width}}  {share:>8}  {cost:>15}  {speedup:>17}"
+    for ranked in result.ranking:
+        share = f"{100 * ranked.tried.acceptance:.0f} %"
+        cost, speedup = f"{ranked.fitted_cost:.2f} of a step", f"{ranked.speedup:.2f}× plain"
+        yield f"  {ranked.recipe.text:<{width}}  {share:>8}  {cost:>15}  {speedup:>17}"
     for recipe, why in result.failed.items():
         yield f"  {recipe.text}: {why}"
     yield verdict(result)
@@ -142,16 +142,16 @@ def _as_json(result: TuningResult) -> dict[str, Any]:
         "recipe": result.best.recipe.text,
         "pays": result.pays,
         "break_even": None if result.needed == math.inf else result.needed,
-        "tried": [_ranked_as_json(one) for one in result.ranking],
+        "tried": [_ranked_as_json(ranked) for ranked in result.ranking],
         "failed": {recipe.text: why for recipe, why in result.failed.items()},
     }
 
 
-def _ranked_as_json(one: Ranked) -> dict[str, Any]:
+def _ranked_as_json(ranked: Ranked) -> dict[str, Any]:
     return {
-        "recipe": one.recipe.text,
-        "acceptance": one.tried.acceptance,
-        "draw_cost": one.tried.draw_cost,
-        "fitted_draw_cost": one.fitted_cost,
-        "predicted_speedup": one.speedup,
+        "recipe": ranked.recipe.text,
+        "acceptance": ranked.tried.acceptance,
+        "draw_cost": ranked.tried.draw_cost,
+        "fitted_draw_cost": ranked.fitted_cost,
+        "predicted_speedup": ranked.speedup,
     }

@@ -23,7 +23,7 @@ _modes: list[Any] | None = None
 def prepare() -> None:
     """Replace closed streams, accept any encoding, and keep foreign text from driving a terminal.
 
-    Standard error is always printable, whoever writes to it; standard output only on a terminal.
+    Standard error is always printable, also for libraries; standard output only on a terminal.
     """
     global _modes  # noqa: PLW0603 - there is one terminal
     nothing = Path(os.devnull)
