@@ -4,7 +4,7 @@ import os
 
 from typer import Context
 
-from app.cli import options
+from app.cli import option_values
 from app.cli.terminal import process, stderr
 from app.cli.terminal.exit_codes import EXIT_ERROR
 from app.paths import Paths
@@ -27,8 +27,8 @@ def open_app(context: Context) -> None:
     """
     from app.tui.app import run
 
-    session_options = options.session_options(context)
-    given = options.answer_options(context)
+    session_options = option_values.session_options(context)
+    given = option_values.answer_options(context)
     paths, code = Paths.of_this_user(), EXIT_ERROR
     try:
         with process.other_screen():

@@ -8,9 +8,9 @@ import pytest
 from typer import core
 from typer import main as typer_main
 
-from app.cli import completion, options
+from app.cli import completion, option_values
 from app.cli.main import app
-from app.cli.options import AnswerOptions
+from app.cli.option_values import AnswerOptions
 from app.paths import Paths
 
 Specchat = Callable[..., CompletedProcess[str]]
@@ -31,7 +31,7 @@ def parse(home: Path) -> Callable[..., AnswerOptions]:
         with group.make_context("specchat", ["chat"]) as outer:
             command = group.commands["chat"]
             with command.make_context("chat", list(arguments), parent=outer) as context:
-                return options.answer_options(context)  # pyright: ignore[reportArgumentType]
+                return option_values.answer_options(context)  # pyright: ignore[reportArgumentType]
 
     return parsed
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from app import draft_spec
-from app.cli import options
+from app.cli import option_values, options
 from app.cli.json_output import Json, Output, write_object
 from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
@@ -45,8 +45,8 @@ def ask(
     ] = False,
 ) -> None:
     """Answer one question on standard output; text piped in is added to it."""
-    session_options = options.session_options(context)
-    given = options.answer_options(context)
+    session_options = option_values.session_options(context)
+    given = option_values.answer_options(context)
     if raw and given.system:
         raise UsageError("--raw and --system contradict each other", "raw text has no roles")
     text = text_input.gather(prompt, file or [])

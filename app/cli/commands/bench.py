@@ -14,7 +14,7 @@ from app.bench.page import page
 from app.bench.runner import Runner
 from app.bench.suite import SUITES
 from app.bench.table import table
-from app.cli import completion, options
+from app.cli import completion, option_values, options
 from app.cli.command import STDOUT
 from app.cli.json_output import Output
 from app.cli.opening import open_session
@@ -62,7 +62,7 @@ def bench(
         raise UsageError("--json and --html name the same file", str(json))
     for file in filter(_is_file, (json, html)):
         _check_writable(file)
-    session_options = options.session_options(context)
+    session_options = option_values.session_options(context)
     session = open_session(session_options, _CONTEXT)
     try:
         place = session.place(stderr.status)

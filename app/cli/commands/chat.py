@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from app.cli import options
+from app.cli import option_values, options
 from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
 from app.cli.streaming import stream_answer
@@ -39,8 +39,8 @@ Ctrl-C stops an answer; its text so far is kept."""
 @options.with_options(*options.SESSION, *options.ANSWER)
 def chat(context: typer.Context) -> None:
     """Talk line by line; nothing on the screen is ever rewritten."""
-    given = options.answer_options(context)
-    session_options = options.session_options(context)
+    given = option_values.answer_options(context)
+    session_options = option_values.session_options(context)
     raise typer.Exit(converse(session_options, given.system, given.answering))
 
 

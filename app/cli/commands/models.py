@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import completion, options
+from app.cli import completion, option_values, options
 from app.cli.command import Command, Group
 from app.cli.commands.model_info import as_json, as_rows, model_info
 from app.cli.commands.pair import pair
@@ -116,8 +116,8 @@ def pull(
     Ctrl-C stops the download; the same command resumes it.
     """
     paths = Paths.of_this_user()
-    settings = HubSettings.of_environment(paths.downloads, options.is_offline(context))
-    preferred = forms(options.session_options(context).backend)
+    settings = HubSettings.of_environment(paths.downloads, option_values.is_offline(context))
+    preferred = forms(option_values.session_options(context).backend)
     try:
         done = pull_model(request_for(on_hub(model, paths.models, preferred)), settings)
     except HubUnreachableError as error:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import completion, options
+from app.cli import completion, option_values
 from app.cli.json_output import Json, Output, write_object
 from app.cli.opening import phases
 from app.cli.options import BACKEND, CTX, GPU_LAYERS, THREADS, with_options
@@ -38,7 +38,7 @@ def pair(
 
     Nothing is downloaded. For a pair that has not drafted yet, the break-even acceptance is shown.
     """
-    session_options = replace(options.session_options(context), model=target)
+    session_options = replace(option_values.session_options(context), model=target)
     with phases() as (notify, _):
         ranking = rank(session_options, Paths.of_this_user(), notify)
     if json:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import completion, options
+from app.cli import completion, option_values
 from app.cli.json_output import Json, Output, write_object
 from app.cli.opening import phases
 from app.cli.options import GPU_LAYERS, THREADS, with_options
@@ -48,7 +48,7 @@ def tune(
     The best recipe is then used by `--draft self` with this model. Ctrl-C stops; the same
     command then measures the rest. Nothing is downloaded.
     """
-    session_options = replace(options.session_options(context), model=model)
+    session_options = replace(option_values.session_options(context), model=model)
     paths = Paths.of_this_user()
     reference, layers = _installed(session_options, paths), session_options.gpu_layers
     with phases() as (notify, stop):

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from app import draft_spec
-from app.cli import options
+from app.cli import option_values
 from app.cli.json_output import Json, Output, write_object
 from app.cli.opening import open_session
 from app.cli.options import SESSION, option, with_options
@@ -61,8 +61,8 @@ class _Verdict:
 def verify(context: typer.Context, json: Json = False, output: Output = None) -> None:
     """Check that drafting changes nothing: exit code 0 if lossless, 1 if not."""
     # A rule set for answers is ignored: a verdict is about the exact rule unless one is typed.
-    session_options = options.session_options(context)
-    rule = options.typed_lossy_rule(context)
+    session_options = option_values.session_options(context)
+    rule = option_values.typed_lossy_rule(context)
     if session_options.draft == draft_spec.OFF:
         raise UsageError("there is nothing to verify", "drafting is off")
     # Trees are exact under every rule: beside them a lossy one would seem less so.
