@@ -19,15 +19,21 @@ def option(
     name: str,
     kind: Any,
     default: object,
-    help_text: str,
     metavar: str | None = None,
+    *,
+    help_text: str = "",
     complete: Callable[[str], Any] | None = None,
 ) -> inspect.Parameter:
-    """A parameter that adds an option to a command; keys of the settings get their variable."""
+    """A parameter that adds an option to a command.
+
+    A key of the settings also gets its variable, and by default its comment as help.
+    """
+    key = BY_NAME.get(name)
+    text = help_text or (key.comment if key else "")
     declared = typer.Option(
         f"--{name.replace('_', '-')}",
-        envvar=variable_of(name) if name in BY_NAME else None,
-        help=help_text,
+        envvar=variable_of(name) if key else None,
+        help=f"{text[:1].upper()}{text[1:]}.",
         metavar=metavar,
         autocompletion=complete,
     )
@@ -37,37 +43,19 @@ def option(
     )
 
 
-MODEL = option(
-    "model",
-    str | None,
-    None,
-    "Alias, .gguf file, MLX folder, or name in the models folder.",
-    "REF",
-    completion.models,
+_DRAFT_HELP = (
+    "drafter: auto, off, lookup, retrieval, ngram, jacobi, lookahead[:w=N,n=N,g=N], self[:RECIPE], "
+    "a model, cascade(A,B), vote(A,B), tree(A), paths(A), or a comma-separated list"
 )
-DRAFT = option(
-    "draft",
-    str,
-    "auto",
-    "auto, off, lookup, retrieval, ngram, jacobi, lookahead[:w=N,n=N,g=N], self[:RECIPE], "
-    "a model, cascade(A,B), vote(A,B), tree(A), paths(A), or a comma list of them.",
-    "SPEC",
-    completion.drafters,
-)
-BACKEND = option(
-    "backend", str, "auto", "auto, llamacpp or mlx.", "NAME", complete=completion.backends
-)
-CTX = option("ctx", int | None, None, "Context in tokens.", "N")
-THREADS = option("threads", int | None, None, "Processor threads (default: physical cores).", "N")
-GPU_LAYERS = option("gpu_layers", int | None, None, "Layers on the GPU (default: all).", "N")
-OFFLINE = option("offline", bool, False, "Never use the network.")
-LOSSY_RULE = option(
-    LOSSY,
-    str,
-    OFF,
-    "Accept more drafted tokens than is exact: off, typical, ears:0.1, lenient:2.",
-    "RULE",
-)
+
+MODEL = option("model", str | None, None, "REF", complete=completion.models)
+DRAFT = option("draft", str, "auto", "SPEC", help_text=_DRAFT_HELP, complete=completion.drafters)
+BACKEND = option("backend", str, "auto", "NAME", complete=completion.backends)
+CTX = option("ctx", int | None, None, "N")
+THREADS = option("threads", int | None, None, "N")
+GPU_LAYERS = option("gpu_layers", int | None, None, "N")
+OFFLINE = option("offline", bool, False)
+LOSSY_RULE = option(LOSSY, str, OFF, "RULE")
 SESSION = (MODEL, DRAFT, BACKEND, CTX, THREADS, GPU_LAYERS, OFFLINE)
 """What a session is opened with: the fields of SessionOptions."""
 
@@ -76,27 +64,19 @@ ANSWER = (
         "preset",
         str | None,
         None,
-        "A preset of the settings file; options given here override it.",
         "NAME",
-        completion.presets,
+        help_text="preset of the settings file; typed options override it",
+        complete=completion.presets,
     ),
-    option("system", str | None, None, "System prompt.", "TEXT"),
-    option("temperature", float, _USUAL.temperature, "0 always takes the likeliest token.", "T"),
-    option("top_k", int, _USUAL.top_k, "Only the K likeliest tokens; 0 for all.", "K"),
-    option(
-        "top_p",
-        float,
-        _USUAL.top_p,
-        "Only the likeliest tokens, up to cumulative probability P.",
-        "P",
-    ),
-    option(
-        "min_p", float, _USUAL.min_p, "Only tokens at least P times as likely as the best.", "P"
-    ),
-    option("repeat_penalty", float, _USUAL.repeat_penalty, "Above 1 repeats less; 1 is off.", "R"),
-    option("seed", int | None, None, "Repeats an answer exactly; random when absent.", "N"),
+    option("system", str | None, None, "TEXT"),
+    option("temperature", float, _USUAL.temperature, "T"),
+    option("top_k", int, _USUAL.top_k, "K"),
+    option("top_p", float, _USUAL.top_p, "P"),
+    option("min_p", float, _USUAL.min_p, "P"),
+    option("repeat_penalty", float, _USUAL.repeat_penalty, "R"),
+    option("seed", int | None, None, "N"),
     LOSSY_RULE,
-    option("max_tokens", int, DEFAULT_MAX_TOKENS, "Longest answer, in tokens.", "N"),
+    option("max_tokens", int, DEFAULT_MAX_TOKENS, "N"),
 )
 """How answers are made."""
 

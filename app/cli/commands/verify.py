@@ -20,7 +20,7 @@ from backends.base import DraftUnavailableError, UsageError
 from decoding.controller import Controller
 from decoding.lossy_rule import OFF, LossyRule
 
-_LOSSY = option(LOSSY, str, OFF, "Measure how far a lossy rule is from exact instead.", "RULE")
+_LOSSY = option(LOSSY, str, OFF, "RULE", help_text="measure how far a lossy rule is from exact")
 
 
 @dataclass(frozen=True, slots=True)
