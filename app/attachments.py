@@ -1,4 +1,4 @@
-"""Files named with @ in a message become part of it."""
+"""Adds the files named with @ to a message."""
 
 import re
 from pathlib import Path
@@ -13,20 +13,20 @@ _NAMED = re.compile(r"(?<!\S)@(\"[^\"]+\"|\S+)")
 
 
 def named_files(text: str) -> list[Path]:
-    """The files a message names, in order; only what exists is taken for one."""
-    found = (_file(name.strip('"')) for name in _NAMED.findall(text))
-    return [path for path in dict.fromkeys(found) if path is not None]
+    """Existing files that a message names, in order."""
+    paths = (_file(name.strip('"')) for name in _NAMED.findall(text))
+    return [path for path in dict.fromkeys(paths) if path is not None]
 
 
 def missing_files(text: str) -> list[str]:
-    """What a message names like a file, with a slash or a dot, and is none."""
+    """Names with a slash or a dot that are not files."""
     named = dict.fromkeys(name.strip('"') for name in _NAMED.findall(text))
-    looks = (name for name in named if "/" in name or "." in name.strip("."))
-    return [name for name in looks if _file(name) is None]
+    path_like = (name for name in named if "/" in name or "." in name.strip("."))
+    return [name for name in path_like if _file(name) is None]
 
 
 def file_names(before: str) -> list[str]:
-    """What the name that is being typed at the end of a line may become; folders end in a slash."""
+    """Completions of the name at the end of a line; folders end in a slash."""
     begun = _BEGUN.search(before)
     if begun is None:
         return []
@@ -38,52 +38,52 @@ def file_names(before: str) -> list[str]:
     except (OSError, RuntimeError, ValueError):
         return []
     hidden = start.startswith(".")
-    found = [
+    names = [
         f"{head}{entry.name}{'/' if entry.is_dir() else ''}"
         for entry in entries
         if entry.name.lower().startswith(start.lower()) and entry.name.startswith(".") == hidden
     ]
-    return [] if found == [typed] else found
+    return [] if names == [typed] else names
 
 
 def quoted(name: str) -> str:
-    """A name as it is written after @; a folder's stays open for what is in it."""
+    """Quote a name with spaces; a folder's quote stays open for a file inside."""
     if " " not in name:
         return name
     return f'"{name}' if name.endswith("/") else f'"{name}"'
 
 
 def block(path: Path) -> str:
-    """What a file adds to a message.
+    """The text of a file as added to a message.
 
     Raises:
-        UsageError: it is no text, or too large.
+        UsageError: the file is not text, or too large.
     """
     return whole_characters(f"{path.name}:\n```\n{_read(path)}\n```")
 
 
 def with_files(text: str) -> str:
-    """A message followed by the files it names.
+    """Append the files that a message names.
 
     Raises:
-        UsageError: a file is no text, or too large.
+        UsageError: a file is not text, or too large.
     """
     return whole_characters("\n\n".join([text, *map(block, named_files(text))]))
 
 
 def without_files(text: str) -> str:
-    """A message as it was typed, before the files it names were added."""
+    """A message as typed, without appended files."""
     names = (name.strip('"') for name in _NAMED.findall(text))
     heads = (f"\n\n{Path(name).name}:\n```\n" for name in names)
-    places = [text.index(head) for head in heads if head in text]
-    return text[: min(places)] if places else text
+    starts = [text.index(head) for head in heads if head in text]
+    return text[: min(starts)] if starts else text
 
 
 def _file(name: str) -> Path | None:
     try:
         path = Path(name).expanduser()
         return path if path.is_file() else None
-    except (OSError, RuntimeError, ValueError):  # names no file can have
+    except (OSError, RuntimeError, ValueError):  # not a valid file name
         return None
 
 

@@ -1,7 +1,7 @@
-"""Text that was typed and not sent: it stands in the prompt at the next start, however this ended.
+"""Keeps the unsent text of the prompt for the next start, even after a crash.
 
-Each app that runs has a file of its own, by a lock that the system lets go of when the app ends in
-any way. So a file whose lock is free was left behind, and what it holds is nobody else's.
+Each running app has its own file and lock, which the system releases when the process ends. A file
+whose lock is free was left by an earlier app, and its text can be taken over.
 """
 
 from contextlib import suppress
@@ -18,12 +18,12 @@ from backends.base.regular_file import read_bounded
 
 _MOST_BYTES = 16 << 20
 _MOST_FILES = 16
-"""Apps at once, beyond which one more keeps nothing."""
+"""Most apps at once that keep their unsent text."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """A file whose lock was free, and is ours."""
+class _LockedFile:
+    """A file that this app has locked."""
 
     path: Path
     lock: BaseFileLock
@@ -31,65 +31,65 @@ class _Held:
 
 
 class ComposerDraft:
-    """The file of this app. left: what apps before this one left in theirs."""
+    """The unsent text of this app. left: the unsent texts of earlier apps."""
 
     def __init__(self, paths: Paths) -> None:
         self._writing = Lock()
-        self._wanted = self._written = self.left = ""
-        self._own: _Held | None = None
+        self._latest = self._written = self.left = ""
+        self._own: _LockedFile | None = None
         with suppress(OSError):
             make_private_folder(paths.data)
-            self._take_over(_held(paths.unsent))
+            self._take_over(_locked(paths.unsent))
 
     def keep(self, text: str) -> None:
-        """Have the file hold a text, where that is possible."""
-        self._wanted = text
+        """Write a text to the file, if possible."""
+        self._latest = text
         self._write()
 
     def keep_soon(self, text: str) -> None:
-        """Have the file hold a text, without waiting for the disk."""
-        if text != self._wanted:
-            self._wanted = text
+        """Write a text to the file in the background."""
+        if text != self._latest:
+            self._latest = text
             Thread(target=self._write, name="composer draft", daemon=True).start()
 
     def close(self) -> None:
-        """Leave the file to the next app."""
+        """Release the file for the next app."""
         if self._own is not None:
             self._own.lock.release()
 
-    def _take_over(self, held: list[_Held]) -> None:
-        """Have all that was left in one file, which is ours, before the others go."""
-        if not held:
+    def _take_over(self, locked: list[_LockedFile]) -> None:
+        """Collect all texts in the first file, then delete the others."""
+        if not locked:
             return
-        self._own, *others = held
+        self._own, *others = locked
         self._written = self._own.text
-        self.left = "\n\n".join(one.text for one in held if one.text.strip())
+        self.left = "\n\n".join(file.text for file in locked if file.text.strip())
         self.keep(self.left)
-        for one in others:
-            one.path.unlink(missing_ok=True)
-            one.lock.release()
+        for file in others:
+            file.path.unlink(missing_ok=True)
+            file.lock.release()
 
     def _write(self) -> None:
         if self._own is None:
             return
         path = self._own.path
         with self._writing, suppress(OSError):
-            wanted = self._wanted
-            if wanted == self._written:
+            latest = self._latest
+            if latest == self._written:
                 return
-            if wanted:
-                write_whole(path, wanted)
+            if latest:
+                write_whole(path, latest)
             else:
                 path.unlink(missing_ok=True)
-            self._written = wanted
+            self._written = latest
 
 
-def _held(first: Path) -> list[_Held]:
-    """The first file that no app has, and those beside it that were left behind."""
-    held: list[_Held] = []
-    for place in range(1, _MOST_FILES + 1):
-        path = first if place == 1 else first.with_stem(f"{first.stem}-{place}")
-        if held and not path.exists():
+def _locked(first: Path) -> list[_LockedFile]:
+    """Lock the first free file, and all others that earlier apps left."""
+    locked: list[_LockedFile] = []
+    for number in range(1, _MOST_FILES + 1):
+        path = first if number == 1 else first.with_stem(f"{first.stem}-{number}")
+        if locked and not path.exists():
             continue
         lock = FileLock(path.with_name(f".{path.name}.lock"), mode=0o600)
         try:
@@ -97,10 +97,10 @@ def _held(first: Path) -> list[_Held]:
         except Timeout:
             continue
         except (OSError, NotImplementedError):
-            if held:  # no locks on this disk: whose it is cannot be told
+            if locked:  # no locks on this disk: another app may be using the file
                 break
-        held.append(_Held(path, lock, _text(path)))
-    return held
+        locked.append(_LockedFile(path, lock, _text(path)))
+    return locked
 
 
 def _text(path: Path) -> str:

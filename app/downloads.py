@@ -1,4 +1,4 @@
-"""Downloads that go on while the user does something else."""
+"""Downloads in the background of the app."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from models.reference import HubReference
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A download that is over. error is None where the model is here, "" where it was stopped."""
+    """A download that has ended. error: None if it succeeded, "" if it was stopped."""
 
     name: str
     error: str | None
     then: Callable[[], None]
-    """What was to be done with the model."""
+    """Called by the app once the model is installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class _Running:
 
 
 class Downloads:
-    """At most one for each model; each runs on a thread of its own."""
+    """At most one download per model, each on its own thread."""
 
     def __init__(self) -> None:
         self._running: dict[str, _Running] = {}
@@ -35,32 +35,32 @@ class Downloads:
     def start(
         self, reference: HubReference, settings: HubSettings, then: Callable[[], None]
     ) -> None:
-        """Begin or resume one."""
+        """Begin or resume a download."""
         if reference.name not in self._running:
             job = DownloadJob(request_for(reference), settings)
             self._running[reference.name] = _Running(job, then)
 
     def stop(self, name: str) -> bool:
-        """Stop one, keeping what came; False where there is none of this name."""
+        """Stop a download and keep its partial files; False if there is none of this name."""
         running = self._running.get(name)
         if running is not None:
             running.job.stop()
         return running is not None
 
     def stop_all(self) -> None:
-        """Stop every one: the program ends."""
+        """Stop all downloads."""
         for name in self._running:
             self.stop(name)
 
     @property
     def lines(self) -> dict[str, str]:
-        """How far each is, by name."""
-        return {name: describe(one.job.progress) for name, one in self._running.items()}
+        """Progress of each download, by model name."""
+        return {name: describe(running.job.progress) for name, running in self._running.items()}
 
     def take_ended(self) -> list[Ended]:
-        """Those that ended since the last call."""
-        over = [name for name, one in self._running.items() if not one.job.running]
-        return [_ended(name, self._running.pop(name)) for name in over]
+        """Return and forget the downloads that have ended."""
+        ended = [name for name, running in self._running.items() if not running.job.running]
+        return [_ended(name, self._running.pop(name)) for name in ended]
 
 
 def _ended(name: str, running: _Running) -> Ended:

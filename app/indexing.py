@@ -1,4 +1,4 @@
-"""Keeps the index of earlier chats in step with the history, while nobody waits for an answer."""
+"""Updates the index of earlier chats while the engine is idle."""
 
 import shutil
 import time
@@ -22,17 +22,17 @@ from decoding.retrieval.corpus import Corpus
 from decoding.retrieval.document import Document, Note
 
 MOST_TOKENS = 10_000_000
-"""Of all chats indexed, the latest first: 80 MB on disk."""
+"""Most tokens in the index, of the latest chats: 80 MB on disk."""
 
 _BATCH_TOKENS = 1 << 18
-"""Indexed together, where many chats are new."""
+"""Tokens indexed at once when many chats are new."""
 
 _PAUSE_SECONDS = 1.0
-"""Silence before the work begins: an answer is saved by then."""
+"""Idle time before indexing begins: an answer is saved by then."""
 
 
 class Indexing:
-    """Used by the thread that runs the model, whose tokenizer and template it takes."""
+    """Indexes chats with a model's tokenizer and template, on the engine's thread."""
 
     def __init__(self, corpus: Corpus, template: ChatTemplate, paths: Paths) -> None:
         self._corpus = corpus
@@ -45,7 +45,7 @@ class Indexing:
 
     @classmethod
     def of(cls, session: Session) -> "Indexing":
-        """One for a session's vocabulary; where the user wants none, it deletes what there is.
+        """Index for a session's vocabulary; deletes all indexes if the user turned them off.
 
         Raises:
             SpecchatError: the settings cannot be read.
@@ -60,29 +60,29 @@ class Indexing:
 
     @property
     def is_due(self) -> bool:
-        """Whether there may be something to do."""
+        """Whether there may be chats to index."""
         return not self._is_over and (self._is_due or self._work is not None)
 
     def changed(self) -> None:
-        """The history is other than it was."""
+        """Report that the history has changed."""
         self._is_due = True
 
     def news(self) -> str:
-        """What the user should know, each thing once."""
-        told = "; ".join([*self._news, *self._corpus.faults])
+        """Return each message for the user once."""
+        messages = "; ".join([*self._news, *self._corpus.faults])
         self._news.clear()
         self._corpus.faults.clear()
-        return told
+        return messages
 
     def next_job(self, jobs: SimpleQueue[Job]) -> Job:
-        """What comes next in a queue; when nothing does for a while, some of this work."""
+        """The next job of a queue; if none comes for a while, a part of the indexing."""
         try:
             return jobs.get(timeout=_PAUSE_SECONDS)
         except Empty:
             return lambda: self.run(jobs.empty)
 
     def run(self, is_wanted: Callable[[], bool]) -> None:
-        """Go on until all is done, or it is not wanted; asked every few milliseconds."""
+        """Index until all is done or is_wanted, called every few milliseconds, returns False."""
         try:
             while self.is_due and is_wanted():
                 if self._work is None:
@@ -90,21 +90,21 @@ class Indexing:
                     self._work = self._catch_up()
                 if next(self._work, self) is self:
                     self._work = None
-        except HistoryError:  # another program may be writing; next time will do
+        except HistoryError:  # another process may be writing; retried later
             self._work = None
-        except Exception as error:  # whatever happens to the index, answers go on
+        except Exception as error:  # an error of the index must not stop answers
             self._work = None
             self._is_over = True
-            self._news.append(f"earlier chats are not indexed any more: {_words(error)}")
+            self._news.append(f"earlier chats are no longer indexed: {_reason(error)}")
 
     def close(self) -> None:
-        """Stop and let go of the files; what is not written yet is indexed at the next start."""
+        """Stop and close the files; unwritten chats are indexed at the next start."""
         if self._work is not None:
             self._work.close()
         self._corpus.close()
 
     def _catch_up(self) -> Generator[None, None, None]:
-        """Forget what is gone, index what is new, the latest first, and merge."""
+        """Remove deleted chats, index new ones, the latest first, and merge segments."""
         if not self._paths.history.exists():
             self._corpus.forget_all_but(())
             return
@@ -116,19 +116,19 @@ class Indexing:
             yield from self._corpus.check()
             yield from self._index(history, versions)
             yield from self._corpus.merge()
-            # What was removed meanwhile may have been written after it was forgotten.
+            # A chat removed meanwhile may have been indexed after it was forgotten.
             remaining = [version.number for version in history.versions()]
             self._is_due = self._corpus.forget_all_but(remaining) or self._is_due
 
     def _index(self, history: History, versions: list[Version]) -> Generator[None, None, None]:
-        """Index each chat that is not, and count only as many as there is room for."""
-        held = self._corpus.notes()
+        """Index new and changed chats, up to MOST_TOKENS in total."""
+        indexed = self._corpus.notes()
         room = MOST_TOKENS
         kept: set[int] = set()
         batch: list[Document] = []
         for version in versions:
             fresh: list[Document] = []
-            note, length = held.get(version.number, (None, 0))
+            note, length = indexed.get(version.number, (None, 0))
             if note is None or note.stamp != version.stamp:
                 fresh = [self._document(history, version)]
                 length = len(fresh[0].tokens)
@@ -146,7 +146,7 @@ class Indexing:
         self._corpus.keep(kept)
 
     def _document(self, history: History, version: Version) -> Document:
-        """A chat as the model reads it."""
+        """The tokens of a chat, by the model's template."""
         messages = [
             Message(saved.role, saved.text)
             for saved in history.messages(version.number)
@@ -156,7 +156,7 @@ class Indexing:
         return Document(Note(version.number, version.stamp, version.updated, time.time()), tokens)
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     return str(error) if isinstance(error, SpecchatError) else type(error).__name__

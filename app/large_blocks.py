@@ -1,22 +1,22 @@
-"""Large blocks of memory that are freed go back to the system at once."""
+"""Returns large freed blocks of memory to the system at once."""
 
 import contextlib
 import ctypes
 import sys
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-"""Of glibc's malloc.h."""
+"""Constants of glibc's malloc.h."""
 
 _LARGE_BYTES = 4 << 20
-"""More than logits that are copied in every step."""
+"""Larger than the logits that are copied in every step."""
 
 
 def return_large_blocks() -> None:
-    """Keep glibc from keeping them; other C libraries do not.
+    """Make glibc return large blocks to the system; other C libraries do so already.
 
-    It takes the largest block that was ever freed for what a program needs again and again, and
-    then keeps up to twice as much for each thread that ran: 48 MB more after some hundred answers.
-    Python's threads take turns anyway, so that one store of free blocks serves them all.
+    By default glibc raises its threshold to the largest block freed so far, and each thread's arena
+    then keeps up to twice as much: 48 MB more after some hundred answers. Python runs one thread at
+    a time, so a single arena is enough.
     """
     if sys.platform != "linux":
         return

@@ -1,4 +1,4 @@
-"""How much context and which drafters go into memory; drafters are given up before context."""
+"""Plans context and drafters for the free memory; drafters are dropped before context."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,10 @@ _SMALLEST_CONTEXT = 512
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """room is what drafters may take, in bytes, None where the machine does not tell."""
+    """Tokens of context, and the bytes left for drafters.
+
+    usual: the context without a shortage. room: None where free memory is unknown.
+    """
 
     n_ctx: int
     usual: int
@@ -22,14 +25,16 @@ class MemoryPlan:
 def plan(
     name: str, facts: ModelFacts, asked: int | None, usual: int, free: int | None
 ) -> MemoryPlan:
-    """The context of a model in free bytes: as asked for, else the largest up to usual tokens.
+    """Choose the context of a model: the one asked for, else the largest up to usual tokens.
+
+    free: bytes of memory, None if unknown.
 
     Raises:
-        OutOfMemoryError: even the smallest context, or the one asked for, does not fit.
+        OutOfMemoryError: the context asked for, or even the smallest one, does not fit.
     """
     wanted = asked or min(facts.context_limit or usual, usual)
     if free is None or wanted > (facts.context_limit or wanted):
-        # A GPU tells when asked; a context the model does not have is refused by its backend.
+        # A GPU reports a shortage on opening; the backend rejects a context over the model's limit.
         return MemoryPlan(wanted, wanted, None)
     least = wanted if asked else min(wanted, _SMALLEST_CONTEXT)
     n_ctx = largest_context(facts, wanted, least, free)
@@ -44,7 +49,7 @@ def plan(
 
 
 def largest_context(facts: ModelFacts, wanted: int, least: int, free: int) -> int | None:
-    """The wanted context halved until the model fits in free bytes; None if it never does."""
+    """Halve the wanted context until the model fits in free bytes; None if it never does."""
     n_ctx = wanted
     while bill(facts, n_ctx).total > free:
         if n_ctx // 2 < least:
@@ -54,13 +59,13 @@ def largest_context(facts: ModelFacts, wanted: int, least: int, free: int) -> in
 
 
 def open_context(model: Model, planned: MemoryPlan, asked: int | None) -> tuple[Context, list[str]]:
-    """Open a context as planned, and say what was given up.
+    """Open a context as planned; returns it with notes on reductions.
 
-    A GPU tells only then whether it has the memory; the context is halved until it has.
+    A GPU reports a shortage only now; the context is then halved until it fits.
 
     Raises:
         OutOfMemoryError: not even the smallest context fits.
-        UsageError: the model has no such context.
+        UsageError: the context exceeds the model's limit.
     """
     n_ctx = planned.n_ctx
     while True:
@@ -78,9 +83,9 @@ def open_context(model: Model, planned: MemoryPlan, asked: int | None) -> tuple[
 def drafter_context(
     name: str, facts: ModelFacts, n_ctx: int, room: int | None
 ) -> tuple[int, list[str]]:
-    """Tokens of a drafter's context beside a target's n_ctx, and what was given up.
+    """Choose a drafter's context beside a target's n_ctx; returns it with notes on reductions.
 
-    Past its own context a drafter proposes nothing; the target goes on alone.
+    Past its own context a drafter proposes nothing, and the target continues alone.
 
     Raises:
         DraftUnavailableError: the drafter does not fit at all.
@@ -92,7 +97,7 @@ def drafter_context(
     if fitting is None:
         needed = bill(facts, min(wanted, _SMALLEST_CONTEXT))
         raise DraftUnavailableError(
-            f"{name} is given up: memory is short",
+            f"{name} is not used: memory is short",
             f"it needs {gigabytes(needed.total)} ({needed.words}), and {gigabytes(max(room, 0))} "
             "are free beside the model",
         )

@@ -1,4 +1,4 @@
-"""Which model answers when none is named."""
+"""Chooses the model to run when none is named."""
 
 import contextlib
 import os
@@ -15,16 +15,16 @@ from models.reference import HubReference, Reference, at_hand, resolve
 from models.stores.available_models import DEMO, best_installed
 
 _LONGEST_NAME = 1 << 14
-"""Bytes; a path has at most a few thousand."""
+"""Bytes of a file that holds one name or path."""
 
 
 def choose_model(
     name: str | None, paths: Paths, forms: Sequence[Form] = (Form.GGUF,)
 ) -> Reference | HubReference:
-    """The first of model_choices.
+    """The first of `model_choices`.
 
     Raises:
-        SpecchatError: nobody knows the named model, or the bundled one is not there.
+        SpecchatError: there is no such model, or the bundled one is not installed.
     """
     return next(model_choices(name, paths, forms))
 
@@ -32,13 +32,13 @@ def choose_model(
 def model_choices(
     name: str | None, paths: Paths, forms: Sequence[Form] = (Form.GGUF,)
 ) -> Iterator[Reference | HubReference]:
-    """The named model; else the last one that answered, the best installed, the bundled one.
+    """The named model; else the last that answered, the best installed one, the bundled one.
 
-    forms: those to look for where a model comes in several, the best first. Each is looked for
-    when its turn comes.
+    forms: file formats to look for, in order of preference. Each model is looked up when the
+    iterator reaches it.
 
     Raises:
-        SpecchatError: nobody knows the named model, or the bundled one is not there.
+        SpecchatError: there is no such model, or the bundled one is not installed.
     """
     if name:
         yield resolve(name, paths.models, forms=forms)
@@ -56,16 +56,16 @@ def model_choices(
     except SpecchatError:
         if last is None and best is None:
             raise
-        return  # what went wrong with the others tells more
+        return  # errors of the other models are more helpful
     if last is None or demo.path != last.path:
         yield demo
 
 
 def expected_backend(reference: Reference | HubReference, wanted: str) -> str:
-    """The backend that will run a model, as far as that can be told before it is here.
+    """The backend that will run a model, also before its download.
 
     Raises:
-        SpecchatError: there is none for it here.
+        SpecchatError: no backend of this machine can run it.
     """
     if isinstance(reference, Reference):
         return backend_for(reference.path, wanted)
@@ -73,7 +73,7 @@ def expected_backend(reference: Reference | HubReference, wanted: str) -> str:
 
 
 def remember_model(reference: Reference, paths: Paths) -> None:
-    """Note a model that was asked for and has answered, for the next time none is named."""
+    """Keep the name of a model that answered, for the next start without a name."""
     path = reference.path
     outside = path.name == reference.name and (path.suffix or path.is_dir())
     name = str(path.resolve()) if outside else reference.name
@@ -85,7 +85,7 @@ def remember_model(reference: Reference, paths: Paths) -> None:
 
 
 def _last_used(paths: Paths) -> Reference | None:
-    """The model that is remembered, None where none is or it is gone."""
+    """The model that answered last, None if it no longer exists."""
     name = _last_name(paths)
     if not name:
         return None

@@ -1,4 +1,4 @@
-"""Models to choose from, with what they take: those on this machine, then the catalogue's."""
+"""Installed models and those of the catalogue, with their size and whether they fit."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,16 @@ from models.reference import Reference, entry_of
 from models.stores.available_models import installed
 from models.stores.installed_model import Installed
 
+_RECOMMENDED_SHARE = 0.25
+"""Of all memory: leaves room for a context, a drafter and other programs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A model to choose. fit is None where nothing is known of its memory.
+    """A model to choose.
 
-    size_bytes is of its file, exact for an installed one; read_bytes is what a plain token reads.
+    size_bytes: of its file, exact for an installed one. read_bytes: read by each plain token.
+    fit: None where its memory is unknown.
     """
 
     name: str
@@ -28,40 +32,55 @@ class Offered:
     read_bytes: int | None
     fit: Fit | None
     about: str
-    """Whose folder it lies in; quantization and licence of one that is not here."""
+    """The origin of an installed model; else quantization and licence."""
     path: Path | None = None
 
     @property
     def is_installed(self) -> bool:
-        """Whether it is on this machine."""
+        """Whether the model is on this machine."""
         return self.path is not None
 
 
 def offered(folder: Path, free: int | None = None) -> list[Offered]:
-    """Every model that can be run or downloaded; free is bytes of memory, by default this one's."""
+    """List every model that can be run or downloaded.
+
+    free: bytes of memory, by default those free on this machine.
+    """
     room = available_memory() if free is None else free
-    found = installed(folder)
-    present = [entry_of(Reference(model.name, model.path)) for model in found]
-    return [*_here(found, room), *_on_hub(present, room)]
+    local = installed(folder)
+    present = [entry_of(Reference(model.name, model.path)) for model in local]
+    return [*_installed(local, room), *_downloadable(present, room)]
 
 
-def _here(found: Sequence[Installed], room: int) -> Iterator[Offered]:
-    for model in found:
+def recommended(memory: int) -> Entry | None:
+    """The largest chat model that takes up to a quarter of the memory and needs no login."""
+    chat_models = (entry for entry in catalogue.entries() if entry.chats and not entry.is_gated)
+    sized = ((size, entry) for entry in chat_models if (size := _file_size(entry)))
+    fitting = [pair for pair in sized if pair[0] <= _RECOMMENDED_SHARE * memory]
+    return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
+
+
+def _installed(local: Sequence[Installed], room: int) -> Iterator[Offered]:
+    for model in local:
         facts = facts_for_bill(model.path)
         size = model.size_bytes
         about = model.origin.value
         yield Offered(model.name, size, size, fit_here(facts, room), about, model.path)
 
 
-def _on_hub(present: Sequence[Entry | None], room: int) -> Iterator[Offered]:
+def _downloadable(present: Sequence[Entry | None], room: int) -> Iterator[Offered]:
     for entry in catalogue.entries():
         if not entry.chats or entry in present:
             continue
-        size = entry.size(entry.default_quantization)
-        count = size.bytes if size else None
+        count = _file_size(entry)
         read = round(count * entry.active / entry.parameters) if count else None
         facts = facts_of_entry(entry, entry.default_quantization)
         yield Offered(entry.name, count, read, fit_here(facts, room), _licence(entry))
+
+
+def _file_size(entry: Entry) -> int | None:
+    size = entry.size(entry.default_quantization)
+    return size.bytes if size else None
 
 
 def _licence(entry: Entry) -> str:
@@ -70,7 +89,7 @@ def _licence(entry: Entry) -> str:
 
 
 def facts_for_bill(path: Path) -> ModelFacts | None:
-    """What a model's memory bill needs to know, None where its file is damaged."""
+    """Figures for the memory bill of a model, None if its file is damaged."""
     try:
         return facts_of(path)
     except SpecchatError:
@@ -78,7 +97,7 @@ def facts_for_bill(path: Path) -> ModelFacts | None:
 
 
 def fit_here(facts: ModelFacts | None, room: int | None = None) -> Fit | None:
-    """Whether a model fits into room bytes, by default those free here; None where unknown."""
+    """Whether a model fits into room bytes, by default those free on this machine."""
     if facts is None:
         return None
     n_ctx = min(facts.context_limit or DEFAULT_CONTEXT, DEFAULT_CONTEXT)

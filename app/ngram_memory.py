@@ -1,7 +1,7 @@
-"""What the drafter ngram learned of a model, kept on disk for the next start.
+"""Keeps the statistics of the ngram drafter on disk between starts.
 
-The file is the sum of what every process heard: a save reads it, learns what was heard since the
-last one, and replaces it, all under a lock. So two that run at once lose nothing of each other's.
+The file is the sum of all processes: a save reads it, adds the new passages, and replaces it, all
+under a lock. Two processes at once lose nothing.
 """
 
 import time
@@ -15,41 +15,43 @@ from decoding.drafters.ngram import Ngram
 from decoding.ngram_statistics import NgramStatistics, Passage
 
 SAVE_SECONDS = 60.0
-"""Between two saves of one process: each replaces a file of up to 13 MB."""
+"""Time between two saves of one process: each replaces a file of up to 13 MB."""
 
 MOST_UNSAVED = 1 << 10
-"""Passages that wait for a save, where the disk takes none."""
+"""Most passages kept for the next save while saves fail."""
 
 _LOCK_SECONDS = 2.0
 
 
 class NgramMemory:
-    """A drafter with its file. Saves go on in the background, at the end of a reply."""
+    """An ngram drafter and its file; saved in the background at the end of a reply."""
 
     def __init__(self, file: NgramFile, clock: Callable[[], float] = time.monotonic) -> None:
         self.note = ""
-        """What could not be used of an earlier start; empty where nothing was lost."""
+        """Why earlier statistics could not be used; empty if they could."""
         self._file = file
         self._clock = clock
         self._next_save = clock()
         self._unsaved: list[Passage] = []
         self._saving: Thread | None = None
-        self.drafter = Ngram(self._recalled())
+        self.drafter = Ngram(self._loaded())
 
-    def _recalled(self) -> NgramStatistics | None:
-        lost = "what ngram had learned of this model"
+    def _loaded(self) -> NgramStatistics | None:
+        statistics = "the ngram statistics of this model"
         try:
             return self._file.read()
         except UnusableFileError as error:
-            self.note = f"{lost} is {error}; it was set aside, and learns anew"
+            self.note = (
+                f"{statistics} are {error}; the file was set aside, and learning starts over"
+            )
             with suppress(OSError):
                 self._file.set_aside()
         except OSError as error:
-            self.note = f"{lost} cannot be read: {error.strerror or error}"
+            self.note = f"{statistics} cannot be read: {error.strerror or error}"
         return None
 
     def keep(self) -> None:
-        """Take what was heard to the disk: now, or once a little time has passed since the last."""
+        """Save new passages in the background, at most once every SAVE_SECONDS."""
         self._unsaved += self.drafter.heard()
         del self._unsaved[:-MOST_UNSAVED]
         now = self._clock()
@@ -61,7 +63,7 @@ class NgramMemory:
         self._saving.start()
 
     def save(self) -> None:
-        """Take to the disk what was to be kept and is not there yet."""
+        """Save all remaining passages, and wait for it."""
         if self._saving is not None:
             self._saving.join()
         if self._unsaved:
@@ -73,7 +75,7 @@ class NgramMemory:
         return self._saving is not None and self._saving.is_alive()
 
     def _save(self, passages: Sequence[Passage]) -> None:
-        """Add passages to the file; where that cannot be done now, they go on waiting."""
+        """Add passages to the file; if that fails, keep them for the next save."""
         from filelock import FileLock, Timeout
 
         path = self._file.path

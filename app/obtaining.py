@@ -1,40 +1,41 @@
-"""Models that are not on this machine are downloaded when they are asked for."""
+"""Downloads models that are needed and not on this machine."""
 
 from collections.abc import Callable
 
 from app.paths import Paths
 from backends.base import DownloadError
 from models.hub import Downloaded, DownloadJob, DownloadRequest, HubSettings
-from models.hub.progress import Progress, describe
+from models.hub.progress import Phase, Progress, describe
 from models.metadata.model_facts import ModelFacts, facts_of_entry
 from models.reference import HubReference, Reference
 
 Notify = Callable[[str], None]
 
-_TOLD_EVERY_SECONDS = 0.1
-_STOPS_WITHIN_SECONDS = 0.5
+_REPORT_SECONDS = 0.1
+_STOP_SECONDS = 0.5
 
 
 def obtain(
     reference: Reference | HubReference, paths: Paths, notify: Notify, *, offline: bool
 ) -> Reference:
-    """The model on this machine; notify gets a line on each step of a download.
+    """Return the installed model, downloading it first if needed.
 
-    What notify raises ends the download; the next one goes on where it stopped.
+    notify: receives a line of progress several times a second; an exception it raises stops the
+    download, which the next one resumes.
 
     Raises:
-        DownloadError: it cannot be had.
-        UsageError: its repository has no such file.
+        DownloadError: the download failed.
+        UsageError: the repository has no such file.
     """
     if isinstance(reference, Reference):
         return reference
     settings = HubSettings.of_environment(paths.downloads, offline)
 
-    def tell(progress: Progress) -> None:
+    def report(progress: Progress) -> None:
         notify(f"{reference.name}: {describe(progress)}")
 
     try:
-        done = _downloaded(request_for(reference), settings, tell)
+        done = _downloaded(request_for(reference), settings, report)
     except DownloadError as error:
         why = f"{error.what}: {error.why}" if error.why else error.what
         what = f"{reference.name} is not on this machine and cannot be downloaded"
@@ -42,31 +43,38 @@ def obtain(
     return Reference(reference.name, done.path)
 
 
+def stopped(job: DownloadJob) -> str:
+    """How a stopped download continues."""
+    if job.progress.phase is Phase.ASKING:
+        return "stopped before the download began"
+    return "stopped; the downloaded part is kept, and the same command resumes it"
+
+
 def request_for(reference: HubReference) -> DownloadRequest:
-    """What is to be asked of the hub."""
+    """The request that downloads a model."""
     return DownloadRequest(reference.repository, reference.file or reference.quantization)
 
 
 def facts_before(reference: Reference | HubReference) -> ModelFacts | None:
-    """What the catalogue knows of the size of a model that is not here; None where it does not."""
+    """Figures of the catalogue on a model before its download, if it has any."""
     if isinstance(reference, Reference) or not (reference.entry and reference.quantization):
         return None
     return facts_of_entry(reference.entry, reference.quantization)
 
 
 def _downloaded(
-    request: DownloadRequest, settings: HubSettings, tell: Callable[[Progress], None]
+    request: DownloadRequest, settings: HubSettings, report: Callable[[Progress], None]
 ) -> Downloaded:
-    """On a thread of its own: what tell raises ends it even while the hub is silent."""
+    """Download on another thread, so that an exception of report stops it at any time."""
     job = DownloadJob(request, settings)
     try:
-        tell(job.progress)
-        while not job.wait(_TOLD_EVERY_SECONDS):
-            tell(job.progress)
+        report(job.progress)
+        while not job.wait(_REPORT_SECONDS):
+            report(job.progress)
     except KeyboardInterrupt as interrupt:
-        interrupt.add_note("stopped; what came is kept, and the same command goes on from there")
+        interrupt.add_note(stopped(job))
         raise
     finally:
         job.stop()
-        job.wait(_STOPS_WITHIN_SECONDS)
+        job.wait(_STOP_SECONDS)
     return job.result()

@@ -1,4 +1,4 @@
-"""What in specchat's folders is its own: the rest is a person's, and stays as it is."""
+"""Finds specchat's own files in its folders; all others belong to the user."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from app.paths import Paths
 
 
 def own_entries(paths: Paths) -> Iterator["os.DirEntry[str]"]:
-    """Files and folders that specchat wrote; no links, and not the models folder."""
+    """Files and folders that specchat wrote, without links and the models folder."""
     own = paths.own_names
     for folder in dict.fromkeys((paths.config, paths.data, paths.cache)):
         for entry in entries(folder):
@@ -19,6 +19,6 @@ def own_entries(paths: Paths) -> Iterator["os.DirEntry[str]"]:
 
 
 def entries(folder: Path) -> Iterator["os.DirEntry[str]"]:
-    """What is in a folder; nothing where it cannot be read."""
+    """Entries of a folder; none if it cannot be read."""
     with suppress(OSError), os.scandir(folder) as found:
         yield from found

@@ -1,4 +1,4 @@
-"""A drafter beside a target, in words."""
+"""Describes a drafter's expected gain for a target."""
 
 import math
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def doubt(spread: float) -> str:
 
 
 def facts_in_words(one: Pair) -> Iterator[str]:
-    """What a user should know of a drafter, the most telling first."""
+    """Facts on a drafter, the most important first."""
     drafter = one.drafter
     if drafter.kind and drafter.kind != drafter.name:
         yield drafter.kind
@@ -45,23 +45,24 @@ _FITS = {
 
 
 def _gain(one: Pair) -> str:
-    """What was measured of the gain, or from where there is one."""
+    """The expected gain, or the acceptance that it needs."""
     least = one.break_even
-    said: list[str] = []
+    parts: list[str] = []
     if one.speedup is not None:
-        said.append(f"{one.speedup:.2f}× plain expected")
+        parts.append(f"{one.speedup:.2f}× plain expected")
     if one.acceptance is not None:
         share = _percent(one.acceptance)
-        said.append(f"a trial expects {share}" if one.is_trial else f"{share} accepted so far")
+        source = "expected from a trial" if one.is_trial else "so far"
+        parts.append(f"acceptance {share} {source}")
     if least == math.inf:
-        said.append("does not pay here, even with all accepted")
+        parts.append("no gain here, even at 100 % acceptance")
     elif least is not None and one.drafter.needs_no_model:
-        said.append(f"drafts for free, and checking a draft pays above {_percent(least)} accepted")
+        parts.append(f"drafts at no cost, break-even acceptance: {_percent(least)}")
     elif least is not None:
-        said.append(f"pays above {_percent(least)} accepted")
+        parts.append(f"break-even acceptance: {_percent(least)}")
     if one.draw_cost and one.cost_source:
-        said.append(f"a token costs {one.draw_cost:.2f} of a step ({one.cost_source})")
-    return ", ".join(said)
+        parts.append(f"a token costs {one.draw_cost:.2f} of a step ({one.cost_source})")
+    return ", ".join(parts)
 
 
 def _percent(share: float) -> str:

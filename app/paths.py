@@ -1,4 +1,4 @@
-"""Where specchat keeps things on this system."""
+"""Files and folders of specchat on this system."""
 
 import os
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ HOME_VARIABLE = "SPECCHAT_HOME"
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Folders by purpose; none is made before it is needed."""
+    """Folders by purpose, created when first needed."""
 
     config: Path
     data: Path
@@ -20,7 +20,7 @@ class Paths:
 
     @classmethod
     def of_this_user(cls) -> Self:
-        """The system's usual places, or all below SPECCHAT_HOME where that is set."""
+        """The system's standard folders, or folders below SPECCHAT_HOME if that is set."""
         home = os.environ.get(HOME_VARIABLE)
         if home:
             root = Path(home).expanduser().absolute()
@@ -30,39 +30,39 @@ class Paths:
 
     @property
     def bandwidth(self) -> Path:
-        """What the memory of this machine was measured to give."""
+        """Measured memory bandwidth."""
         return self.cache / "bandwidth"
 
     @property
     def own_names(self) -> tuple[str, ...]:
-        """How the names of all begin that specchat keeps in its three folders."""
-        kept = (
+        """Prefixes of the names of all files that specchat writes to its folders."""
+        files = (
             self.settings, self.models, self.downloads, self.recipes, self.acceptance,
             self.retrieval, self.ngrams, self.history, self.unsent, self.last_error,
             self.last_model, self.self_drafts, self.calibrations, self.tuning, self.saved_states,
             self.findings, self.bandwidth, self.proofs, self.plotting,
         )  # fmt: skip
-        names = [path.with_suffix("").name for path in kept]
+        names = [path.with_suffix("").name for path in files]
         return (*names, *(f".{name}" for name in names))
 
     @property
     def models(self) -> Path:
-        """Where the user puts GGUF files to call them by name."""
+        """The folder for the user's own GGUF files, available by name."""
         return self.data / "models"
 
     @property
     def downloads(self) -> Path:
-        """Says which files of the hub's shared cache were downloaded by specchat."""
+        """The list of files in the hub's shared cache that specchat downloaded."""
         return self.data / "downloads.json"
 
     @property
     def self_drafts(self) -> Path:
-        """Where drafters made from a model are kept."""
+        """Self-drafters made from a model."""
         return self.cache / "self-drafts"
 
     @property
     def calibrations(self) -> Path:
-        """What passes over several tokens were measured to cost."""
+        """Measured costs of passes over several tokens."""
         return self.cache / "calibration"
 
     @property
@@ -72,17 +72,17 @@ class Paths:
 
     @property
     def proofs(self) -> Path:
-        """Which models ran here in a child process, and may be loaded by this one."""
+        """Models that ran in a child process without a crash, and so may be loaded."""
         return self.cache / "proofs.json"
 
     @property
     def tuning(self) -> Path:
-        """What was measured of recipes of self-drafters, until the best one is found."""
+        """Measurements of recipes for self-drafters, until the best one is known."""
         return self.cache / "tuning"
 
     @property
     def recipes(self) -> Path:
-        """The recipes of self-drafters that tuning found, by model."""
+        """The best recipe for a self-drafter of each tuned model."""
         return self.data / "recipes"
 
     @property
@@ -92,12 +92,12 @@ class Paths:
 
     @property
     def acceptance(self) -> Path:
-        """How often each drafter was right, by target."""
+        """Measured acceptance of each drafter, by target."""
         return self.data / "acceptance"
 
     @property
     def findings(self) -> Path:
-        """What became of drafters that were tried unasked, by target and what runs it."""
+        """Results of automatic drafter trials, by target and runner."""
         return self.cache / "findings"
 
     @property
@@ -107,7 +107,7 @@ class Paths:
 
     @property
     def ngrams(self) -> Path:
-        """What the drafter ngram learned of what each model says."""
+        """Statistics of the ngram drafter, by model."""
         return self.data / "ngrams"
 
     @property
@@ -117,20 +117,20 @@ class Paths:
 
     @property
     def unsent(self) -> Path:
-        """What stood in the prompt when the app was left."""
+        """Unsent text of the prompt."""
         return self.data / "unsent.txt"
 
     @property
     def last_error(self) -> Path:
-        """The traceback of the last fault of specchat itself."""
+        """The traceback of the last internal error."""
         return self.data / "last-error.txt"
 
     @property
     def settings(self) -> Path:
-        """The settings file, which need not exist."""
+        """The settings file, which may not exist."""
         return self.config / "config.toml"
 
     @property
     def last_model(self) -> Path:
-        """Holds the name of the model used last."""
+        """The name of the model used last."""
         return self.data / "last-model"

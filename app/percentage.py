@@ -1,8 +1,8 @@
-"""A share in per cent that is 0 only where there was nothing."""
+"""Percentages that are 0 only if the count is 0."""
 
 
 def percentage(count: int, total: int) -> str:
-    """Whole per cent of count in total, which is not 0, without the sign."""
+    """Rounded per cent of count in a positive total, without the sign."""
     if count and 200 * count <= total:
         return "<1"
     return f"{100 * count / total:.0f}"

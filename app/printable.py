@@ -1,12 +1,11 @@
-"""Foreign text made printable: whatever it holds, it cannot drive the terminal it is shown on.
+"""Makes foreign text printable, so that it cannot drive the terminal.
 
-Model answers, chat titles, file names, metadata of models and the texts of errors come from others.
-Each character that could steer is shown as one visible cell: C0 and DEL as their picture (␛ for
-escape), and as � the C1 controls, what turns the direction of writing (embeddings, overrides,
-isolates), line and paragraph separators, and halves of surrogate pairs. Newline and tab stay;
-letters of every script do, with the marks and joiners they need.
+Model answers, chat titles, file names, metadata of models and error messages are foreign text. Each
+control character becomes one visible cell: C0 and DEL their picture (␛ for escape); C1 controls,
+changes of direction (embeddings, overrides, isolates), line and paragraph separators and unpaired
+surrogates become �. Newlines, tabs and letters of every script stay, with their marks and joiners.
 
-Only what is shown is changed: what is kept, copied, exported or piped is as it was said.
+Only shown text is changed; stored, copied, exported and piped text is not.
 """
 
 import json
@@ -17,7 +16,7 @@ _RANGES = (
     (0x0B, 0x1F),
     (0x7F, 0x9F),  # DEL and C1
     (0x2028, 0x202E),  # separators, embeddings and overrides
-    (0x2066, 0x206F),  # isolates, and controls of direction that Unicode gave up
+    (0x2066, 0x206F),  # isolates, and deprecated controls of direction
     (0xD800, 0xDFFF),
 )
 _PICTURES = 0x2400
@@ -32,7 +31,7 @@ def _stand_in(code: int) -> str:
 
 
 STAND_INS = {code: _stand_in(code) for first, last in _RANGES for code in range(first, last + 1)}
-"""What is shown in place of each character that is stopped; one cell wide."""
+"""The visible replacement of each control character, one cell wide."""
 
 _LINE_STAND_INS = {code: _stand_in(code) for code in (ord("\n"), ord("\t"))}
 _STOPPED = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in _RANGES)
@@ -41,24 +40,24 @@ STOPPED_IN_LINE = re.compile(f"[\n\t{_STOPPED}]")
 
 
 def printable(text: str) -> str:
-    """Text of any number of lines; a carriage return before a newline goes without a trace."""
+    """Make text of several lines printable; CR LF becomes a newline."""
     if text.isprintable():
         return text
     return _IN_TEXT.sub(lambda found: "" if found[1] else STAND_INS[ord(found[0])], text)
 
 
 def one_line(text: str) -> str:
-    """Text for a place of one line: newlines and tabs are shown as ␊ and ␉ too."""
+    """Make text printable on one line: newlines and tabs become ␊ and ␉."""
     return STOPPED_IN_LINE.sub(lambda found: line_stand_in(found[0]), text)
 
 
 def line_stand_in(character: str) -> str:
-    """What stands in a line for a character; the character itself where it may stand there."""
+    """The replacement of a character within a line, or the character itself."""
     code = ord(character)
     return STAND_INS.get(code) or _LINE_STAND_INS.get(code) or character
 
 
 def printable_json(value: object, indent: int | None = None) -> str:
-    """JSON whose text is printable; parsed, it is the value itself."""
+    """JSON with control characters escaped; parsing it gives the value."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return _IN_TEXT.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -1,4 +1,4 @@
-"""Takes from others what they may read of specchat's files, as earlier versions left it."""
+"""Removes other users' access to specchat's files, which earlier versions allowed."""
 
 import os
 import stat
@@ -14,11 +14,11 @@ _DEEPEST = 3
 
 
 def tighten(paths: Paths) -> None:
-    """Make files and folders of ours readable by their owner alone, where that can be done.
+    """Make specchat's files and folders readable by their owner only, where possible.
 
-    Links, the models folder, and whatever another user or program made stay as they are.
+    Links, the models folder, and files of other users or programs are left alone.
     """
-    if os.name == "nt":  # a profile is private there
+    if os.name == "nt":  # user profiles are private on Windows
         return
     own = paths.own_names
     for folder in dict.fromkeys((paths.config, paths.data, paths.cache)):
@@ -40,7 +40,7 @@ def _tighten(entry: "os.DirEntry[str]", depth: int) -> None:
 
 def _restrict(path: Path, mode: int) -> None:
     with suppress(OSError):
-        found = path.lstat()
-        is_ours = found.st_uid == os.geteuid() and not stat.S_ISLNK(found.st_mode)
-        if is_ours and found.st_mode & _OTHERS:
-            path.chmod(stat.S_IMODE(found.st_mode) & mode)
+        status = path.lstat()
+        is_own = status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode)
+        if is_own and status.st_mode & _OTHERS:
+            path.chmod(stat.S_IMODE(status.st_mode) & mode)

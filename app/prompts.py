@@ -1,4 +1,4 @@
-"""The built-in prompts: two of each of six kinds, our own words."""
+"""Built-in prompts: two of each of six kinds."""
 
 import tomllib
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ _FILE = Path(__file__).with_name("prompts.toml")
 
 @dataclass(frozen=True, slots=True)
 class BuiltInPrompt:
-    """kind is chat, code, copy, summary, maths or translation."""
+    """A prompt of a kind: chat, code, copy, summary, maths or translation."""
 
     kind: str
     text: str
 
 
 def built_in_prompts() -> list[BuiltInPrompt]:
-    """Every prompt, in the order of kinds."""
+    """All prompts, ordered by kind."""
     entries = tomllib.loads(_FILE.read_text(encoding="utf-8"))["prompt"]
     return [BuiltInPrompt(entry["kind"], entry["text"]) for entry in entries]

@@ -1,4 +1,4 @@
-"""Which models have run on this machine: they need not be proved again until a file changes."""
+"""Records models that ran without a crash, until one of their files changes."""
 
 import hashlib
 import os
@@ -15,31 +15,31 @@ from models.metadata.model_files import model_files
 
 SCHEMA = 1
 MOST = 1000
-"""Proofs kept; a tuning adds a few dozen."""
+"""Most proofs kept; a tuning adds a few dozen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """The record in a file; what is damaged in it is proved again."""
+    """The record of proofs in a file; damaged entries are ignored."""
 
     file: Path
 
     def hold(self, key: str) -> bool:
-        """Whether a model was proved before."""
+        """Whether a proof of a model is recorded."""
         return key in _keys(read_object(self.file))
 
     def add(self, key: str) -> None:
-        """Keep a proof, in place of the oldest where there are too many."""
+        """Record a proof; the oldest are dropped."""
 
         def added(before: dict[str, Any]) -> dict[str, Any]:
-            keys = [one for one in _keys(before) if one != key]
+            keys = [other for other in _keys(before) if other != key]
             return {"schema": SCHEMA, "proven": [*keys, key][-MOST:]}
 
         change_object(self.file, added)
 
 
 def proof_key(trial: Trial) -> str:
-    """The identity of a model's files and of what runs them.
+    """Identity of a model's files and of the engine, device and options that run them.
 
     Raises:
         ModelError: a file is missing, or the engine cannot be started.
@@ -55,7 +55,7 @@ def proof_key(trial: Trial) -> str:
 
 
 def _files(path: Path) -> list[Path]:
-    """All that an engine may read: of a folder more than decides its numbers."""
+    """All files that an engine may read."""
     if not path.is_dir():
         return model_files(path)
     return sorted(file for file in path.iterdir() if file.is_file())
@@ -63,4 +63,4 @@ def _files(path: Path) -> list[Path]:
 
 def _keys(record: dict[str, Any]) -> list[str]:
     keys = record.get("proven") if record.get("schema") == SCHEMA else None
-    return [str(one) for one in cast(list[Any], keys)] if isinstance(keys, list) else []
+    return [str(key) for key in cast("list[Any]", keys)] if isinstance(keys, list) else []

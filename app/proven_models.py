@@ -1,6 +1,6 @@
-"""Loads models that a child process ran before: the one way to an engine for the whole app."""
+"""Loads models, each only after it ran in a child process without a crash."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,10 @@ from models.metadata.model_files import stored_bytes
 
 @dataclass(frozen=True, slots=True)
 class ProvenModels:
-    """notify: gets a line while a model is proved; what it raises ends that."""
+    """Loads models for the whole app.
+
+    notify: receives a status line while a model is checked; an exception it raises stops the check.
+    """
 
     paths: Paths
     notify: Callable[[str], None]
@@ -33,8 +36,8 @@ class ProvenModels:
         """Load a model with the backend for it, as model_loading.load does.
 
         Raises:
-            UsageError: the wanted backend cannot run such a model, or has no such option.
-            ModelError: it cannot be loaded, or it ended or stopped the child that tried it.
+            UsageError: the wanted backend cannot run the model, or lacks an option.
+            ModelError: the model cannot be loaded, or crashed or hung in the child process.
         """
         backend = backend_for(path, wanted)
         if self._prove(Trial(path, backend, threads, gpu_layers, experts)):
@@ -42,25 +45,25 @@ class ProvenModels:
         return load(path, threads, gpu_layers, backend, experts)
 
     @contextmanager
-    def vocabulary(self, path: Path) -> Iterator[Vocabulary]:
-        """The vocabulary of a model whose weights stay on disk, valid within the block.
+    def vocabulary(self, path: Path) -> Generator[Vocabulary, None, None]:
+        """Load only the vocabulary of a model; valid within the block.
 
         Raises:
-            ModelError: the model cannot be read, or it ended or stopped the child that tried it.
+            ModelError: the model cannot be read, or crashed or hung in the child process.
         """
         backend = backend_for(path, MLX if path.is_dir() else LLAMACPP)
         self._prove(Trial(path, backend, vocabulary_only=True))
-        with vocabulary(path) as found:
-            yield found
+        with vocabulary(path) as loaded:
+            yield loaded
 
     def _prove(self, trial: Trial) -> bool:
-        """Have a model run in a child; False where it did before."""
+        """Run a model in a child process; False if a proof is recorded."""
         proofs, key = Proofs(self.paths.proofs), proof_key(trial)
         if proofs.hold(key):
             return False
-        words = f"checking {trial.path.name}"
-        self.notify(words)
+        status = f"checking {trial.path.name}"
+        self.notify(status)
         with closing(ProofProcess()) as process:
-            process.prove(trial, stored_bytes(trial.path), lambda: self.notify(words))
+            process.prove(trial, stored_bytes(trial.path), lambda: self.notify(status))
         proofs.add(key)
         return True

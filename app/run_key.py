@@ -1,4 +1,4 @@
-"""By which what was measured of a model is told apart: its weights, and what runs them."""
+"""Cache key of measurements of a model: its weights, and the engine that runs them."""
 
 import hashlib
 from pathlib import Path
@@ -8,11 +8,11 @@ from models.metadata.fingerprint import fingerprint
 
 
 def run_key(path: Path, variant: str, runner: Runner) -> str:
-    """Of a model as an engine runs it on a device with so many threads, fit for a file name.
+    """Filename-safe key of a model, its engine, device and threads.
 
     Raises:
-        OSError: its files cannot be read.
+        OSError: the files of the model cannot be read.
     """
-    place = f"{runner.engine} {runner.device} {runner.threads}"
-    digest = hashlib.sha256(place.encode()).hexdigest()[:16]
+    described = f"{runner.engine} {runner.device} {runner.threads}"
+    digest = hashlib.sha256(described.encode()).hexdigest()[:16]
     return f"{fingerprint(path, variant)}-{digest}"

@@ -1,31 +1,32 @@
-"""All that the settings file and the variables say and `specchat ask` would refuse, and why."""
+"""Checks the settings file and the variables, as commands would when they use them."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 from app import draft_spec
 from app.memory_plan import plan
 from app.model_choice import choose_model, expected_backend
 from app.obtaining import facts_before, obtain
-from app.paths import Paths
+from app.paths import HOME_VARIABLE, Paths
 from app.session_options import DEFAULT_CONTEXT, SessionOptions
 from app.settings import catalogue, file
-from app.settings.catalogue import BY_NAME, variable_of
+from app.settings.catalogue import BY_NAME, PREFIX, known, variable_of
 from backends.base import ModelError, SpecchatError, UsageError, check_context
 from backends.engines.backend_names import AUTO
 from backends.engines.backend_selection import forms
 from backends.engines.engine_resources import check_gpu_layers, free_memory
-from models.metadata.model_facts import facts_of
-from models.reference import Reference
+from models.metadata.model_facts import ModelFacts, facts_of
+from models.reference import HubReference, Reference
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A value that cannot be used.
 
-    key: of the settings file, "" where nothing of the file can be read. source: the file, or the
-    variable. what, why, remedy: as an error has them.
+    key: of the settings file, "" if the whole file or an unknown variable is meant. source: the
+    file or the variable. what, why, remedy: as in an error.
     """
 
     key: str
@@ -35,7 +36,7 @@ class Fault:
     remedy: str
 
     def as_json(self) -> dict[str, Any]:
-        """By the names of its fields."""
+        """The fault as a JSON object."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -44,53 +45,64 @@ class Fault:
 
 
 def check_settings(paths: Paths) -> list[Fault]:
-    """Every value that a command would refuse; nothing is loaded or downloaded."""
+    """List every value that a command would reject; nothing is loaded or downloaded."""
     settings, wrong = file.examined(paths.settings)
     source = str(paths.settings)
     faults = [_fault(key, source, error) for key, error in wrong.items()]
     if keys := settings.get(file.KEYS_TABLE):
-        from app.tui.keymap import check_keys  # it needs Textual, which is the app's alone
+        from app.tui.keymap import check_keys  # needs Textual, which only the app loads
 
         try:
             check_keys(keys, paths.settings)
         except UsageError as error:
             faults.append(_fault(file.KEYS_TABLE, source, error))
     given = _Given({name: settings[name] for name in BY_NAME.keys() & settings.keys()}, {})
-    for name in BY_NAME:
+    faults += _read_variables(given)
+    for key, error in _rejected(given, paths):
+        where = given.variables.get(key, f"{key} in {source}")
+        why = f"{error.what}: {error.why}" if error.why else error.what
+        fault = UsageError(f"{where} cannot be {given.values[key]!r}", why, error.remedy)
+        faults.append(_fault(key, given.variables.get(key, source), fault))
+    return faults
+
+
+def _read_variables(given: "_Given") -> Iterator[Fault]:
+    """Add the values of variables to those of the file, and report those that cannot be used."""
+    variables = {variable_of(name): name for name in BY_NAME}
+    for variable in os.environ:
+        if variable.startswith(PREFIX) and variable not in (*variables, HOME_VARIABLE):
+            try:
+                known(variable, [*variables, HOME_VARIABLE], f"unknown variable {variable}")
+            except UsageError as error:
+                yield Fault("", variable, error.what, error.why, f"Unset {variable}.")
+    for variable, name in variables.items():
         try:
             value = catalogue.from_variable(name)
         except UsageError as error:
-            faults.append(_fault(name, variable_of(name), error))
             given.values.pop(name, None)
+            yield _fault(name, variable, error)
             continue
         if value is not None:
             given.values[name] = value
-            given.variables[name] = variable_of(name)
-    for key, error in _refused(given, paths):
-        where = given.variables.get(key, f"{key} in {source}")
-        what = f"{where} cannot be {given.values[key]!r}"
-        why = f"{error.what}: {error.why}" if error.why else error.what
-        found = UsageError(what, why, error.remedy)
-        faults.append(_fault(key, given.variables.get(key, source), found))
-    return faults
+            given.variables[name] = variable
 
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """Values by key, and the variables of those that one sets."""
+    """Values by key. variables: of those values that a variable sets."""
 
     values: dict[str, catalogue.Value]
     variables: dict[str, str]
 
     @property
     def options(self) -> SessionOptions:
-        """What a session would be asked for."""
-        found: dict[str, Any] = {
+        """The session that these values ask for."""
+        values: dict[str, Any] = {
             name: self.values[name]
             for name in SessionOptions.__dataclass_fields__
             if name in self.values
         }
-        return SessionOptions(**found)
+        return SessionOptions(**values)
 
 
 def _fault(key: str, source: str, error: SpecchatError) -> Fault:
@@ -99,42 +111,84 @@ def _fault(key: str, source: str, error: SpecchatError) -> Fault:
     return Fault(key, source, error.what, error.why, error.remedy or change)
 
 
-def _refused(given: _Given, paths: Paths) -> Iterator[tuple[str, SpecchatError]]:
-    """The keys whose values a session would refuse before it loads anything."""
-    options = given.options
-    wanted = forms(options.backend)
-    try:
-        chosen = choose_model(options.model, paths, wanted)
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The model that a session would run. facts: None where they are unknown before a download."""
+
+    reference: Reference | HubReference
+    backend: str
+    facts: ModelFacts | None
+
+    @classmethod
+    def of(cls, options: SessionOptions, paths: Paths) -> Self:
+        """Find the model without loading it.
+
+        Raises:
+            SpecchatError: there is no such model, or it cannot run here.
+        """
+        chosen = choose_model(options.model, paths, forms(options.backend))
         backend = expected_backend(chosen, options.backend)
         if options.offline:
             chosen = obtain(chosen, paths, lambda _: None, offline=True)
-        is_here = isinstance(chosen, Reference)
-        facts = facts_of(chosen.path, backend) if is_here else facts_before(chosen)
+        if isinstance(chosen, Reference):
+            return cls(chosen, backend, facts_of(chosen.path, backend))
+        return cls(chosen, backend, facts_before(chosen))
+
+
+def _rejected(given: _Given, paths: Paths) -> Iterator[tuple[str, SpecchatError]]:
+    """Keys whose values the app or a session would reject before it loads a model."""
+    yield from _rejected_theme(given)
+    options = given.options
+    try:
+        target = _Target.of(options, paths)
     except SpecchatError as error:
-        # Without a model of the user's own it is the machine that lacks something.
-        is_of_backend = options.backend != AUTO and not options.model
-        if options.model or is_of_backend:
+        # If the user chose no model, the machine lacks something, and no setting is wrong.
+        if options.model or options.backend != AUTO:
             yield ("model" if options.model else "backend"), error
         return
     if "draft" in given.values:
+        yield from _rejected_draft(options, target, paths)
+    yield from _rejected_sizes(given, target)
+
+
+def _rejected_theme(given: _Given) -> Iterator[tuple[str, SpecchatError]]:
+    if theme := given.values.get("theme"):
+        from app.tui.theme_names import check_theme  # needs Textual, which only the app loads
+
         try:
-            spec = draft_spec.parse(options.draft, paths, chosen, wanted)
-            if facts is not None:
-                spec.check(chosen.name, facts.n_layers, facts.active_experts)
+            check_theme(str(theme))
         except UsageError as error:
-            yield "draft", error
+            yield "theme", error
+
+
+def _rejected_draft(
+    options: SessionOptions, target: _Target, paths: Paths
+) -> Iterator[tuple[str, SpecchatError]]:
     try:
-        check_gpu_layers(backend, options.gpu_layers)
-        free = free_memory(backend, options.gpu_layers)
+        spec = draft_spec.parse(options.draft, paths, target.reference, forms(options.backend))
+        if target.facts is not None:
+            facts = target.facts
+            spec.check(target.reference.name, facts.n_layers, facts.active_experts)
+    except UsageError as error:
+        yield "draft", error
+
+
+def _rejected_sizes(given: _Given, target: _Target) -> Iterator[tuple[str, SpecchatError]]:
+    """Settings whose sizes the device, its memory or the model does not allow."""
+    options, facts, name = given.options, target.facts, target.reference.name
+    try:
+        check_gpu_layers(target.backend, options.gpu_layers)
+        free = free_memory(target.backend, options.gpu_layers)
     except UsageError as error:
         yield "gpu_layers", error
         return
     except ModelError:
-        return  # the engine does not start, which is told where engines are
+        return  # the engine does not start, which the report on engines shows
     blamed = next((key for key in ("ctx", "model") if key in given.values), None)
-    if blamed is not None and facts is not None:
-        try:
-            planned = plan(chosen.name, facts, options.ctx, DEFAULT_CONTEXT, free)
-            check_context(chosen.name, planned.n_ctx, facts.context_limit or planned.n_ctx)
-        except SpecchatError as error:
-            yield blamed, error
+    if blamed is None or facts is None:
+        return
+    try:
+        planned = plan(name, facts, options.ctx, DEFAULT_CONTEXT, free)
+        check_context(name, planned.n_ctx, facts.context_limit or planned.n_ctx)
+    except SpecchatError as error:
+        yield blamed, error

@@ -1,4 +1,4 @@
-"""How often each shape of draft was used, in words."""
+"""Describes how often each shape of draft was used."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ _ORDER = (Shape.LINE, Shape.PATHS, Shape.TREE, Shape.NONE)
 
 
 def shape_shares(steps: Mapping[Shape, int]) -> str:
-    """The share of steps of each shape that occurred; empty where there was no step."""
+    """The share of steps by shape; empty without a step."""
     total = sum(steps.values())
     return ", ".join(
         f"{shape} {percentage(steps[shape], total)} %" for shape in _ORDER if steps.get(shape)

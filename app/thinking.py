@@ -1,4 +1,4 @@
-"""Splits what a reasoning model says into its thinking and its answer."""
+"""Splits the reply of a reasoning model into its thinking and its answer."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ OPEN, CLOSE = "<think>", "</think>"
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Thinking and answer. is_thinking: whether the thinking has not ended yet."""
+    """Thinking and answer of a reply. is_thinking: the thinking has not ended yet."""
 
     thinking: str
     answer: str
@@ -15,14 +15,14 @@ class Parts:
 
 
 def split(text: str) -> Parts:
-    """The parts of a reply so far; only a block at its very beginning is thinking.
+    """Split a reply so far; only a block at its very beginning is thinking.
 
-    Some templates open the block themselves, so that a reply may hold its end alone.
+    Some templates open the block themselves, so that a reply may contain only its end.
     """
     body = text.lstrip()
     if body.startswith(OPEN):
-        thinking, found, answer = body[len(OPEN) :].partition(CLOSE)
-        return Parts(thinking.strip(), answer.lstrip(), not found)
+        thinking, end, answer = body[len(OPEN) :].partition(CLOSE)
+        return Parts(thinking.strip(), answer.lstrip(), not end)
     if OPEN.startswith(body) and body:
         return Parts("", "", True)
     if CLOSE in text and OPEN not in text:

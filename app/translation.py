@@ -1,4 +1,4 @@
-"""What two vocabularies that differ have in common, without running a model."""
+"""Compares two different vocabularies without running a model."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -10,12 +10,12 @@ from decoding.shared_vocabulary import SharedVocabulary
 from decoding.speller import Speller
 
 _LEAST_READABLE = 0.9
-"""Of ordinary text, what the drafter's vocabulary must be able to spell."""
+"""Share of ordinary text that the drafter's vocabulary must be able to spell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A drafter's vocabulary beside the target's. in_text: share of ordinary text's tokens."""
+    """The vocabularies of target and drafter. in_text: share of shared tokens in ordinary text."""
 
     ours: Pieces
     theirs: Pieces
@@ -26,7 +26,7 @@ class Translation:
 
     @classmethod
     def of(cls, target: Tokenizer, drafter: Tokenizer) -> Self | None:
-        """Compare two vocabularies; None where the drafter can read next to nothing."""
+        """Compare two vocabularies; None if the drafter's cannot spell ordinary text."""
         ours, theirs = Pieces.of(target), Pieces.of(drafter)
         speller, their_speller = Speller(target, ours), Speller(drafter, theirs)
         text = " ".join(prompt.text for prompt in built_in_prompts()).encode()
@@ -38,7 +38,7 @@ class Translation:
 
     @property
     def words(self) -> str:
-        """The shared part in words."""
+        """The shares in words."""
         of_all, in_text = _percent(self.shared.share), _percent(self.in_text)
         return f"{of_all} of its tokens are shared, {in_text} in ordinary text"
 

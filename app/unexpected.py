@@ -1,4 +1,4 @@
-"""Faults of specchat itself: the user gets a sentence, the details go to a file."""
+"""Reports internal errors: a sentence for the user, the traceback in a file."""
 
 import contextlib
 import traceback
@@ -10,7 +10,7 @@ from backends.base.private_file import make_private_folder
 
 
 def unexpected(error: Exception, paths: Paths) -> SpecchatError:
-    """An error to show for a fault nobody foresaw, its traceback kept in the data folder."""
+    """Convert an internal error into one to show, and keep its traceback in the data folder."""
     remedy = "Please report this."
     with contextlib.suppress(OSError):
         make_private_folder(paths.data)

@@ -64,7 +64,7 @@ def resolve(
 
     Raises:
         ModelError: the bundled model is not installed.
-        UsageError: an unknown name, or a folder that is no single model.
+        UsageError: an unknown name, a missing file, or a folder that is no single model.
     """
     path = _path(name)
     if path is None:
@@ -72,7 +72,13 @@ def resolve(
     hub = None if path.exists() else _repository(name)
     if path.is_file() or (path.suffix.lower() == ".gguf" and not (hub and hub.file)):
         named = folder / path
-        return Reference(path.name, named if named.is_file() and not path.is_file() else path)
+        file = named if named.is_file() and not path.is_file() else path
+        if not file.exists():
+            raise _missing(file, folder)
+        _check_regular(file)
+        return Reference(path.name, file)
+    if path.exists():
+        _check_regular(path)
     at_hand = known_names(folder)
     wanted = simplified(name)
     for known, known_path in at_hand.items():
@@ -213,6 +219,17 @@ def _folder(path: Path) -> Reference:
             "Give a .gguf file or an MLX folder.",
         )
     return Reference(path.resolve().name, inside)
+
+
+def _check_regular(path: Path) -> None:
+    if not (path.is_file() or path.is_dir()):
+        raise UsageError(f"cannot read {path}", "it is not a regular file")
+
+
+def _missing(path: Path, folder: Path) -> UsageError:
+    beside = [file.name for file in path.parent.glob("*.gguf")] if path.parent.is_dir() else []
+    near = nearest(path.name, [*beside, *known_names(folder)])
+    return UsageError(f"there is no file {path}", f"nearest: {', '.join(near)}" if near else "")
 
 
 def _unknown(name: str, known: Iterable[str], folder: Path) -> UsageError:

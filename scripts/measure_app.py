@@ -3,6 +3,7 @@
 Run on a machine with nothing else to do: python -m scripts.measure_app [ROUNDS]
 """
 
+import argparse
 import asyncio
 import fcntl
 import json
@@ -192,7 +193,9 @@ def own_home() -> Iterator[None]:
 
 def main() -> None:
     """Print every figure, each round on a line of its own."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rounds", nargs="?", type=int, default=5)
+    rounds: int = parser.parse_args().rounds
     with own_home():
         start()  # fills the caches of a first start
         for _ in range(rounds):

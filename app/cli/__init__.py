@@ -1,1 +1,1 @@
-"""The commands of `specchat`."""
+"""The command line."""

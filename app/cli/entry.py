@@ -1,11 +1,11 @@
-"""The console script: as little as possible before Ctrl-C is understood."""
+"""The console script; imports almost nothing before Ctrl-C is handled."""
 
 import signal
 import sys
 
 
 def main() -> None:
-    """Load and run the command line; an interrupt ends it quietly wherever it comes."""
+    """Load and run the command line; an interrupt ends it quietly at any time."""
     try:
         from app.cli.main import main as run
 
@@ -13,5 +13,5 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
-        # One more would replace the exit code while the interpreter ends.
+        # Another Ctrl-C would replace the exit code while the interpreter ends.
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -5,37 +5,38 @@ from importlib import metadata
 from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperGroup
 
-from app.cli import interrupt, options, settings, terminal
-from app.cli.ask import ask
-from app.cli.bench import bench
-from app.cli.chat import chat
-from app.cli.chats import chats
-from app.cli.doctor import doctor
-from app.cli.models import models
-from app.cli.path import path
+from app.cli import options, settings
+from app.cli.command import Command, Group, OptionalJsonFile
+from app.cli.commands.ask import ask
+from app.cli.commands.bench import bench
+from app.cli.commands.chat import chat
+from app.cli.commands.chats import chats
+from app.cli.commands.doctor import doctor
+from app.cli.commands.models import models
+from app.cli.commands.path import path
+from app.cli.commands.verify import verify
 from app.cli.screen import can_show_app, open_app
-from app.cli.verify import verify
+from app.cli.terminal import interrupt, process, stderr, stdout
+from app.cli.terminal.exit_codes import EXIT_DONE, EXIT_ERROR, EXIT_INTERRUPTED, exit_code
 from app.end_signals import code_after
 from app.paths import Paths
 from app.private_folders import tighten
 from app.unexpected import unexpected
 from backends.base import SpecchatError, UsageError
-from decoding.lossy_rule import OFF
 
 
-class _Commands(TyperGroup):
-    """Leaves variables to the commands: one that is wrong stops those alone that need it."""
+class _Commands(Group):
+    """Leaves variables to the commands: an unusable one stops only the commands that read it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Options before the command are read as they were typed."""
         for option in self.params:
-            option.value_from_envvar = _unread
+            option.value_from_envvar = _ignored
         return super().parse_args(ctx, args)
 
 
-def _unread(ctx: Any) -> None: ...
+def _ignored(ctx: Any) -> None:
+    del ctx
 
 
 app = typer.Typer(
@@ -46,29 +47,24 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (ask, bench, chat, doctor, path, verify):
-    app.command()(command)
+app.command(cls=Command)(ask)
+app.command(cls=OptionalJsonFile)(bench)
+for command in (chat, doctor, path, verify):
+    app.command(cls=Command)(command)
 app.add_typer(chats, name="chats")
 app.add_typer(models, name="models")
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        terminal.say(f"specchat {metadata.version('specchat')}\n")
+        stdout.write(f"specchat {metadata.version('specchat')}\n")
         raise typer.Exit
 
 
 @app.callback(invoke_without_command=True)
+@options.with_options(*options.SESSION, options.LOSSY_RULE)
 def start(
     context: typer.Context,
-    model: options.Model = None,
-    draft: options.Draft = "auto",
-    backend: options.Backend = "auto",
-    ctx: options.Ctx = None,
-    threads: options.Threads = None,
-    gpu_layers: options.GpuLayers = None,
-    offline: options.Offline = False,
-    lossy: options.Lossy = OFF,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
@@ -76,31 +72,32 @@ def start(
 ) -> None:
     """Chat with a local model, faster by exact speculative decoding.
 
-    Without a command it opens the app. Every option can also be set by the variable its
-    help names, or by its name in config.toml (see `specchat path config`). `specchat chat
-    --help` has the options about sampling; the app has them under F8.
+    Without a command it opens the app. Every option can also be set by the variable shown with
+    it, or under its name in config.toml (see `specchat path config`). `specchat chat --help`
+    lists the sampling options; in the app they are under F8.
     """
+    del version
     if context.invoked_subcommand is not None:
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
-            "there is no terminal to talk in",
+            "there is no terminal",
             "",
             'Use `specchat ask "…"` in scripts, or `specchat chat` to talk through pipes.',
         )
     group = context.command
-    assert isinstance(group, TyperGroup)
+    assert isinstance(group, Group)
     command = group.commands["chat"]
     with command.make_context("chat", [], parent=context) as inner:
         if can_show_app():
-            open_app(cast(typer.Context, inner))
+            open_app(cast("typer.Context", inner))
         else:
             command.invoke(inner)
 
 
 def main() -> None:
-    """Run the command line; every way out has its exit code and no traceback."""
-    terminal.prepare()
+    """Run the command line; every end has its exit code and no traceback."""
+    process.prepare()
     tighten(Paths.of_this_user())
     with interrupt.end_signals():
         code = _run()
@@ -108,28 +105,28 @@ def main() -> None:
 
 
 def _run() -> int | str | None:
-    """The exit code of the command that the user typed."""
+    """Run the command and return its exit code."""
     defaults, fault = {}, None
     try:
         try:
             defaults = settings.defaults(Paths.of_this_user())
         except SpecchatError as error:
-            fault = error  # shown by the commands that need settings; help and paths do not
-        app(default_map=defaults, obj=fault)
+            fault = error  # raised by the commands that need settings; help and paths work
+        app(prog_name="specchat", default_map=defaults, obj=fault)
     except SystemExit as ended:
         return ended.code
     except SpecchatError as error:
-        terminal.show_error(error)
-        return terminal.exit_code(error)
-    except terminal.ReaderGoneError:
-        return terminal.EXIT_DONE
+        stderr.show_error(error)
+        return exit_code(error)
+    except stdout.ReaderGoneError:
+        return EXIT_DONE
     except KeyboardInterrupt:
-        return terminal.EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     except OSError as error:
-        terminal.show_error(SpecchatError("cannot go on", str(error)))
+        stderr.show_error(SpecchatError("cannot go on", str(error)))
     except Exception as error:
-        terminal.show_error(unexpected(error, Paths.of_this_user()))
-    return terminal.EXIT_ERROR
+        stderr.show_error(unexpected(error, Paths.of_this_user()))
+    return EXIT_ERROR
 
 
 if __name__ == "__main__":

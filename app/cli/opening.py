@@ -1,12 +1,12 @@
-"""Opening a session from the command line."""
+"""Opens a session and shows what it is doing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from threading import Event
 
 from app import session_opening
-from app.cli import terminal
-from app.cli.interrupt import deferred
+from app.cli.terminal import stderr
+from app.cli.terminal.interrupt import deferred
 from app.paths import Paths
 from app.session import Session
 from app.session_options import DEFAULT_CONTEXT, SessionOptions
@@ -18,11 +18,11 @@ def open_session(
     *,
     every_form: bool = False,
 ) -> Session:
-    """Load everything, saying what is going on; the first Ctrl-C ends it at the next phase.
+    """Load models and drafters with a status line; the first Ctrl-C stops at the next phase.
 
     Raises:
-        SpecchatError: an option cannot be met, or the model cannot be run.
-        KeyboardInterrupt: it was interrupted.
+        SpecchatError: an option cannot be satisfied, or the model cannot run.
+        KeyboardInterrupt: the user interrupted it.
     """
     with phases() as (notify, stop):
         paths = Paths.of_this_user()
@@ -35,11 +35,13 @@ def open_session(
 
 
 @contextmanager
-def phases() -> Iterator[tuple[Callable[[str], None], Event]]:
-    """What shows each phase of long work; the first Ctrl-C sets the event and ends it at the next.
+def phases() -> Generator[tuple[Callable[[str], None], Event], None, None]:
+    """Yield a function that shows a phase of long work, and the event of an interrupt.
+
+    The first Ctrl-C sets the event, and the work ends at its next phase.
 
     Raises:
-        KeyboardInterrupt: it was interrupted.
+        KeyboardInterrupt: the user interrupted it.
     """
     try:
         with deferred() as stop:
@@ -47,11 +49,11 @@ def phases() -> Iterator[tuple[Callable[[str], None], Event]]:
             def notify(text: str) -> None:
                 if stop.is_set():
                     raise KeyboardInterrupt
-                terminal.status(text)
+                stderr.status(text)
 
             yield notify, stop
     except KeyboardInterrupt as interrupt:
-        terminal.note("\n".join(getattr(interrupt, "__notes__", [])))
+        stderr.note("\n".join(getattr(interrupt, "__notes__", [])))
         raise
     finally:
-        terminal.clear_status()
+        stderr.clear_status()

@@ -1,30 +1,45 @@
-"""The options commands share, each also an environment variable and a settings key."""
+"""Options shared by commands, each also an environment variable and a settings key."""
 
-import secrets
-from dataclasses import fields
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer import Context
 
-from app.session_options import SessionOptions
-from app.settings.catalogue import BY_NAME, LOSSY, checked, unusable, variable_of
-from backends.base import SpecchatError, UsageError
-from decoding.lossy_rule import LossyRule, parse_lossy
+from app.cli import completion
+from app.settings.catalogue import BY_NAME, DEFAULT_MAX_TOKENS, LOSSY, variable_of
+from decoding.lossy_rule import OFF
 from decoding.sampling import SamplingSettings
 
-_FROM_COMMAND_LINE, _FROM_VARIABLE = "COMMANDLINE", "ENVIRONMENT"
-_SESSION_OPTIONS = [field.name for field in fields(SessionOptions)]
+_USUAL = SamplingSettings()
 
 
-def _option(key: str, *, metavar: str | None = None, help_text: str | None = None) -> Any:
-    """The command line's option of a settings key."""
-    comment = help_text or BY_NAME[key].comment
-    return typer.Option(
-        f"--{key.replace('_', '-')}",
-        envvar=variable_of(key),
-        help=f"{comment[0].upper()}{comment[1:]}.",
+def option(
+    name: str,
+    kind: Any,
+    default: object,
+    metavar: str | None = None,
+    *,
+    help_text: str = "",
+    complete: Callable[[str], Any] | None = None,
+) -> inspect.Parameter:
+    """A parameter that adds an option to a command.
+
+    A key of the settings also gets its variable, and by default its comment as help.
+    """
+    key = BY_NAME.get(name)
+    text = help_text or (key.comment if key else "")
+    declared = typer.Option(
+        f"--{name.replace('_', '-')}",
+        envvar=variable_of(name) if key else None,
+        help=f"{text[:1].upper()}{text[1:]}.",
         metavar=metavar,
+        autocompletion=complete,
+    )
+    annotation = Annotated[kind, declared]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )
 
 
@@ -33,113 +48,54 @@ _DRAFT_HELP = (
     "a model, cascade(A,B), vote(A,B), tree(A), paths(A), or a comma-separated list"
 )
 
-Model = Annotated[str | None, _option("model", metavar="REF")]
-Draft = Annotated[str, _option("draft", metavar="SPEC", help_text=_DRAFT_HELP)]
-Backend = Annotated[str, _option("backend")]
-Ctx = Annotated[int | None, _option("ctx")]
-Threads = Annotated[int | None, _option("threads")]
-GpuLayers = Annotated[int | None, _option("gpu_layers")]
-Offline = Annotated[bool, _option("offline")]
-System = Annotated[str | None, _option("system")]
-Temperature = Annotated[float, _option("temperature")]
-TopK = Annotated[int, _option("top_k")]
-TopP = Annotated[float, _option("top_p")]
-MinP = Annotated[float, _option("min_p")]
-RepeatPenalty = Annotated[float, _option("repeat_penalty")]
-Seed = Annotated[int | None, _option("seed")]
-Lossy = Annotated[str, _option(LOSSY, metavar="RULE")]
-MaxTokens = Annotated[int, _option("max_tokens")]
+MODEL = option("model", str | None, None, "REF", complete=completion.models)
+DRAFT = option("draft", str, "auto", "SPEC", help_text=_DRAFT_HELP, complete=completion.drafters)
+BACKEND = option("backend", str, "auto", "NAME", complete=completion.backends)
+CTX = option("ctx", int | None, None, "N")
+THREADS = option("threads", int | None, None, "N")
+GPU_LAYERS = option("gpu_layers", int | None, None, "N")
+OFFLINE = option("offline", bool, False)
+LOSSY_RULE = option(LOSSY, str, OFF, "RULE")
+SESSION = (MODEL, DRAFT, BACKEND, CTX, THREADS, GPU_LAYERS, OFFLINE)
+"""What a session is opened with: the fields of SessionOptions."""
+
+ANSWER = (
+    option(
+        "preset",
+        str | None,
+        None,
+        "NAME",
+        help_text="preset of the settings file; typed options override it",
+        complete=completion.presets,
+    ),
+    option("system", str | None, None, "TEXT"),
+    option("temperature", float, _USUAL.temperature, "T"),
+    option("top_k", int, _USUAL.top_k, "K"),
+    option("top_p", float, _USUAL.top_p, "P"),
+    option("min_p", float, _USUAL.min_p, "P"),
+    option("repeat_penalty", float, _USUAL.repeat_penalty, "R"),
+    option("seed", int | None, None, "N"),
+    LOSSY_RULE,
+    option("max_tokens", int, DEFAULT_MAX_TOKENS, "N"),
+)
+"""How answers are made."""
 
 
-def session_options(context: Context) -> SessionOptions:
-    """Those options that a command has; what was typed before the command's name counts too.
+def with_options(
+    *parameters: inspect.Parameter,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add options to a command, which reads their values from its context."""
+    names = {parameter.name for parameter in parameters}
 
-    Raises:
-        UsageError: the settings file, or the value of a variable, cannot be used.
-    """
-    if isinstance(context.obj, SpecchatError):
-        raise context.obj
-    _check_variables(context)
-    values = {name: context.params[name] for name in _SESSION_OPTIONS if name in context.params}
-    outer = context.find_root()
-    for name in values:
-        if _typed(outer, name) and not _typed(context, name):
-            values[name] = outer.params[name]
-    return SessionOptions(**values)
+    def added(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            command(**{name: value for name, value in values.items() if name not in names})
 
+        signature = inspect.signature(command)
+        own = signature.parameters.values()
+        named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        vars(run)["__signature__"] = signature.replace(parameters=[*named, *parameters])
+        return run
 
-def lossy_rule(context: Context, *, only_typed: bool = False) -> LossyRule | None:
-    """A command's --lossy, or the one typed before its name.
-
-    only_typed: neither a variable nor the settings file counts.
-
-    Raises:
-        UsageError: there is no such rule.
-    """
-    outer = context.find_root()
-    if _typed(context, LOSSY):
-        return parse_lossy(context.params[LOSSY])
-    if _typed(outer, LOSSY):
-        return parse_lossy(outer.params[LOSSY])
-    return None if only_typed else parse_lossy(context.params[LOSSY])
-
-
-def is_offline(context: Context, offline: bool) -> bool:
-    """A command's own --offline, or the one before its name, or the setting.
-
-    Raises:
-        UsageError: the settings file cannot be used; it may forbid the network.
-    """
-    if isinstance(context.obj, SpecchatError):
-        raise context.obj
-    return offline or bool(context.find_root().params.get("offline"))
-
-
-def _check_variables(context: Context) -> None:
-    """Refuse what a variable says and nothing that was typed overrules, by the variable's name."""
-    outer = context.find_root()
-    for name in BY_NAME.keys() & context.params.keys():
-        if _source(context, name) != _FROM_VARIABLE or _typed(outer, name):
-            continue
-        try:
-            checked(BY_NAME[name], context.params[name])
-        except UsageError as error:
-            raise unusable(name, context.params[name], error) from error
-
-
-def _typed(context: Any, name: str) -> bool:
-    """Whether a value comes from the command line, not from a default, setting or variable."""
-    return _source(context, name) == _FROM_COMMAND_LINE
-
-
-def _source(context: Any, name: str) -> str:
-    source = context.get_parameter_source(name)
-    return "" if source is None else source.name
-
-
-def check_max_tokens(max_tokens: int) -> None:
-    """Refuse an answer of no tokens.
-
-    Raises:
-        UsageError: it is not positive.
-    """
-    if max_tokens < 1:
-        raise UsageError(f"--max-tokens {max_tokens} is out of range", "it is at least 1")
-
-
-def sampling(
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    repeat_penalty: float,
-    seed: int | None,
-    lossy: LossyRule | None,
-) -> SamplingSettings:
-    """Checked settings; a seed is drawn where none is given.
-
-    Raises:
-        UsageError: a value is out of range.
-    """
-    drawn = secrets.randbelow(1 << 32) if seed is None else seed
-    return SamplingSettings(temperature, top_k, top_p, min_p, repeat_penalty, drawn, lossy)
+    return added

@@ -1,9 +1,11 @@
-"""A download as the command line shows it: one line that changes, and Ctrl-C."""
+"""Downloads with progress on standard error, stopped by Ctrl-C."""
 
 import typer
 
-from app.cli import terminal
-from app.cli.interrupt import interruptible
+from app.cli.terminal import stderr
+from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
+from app.cli.terminal.interrupt import interruptible
+from app.obtaining import stopped
 from models.hub import Downloaded, DownloadJob, DownloadRequest, HubSettings
 from models.hub.progress import describe
 
@@ -12,20 +14,20 @@ _STOPS_WITHIN_SECONDS = 0.5
 
 
 def pull_model(request: DownloadRequest, settings: HubSettings) -> Downloaded:
-    """Download a model, with its progress on standard error.
+    """Download a model.
 
     Raises:
-        SpecchatError: it failed.
-        Exit: it was interrupted; what came is kept.
+        SpecchatError: the download failed.
+        Exit: it was interrupted.
     """
     with interruptible() as interrupted:
         job = DownloadJob(request, settings)
         while not job.wait(_SHOWN_EVERY_SECONDS) and not interrupted.is_set():
-            terminal.status(describe(job.progress))
+            stderr.status(describe(job.progress))
         job.stop()
         ended = job.wait(_STOPS_WITHIN_SECONDS) if interrupted.is_set() else True
-    terminal.clear_status()
+    stderr.clear_status()
     if interrupted.is_set() and not (ended and job.succeeded):
-        terminal.note("stopped; what came is kept, and the same command goes on from there")
-        raise typer.Exit(terminal.EXIT_INTERRUPTED)
+        stderr.note(stopped(job))
+        raise typer.Exit(EXIT_INTERRUPTED)
     return job.result()

@@ -1,10 +1,12 @@
-"""`specchat`: the app for terminals; Textual is loaded for it alone."""
+"""Starts the app; only it loads Textual."""
 
 import os
 
 from typer import Context
 
-from app.cli import options, terminal, text_input
+from app.cli import option_values
+from app.cli.terminal import process, stderr
+from app.cli.terminal.exit_codes import EXIT_ERROR
 from app.paths import Paths
 from app.unexpected import unexpected
 from backends.base import SpecchatError
@@ -13,39 +15,31 @@ _PLAIN_TERMINALS = ("dumb", "unknown", "")
 
 
 def can_show_app() -> bool:
-    """Whether the terminal can place a cursor; one that cannot gets the line-by-line chat."""
+    """Whether the terminal can place the cursor; otherwise the line-by-line chat is used."""
     return os.name == "nt" or os.environ.get("TERM", "") not in _PLAIN_TERMINALS
 
 
 def open_app(context: Context) -> None:
-    """Run the app; context: of `specchat chat`, whose options and settings are the app's too.
+    """Run the app with the options and settings of `specchat chat`, which is context's command.
 
     Raises:
         UsageError: a setting or a variable cannot be used.
     """
     from app.tui.app import run
 
-    session_options = options.session_options(context)
-    given = context.params
-    settings = options.sampling(
-        given["temperature"],
-        given["top_k"],
-        given["top_p"],
-        given["min_p"],
-        given["repeat_penalty"],
-        given["seed"],
-        options.lossy_rule(context),
-    )
-    options.check_max_tokens(given["max_tokens"])
-    system = text_input.check(given["system"], "the system message") if given["system"] else ""
-    paths, code = Paths.of_this_user(), terminal.EXIT_ERROR
+    session_options = option_values.session_options(context)
+    given = option_values.answer_options(context)
+    paths, code = Paths.of_this_user(), EXIT_ERROR
     try:
-        with terminal.other_screen():
-            code = run(session_options, paths, system, settings, given["max_tokens"])
+        with process.other_screen():
+            answering = given.answering
+            code = run(
+                session_options, paths, given.system, answering.sampling, answering.max_tokens
+            )
     except SpecchatError:
         raise
     except Exception as error:
-        terminal.show_error(unexpected(error, paths))
-    # Native code may still load a model, which would keep the interpreter from ending; and MLX
-    # calls the interpreter when its thread is over already, which aborts one that is ending.
-    terminal.leave(code)
+        stderr.show_error(unexpected(error, paths))
+    # A model that is still loading would delay the end of the interpreter, and MLX calls the
+    # interpreter after its thread has ended, which aborts the process.
+    process.leave(code)

@@ -1,4 +1,4 @@
-"""The settings file as defaults of the commands, read before the command line."""
+"""Reads the settings file as defaults of the commands."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _COMMANDS = ("ask", "chat", "verify")
 
 
 def defaults(paths: Paths) -> dict[str, Any]:
-    """Defaults for every command out of the settings file; empty where there is none.
+    """Defaults of every command from the settings file; {} if there is no file.
 
     Raises:
         UsageError: the file cannot be read, a key is unknown or its value cannot be used.

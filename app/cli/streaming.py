@@ -2,8 +2,8 @@
 
 from contextlib import closing
 
-from app.cli import terminal
-from app.cli.interrupt import interruptible
+from app.cli.terminal import stderr, stdout
+from app.cli.terminal.interrupt import interruptible
 from app.reply import Reply
 from app.session import Session
 from backends.chat.chat_template import Prompt
@@ -31,7 +31,7 @@ def stream_answer(
     ):
         for event, added in stream:
             if isinstance(event, Prefill):
-                terminal.status(f"reading the prompt: {event.done:,} of {event.total:,} tokens")
+                stderr.status(f"reading the prompt: {event.done:,} of {event.total:,} tokens")
             elif added and shown:
-                terminal.clear_status()
-                terminal.say(added)
+                stderr.clear_status()
+                stdout.write(added)

@@ -1,4 +1,4 @@
-"""A chat as a file of its own."""
+"""Exports a chat to a Markdown or JSON file."""
 
 import datetime
 import json
@@ -15,7 +15,7 @@ SCHEMA = 1
 
 
 def as_markdown(chat: Chat, messages: Sequence[Saved]) -> str:
-    """The chat for reading."""
+    """The chat as Markdown."""
     blocks = [
         f"# {chat.title or 'Chat'}",
         ", ".join(filter(None, [_day(chat.created), chat.model])),
@@ -29,7 +29,7 @@ def as_markdown(chat: Chat, messages: Sequence[Saved]) -> str:
 
 
 def as_json(chat: Chat, messages: Sequence[Saved]) -> dict[str, Any]:
-    """The chat for programs: schema 1."""
+    """The chat as a JSON object."""
     return {
         "schema": SCHEMA,
         "number": chat.number,
@@ -50,16 +50,19 @@ def as_json(chat: Chat, messages: Sequence[Saved]) -> dict[str, Any]:
     }
 
 
-def write_export(history: History, number: int, path: Path) -> Path:
+def write_export(history: History, number: int, path: Path, *, overwrite: bool = False) -> Path:
     """Write a chat as Markdown or JSON, by the file's ending; returns the full path.
 
     Raises:
-        UsageError: the ending is another one.
-        HistoryError: the chat cannot be read, or the file not written.
+        UsageError: the ending is another one, or the file exists and may not be overwritten.
+        HistoryError: the chat cannot be read, or the file cannot be written.
     """
     suffix = path.suffix.lower()
     if suffix not in (".md", ".json"):
         raise UsageError(f"cannot export to {path}", "it ends neither in .md nor in .json")
+    if path.is_file() and not overwrite:
+        remedy = "Choose another name, or use --force to replace it."
+        raise UsageError(f"cannot export to {path}", "it exists", remedy)
     chat, messages = history.chat(number), history.messages(number)
     if suffix == ".md":
         text = as_markdown(chat, messages)

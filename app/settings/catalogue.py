@@ -21,6 +21,8 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _MOST_BITS = 64
 _MOST_SHOWN = 120
 LOSSY = "lossy"
+PREFIX = "SPECCHAT_"
+"""How the variables of all keys begin."""
 SAMPLING = tuple(field.name for field in fields(SamplingSettings))
 
 
@@ -217,7 +219,7 @@ def from_variable(name: str) -> Value | None:
 
 def variable_of(name: str) -> str:
     """Name of the environment variable of a key."""
-    return f"SPECCHAT_{name.upper()}"
+    return f"{PREFIX}{name.upper()}"
 
 
 def shown(value: object) -> str:

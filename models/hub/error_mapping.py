@@ -12,7 +12,7 @@ from models.hub.client import hub_client
 from models.hub.connection import Answer, CutError
 from models.hub.hub_settings import HubSettings
 
-_RESUMES = "Try again later: the download resumes where it stopped."
+_RESUMES = "Try again later; a partial download is resumed."
 _LONGEST_TEXT = 300
 _SECONDS = re.compile(r"[0-9]{1,5}")
 
@@ -69,7 +69,7 @@ def disk_fault(error: OSError, settings: HubSettings) -> DownloadError:
         return DownloadError(
             "the disk is full",
             f"{size_text(free)} are free below {settings.cache}",
-            "Free some space and try again: the download resumes where it stopped. "
+            "Free some space and try again; a partial download is resumed. "
             "HF_HOME moves the cache to another disk.",
         )
     return DownloadError(f"cannot write below {settings.cache}", error.strerror or str(error))
@@ -127,6 +127,5 @@ def _too_many(wait: str, settings: HubSettings) -> DownloadError:
     return DownloadError(
         f"{settings.endpoint} received too many requests from here",
         "it answers 429",
-        f"Try again {when}: the download resumes where it stopped."
-        " With HF_TOKEN set the limit is higher.",
+        f"Try again {when}; a partial download is resumed. With HF_TOKEN set the limit is higher.",
     )

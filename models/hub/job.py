@@ -25,8 +25,8 @@ class DownloadJob:
         self._ended = Event()
         self._outcome: Downloaded | SpecchatError = DownloadStoppedError(
             f"the download of {request.repository} was stopped",
-            "what came is kept",
-            "Try again: the download resumes where it stopped.",
+            "the downloaded part is kept",
+            "Ask for it again to resume it.",
         )
         Thread(target=self._run, name=f"download {request.repository}", daemon=True).start()
 

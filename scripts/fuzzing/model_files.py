@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 
 from app import proven_models
-from app.cli.model_facts import facts_of as facts_shown
+from app.cli.commands.model_facts import facts_of as facts_shown
 from app.memory_plan import open_context, plan
 from app.paths import Paths
 from backends.base import ModelError, SpecchatError

@@ -3,6 +3,7 @@
 import codecs
 import io
 import json
+import math
 import os
 import select
 import shutil
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 
 from app.cli.main import main
+from app.cli.terminal import stderr
 from backends.chat.chat_template import ChatTemplate, Message, Prompt
 
 COMMAND = Path(sys.executable).with_name("specchat")
@@ -47,6 +49,12 @@ Launch = Callable[..., Popen[bytes]]
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What tests before this one measured of this machine."""
     return tmp_path_factory.mktemp("measured")
+
+
+@pytest.fixture(autouse=True)
+def _no_progress_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, commands in this process write the same."""
+    monkeypatch.setattr(stderr, "_PLAIN_LINE_SECONDS", math.inf)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.cli import terminal
+from app.cli.terminal import stdout
 from backends.base import Model
 from backends.chat.chat_template import Message
 
@@ -29,10 +29,11 @@ def test_standard_output_holds_the_answer_and_nothing_else(
 
 
 def test_a_note_goes_to_standard_error(specchat: Specchat, tmp_path: Path) -> None:
-    drafter = str(tmp_path / "missing.gguf")
-    ended = specchat("ask", "Say hello.", *GREEDY, "--draft", drafter)
+    drafter = tmp_path / "damaged.gguf"
+    drafter.write_bytes(b"GG")
+    ended = specchat("ask", "Say hello.", *GREEDY, "--draft", str(drafter))
     plain = specchat("ask", "Say hello.", *GREEDY, "--draft", "off")
-    assert drafter in ended.stderr
+    assert str(drafter) in ended.stderr
     assert ended.stdout == plain.stdout
     assert plain.stderr == ""
 
@@ -41,7 +42,7 @@ def test_an_answer_comes_piece_by_piece_and_no_stream_makes_it_one(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces: list[str] = []
-    monkeypatch.setattr(terminal, "say", pieces.append)
+    monkeypatch.setattr(stdout, "write", pieces.append)
     specchat("ask", "Say hello.", *GREEDY, "--draft", "off")
     streamed, pieces[:] = list(pieces), []
     specchat("ask", "Say hello.", *GREEDY, "--draft", "off", "--no-stream")

@@ -1,5 +1,6 @@
 """A model that cannot be had: one clear sentence, the right exit code, never a traceback."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,22 @@ Specchat = Callable[..., CompletedProcess[str]]
 
 def test_a_missing_file(specchat: Specchat) -> None:
     ended = specchat("ask", "hi", "--model", "missing.gguf")
-    assert (ended.returncode, ended.stdout) == (1, "")
+    assert (ended.returncode, ended.stdout) == (2, "")
     assert "there is no file missing.gguf" in ended.stderr
+
+
+def test_the_nearest_files_are_named(specchat: Specchat, tmp_path: Path) -> None:
+    (tmp_path / "small-q4.gguf").touch()
+    ended = specchat("ask", "hi", "--model", str(tmp_path / "smal-q4.gguf"))
+    assert ended.returncode == 2
+    assert "nearest: small-q4.gguf" in ended.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a device of POSIX")
+def test_a_device(specchat: Specchat) -> None:
+    ended = specchat("ask", "hi", "--model", os.devnull)
+    assert ended.returncode == 2
+    assert "it is not a regular file" in ended.stderr
 
 
 @pytest.mark.parametrize(

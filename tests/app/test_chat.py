@@ -85,7 +85,7 @@ def test_a_lossy_rule_that_is_set_is_warned_of_once(specchat: Specchat) -> None:
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
-        ("/set", "what is to be set?"),
+        ("/set", "which setting?"),
         ("/set model demo", "'model' cannot be set here"),
         ("/set temperature hot", "temperature cannot be 'hot'"),
         ("/set top_p 2", "top_p cannot be 2.0"),

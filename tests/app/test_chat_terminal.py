@@ -50,7 +50,7 @@ def test_ctrl_c_twice_at_the_prompt_ends_with_130(on_terminal: OnTerminal) -> No
     terminal.read_until("> ")
     # The line end wakes readline, which misses a signal that comes as it begins to wait.
     terminal.type("\x03\n")
-    terminal.read_until("leaves")
+    terminal.read_until("to leave")
     terminal.read_until("> ")
     terminal.type("\x03\n")
     code, shown = terminal.end()

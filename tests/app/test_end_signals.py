@@ -272,7 +272,7 @@ def test_a_download_ends_and_goes_on_the_next_time(
     process.send_signal(number)
     _, err = process.communicate()
     assert process.returncode == 128 + number
-    assert b"what came is kept" in err
+    assert b"the downloaded part is kept" in err
 
 
 def test_a_signal_that_is_ignored_stays_so(launch: Launch, counting: str) -> None:
@@ -290,7 +290,7 @@ def test_a_signal_that_is_ignored_stays_so(launch: Launch, counting: str) -> Non
 STUCK = """
 import ctypes
 
-from app.cli.interrupt import end_signals
+from app.cli.terminal.interrupt import end_signals
 
 with end_signals():
     library, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(256)

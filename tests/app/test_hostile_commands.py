@@ -16,8 +16,8 @@ import click
 import pytest
 
 from app import printable as rule
-from app.cli import terminal
 from app.cli.main import main
+from app.cli.terminal import process, stderr
 from app.history import History
 from app.paths import Paths
 from tests.fixtures.hostile import MARK, TEXTS, UNENCODABLE
@@ -227,7 +227,7 @@ def test_whoever_writes(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
     screen = _Screen()
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, io.TextIOWrapper(screen, encoding=encoding))
-    terminal.prepare()
+    process.prepare()
     print(ALL, file=sys.stderr)
     print(ALL)
     click.echo(ALL)
@@ -236,7 +236,7 @@ def test_whoever_writes(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
     assert logging.lastResort is not None
     logging.lastResort.handle(logging.makeLogRecord({"msg": ALL, "levelno": logging.ERROR}))
     sys.excepthook(ValueError, ValueError(ALL), None)
-    terminal.status(ALL)
+    stderr.status(ALL)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     written = screen.getvalue()

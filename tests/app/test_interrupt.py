@@ -132,7 +132,7 @@ def test_ctrl_c_while_the_model_loads(on_terminal: Callable[..., Any]) -> None:
 STUCK = """
 from threading import Event
 
-from app.cli.interrupt import deferred
+from app.cli.terminal.interrupt import deferred
 
 with deferred():
     print("stuck", flush=True)

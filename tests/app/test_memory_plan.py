@@ -74,7 +74,7 @@ def test_a_drafter_is_shrunk_and_then_given_up() -> None:
     n_ctx, notes = drafter_context("1b", SMALL, 8192, bill(SMALL, 2048).total)
     assert n_ctx == 2048
     assert notes == ["memory is short: 1b drafts up to 2,048 tokens of context, not 8,192"]
-    with pytest.raises(DraftUnavailableError, match="1b is given up: memory is short") as refused:
+    with pytest.raises(DraftUnavailableError, match="1b is not used: memory is short") as refused:
         drafter_context("1b", SMALL, 8192, GIGABYTE)
     assert "it needs 1.1 GB (weights 1.0 GB" in refused.value.why
     assert "1.0 GB are free beside the model" in refused.value.why
@@ -114,7 +114,7 @@ def test_a_session_gives_up_the_drafter_and_keeps_its_context(
     with closing(opened(free, options)) as session:
         assert session.context.n_ctx == 512
         assert session.drafting.names == ["lookup"]
-        assert "is given up: memory is short" in session.drafting.missing
+        assert "is not used: memory is short" in session.drafting.missing
     with closing(opened(10 * free, options)) as session:
         assert session.drafting.names[:2] == ["lookup", str(drafter)]
         assert session.notes == ()

@@ -15,7 +15,7 @@ from app import draft_spec, self_drafter
 from app.automatic import promising
 from app.candidate import Kind, Target
 from app.candidates import candidates
-from app.cli.tune import verdict
+from app.cli.commands.tune import verdict
 from app.drafter_building import Place
 from app.drafting import build
 from app.paths import Paths

@@ -64,7 +64,9 @@ def test_a_block_rule_with_a_wrong_ratio_on_the_device_is_found(
 
     monkeypatch.setattr(on_device, "_shares", twice_as_likely)
     lines_alone = partial(open_session, every_form=False)  # few replies tell then
-    monkeypatch.setattr("app.cli.verify.open_session", lambda options, **_: lines_alone(options))
+    monkeypatch.setattr(
+        "app.cli.commands.verify.open_session", lambda options, **_: lines_alone(options)
+    )
     ended = verify_small(250)
     assert ended.returncode == 1
     assert "not what the model alone gives" in ended.stdout

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from app.obtaining import stopped
 from app.paths import Paths
+from models.hub import DownloadJob, DownloadRequest, HubSettings, Phase
 from tests.fixtures.local_hub import COMMIT, LocalHub
 
 Specchat = Callable[..., CompletedProcess[str]]
@@ -62,7 +64,7 @@ def test_from_pull_to_remove(specchat: Specchat, hub: LocalHub) -> None:
     assert _listed(specchat) == []
     shown = specchat("models", "list").stdout
     assert "demo" in shown
-    assert "llama3.1-8b" in shown.partition("models pull NAME")[2]
+    assert "llama3.1-8b" in shown.partition("to download")[2]
 
 
 def test_pull_in_json(specchat: Specchat, hub: LocalHub) -> None:
@@ -274,7 +276,7 @@ def test_ctrl_c_keeps_what_came(specchat: Specchat, launch: Launch, hub: LocalHu
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out) == (130, b"")
-    assert err == b"stopped; what came is kept, and the same command goes on from there\n"
+    assert err == b"stopped; the downloaded part is kept, and the same command resumes it\n"
     assert f"unfinished: {REPOSITORY}, 500.0 kB" in specchat("models", "list").stderr
     hub.released.set()
     hub.pause_at = None
@@ -292,7 +294,10 @@ def test_an_unfinished_download_is_discarded(
     listing = json.loads(specchat("models", "list", "--json").stdout)
     assert listing["unfinished_bytes"] == {REPOSITORY: 2_000}
     ended = specchat("models", "remove", REPOSITORY)
-    assert (ended.returncode, ended.stderr) == (0, f"discarded what came of {REPOSITORY}\n")
+    assert (ended.returncode, ended.stderr) == (
+        0,
+        f"discarded the unfinished download of {REPOSITORY}\n",
+    )
     assert list(blobs.iterdir()) == []
 
 
@@ -319,3 +324,11 @@ def test_listing_needs_no_hub_client() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_ctrl_c_before_the_download_begins_promises_nothing(tmp_path: Path) -> None:
+    settings = HubSettings.of_environment(tmp_path / "downloads.json", offline=True)
+    job = DownloadJob(DownloadRequest(REPOSITORY), settings)
+    assert job.wait(PATIENCE_SECONDS)
+    assert job.progress.phase is Phase.ASKING
+    assert stopped(job) == "stopped before the download began"

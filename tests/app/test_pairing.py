@@ -206,7 +206,10 @@ def test_a_speedup_needs_an_acceptance_that_was_measured(tiny_llama: TinyLlama) 
 @pytest.mark.usefixtures("costs")
 def test_what_a_trial_expects_is_not_called_accepted(models: Path) -> None:
     key, counts = fingerprint(models / "same.gguf"), {"warm:drawn": (6.0, 15.0)}
-    for is_trial, words in ((True, "a trial expects 40 %"), (False, "40 % accepted so far")):
+    for is_trial, words in (
+        (True, "acceptance 40 % expected from a trial"),
+        (False, "acceptance 40 % so far"),
+    ):
         memory = AcceptanceMemory(models / "big.gguf", Paths.of_this_user())
         memory.remember(key, Acceptance(counts, is_trial=is_trial), {})
         memory.save()
@@ -261,7 +264,7 @@ def test_a_target_is_measured_once_and_no_drafter_ever(costs: list[bool]) -> Non
 def test_what_a_busy_machine_measured_is_told_as_such(
     specchat: Specchat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    title = "drafters for big, 50.0 tokens per second undrafted"
+    title = "drafters for big, 50.0 tokens per second without drafting"
     doubt = " (measured on a busy machine: may be off by 30 % or more)"
     for unsure, words in (({64: 0.3}, doubt), ({}, "")):
         found = Measured({1: 0.02, 64: 0.0284}, 0.0, unsure)
@@ -304,13 +307,13 @@ def test_the_command_in_text_and_json(specchat: Specchat) -> None:
     ended = specchat("models", "pair", "big")
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
-    assert lines[0] == "drafters for big, 50.0 tokens per second undrafted"
+    assert lines[0] == "drafters for big, 50.0 tokens per second without drafting"
     assert max(map(len, lines)) <= 100
     assert lines[1].startswith(
-        "  lookup: prompt lookup; drafts for free, and checking a draft pays above 1 % accepted; "
+        "  lookup: prompt lookup; drafts at no cost, break-even acceptance: 1 %; "
     )
     assert "cannot draft: it keeps a running state" in ended.stdout
-    assert "does not pay here" in ended.stdout
+    assert "no gain here" in ended.stdout
     assert "None" not in ended.stdout
 
     found = json.loads(specchat("models", "pair", "big", "--json").stdout)
@@ -330,7 +333,7 @@ def test_the_command_for_the_bundled_model_and_one_that_is_not_here(
 ) -> None:
     monkeypatch.setattr("app.pairing.free_memory", lambda *_: 64_000_000_000)
     shown = specchat("models", "pair", "demo").stdout
-    assert "tokens per second undrafted" in shown
+    assert "tokens per second without drafting" in shown
     assert "the model itself in q4_0" in shown
     shown = specchat("--threads", "1", "models", "pair", "llama3-8b").stdout
     assert "specchat models pull llama3.1-8b" in shown.splitlines()[0]

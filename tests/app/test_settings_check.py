@@ -112,6 +112,23 @@ def test_a_file_that_cannot_be_read_is_told_once(write_settings: Write) -> None:
     assert "line 1" in fault.why
 
 
+def test_an_unknown_variable_is_reported_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECCHAT_TEMPRATURE", "0")
+    (fault,) = check_settings(Paths.of_this_user())
+    assert fault.source == "SPECCHAT_TEMPRATURE"
+    assert fault.why == "nearest: SPECCHAT_TEMPERATURE"
+
+
+def test_an_unknown_theme_is_reported_with_the_known_ones(write_settings: Write) -> None:
+    write_settings('theme = "zz"\n')
+    (fault,) = check_settings(Paths.of_this_user())
+    assert fault.key == "theme"
+    assert "textual-dark" in fault.why
+    assert "nord" in fault.why
+    write_settings('theme = "nord"\n')
+    assert check_settings(Paths.of_this_user()) == []
+
+
 def test_a_variable_takes_the_place_of_what_the_file_says(
     monkeypatch: pytest.MonkeyPatch, write_settings: Write
 ) -> None:

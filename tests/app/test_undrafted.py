@@ -80,7 +80,9 @@ def test_a_damaged_drafter(specchat: Specchat, demo_file: Path, tmp_path: Path, 
 
 def test_a_missing_drafter(specchat: Specchat, tmp_path: Path) -> None:
     path = tmp_path / "missing.gguf"
-    check_undrafted(specchat(*ASK, "--draft", str(path), "--json"), f"no file {path}")
+    ended = specchat(*ASK, "--draft", str(path), "--json")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"there is no file {path}" in ended.stderr
 
 
 def test_a_drafter_that_cannot_be_downloaded(specchat: Specchat) -> None:

@@ -127,7 +127,7 @@ def test_an_interrupted_download_goes_on_in_the_next_run(
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out) == (130, b"")
-    assert str(err).endswith("what came is kept, and the same command goes on from there\\n'")
+    assert str(err).endswith("the downloaded part is kept, and the same command resumes it\\n'")
     hub.released.set()
     hub.pause_at = None
     report, _ = ask("--draft", "124m")

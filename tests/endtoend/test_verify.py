@@ -1,5 +1,6 @@
 """`specchat verify` finds nothing wrong with the engine, and finds every fault put into it."""
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -198,6 +199,17 @@ def test_a_lossy_rule_is_measured_and_is_no_fault(
     assert code == 0
     assert "Verdict: lossy as asked: distance 0." in said
     assert "chance alone" not in said, said
+
+
+def test_the_verdict_in_json(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(verification, "built_in_prompts", lambda: ())
+    monkeypatch.setattr(verification, "_rounding", lambda session, context: 0.0)
+    monkeypatch.setattr(verification, "REPLIES", 20)
+    code, said = verify_tiny("--json", draft="lookup")
+    verdict = json.loads(said)
+    assert (code, verdict["schema"], verdict["lossless"], verdict["distance"]) == (0, 1, True, None)
+    assert verdict["drafter"] == "lookup"
+    assert all(finding["lossless"] for finding in verdict["findings"])
 
 
 def test_what_is_set_for_answers_does_not_change_what_is_verified(

@@ -51,7 +51,8 @@ def test_the_bundled_model_needs_no_folder(tmp_path: Path, demo_file: Path, name
 def test_a_path_is_taken_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     assert file_of("tiny.gguf", folder).path == Path("tiny.gguf")
-    assert file_of("gone.gguf", folder).path == Path("gone.gguf")
+    with pytest.raises(UsageError, match=r"there is no file gone\.gguf: nearest: tiny\.gguf"):
+        file_of("gone.gguf", folder)
     assert file_of("notes.txt", folder).path == Path("notes.txt")
 
 

@@ -84,7 +84,7 @@ def test_a_file_that_cannot_be_written_is_found_before_the_long_part(specchat: S
 
 def test_an_unknown_suite_is_a_usage_error(specchat: Specchat) -> None:
     ended = specchat("bench", "--suite", "endless")
-    assert (ended.returncode, "quick, full" in ended.stderr) == (2, True)
+    assert (ended.returncode, "full, quick" in ended.stderr) == (2, True)
 
 
 @pytest.mark.usefixtures("llamacpp", "small")
@@ -105,7 +105,7 @@ def test_a_method_that_fails_is_left_out_and_the_rest_goes_on(
         made.chosen[1:] = [Failing()]
         return made
 
-    monkeypatch.setattr("app.cli.bench.methods", one_fails)
+    monkeypatch.setattr("app.cli.commands.bench.methods", one_fails)
     file = tmp_path / "bench.json"
     ended = specchat("bench", "--model", str(tiny_llama()), "--json", str(file))
     assert ended.returncode == 0, ended.stderr

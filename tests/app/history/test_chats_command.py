@@ -32,7 +32,9 @@ def test_list(specchat: Specchat, chat: int) -> None:
     assert "\x1b" not in ended.stdout
     assert specchat("chats", "list", "scatt").stdout == ended.stdout
     assert specchat("chats", "list", "nothing").stdout == ""
-    (found,) = json.loads(specchat("chats", "list", "--json").stdout)
+    listing = json.loads(specchat("chats", "list", "--json").stdout)
+    assert listing["schema"] == 1
+    (found,) = listing["chats"]
     assert (found["number"], found["messages"]) == (chat, 2)
 
 
@@ -40,7 +42,7 @@ def test_without_chats_nothing_is_made(specchat: Specchat) -> None:
     ended = specchat("chats", "list")
     assert (ended.returncode, ended.stdout) == (0, "")
     assert "no chats yet" in ended.stderr
-    assert json.loads(specchat("chats", "list", "--json").stdout) == []
+    assert json.loads(specchat("chats", "list", "--json").stdout) == {"schema": 1, "chats": []}
     assert specchat("chats", "show", "1").returncode == 2
     assert not Paths.of_this_user().history.exists()
 
@@ -57,8 +59,11 @@ def test_show(specchat: Specchat, chat: int) -> None:
 
 def test_export(specchat: Specchat, chat: int, tmp_path: Path) -> None:
     for name in ("chat.md", "chat.json"):
-        ended = specchat("chats", "export", str(chat), str(tmp_path / name))
-        assert ended.returncode == 0, ended.stderr
+        command = ("chats", "export", str(chat), str(tmp_path / name))
+        assert specchat(*command).returncode == 0
+        again = specchat(*command)
+        assert (again.returncode, "--force" in again.stderr) == (2, True)
+        assert specchat(*command, "--force").returncode == 0
     assert "Scattering." in (tmp_path / "chat.md").read_text()
     assert json.loads((tmp_path / "chat.json").read_text())["number"] == chat
     odd = specchat("chats", "export", str(chat), str(tmp_path / "chat.pdf"))
@@ -66,6 +71,15 @@ def test_export(specchat: Specchat, chat: int, tmp_path: Path) -> None:
     nowhere = specchat("chats", "export", str(chat), "/nonexistent/chat.md")
     assert nowhere.returncode == 1
     assert sorted(path.name for path in tmp_path.glob("*chat*")) == ["chat.json", "chat.md"]
+
+
+def test_json_goes_to_a_file_on_request(specchat: Specchat, chat: int, tmp_path: Path) -> None:
+    file = tmp_path / "chats.json"
+    ended = specchat("chats", "list", "--json", "--output", str(file))
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert json.loads(file.read_text(encoding="utf-8"))["chats"][0]["number"] == chat
+    refused = specchat("chats", "list", "--output", str(file))
+    assert (refused.returncode, "--output needs --json" in refused.stderr) == (2, True)
 
 
 def test_remove(specchat: Specchat, chat: int) -> None:
@@ -99,7 +113,7 @@ def test_an_unknown_number(specchat: Specchat, chat: int, command: tuple[str, ..
     file = ("chat.md",) if command == ("export",) else ()
     ended = specchat("chats", *command, "99999999999999999999", *file)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert f"known: {chat}" in ended.stderr
+    assert f"nearest: {chat} (" in ended.stderr
 
 
 def test_a_file_that_is_no_database(specchat: Specchat, chat: int) -> None:

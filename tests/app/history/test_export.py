@@ -54,10 +54,15 @@ def test_for_programs(history: History, chat: int, tmp_path: Path, name: str) ->
     assert found["schema"] == 1
 
 
-def test_an_older_file_is_replaced(history: History, chat: int, tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_only_on_request(
+    history: History, chat: int, tmp_path: Path
+) -> None:
     path = tmp_path / "chat.md"
     path.write_text("older" * 1000)
-    assert write_export(history, chat, path) == path
+    with pytest.raises(UsageError, match="it exists"):
+        write_export(history, chat, path)
+    assert path.read_text() == "older" * 1000
+    assert write_export(history, chat, path, overwrite=True) == path
     assert "older" not in path.read_text(encoding="utf-8")
 
 

@@ -17,7 +17,7 @@ REFUSALS = {
     "forbidden": (403, {}, ["private", "HF_TOKEN"]),
     "missing": (404, {}, [f"has no {REPOSITORY}"]),
     "busy": (429, {"Retry-After": "37"}, ["too many requests", "in 37 seconds"]),
-    "broken": (500, {}, ["500", "resumes where it stopped"]),
+    "broken": (500, {}, ["500", "is resumed"]),
     "teapot": (418, {}, ["418"]),
 }
 

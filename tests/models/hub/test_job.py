@@ -38,7 +38,7 @@ def test_stopped_and_resumed(hub: LocalHub, settings: HubSettings) -> None:
     assert not job.wait(0)
     job.stop()
     hub.released.set()
-    with pytest.raises(DownloadStoppedError, match="what came is kept"):
+    with pytest.raises(DownloadStoppedError, match="the downloaded part is kept"):
         job.result()
     kept = part_of(settings).stat().st_size
     assert 0 < kept < len(CONTENT)

@@ -1,4 +1,4 @@
-"""A stream onto a terminal that nobody but specchat itself can drive."""
+"""A text stream that lets only specchat itself write control sequences."""
 
 from collections.abc import Iterable
 from typing import Any, TextIO
@@ -7,7 +7,7 @@ from app.printable import printable
 
 
 class PrintableStream:
-    """Makes printable what anyone writes: commands, libraries, warnings, Python itself."""
+    """Makes all output printable: that of commands, libraries, warnings and Python itself."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -21,10 +21,15 @@ class PrintableStream:
             self.write(line)
 
     def drive(self, sequence: str) -> None:
-        """Write a control sequence of our own."""
+        """Write one of specchat's own control sequences."""
         self._stream.write(sequence)
 
     def __getattr__(self, name: str) -> Any:
         if name == "buffer":  # click would write to it where the encoding is ASCII
             raise AttributeError(name)
         return getattr(self._stream, name)
+
+
+def printable_stream(stream: TextIO | PrintableStream) -> PrintableStream:
+    """The stream itself if it is printable already, else a wrapper of it."""
+    return stream if isinstance(stream, PrintableStream) else PrintableStream(stream)

@@ -4,12 +4,14 @@ import sys
 
 import typer
 
-from app.cli import options, terminal, text_input
-from app.cli.interrupt import ended_by
-from app.cli.message_input import LineDroppedError, TypedLines, piped_lines, read_messages
+from app.cli import option_values, options
 from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
 from app.cli.streaming import stream_answer
+from app.cli.terminal import stderr, stdout
+from app.cli.terminal.exit_codes import EXIT_DONE, EXIT_INTERRUPTED, exit_code
+from app.cli.terminal.interrupt import ended_by
+from app.cli.terminal.message_input import LineDroppedError, TypedLines, piped_lines, read_messages
 from app.conversation import Conversation
 from app.engine_status import where_it_runs
 from app.reply import new_reply
@@ -19,60 +21,36 @@ from app.settings.answering import Answering
 from app.settings.catalogue import (
     BY_NAME,
     CHAT_KEYS,
-    DEFAULT_MAX_TOKENS,
     Value,
     known,
     parsed,
 )
 from backends.base import SpecchatError, UsageError
 from decoding.events import FinishReason
-from decoding.lossy_rule import OFF, LossyRule
-from decoding.sampling import SamplingSettings
 
-_DEFAULTS = SamplingSettings()
 _HELP = """\
 /new    start over          /stats  figures of the last answer
 /help   this list           /quit   leave (also Ctrl-D)
-/set NAME VALUE             such as /set temperature 0.2; without a value, as it was
-A message of several lines stands between two lines of three double quotes.
-Ctrl-C stops an answer; what was said is kept."""
+/set NAME VALUE             such as /set temperature 0.2; without a value: the default
+To send several lines, put them between two lines of three double quotes.
+Ctrl-C stops an answer; its text so far is kept."""
 
 
-def chat(
-    context: typer.Context,
-    model: options.Model = None,
-    draft: options.Draft = "auto",
-    backend: options.Backend = "auto",
-    ctx: options.Ctx = None,
-    threads: options.Threads = None,
-    gpu_layers: options.GpuLayers = None,
-    offline: options.Offline = False,
-    system: options.System = None,
-    temperature: options.Temperature = _DEFAULTS.temperature,
-    top_k: options.TopK = _DEFAULTS.top_k,
-    top_p: options.TopP = _DEFAULTS.top_p,
-    min_p: options.MinP = _DEFAULTS.min_p,
-    repeat_penalty: options.RepeatPenalty = _DEFAULTS.repeat_penalty,
-    seed: options.Seed = None,
-    lossy: options.Lossy = OFF,
-    max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
-) -> None:
+@options.with_options(*options.SESSION, *options.ANSWER)
+def chat(context: typer.Context) -> None:
     """Talk line by line; nothing on the screen is ever rewritten."""
-    session_options = options.session_options(context)
-    rule = options.lossy_rule(context)
-    settings = options.sampling(temperature, top_k, top_p, min_p, repeat_penalty, seed, rule)
-    options.check_max_tokens(max_tokens)
-    system = text_input.check(system, "the system message") if system else ""
-    raise typer.Exit(converse(session_options, system, Answering(settings, max_tokens)))
+    given = option_values.answer_options(context)
+    session_options = option_values.session_options(context)
+    raise typer.Exit(converse(session_options, given.system, given.answering))
 
 
 def converse(session_options: SessionOptions, system: str, answering: Answering) -> int:
-    """Open a session and talk until the input ends; returns the exit code."""
+    """Open a session and answer until the input ends; returns the exit code."""
     session = open_session(session_options)
     try:
         talk = _Talk(session, system, answering)
         if sys.stdin.isatty():
-            terminal.note(talk.greeting())
+            stderr.note(talk.greeting())
         talk.warn()
         return talk.run()
     finally:
@@ -80,16 +58,16 @@ def converse(session_options: SessionOptions, system: str, answering: Answering)
 
 
 class _Talk:
-    """One conversation at a prompt."""
+    """One conversation."""
 
     def __init__(self, session: Session, system: str, answering: Answering) -> None:
         self._session = session
         self._system = system
-        self._usual = self._answering = answering
+        self._initial = self._answering = answering
         self._own: dict[str, Value] = {}
-        """What was set since the start."""
+        """Values set with /set."""
         self._conversation = Conversation(system)
-        self._warned_of: LossyRule | None = None
+        self._last_warning = ""
         self._last_stats = "no answer yet"
 
     def greeting(self) -> str:
@@ -105,19 +83,19 @@ class _Talk:
             "Type a message and press Enter. Ctrl-C stops an answer; /help lists commands.",
         ]
         if self._session.reference.name == "demo":
-            lines.insert(1, "This bundled model is tiny; --model FILE.gguf takes a better one.")
+            lines.insert(1, "This bundled model is tiny; use a better one with --model REF.")
         return "\n".join(lines)
 
     def warn(self) -> None:
-        """Say once what a lossy rule means, and again for another one."""
+        """Warn once about each lossy rule in effect."""
         rule = self._answering.sampling.lossy_in_effect
-        if rule is not None and rule != self._warned_of:
-            self._warned_of = rule
-            terminal.note(f"note: {rule.warning}")
+        if rule is not None and rule.warning != self._last_warning:
+            self._last_warning = rule.warning
+            stderr.note(f"note: {rule.warning}")
 
     def run(self) -> int:
         """Read and answer until the input ends; the exit code of the last failed message."""
-        code = terminal.EXIT_DONE
+        code = EXIT_DONE
         interrupted = False
         lines = TypedLines() if sys.stdin.isatty() else piped_lines()
         messages = read_messages(lines)
@@ -133,18 +111,18 @@ class _Talk:
                     self._exchange(message)
             except LineDroppedError:
                 if _must_end():
-                    return terminal.EXIT_INTERRUPTED
+                    return EXIT_INTERRUPTED
                 messages = read_messages(lines)
             except KeyboardInterrupt:
                 if interrupted or _must_end():
-                    terminal.note("")
-                    return terminal.EXIT_INTERRUPTED
-                terminal.note("\nCtrl-C again, or Ctrl-D, leaves.")
+                    stderr.note("")
+                    return EXIT_INTERRUPTED
+                stderr.note("\nPress Ctrl-C again or Ctrl-D to leave.")
                 interrupted = True
                 messages = read_messages(lines)
             except SpecchatError as error:
-                terminal.show_error(error)
-                code = terminal.exit_code(error)
+                stderr.show_error(error)
+                code = exit_code(error)
                 messages = read_messages(lines)
 
     def _command(self, command: str) -> None:
@@ -152,41 +130,40 @@ class _Talk:
         if command == "/new":
             self._conversation.clear()
             self._last_stats = "no answer yet"
-            terminal.note("A new conversation.")
+            stderr.note("A new conversation.")
         elif command == "/stats":
-            terminal.note(self._last_stats)
+            stderr.note(self._last_stats)
         elif first == "/set":
             self._set(*arguments)
         else:
-            known = command == "/help"
-            terminal.note(_HELP if known else f"There is no command {command}.\n{_HELP}")
+            unknown = "" if command == "/help" else f"There is no command {command}.\n"
+            stderr.note(f"{unknown}{_HELP}")
 
     def _set(self, name: str = "", text: str = "") -> None:
-        """Set a key from the next answer on; without a text it is as at the start.
+        """Set a key for the next answers, or reset it if the text is empty.
 
         Raises:
             UsageError: there is no such key, or its value cannot be used.
         """
         names = [key.name for key in CHAT_KEYS]
         if not name:
-            raise UsageError(
-                "what is to be set?", ", ".join(names), "Example: /set temperature 0.2"
-            )
+            example = "Example: /set temperature 0.2"
+            raise UsageError("which setting?", ", ".join(names), example)
         key = BY_NAME[known(name, names, f"{name!r} cannot be set here")]
         if text:
             self._own[name] = parsed(key, text)
         else:
             self._own.pop(name, None)
-        self._answering = self._usual.changed(self._own)
+        self._answering = self._initial.changed(self._own)
         self._conversation.system = str(self._own.get("system", self._system))
-        terminal.note(f"{key.label}: {text or 'as usual'}")
+        stderr.note(f"{key.label}: {text or 'reset'}")
         self.warn()
 
     def _exchange(self, message: str) -> None:
-        """Answer one message; a message that fails leaves the conversation as it was.
+        """Answer one message; if that fails, the conversation is unchanged.
 
         Raises:
-            KeyboardInterrupt: the answer was stopped, and there is nobody to go on with.
+            KeyboardInterrupt: the answer was stopped, and no more input can follow.
         """
         session, conversation = self._session, self._conversation
         reply = new_reply()
@@ -198,27 +175,27 @@ class _Talk:
             raise
         if dropped:
             conversation.drop_oldest(dropped)
-            terminal.note(f"note: the {dropped} oldest turns no longer fit and were dropped")
+            stderr.note(f"note: the {dropped} oldest turns no longer fit and were dropped")
         if prompt.note:
-            terminal.note(f"note: {prompt.note}")
+            stderr.note(f"note: {prompt.note}")
         try:
-            now = self._answering
-            stream_answer(session, prompt, now.sampling, now.max_tokens, reply)
+            answering = self._answering
+            stream_answer(session, prompt, answering.sampling, answering.max_tokens, reply)
         finally:
-            # Whatever was said stays part of the conversation; a question without answer does not.
-            terminal.clear_status()
+            # A partial answer stays in the conversation; a question without an answer does not.
+            stderr.clear_status()
             if reply.text:
                 conversation.add("assistant", reply.text)
             else:
                 conversation.turns.pop()
             self._last_stats = stats_line(session, reply)
-        terminal.say("\n")
+        stdout.write("\n")
         if sys.stderr.isatty() or reply.finish_reason is FinishReason.CANCELLED:
-            terminal.note(self._last_stats)
+            stderr.note(self._last_stats)
         if reply.finish_reason is FinishReason.CANCELLED and _must_end():
             raise KeyboardInterrupt
 
 
 def _must_end() -> bool:
-    """Whether what stops an answer ends the conversation too: nobody is there to go on."""
+    """Whether stopping an answer also ends the conversation."""
     return ended_by() != 0 or not sys.stdin.isatty()

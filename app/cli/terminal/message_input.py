@@ -1,23 +1,23 @@
-"""Messages of a conversation, typed at a prompt or read from a pipe."""
+"""Reads messages of a conversation from a prompt or a pipe."""
 
 import contextlib
 import sys
 from collections.abc import Iterator
 
-from app.cli import terminal, text_input
+from app.cli.terminal import stderr, text_input
 from backends.base import SpecchatError
 
 _FENCE = '"""'
 
 
 class LineDroppedError(Exception):
-    """Ctrl-C took back what was being typed; it can be fetched again from the history."""
+    """Ctrl-C removed the typed line; it is kept in the input history."""
 
 
 class TypedLines:
-    """Lines typed at a prompt; they go on after one that is refused.
+    """Lines typed at a prompt; the iterator continues after a rejected one.
 
-    A text pasted at once is one line, whatever line ends are in it.
+    Pasted text is one line, whatever line ends it contains.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class TypedLines:
         try:
             line = input(self.prompt)
         except EOFError:
-            terminal.note("")
+            stderr.note("")
             raise StopIteration from None
         except KeyboardInterrupt:
             self.take_back(self._readline.get_line_buffer() if self._readline else "")
@@ -45,31 +45,31 @@ class TypedLines:
         return text_input.check(line, "the message")
 
     def take_back(self, text: str) -> None:
-        """Keep a text that Ctrl-C took off the prompt; the Up key fetches it.
+        """Add a line that Ctrl-C removed to the input history.
 
         Raises:
-            LineDroppedError: there was such a text.
+            LineDroppedError: the line was not empty.
         """
         self.prompt = "> "
         if text.strip() and self._readline:
             self._readline.add_history(text)
-            terminal.note("\nTaken back; the Up key fetches it.")
+            stderr.note("\nRemoved; press Up to get it back.")
             raise LineDroppedError
 
 
 def piped_lines() -> Iterator[str]:
-    """Lines of standard input; they go on after one that is refused."""
+    """Lines of standard input; the iterator continues after a rejected one."""
     return map(_decoded, enumerate(sys.stdin.buffer, start=1))
 
 
 def read_messages(lines: Iterator[str]) -> Iterator[str]:
-    """Messages as they are entered: a line each, or the lines between two of triple quotes."""
+    """Messages: one line each, or the lines between two lines of triple quotes."""
     for line in lines:
         yield _block(lines) if line.strip() == _FENCE else line.strip()
 
 
 def _block(lines: Iterator[str]) -> str:
-    """The lines up to the closing quotes; one that is refused refuses the block, to its end."""
+    """Read to the closing quotes; one rejected line rejects the whole block."""
     block: list[str] = []
     refusal: SpecchatError | None = None
     if isinstance(lines, TypedLines):

@@ -5,11 +5,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import metadata
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from app.cli import terminal
+from app.cli.json_output import Json, Output, write_object
+from app.cli.terminal import stdout
+from app.cli.terminal.exit_codes import EXIT_USAGE
 from app.memory_bandwidth import mlx_bandwidth, processor_bandwidth
 from app.paths import Paths
 from app.settings_check import Fault, check_settings
@@ -35,27 +37,23 @@ _PACKAGES = (
     "huggingface-hub",
     "typer",
 )
-
-
 _TITLES = {LLAMACPP: "llama.cpp", MLX: "MLX"}
 
 
-def doctor(
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-) -> None:
+def doctor(json: Json = False, output: Output = None) -> None:
     """Show the backend and why it was chosen, devices, memory, versions, and wrong settings.
 
-    It ends with 2 where a setting cannot be used.
+    Exits with 2 if a setting cannot be used.
     """
     faults = check_settings(Paths.of_this_user())
     facts = _facts(faults)
     if json:
-        terminal.say_json(facts, indent=2)
+        write_object(facts, output)
     else:
         for line in [*_lines(facts), *_wrong(faults)]:
-            terminal.say_line(line)
+            stdout.write_line(line)
     if faults:
-        raise typer.Exit(terminal.EXIT_USAGE)
+        raise typer.Exit(EXIT_USAGE)
 
 
 def _facts(faults: Sequence[Fault]) -> dict[str, Any]:
@@ -63,7 +61,6 @@ def _facts(faults: Sequence[Fault]) -> dict[str, Any]:
     chosen = engines.chosen
     bandwidth = _measured(chosen)
     return {
-        "schema": 1,
         "backend": chosen.backend,
         "backend_reason": engines.reason,
         "engine": chosen.build,
@@ -93,18 +90,18 @@ def _facts(faults: Sequence[Fault]) -> dict[str, Any]:
 
 
 def _measured(chosen: EngineFacts) -> Bandwidth | None:
-    """The bandwidth of what runs models here."""
-    paths, found = Paths.of_this_user(), None
+    """Memory bandwidth of the device that runs models."""
+    paths, of_device = Paths.of_this_user(), None
     if chosen.on_gpu:
-        found = mlx_bandwidth(paths, again=True) if chosen.backend == MLX else of_gpu()
-    return found or processor_bandwidth(physical_cores(), paths, again=True)
+        of_device = mlx_bandwidth(paths, again=True) if chosen.backend == MLX else of_gpu()
+    return of_device or processor_bandwidth(physical_cores(), paths, again=True)
 
 
 def _memory_advice(engines: Engines) -> str | None:
-    """For the largest MLX model here, where it comes near what the GPU is meant to use."""
-    folders = [one for one in installed(Paths.of_this_user().models) if one.path.is_dir()]
+    """Advice for the largest MLX model, if it nearly exceeds the memory that the GPU may use."""
+    folders = [model for model in installed(Paths.of_this_user().models) if model.path.is_dir()]
     limit = engines.chosen.working_set or engines.other.working_set
-    largest = max(folders, key=lambda one: one.size_bytes, default=None)
+    largest = max(folders, key=lambda model: model.size_bytes, default=None)
     if largest is None or limit is None:
         return None
     return wired_limit_advice(largest.name, largest.size_bytes, limit, total_memory()) or None
@@ -116,7 +113,7 @@ def _bandwidth(device: dict[str, Any]) -> str:
 
 
 def _engine(engine: dict[str, Any]) -> str:
-    """On one line: what it is built with, and what it runs on."""
+    """An engine's build and device in a line."""
     if engine["problem"]:
         return engine["problem"]
     return f"{engine['build']}, {'on the GPU' if engine['on_gpu'] else 'on the processor'}"
@@ -133,7 +130,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     device = facts["device"]
     rows = {
         "backend": f"{facts['backend']} ({facts['backend_reason']})",
-        **{_TITLES[one["backend"]]: _engine(one) for one in facts["engines"]},
+        **{_TITLES[engine["backend"]]: _engine(engine) for engine in facts["engines"]},
         "processor": f"{device['processor']}, {device['physical_cores']} physical cores",
         "memory": f"{device['available_memory_bytes'] / 1e9:.1f} GB available "
         f"of {device['memory_bytes'] / 1e9:.1f} GB",
@@ -156,7 +153,9 @@ def _row(name: str, value: str) -> str:
 
 
 def _settings(settings: dict[str, Any]) -> str:
-    return settings["file"] if settings["exists"] else f"{settings['file']}, which is not there"
+    return (
+        settings["file"] if settings["exists"] else f"{settings['file']} (missing: defaults apply)"
+    )
 
 
 def _wrong(faults: Sequence[Fault]) -> list[str]:

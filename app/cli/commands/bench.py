@@ -5,7 +5,7 @@ import os
 import tempfile
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeGuard
 
 import typer
 
@@ -14,61 +14,76 @@ from app.bench.results import Bench
 from app.bench.runner import Runner
 from app.bench.suite import SUITES
 from app.bench.table import table
-from app.cli import options, terminal
-from app.cli.interrupt import interruptible
+from app.cli import completion, option_values, options
+from app.cli.command import STDOUT
+from app.cli.json_output import Output
 from app.cli.opening import open_session
+from app.cli.terminal import stderr, stdout
+from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
+from app.cli.terminal.interrupt import interruptible
 from app.paths import Paths
 from app.printable import printable
+from app.settings.catalogue import known
 from backends.base import SpecchatError, UsageError
 
 _CONTEXT = 1024
 """Enough for the longest prompt and its reply; the baseline keeps a row of scores per token."""
 
 
+@options.with_options(*options.SESSION)
 def bench(
     context: typer.Context,
-    model: options.Model = None,
-    draft: options.Draft = "auto",
-    backend: options.Backend = "auto",
-    ctx: options.Ctx = None,
-    threads: options.Threads = None,
-    gpu_layers: options.GpuLayers = None,
-    offline: options.Offline = False,
     suite: Annotated[
-        str, typer.Option("--suite", help="quick (minutes) or full (an hour or more).")
+        str,
+        typer.Option(
+            "--suite",
+            metavar="NAME",
+            help="quick (minutes) or full (an hour or more).",
+            autocompletion=completion.suites,
+        ),
     ] = "quick",
     json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write every figure as JSON.")
+        Path | None,
+        typer.Option(
+            "--json",
+            metavar="[FILE]",
+            is_eager=True,
+            help="Every figure as one JSON object, instead of the table or into a file.",
+        ),
     ] = None,
+    output: Output = None,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page with charts.")
     ] = None,
 ) -> None:
     """Measure lookup, self, auto and --draft against plain decoding, on six kinds of prompts."""
-    chosen = SUITES.get(suite)
-    if chosen is None:
-        raise UsageError(f"there is no suite {suite!r}", f"known: {', '.join(SUITES)}")
+    chosen = SUITES[known(suite, SUITES, f"there is no suite {suite!r}")]
+    json = output or json
     if json is not None and json == html:
         raise UsageError("--json and --html name the same file", str(json))
-    for file in filter(None, (json, html)):
+    for file in filter(_is_file, (json, html)):
         _check_writable(file)
-    session_options = options.session_options(context)
+    session_options = option_values.session_options(context)
     session = open_session(session_options, _CONTEXT)
     try:
-        place = session.place(terminal.status)
+        place = session.place(stderr.status)
         with tempfile.TemporaryDirectory() as scratch:
             compared = methods(
                 session, place, session_options.draft, Path(scratch), with_fixed=chosen.with_fixed
             )
             with closing(compared):
-                terminal.note(f"comparing {', '.join(method.name for method in compared.chosen)}")
+                stderr.note(f"comparing {', '.join(method.name for method in compared.chosen)}")
                 runner = Runner(session, compared, chosen)
                 finished = _measure(runner)
                 _report(runner.bench, session.paths, json, html)
     finally:
         session.close()
     if not finished:
-        raise typer.Exit(terminal.EXIT_INTERRUPTED)
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _is_file(name: Path | None) -> TypeGuard[Path]:
+    return name is not None and str(name) != STDOUT
 
 
 def _check_writable(file: Path) -> None:
@@ -83,18 +98,21 @@ def _measure(runner: Runner) -> bool:
     """Run the suite under a progress bar; False if it was stopped."""
     with interruptible() as stop:
         for progress in runner.run():
-            terminal.progress(progress.done, progress.planned, progress.text)
+            stderr.progress(progress.done, progress.planned, progress.text)
             if stop.is_set():
-                terminal.note("stopped: the figures cover what was measured so far")
+                stderr.note("stopped: the figures cover what was measured so far")
                 return False
     return True
 
 
 def _report(result: Bench, paths: Paths, json: Path | None, html: Path | None) -> None:
-    terminal.clear_status()
-    terminal.say(printable(f"{table(result)}\n"))
+    stderr.clear_status()
+    if json is not None and not _is_file(json):
+        stdout.write_json(result.as_json())
+    else:
+        stdout.write(printable(f"{table(result)}\n"))
     try:
-        if json is not None:
+        if _is_file(json):
             json.write_text(json_format.dumps(result.as_json(), indent=1), encoding="utf-8")
         if html is not None:
             html.write_text(_page(result, paths), encoding="utf-8", errors="replace")

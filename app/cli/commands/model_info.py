@@ -1,11 +1,11 @@
-"""What is known of a model: by its file where it is on this machine, else by the catalogue."""
+"""Metadata of a model: its file's if installed, else the catalogue's."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from app.cli.model_facts import facts_of
+from app.cli.commands.model_facts import facts_of
 from app.model_list import facts_for_bill, fit_here
 from app.paths import Paths
 from backends.base import UsageError
@@ -25,7 +25,7 @@ KEYS = (
     "context", "layers", "vocabulary", "chat_template", "template", "license", "gated", "parts",
     "repository", "file", "mlx", "quantizations", "drafters", "evidence", "checked",
 )  # fmt: skip
-"""What is told of every model, in this order; None where it is not known."""
+"""Keys of every model's metadata, in this order; None where unknown."""
 
 _SIZES = {
     SizeSource.HUB: "exact, from the hub",
@@ -44,37 +44,35 @@ _KINDS = {
 
 
 def model_info(name: str, paths: Paths) -> dict[str, Any]:
-    """Everything known of a model, by KEYS. Nothing is loaded, and the network is not touched.
+    """All metadata of a model, by KEYS; nothing is loaded, and the network is not used.
 
     name: as `specchat models list` shows it, any other REF, or a path.
 
     Raises:
-        UsageError: nobody knows it.
+        UsageError: there is no such model.
         ModelError: its file is damaged.
     """
-    here = _elsewhere(Path(name)) or _listed(name, paths)
+    here = _at_path(Path(name)) or _listed(name, paths)
     if here is None:
-        found = resolve(name, paths.models)
-        if isinstance(found, HubReference):
-            return dict.fromkeys(KEYS) | _of_catalogue(found)
-        if not found.path.exists():
-            raise UsageError(f"there is no file {found.path}")
-        here = _of_path(found.path, paths)
+        reference = resolve(name, paths.models)
+        if isinstance(reference, HubReference):
+            return dict.fromkeys(KEYS) | _of_catalogue(reference)
+        here = _of_path(reference.path, paths)
     return dict.fromkeys(KEYS) | here | _of_file(here["name"], Path(here["path"]))
 
 
-def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is known, as rows of a name and a value."""
-    told = facts | {"size_source": None}
+def as_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The known metadata as rows of a label and a value."""
+    shown = facts | {"size_source": None}
     if facts["size_bytes"] is not None and facts["size_source"] in _SIZES:
-        told["size_bytes"] = f"{size_text(facts['size_bytes'])} ({_SIZES[facts['size_source']]})"
+        shown["size_bytes"] = f"{size_text(facts['size_bytes'])} ({_SIZES[facts['size_source']]})"
     if facts["active_parameters"] == facts["parameters"]:
-        told["active_parameters"] = None
+        shown["active_parameters"] = None
     if facts["drafters"] is not None:
-        told["drafters"] = [_drafter_in_words(one) for one in facts["drafters"]]
+        shown["drafters"] = [_drafter_text(drafter) for drafter in facts["drafters"]]
     if facts["evidence"] is not None:
-        told["evidence"] = _EVIDENCE[facts["evidence"]]
-    for key, value in told.items():
+        shown["evidence"] = _EVIDENCE[facts["evidence"]]
+    for key, value in shown.items():
         if value is not None:
             yield key.replace("_", " "), _shown(value)
 
@@ -86,17 +84,17 @@ def _shown(value: Any) -> str:
         case int():
             return f"{value:,}"
         case list():
-            return ", ".join(cast(list[str], value)) or "none"
+            return ", ".join(cast("list[str]", value)) or "none"
         case _:
             return str(value)
 
 
-def _drafter_in_words(drafter: dict[str, Any]) -> str:
+def _drafter_text(drafter: dict[str, Any]) -> str:
     return f"{drafter['alias']} ({drafter['model'] or ''}{_KINDS[drafter['kind']]})"
 
 
 def _of_file(name: str, path: Path) -> dict[str, Any]:
-    """What a file says of itself, and the catalogue of models like it."""
+    """Metadata of a file, and the catalogue's of models like it."""
     facts = facts_of(path)
     entry = entry_of(Reference(name, path))
     more: dict[str, Any] = {
@@ -111,23 +109,23 @@ def _of_file(name: str, path: Path) -> dict[str, Any]:
     return facts | more
 
 
-def _of_catalogue(found: HubReference) -> dict[str, Any]:
-    """What the catalogue says of a model that is not here."""
-    entry, quantization = found.entry, found.quantization
+def _of_catalogue(reference: HubReference) -> dict[str, Any]:
+    """Metadata of a model of the catalogue that is not installed."""
+    entry, quantization = reference.entry, reference.quantization
     if entry is None or quantization is None:
         raise UsageError(
-            f"{found.name} is not on this machine, and not in the catalogue",
-            "the hub is asked when a model is downloaded",
-            f"`specchat models pull {found.name}` downloads it.",
+            f"{reference.name} is neither on this machine nor in the catalogue",
+            "the hub is contacted only to download a model",
+            f"To download it: specchat models pull {reference.name}",
         )
     size = entry.size(quantization)
     return {
-        "name": found.name,
+        "name": reference.name,
         "installed": False,
         "size_bytes": size.bytes if size else None,
         "size_source": size.source.value if size else None,
         "fit": fit_here(facts_of_entry(entry, quantization)),
-        "get": f"specchat models pull {found.name}",
+        "get": f"specchat models pull {reference.name}",
         "format": "GGUF",
         "family": entry.family,
         "parameters": entry.parameters,
@@ -148,15 +146,16 @@ def _of_catalogue(found: HubReference) -> dict[str, Any]:
 
 
 def _drafters(entry: Entry | None) -> list[dict[str, Any]]:
-    return [_drafter(one) for one in catalogue.drafters(entry)]
+    return [_drafter(drafter) for drafter in catalogue.drafters(entry)]
 
 
-def _drafter(one: CatalogueDrafter) -> dict[str, Any]:
-    return {"alias": one.alias, "kind": one.kind.value, "model": one.model or None}
+def _drafter(drafter: CatalogueDrafter) -> dict[str, Any]:
+    model = drafter.model or None
+    return {"alias": drafter.alias, "kind": drafter.kind.value, "model": model}
 
 
-def _elsewhere(path: Path) -> dict[str, Any]:
-    """A file or an MLX folder by its path; nothing where there is none."""
+def _at_path(path: Path) -> dict[str, Any]:
+    """A file or an MLX folder by its path; {} if there is none."""
     if not (path.is_file() or is_mlx_folder(path)):
         return {}
     return {"name": path.resolve().name, "path": str(path), "size_bytes": stored_bytes(path)}
@@ -170,13 +169,13 @@ def _listed(name: str, paths: Paths) -> dict[str, Any] | None:
 
 
 def _of_path(path: Path, paths: Paths) -> dict[str, Any]:
-    """A model that another of its names led to."""
+    """An installed model by its path."""
     for model in installed(paths.models):
         if model.path == path:
             return as_json(model)
-    return _elsewhere(path)
+    return _at_path(path)
 
 
 def as_json(model: Installed) -> dict[str, Any]:
-    """A model on this machine, by the names of its fields."""
+    """An installed model as a JSON object."""
     return {**asdict(model), "path": str(model.path), "origin": model.origin.value}

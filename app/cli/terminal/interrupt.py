@@ -1,51 +1,52 @@
-"""Ctrl-C at times when an exception would come amiss: it sets an event instead.
+"""Ctrl-C and signals that end the process, handled by an event instead of an exception.
 
-The signals that ask the program to end do what Ctrl-C does at that time, and are remembered.
+Signals that ask the process to end act like Ctrl-C, and are remembered for the exit code.
 """
 
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from threading import Event, Thread, current_thread, main_thread
 from types import FrameType
 
-from app.cli import terminal
+from app.cli.terminal import process
+from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
 from app.end_signals import END_SIGNALS, code_after, heeded
 
 _GRACE_SECONDS = 1.0
-"""What is at work may take so long to end in order after Ctrl-C."""
+"""Time to end in order after Ctrl-C."""
 
 _END_SECONDS = 3.0
-"""The program ends so long after it was asked to, whatever it is at."""
+"""Time to end after a signal, whatever is running."""
 
 _ended_by = 0
 
 
 def ended_by() -> int:
-    """The signal by which the program was asked to end, 0 while it was not."""
+    """The signal that asked the process to end, or 0."""
     return _ended_by
 
 
 @contextmanager
-def end_signals() -> Iterator[None]:
-    """Let a signal that asks the program to end do what Ctrl-C does; ended_by tells of it.
+def end_signals() -> Generator[None, None, None]:
+    """Treat signals that ask the process to end as Ctrl-C, and record them in `ended_by`.
 
-    Who waits for the end may kill what takes long: it never takes longer than a few seconds.
+    The end takes a few seconds at most: a service manager would kill the process after that.
     """
     global _ended_by  # noqa: PLW0603 - a process is asked to end as a whole
     _ended_by = 0
 
     def on_end(number: int, frame: FrameType | None) -> None:
         global _ended_by  # noqa: PLW0603
-        if _ended_by:  # a terminal that closes tells it twice: by the system and by the shell
+        if _ended_by:  # a closing terminal sends it twice: from the system and from the shell
             return
         _ended_by = number
         as_ctrl_c = signal.getsignal(signal.SIGINT)
         if callable(as_ctrl_c):
             as_ctrl_c(signal.SIGINT, frame)
-        else:  # whoever started it has it ignore Ctrl-C
+        else:  # the parent process set Ctrl-C to be ignored
             raise KeyboardInterrupt
 
     with _watched(END_SIGNALS, _END_SECONDS):
@@ -60,10 +61,10 @@ def end_signals() -> Iterator[None]:
 
 
 @contextmanager
-def interruptible() -> Iterator[Event]:
-    """An event that the first Ctrl-C sets, to stop an answer and keep what was said.
+def interruptible() -> Generator[Event, None, None]:
+    """An event set by the first Ctrl-C, to stop an answer and keep its text.
 
-    The second raises KeyboardInterrupt as usual.
+    The second Ctrl-C raises KeyboardInterrupt.
     """
 
     def interrupt() -> None:
@@ -74,14 +75,14 @@ def interruptible() -> Iterator[Event]:
 
 
 @contextmanager
-def deferred() -> Iterator[Event]:
-    """While native code runs that would swallow an exception: Ctrl-C is kept for the end.
+def deferred() -> Generator[Event, None, None]:
+    """Defer Ctrl-C while native code runs, which would swallow an exception.
 
-    Where that does not come within a second, or Ctrl-C comes again, the program ends at once.
+    If the code takes over a second more, or Ctrl-C is pressed again, the process ends at once.
     """
 
     def leave() -> None:
-        terminal.leave(terminal.EXIT_INTERRUPTED)
+        process.leave(EXIT_INTERRUPTED)
 
     with _watched((signal.SIGINT, *END_SIGNALS), _GRACE_SECONDS), _caught(leave) as stop:
         yield stop
@@ -90,7 +91,7 @@ def deferred() -> Iterator[Event]:
 
 
 @contextmanager
-def _caught(again: Callable[[], None]) -> Iterator[Event]:
+def _caught(again: Callable[[], None]) -> Generator[Event, None, None]:
     stop = Event()
 
     def on_interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -109,44 +110,44 @@ def _caught(again: Callable[[], None]) -> Iterator[Event]:
 
 
 def _may_set() -> bool:
-    """Handlers of signals belong to the main thread."""
+    """Whether this is the main thread: only there can signal handlers be set."""
     return current_thread() is main_thread()
 
 
 @contextmanager
-def _watched(numbers: tuple[int, ...], seconds: float) -> Iterator[None]:
-    """Python's own handlers wait for native code to return; a thread of its own need not."""
+def _watched(numbers: tuple[int, ...], seconds: float) -> Generator[None, None, None]:
+    """Watch signals on another thread: Python's handlers wait until native code returns."""
     if not _may_set():
         yield
         return
-    arriving, told = socket.socketpair()
-    told.setblocking(False)
-    watcher = Thread(target=_watch, args=(arriving, numbers, seconds), name="signals", daemon=True)
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+    watcher = Thread(target=_watch, args=(reading, numbers, seconds), name="signals", daemon=True)
     watcher.start()
-    before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
     try:
         yield
     finally:
         signal.set_wakeup_fd(before)
-        told.close()
+        writing.close()
         watcher.join()
-        arriving.close()
+        reading.close()
 
 
-def _watch(arriving: socket.socket, numbers: tuple[int, ...], seconds: float) -> None:
-    """End the program a while after the first of some signals, or at a Ctrl-C after it."""
+def _watch(reading: socket.socket, numbers: tuple[int, ...], seconds: float) -> None:
+    """End the process some seconds after the first signal, or at the next Ctrl-C."""
     first, end = 0, 0.0
     try:
-        while came := arriving.recv(1):
-            number = came[0]
+        while received := reading.recv(1):
+            number = received[0]
             if first and number == signal.SIGINT and number in numbers:
                 break
             if not first and number in numbers:
                 first, end = number, time.monotonic() + seconds
             if first:
-                arriving.settimeout(max(end - time.monotonic(), 0.001))
+                reading.settimeout(max(end - time.monotonic(), 0.001))
         else:
             return
     except TimeoutError:
         pass
-    terminal.abandon(code_after(first))
+    process.abandon(code_after(first))

@@ -1,22 +1,22 @@
-"""Text from the outside world: arguments, files and standard input, checked at the border."""
+"""Reads and checks text of arguments, files and standard input."""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.cli import terminal
+from app.cli.terminal import stderr
 from backends.base import UsageError
 from backends.base.regular_file import NotRegularError, TooLargeError, read_bounded
 
 MAX_BYTES = 64 << 20
-"""More than any context holds."""
+"""Longer than any context."""
 
 
 def gather(prompt: str | None, files: Sequence[Path]) -> str:
-    """The whole question: the prompt, then piped text, then files, each file in a fence.
+    """Join the prompt, piped text and files, each file in a fence.
 
     Raises:
-        UsageError: nothing was asked, or some of it is not text.
+        UsageError: the question is empty, or part of it is not text.
     """
     parts: list[str] = []
     if prompt not in (None, "-"):
@@ -31,10 +31,10 @@ def gather(prompt: str | None, files: Sequence[Path]) -> str:
 
 
 def decode(data: bytes, source: str) -> str:
-    """UTF-8 text of bytes; a byte order mark is dropped.
+    """Decode UTF-8 text, without its byte order mark.
 
     Raises:
-        UsageError: they are another encoding, or no text at all.
+        UsageError: the bytes are another encoding, or not text.
     """
     if len(data) > MAX_BYTES:
         raise _too_large(source)
@@ -56,10 +56,10 @@ def _too_large(source: str) -> UsageError:
 
 
 def check(text: str, source: str) -> str:
-    """The text itself, if it holds neither NUL nor half of a surrogate pair.
+    """Return the text if it has no NUL character and no unpaired surrogate.
 
     Raises:
-        UsageError: it does.
+        UsageError: it has one.
     """
     position = text.find("\0")
     if position >= 0:
@@ -80,9 +80,9 @@ def _standard_input(*, required: bool) -> str:
                 "there is no question", "no prompt was given", 'Try: specchat ask "Why is…"'
             )
         return ""
-    terminal.status("reading standard input")
+    stderr.status("reading standard input")
     data = sys.stdin.buffer.read(MAX_BYTES + 1)
-    terminal.clear_status()
+    stderr.clear_status()
     return decode(data, "standard input").rstrip("\n")
 
 

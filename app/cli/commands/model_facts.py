@@ -1,9 +1,9 @@
-"""What a model's file says of itself, without loading it."""
+"""Reads metadata of a model's file without loading it."""
 
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from backends.files.gguf_header import parts, read_header
 from backends.files.mlx_folder import WEIGHT_FILES
@@ -13,7 +13,7 @@ from models.model_names import quantization_of
 
 
 def facts_of(path: Path) -> dict[str, Any]:
-    """Figures of a GGUF file or an MLX folder; None where it does not say.
+    """Metadata of a GGUF file or an MLX folder; None where it is absent.
 
     Raises:
         ModelError: the file is missing or damaged.
@@ -42,7 +42,8 @@ def _of_file(path: Path) -> dict[str, Any]:
 def _of_folder(path: Path) -> dict[str, Any]:
     config = read_object(path / "config.json")
     quantization = config.get("quantization")
-    bits = quantization.get("bits") if isinstance(quantization, dict) else None
+    is_quantized = isinstance(quantization, dict)
+    bits = cast("dict[str, Any]", quantization).get("bits") if is_quantized else None
     tensors: dict[str, StoredTensor] = {}
     for file in path.glob(WEIGHT_FILES):
         tensors |= stored_tensors(file)
@@ -60,18 +61,18 @@ def _of_folder(path: Path) -> dict[str, Any]:
 
 
 _TYPES = {"F32": ("float32", 4), "F16": ("float16", 2), "BF16": ("bfloat16", 2)}
-"""Types of weights as they are called, and bytes of one number."""
+"""Name and bytes per weight, by data type."""
 
 
 def _usual_type(tensors: Mapping[str, StoredTensor]) -> str | None:
-    """That of most bytes."""
-    held = Counter[str]()
-    for one in tensors.values():
-        held[one.dtype] += one.bytes
-    return _TYPES.get(held.most_common(1)[0][0], (None, 0))[0] if held else None
+    """The data type of most bytes."""
+    stored = Counter[str]()
+    for tensor in tensors.values():
+        stored[tensor.dtype] += tensor.bytes
+    return _TYPES.get(stored.most_common(1)[0][0], (None, 0))[0] if stored else None
 
 
 def _parameters(tensors: Mapping[str, StoredTensor]) -> int | None:
-    if not all(one.dtype in _TYPES for one in tensors.values()):
+    if not all(tensor.dtype in _TYPES for tensor in tensors.values()):
         return None
-    return sum(one.bytes // _TYPES[one.dtype][1] for one in tensors.values()) or None
+    return sum(tensor.bytes // _TYPES[tensor.dtype][1] for tensor in tensors.values()) or None

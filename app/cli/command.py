@@ -1,0 +1,79 @@
+"""How every command reads its arguments and lays out its help."""
+
+import shutil
+from typing import Any
+
+import typer
+from typer import core
+from typer._click.formatting import HelpFormatter  # pyright: ignore[reportPrivateUsage]
+
+from app.settings.catalogue import BY_NAME, from_variable
+
+FROM_COMMAND_LINE, FROM_VARIABLE = "COMMANDLINE", "ENVIRONMENT"
+STDOUT = "-"
+
+_NARROW_COLUMNS = 60
+_STACKED_COLUMNS = 4
+"""Width of the first column where descriptions go below the options."""
+
+_SUMMARY_CHARACTERS = 200
+"""Of a command, where the commands are listed: no summary is cut."""
+
+
+def source_of(context: Any, name: str) -> str:
+    """Where a parameter's value came from, "" where it was not read yet."""
+    source = context.get_parameter_source(name)
+    return "" if source is None else source.name
+
+
+class HelpLayout(HelpFormatter):
+    """Lays help out for the terminal: on a narrow one, descriptions go below the options."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        columns = shutil.get_terminal_size().columns
+        self._is_narrow = columns < _NARROW_COLUMNS
+        if self._is_narrow:
+            self.width = columns - 2
+
+    def write_dl(self, rows: Any, col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl(rows, _STACKED_COLUMNS if self._is_narrow else col_max, col_spacing)
+
+
+class Command(core.TyperCommand):
+    """A command whose errors name the variable that holds an unusable value."""
+
+    def get_short_help_str(self, limit: int = _SUMMARY_CHARACTERS) -> str:
+        return super().get_short_help_str(max(limit, _SUMMARY_CHARACTERS))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.formatter_class = HelpLayout
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            name = error.param.name if error.param else ""
+            if name in BY_NAME and source_of(ctx, name) == FROM_VARIABLE:
+                from_variable(name)  # raises a UsageError that names the variable
+            raise
+
+
+class OptionalJsonFile(Command):
+    """A command with `--json [FILE]`, which writes to standard output without a file."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        read: list[str] = []
+        for argument, following in zip(args, [*args[1:], "--"], strict=True):
+            bare = argument == "--json" and following.startswith("-") and following != STDOUT
+            read.append(f"--json={STDOUT}" if bare else argument)
+        return super().parse_args(ctx, read)
+
+
+class Group(core.TyperGroup):
+    """A group of commands."""
+
+    def get_short_help_str(self, limit: int = _SUMMARY_CHARACTERS) -> str:
+        return super().get_short_help_str(max(limit, _SUMMARY_CHARACTERS))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.formatter_class = HelpLayout
+        return super().parse_args(ctx, args)

@@ -1,0 +1,129 @@
+"""`specchat chats`: saved conversations from the shell."""
+
+import datetime
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli import completion
+from app.cli.command import Command, Group
+from app.cli.json_output import Json, Output, write_object
+from app.cli.terminal import stderr, stdout
+from app.history import Chat, History
+from app.history.derived_data import open_history, remove_chat
+from app.history.export import as_json, as_markdown, write_export
+from app.paths import Paths
+from app.printable import printable
+from backends.base import UsageError
+
+_MOST_OFFERED = 3
+
+chats = typer.Typer(
+    cls=Group,
+    help="List, show, export and remove saved chats.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+Number = Annotated[
+    int,
+    typer.Argument(
+        metavar="NUMBER",
+        help="As `specchat chats list` shows it.",
+        autocompletion=completion.chats,
+    ),
+]
+
+
+@chats.command("list", cls=Command)
+def list_chats(
+    query: Annotated[str, typer.Argument(help="Only chats that contain these words.")] = "",
+    json: Json = False,
+    output: Output = None,
+) -> None:
+    """Print one line per chat, the latest first."""
+    listed: list[Chat] = []
+    if Paths.of_this_user().history.exists():
+        with _history() as history:
+            listed = history.chats(query)
+    if json:
+        write_object({"chats": [asdict(chat) for chat in listed]}, output)
+        return
+    for chat in listed:
+        day = datetime.datetime.fromtimestamp(chat.updated).astimezone().date()
+        line = f"{chat.number:5}  {day}  {chat.messages:4} messages  {_title(chat)}"
+        stdout.write_line(line)
+    if not listed:
+        stderr.note("no chat contains these words" if query else "there are no chats yet")
+
+
+@chats.command(cls=Command)
+def show(number: Number, json: Json = False, output: Output = None) -> None:
+    """Print a chat."""
+    with _history() as history:
+        chat, messages = _chat(history, number), history.messages(number)
+    if json:
+        write_object(as_json(chat, messages), output)
+    else:
+        stdout.write(printable(as_markdown(chat, messages)))
+
+
+@chats.command(cls=Command)
+def export(
+    number: Number,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Ends in .md or .json.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    json: Json = False,
+    output: Output = None,
+) -> None:
+    """Write a chat to a file."""
+    with _history() as history:
+        _chat(history, number)
+        written = write_export(history, number, file, overwrite=force)
+    if json:
+        write_object({"number": number, "file": str(written)}, output)
+    else:
+        stderr.note(f"written to {written}")
+
+
+@chats.command(cls=Command)
+def remove(number: Number, json: Json = False, output: Output = None) -> None:
+    """Remove a chat; the app can restore it for a day."""
+    with _history() as history:
+        chat = _chat(history, number)
+        remove_chat(history, number, Paths.of_this_user())
+    if json:
+        write_object({"removed": asdict(chat)}, output)
+    else:
+        stderr.note(f"removed {number}: {_title(chat)}")
+
+
+@contextmanager
+def _history() -> Generator[History, None, None]:
+    paths = Paths.of_this_user()
+    if not paths.history.exists():
+        raise UsageError("there are no chats yet")
+    with closing(open_history(paths)) as history:
+        try:
+            yield history
+        finally:
+            if news := history.news():
+                stderr.note(news)
+
+
+def _chat(history: History, number: int) -> Chat:
+    chats_by_number = {chat.number: chat for chat in history.chats(limit=1_000_000)}
+    if number in chats_by_number:
+        return chats_by_number[number]
+    nearest = sorted(chats_by_number, key=lambda other: abs(other - number))[:_MOST_OFFERED]
+    offers = ", ".join(f"{other} ({_title(chats_by_number[other])})" for other in nearest)
+    why = f"nearest: {offers}" if offers else "none is saved"
+    raise UsageError(f"there is no chat {number}", why)
+
+
+def _title(chat: Chat) -> str:
+    """A chat's title on one line."""
+    return " ".join(chat.title.split()) or "untitled"

@@ -1,0 +1,203 @@
+"""`specchat models`: lists, downloads, removes and describes models."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from app.cli import completion, option_values, options
+from app.cli.command import Command, Group
+from app.cli.commands.model_info import as_json, as_rows, model_info
+from app.cli.commands.pair import pair
+from app.cli.commands.tune import tune
+from app.cli.json_output import Json, Output, write_object
+from app.cli.pulling import pull_model
+from app.cli.terminal import stderr, stdout
+from app.model_list import Offered, offered, recommended
+from app.obtaining import request_for
+from app.paths import Paths
+from backends.base import HubUnreachableError, SpecchatError, UsageError
+from backends.engines.backend_selection import forms
+from backends.hardware.host import total_memory
+from models.byte_sizes import size_text
+from models.hub import HubSettings
+from models.hub.hub_settings import hub_cache
+from models.hub.unfinished import discard, unfinished
+from models.reference import on_hub
+from models.stores.available_models import installed
+from models.stores.installed_model import Installed
+from models.stores.removal import remove as remove_model
+from models.stores.store_scan import nearest_names
+
+models = typer.Typer(
+    cls=Group,
+    help="List, download, remove and describe models, and find drafters for one.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+NameOrPath = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="As `specchat models list` shows it, or a path.",
+        autocompletion=completion.models,
+    ),
+]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="As `specchat models list` shows it.",
+        autocompletion=completion.installed_models,
+    ),
+]
+_LEGEND = """\
+memory: for the model and a context of 8,192 tokens; tight: over 90 % of the free memory"""
+
+
+@models.command("list", cls=Command)
+def list_models(json: Json = False, output: Output = None) -> None:
+    """List installed models and available downloads, with size and whether they fit."""
+    listed, parts = offered(Paths.of_this_user().models), unfinished(hub_cache())
+    memory = total_memory()
+    best = recommended(memory)
+    if json:
+        listing = {
+            "models": [_offered_here(model) for model in listed if model.is_installed],
+            "catalogue": [_offered_there(model) for model in listed if not model.is_installed],
+            "unfinished_bytes": parts,
+            "recommended": best.name if best else None,
+        }
+        write_object(listing, output)
+        return
+    for line in _listing(listed):
+        stdout.write_line(line)
+    if best is not None:
+        here = f"specchat models pull {best.name}"
+        stdout.write_line(f"recommended for {memory / 1e9:.0f} GB of memory: {here}")
+    for repository, size in parts.items():
+        stderr.note(f"unfinished: {repository}, {size_text(size)}")
+
+
+def _listing(listed: Sequence[Offered]) -> Iterator[str]:
+    width = max(len(model.name) for model in listed)
+    sections = ((True, "on this machine", "origin"), (False, "to download", "variant, licence"))
+    for is_installed, title, about in sections:
+        models_in = [model for model in listed if model.is_installed is is_installed]
+        if not models_in:
+            continue
+        yield f"{title:<{width + 2}}  {'size':>10}  memory   {about}"
+        for model in models_in:
+            size = size_text(model.size_bytes) if model.size_bytes else "?"
+            yield f"  {model.name:<{width}}  {size:>10}  {model.fit or '?':7}  {model.about}"
+        yield ""
+    yield _LEGEND
+    yield "download: specchat models pull NAME"
+
+
+@models.command(cls=Command)
+@options.with_options(options.OFFLINE)
+def pull(
+    context: typer.Context,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="REF",
+            help="A name of the catalogue, or ORG/NAME[:CHOICE].",
+            autocompletion=completion.catalogue_models,
+        ),
+    ],
+    json: Json = False,
+    output: Output = None,
+) -> None:
+    """Download a model. CHOICE is a quantization (default: Q4_K_M) or a file name.
+
+    Ctrl-C stops the download; the same command resumes it.
+    """
+    paths = Paths.of_this_user()
+    settings = HubSettings.of_environment(paths.downloads, option_values.is_offline(context))
+    preferred = forms(option_values.session_options(context).backend)
+    try:
+        done = pull_model(request_for(on_hub(model, paths.models, preferred)), settings)
+    except HubUnreachableError as error:
+        names = ", ".join(model.name for model in _installed())
+        at_hand = f"On this machine: {names}" if names else ""
+        remedy = "\n".join(filter(None, (error.remedy, at_hand)))
+        raise HubUnreachableError(error.what, error.why, remedy) from error
+    name = next((model.name for model in _installed() if model.path == done.path), done.repository)
+    if json:
+        write_object({"name": name, **asdict(done), "path": str(done.path)}, output)
+    else:
+        stdout.write_line(f"{name}  {size_text(done.size_bytes)}  {done.path}")
+
+
+@models.command(cls=Command)
+def remove(name: Name, json: Json = False, output: Output = None) -> None:
+    """Delete a model that specchat downloaded, or one in its models folder.
+
+    The name of a repository alone discards its unfinished downloads.
+    """
+    paths = Paths.of_this_user()
+    if name in unfinished(hub_cache()):
+        _discard(name)
+        if json:
+            write_object({"discarded": name}, output)
+        else:
+            stderr.note(f"discarded the unfinished download of {name}")
+        return
+    model = _named(name)
+    remove_model(model, HubSettings.of_environment(paths.downloads))
+    if json:
+        write_object({"removed": as_json(model)}, output)
+    else:
+        stderr.note(f"removed {model.name}, {size_text(model.size_bytes)}")
+
+
+@models.command(cls=Command)
+def info(name: NameOrPath, json: Json = False, output: Output = None) -> None:
+    """Show the metadata of a model: its file's if installed, else the catalogue's."""
+    facts = model_info(name, Paths.of_this_user())
+    if json:
+        write_object(facts, output)
+        return
+    for label, value in as_rows(facts):
+        stdout.write_line(f"{label:<17} {value}")
+
+
+models.command(cls=Command)(pair)
+models.command(cls=Command)(tune)
+
+
+def _discard(repository: str) -> None:
+    try:
+        discard(repository, hub_cache())
+    except OSError as error:
+        raise SpecchatError(f"cannot discard {repository}", str(error)) from error
+
+
+def _installed() -> list[Installed]:
+    return installed(Paths.of_this_user().models)
+
+
+def _named(name: str) -> Installed:
+    listed = _installed()
+    for model in listed:
+        if name.lower() == model.name.lower() or name == str(model.path):
+            return model
+    near = nearest_names(name, listed)
+    raise UsageError(
+        f"there is no model called {name!r} on this machine",
+        f"nearest: {', '.join(near)}" if near else "",
+        "`specchat models list` lists all of them.",
+    )
+
+
+def _offered_here(model: Offered) -> dict[str, Any]:
+    facts = {"name": model.name, "path": str(model.path), "size_bytes": model.size_bytes}
+    return {**facts, "origin": model.about, "fit": model.fit}
+
+
+def _offered_there(model: Offered) -> dict[str, Any]:
+    facts = {"name": model.name, "size_bytes": model.size_bytes, "fit": model.fit}
+    return {**facts, "about": model.about}

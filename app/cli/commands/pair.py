@@ -1,0 +1,99 @@
+"""`specchat models pair`: ranks drafters for a model on this machine."""
+
+import math
+import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from app.cli import completion, option_values
+from app.cli.json_output import Json, Output, write_object
+from app.cli.opening import phases
+from app.cli.options import BACKEND, CTX, GPU_LAYERS, THREADS, with_options
+from app.cli.terminal import stdout
+from app.pair_words import doubt, facts_in_words
+from app.pairing import rank
+from app.paths import Paths
+from app.printable import one_line
+from app.ranking import Pair, Ranking
+
+_COLUMNS = 100
+
+
+@with_options(BACKEND, CTX, THREADS, GPU_LAYERS)
+def pair(
+    context: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET", help="The model to draft for.", autocompletion=completion.models
+        ),
+    ],
+    json: Json = False,
+    output: Output = None,
+) -> None:
+    """Rank drafters for a model by measurements on this machine.
+
+    Nothing is downloaded. For a pair that has not drafted yet, the break-even acceptance is shown.
+    """
+    session_options = replace(option_values.session_options(context), model=target)
+    with phases() as (notify, _):
+        ranking = rank(session_options, Paths.of_this_user(), notify)
+    if json:
+        write_object(_as_json(ranking), output)
+        return
+    for line in _lines(ranking):
+        stdout.write_line(line)
+
+
+def _lines(ranking: Ranking) -> Iterator[str]:
+    title = f"drafters for {ranking.target}"
+    if ranking.plain_seconds is not None:
+        title += f", {1 / ranking.plain_seconds:.1f} tokens per second without drafting"
+        title += f" ({doubt(ranking.spread)})" if ranking.spread else ""
+    elif not ranking.is_installed:
+        title += f"; to measure costs, install it: specchat models pull {ranking.target}"
+    yield from _wrapped(title, "")
+    for pair in ranking.pairs:
+        yield from _wrapped(f"{pair.drafter.name}: {'; '.join(facts_in_words(pair))}", "  ")
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        one_line(text), _COLUMNS, initial_indent=indent, subsequent_indent=f"{indent}    "
+    )
+
+
+def _as_json(ranking: Ranking) -> dict[str, Any]:
+    return {
+        "target": ranking.target,
+        "installed": ranking.is_installed,
+        "plain_seconds": ranking.plain_seconds,
+        "steady": ranking.spread == 0.0,
+        "spread": ranking.spread,
+        "drafters": [_pair_as_json(pair) for pair in ranking.pairs],
+    }
+
+
+def _pair_as_json(pair: Pair) -> dict[str, Any]:
+    drafter, break_even = pair.drafter, pair.break_even
+    return {
+        "name": drafter.name,
+        "kind": drafter.kind,
+        "compatible": drafter.is_compatible,
+        "why": drafter.why,
+        "path": str(drafter.path) if drafter.path else None,
+        "installed": pair.is_installed,
+        "memory_bytes": pair.memory_bytes,
+        "fit": pair.fit,
+        "shared_vocabulary": drafter.shared,
+        "draw_cost": pair.draw_cost,
+        "draw_cost_source": pair.cost_source,
+        "acceptance": pair.acceptance,
+        "acceptance_source": pair.acceptance_source,
+        "predicted_speedup": pair.speedup,
+        "break_even": None if break_even == math.inf else break_even,
+        "can_pay": None if break_even is None else break_even != math.inf,
+    }

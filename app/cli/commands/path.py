@@ -1,0 +1,32 @@
+"""`specchat path`: where files are kept."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from app.cli.json_output import Json, Output, write_object
+from app.cli.terminal import stdout
+from app.paths import Paths
+
+
+class Folder(StrEnum):
+    """A folder by its purpose."""
+
+    CONFIG = "config"
+    DATA = "data"
+    CACHE = "cache"
+    MODELS = "models"
+
+
+def path(
+    kind: Annotated[Folder, typer.Argument(metavar="FOLDER", help=", ".join(Folder))],
+    json: Json = False,
+    output: Output = None,
+) -> None:
+    """Print a folder: config, data, cache or models."""
+    folder = str(getattr(Paths.of_this_user(), kind.value))
+    if json:
+        write_object({"path": folder}, output)
+    else:
+        stdout.write(f"{folder}\n")

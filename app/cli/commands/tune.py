@@ -1,0 +1,158 @@
+"""`specchat models tune`: finds the fastest self-drafter of a model on this machine."""
+
+import math
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from app.cli import completion, option_values
+from app.cli.json_output import Json, Output, write_object
+from app.cli.opening import phases
+from app.cli.options import GPU_LAYERS, THREADS, with_options
+from app.cli.terminal import stderr, stdout
+from app.cli.terminal.interrupt import interruptible
+from app.model_choice import choose_model
+from app.paths import Paths
+from app.proven_models import ProvenModels
+from app.session_options import SessionOptions, check_ranges
+from app.tuning import Tuning, TuningResult
+from backends.base import UsageError
+from backends.engines.backend_names import check_backend
+from backends.engines.backend_selection import forms
+from decoding.cost import BUSY
+from models.reference import Reference
+from models.tuning.recipe_search import Ranked
+
+_WIDEST = 40
+"""Characters of a recipe; the figures of a longer one move to the right."""
+
+
+@with_options(THREADS, GPU_LAYERS)
+def tune(
+    context: typer.Context,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="The model to draft for.",
+            autocompletion=completion.installed_models,
+        ),
+    ],
+    json: Json = False,
+    output: Output = None,
+) -> None:
+    """Find which layers to skip and how far to quantize for the fastest self-drafter.
+
+    The best recipe is then used by `--draft self` with this model. Ctrl-C stops; the same
+    command then measures the rest. Nothing is downloaded.
+    """
+    session_options = replace(option_values.session_options(context), model=model)
+    paths = Paths.of_this_user()
+    reference, layers = _installed(session_options, paths), session_options.gpu_layers
+    with phases() as (notify, stop):
+        notify(f"loading {reference.name}")
+        loaded = ProvenModels(paths, notify).load(
+            reference.path, session_options.threads, layers, session_options.backend
+        )
+        if stop.is_set():
+            loaded.close()
+    with closing(loaded), _steps() as notify:
+        tuning = Tuning(loaded, paths, layers, notify, stderr.note, stderr.step)
+        try:
+            result = tuning.run()
+        except KeyboardInterrupt:
+            stderr.note(_stopped(tuning))
+            raise
+    if json:
+        write_object({"target": reference.name, **_as_json(result)}, output)
+        return
+    for line in _lines(reference.name, result):
+        stdout.write_line(line)
+
+
+@contextmanager
+def _steps() -> Generator[Callable[[str], None], None, None]:
+    """Show each step; the first Ctrl-C ends the work at the next, so that no file is left."""
+    with interruptible() as stop:
+
+        def notify(text: str) -> None:
+            if stop.is_set():
+                raise KeyboardInterrupt
+            stderr.status(text)
+
+        try:
+            yield notify
+        finally:
+            stderr.clear_status()
+
+
+def _stopped(tuning: Tuning) -> str:
+    best = tuning.best_so_far
+    so_far = f"the best so far is {best}" if best else "no recipe is measured yet"
+    return f"stopped: {so_far}; the same command measures the rest"
+
+
+def _installed(session_options: SessionOptions, paths: Paths) -> Reference:
+    check_ranges(session_options)
+    check_backend(session_options.backend)
+    reference = choose_model(session_options.model, paths, forms(session_options.backend))
+    if isinstance(reference, Reference):
+        return reference
+    raise UsageError(
+        f"{reference.name} is not on this machine",
+        "tuning measures it",
+        f"Get it first: specchat models pull {reference.name}",
+    )
+
+
+def _lines(name: str, result: TuningResult) -> Iterator[str]:
+    unsure = "" if result.is_steady else f" ({BUSY})"
+    rate = f"{1 / result.plain_seconds:.1f} tokens per second without drafting"
+    yield f"recipes for {name}, {rate}{unsure}"
+    width = min(max(len(ranked.recipe.text) for ranked in result.ranking), _WIDEST)
+    yield f"  {'recipe':<{width}}  accepted  cost of a token  predicted speedup"
+    for ranked in result.ranking:
+        share = f"{100 * ranked.tried.acceptance:.0f} %"
+        cost, speedup = f"{ranked.fitted_cost:.2f} of a step", f"{ranked.speedup:.2f}× plain"
+        yield f"  {ranked.recipe.text:<{width}}  {share:>8}  {cost:>15}  {speedup:>17}"
+    for recipe, why in result.failed.items():
+        yield f"  {recipe.text}: {why}"
+    yield verdict(result)
+
+
+def verdict(result: TuningResult) -> str:
+    """The best recipe, and whether it is expected to speed up decoding."""
+    best = result.best
+    words = f"{best.recipe.text} ({best.speedup:.2f}× plain predicted)"
+    if result.pays:
+        return f"`--draft self` is now {words}."
+    accepted = f"acceptance is {100 * best.tried.acceptance:.0f} %"
+    if result.needed == math.inf:
+        return f"No recipe pays here, even at 100 % acceptance; best is {words}: {accepted}."
+    needed = f"break-even is {100 * result.needed:.0f} %"
+    return f"No recipe pays here; best is {words}: {accepted}, {needed}."
+
+
+def _as_json(result: TuningResult) -> dict[str, Any]:
+    return {
+        "plain_seconds": result.plain_seconds,
+        "steady": result.is_steady,
+        "recipe": result.best.recipe.text,
+        "pays": result.pays,
+        "break_even": None if result.needed == math.inf else result.needed,
+        "tried": [_ranked_as_json(ranked) for ranked in result.ranking],
+        "failed": {recipe.text: why for recipe, why in result.failed.items()},
+    }
+
+
+def _ranked_as_json(ranked: Ranked) -> dict[str, Any]:
+    return {
+        "recipe": ranked.recipe.text,
+        "acceptance": ranked.tried.acceptance,
+        "draw_cost": ranked.tried.draw_cost,
+        "fitted_draw_cost": ranked.fitted_cost,
+        "predicted_speedup": ranked.speedup,
+    }

@@ -1,0 +1,79 @@
+"""Values that a shell completes; nothing is loaded, and errors complete nothing."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+
+from app import draft_spec
+from app.bench.suite import SUITES
+from app.history.derived_data import open_history
+from app.paths import Paths
+from app.settings import file
+from backends.base import SpecchatError
+from backends.engines.backend_names import BACKENDS
+from models import catalogue
+from models.stores.available_models import known_names
+
+
+def backends(incomplete: str) -> list[str]:
+    """Values of --backend."""
+    return _starting(incomplete, BACKENDS)
+
+
+def suites(incomplete: str) -> list[str]:
+    """Values of --suite."""
+    return _starting(incomplete, SUITES)
+
+
+def models(incomplete: str) -> list[str]:
+    """Installed models, then the catalogue's."""
+    return _starting(incomplete, dict.fromkeys([*known_names(_paths().models), *_catalogue()]))
+
+
+def installed_models(incomplete: str) -> list[str]:
+    """Models on this machine."""
+    return _starting(incomplete, known_names(_paths().models))
+
+
+def catalogue_models(incomplete: str) -> list[str]:
+    """Models of the catalogue."""
+    return _starting(incomplete, _catalogue())
+
+
+def drafters(incomplete: str) -> list[str]:
+    """Values of --draft; in a comma list, the last drafter is completed."""
+    head, comma, last = incomplete.rpartition(",")
+    names = dict.fromkeys([*draft_spec.WORDS, *models(last)])
+    return [f"{head}{comma}{name}" for name in _starting(last, names)]
+
+
+def presets(incomplete: str) -> list[str]:
+    """Presets of the settings file."""
+    try:
+        return _starting(incomplete, file.read(_paths().settings).get(file.PRESETS_TABLE, {}))
+    except SpecchatError:
+        return []
+
+
+def chats(incomplete: str) -> list[tuple[str, str]]:
+    """Numbers of saved chats with their titles, the latest first."""
+    paths = _paths()
+    if not paths.history.exists():
+        return []
+    try:
+        with closing(open_history(paths, repairs=False)) as history:
+            found = [(str(chat.number), chat.title) for chat in history.chats()]
+    except SpecchatError:
+        return []
+    return [(number, title) for number, title in found if number.startswith(incomplete)]
+
+
+def _catalogue() -> Iterator[str]:
+    return (entry.name for entry in catalogue.entries() if entry.chats)
+
+
+def _paths() -> Paths:
+    return Paths.of_this_user()
+
+
+def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.lower().startswith(incomplete.lower())]

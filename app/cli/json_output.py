@@ -1,0 +1,52 @@
+"""JSON output of every command: one object with its schema version."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from backends.base.atomic_file import write_whole
+from typer import Context
+
+from app.cli.terminal import stderr, stdout
+from app.printable import printable_json
+from backends.base import SpecchatError, UsageError
+
+SCHEMA = 1
+
+
+def _needs_json(context: Context, output: Path | None) -> Path | None:
+    if output is not None and not context.params.get("json"):
+        raise UsageError("--output needs --json", "only JSON is written to a file")
+    return output
+
+
+Json = Annotated[
+    bool, typer.Option("--json", is_eager=True, help="Print one JSON object instead of text.")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        metavar="FILE",
+        callback=_needs_json,
+        help="With --json: write to a file.",
+    ),
+]
+
+
+def write_object(facts: Mapping[str, Any], output: Path | None = None) -> None:
+    """Write one JSON object to a file, or else to standard output.
+
+    Raises:
+        SpecchatError: it cannot be written.
+    """
+    value = {"schema": SCHEMA, **facts}
+    if output is None:
+        stdout.write_json(value)
+        return
+    try:
+        write_whole(output, f"{printable_json(value, 1)}\n", is_private=False)
+    except OSError as error:
+        raise SpecchatError(f"cannot write {output}", error.strerror or str(error)) from error
+    stderr.note(f"written to {output}")

@@ -1,0 +1,122 @@
+"""Reads the values of shared options, by precedence, and checks them."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from typer import Context
+
+from app.cli.command import FROM_COMMAND_LINE, FROM_VARIABLE, source_of
+from app.cli.terminal import text_input
+from app.paths import Paths
+from app.session_options import SessionOptions
+from app.settings import file
+from app.settings.answering import Answering
+from app.settings.catalogue import BY_NAME, CHAT_KEYS, LOSSY, as_sampling, checked, known, unusable
+from backends.base import SpecchatError, UsageError
+from decoding.lossy_rule import LossyRule, parse_lossy
+from decoding.sampling import SamplingSettings
+
+_SESSION_NAMES = [field.name for field in fields(SessionOptions)]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """The system prompt, sampling and longest answer of a command."""
+
+    system: str
+    answering: Answering
+
+
+def session_options(context: Context) -> SessionOptions:
+    """A command's session options; those typed before the command's name count too.
+
+    Raises:
+        UsageError: the settings file, or the value of a variable, cannot be used.
+    """
+    _check_settings(context)
+    _check_variables(context)
+    given = [name for name in _SESSION_NAMES if name in context.params]
+    return SessionOptions(**{name: _chosen(context, name, {}) for name in given})
+
+
+def answer_options(context: Context) -> AnswerOptions:
+    """A command's options for answers: typed ones, then the preset, variables, the settings file.
+
+    Raises:
+        UsageError: a value is out of range, or the preset does not exist.
+    """
+    _check_variables(context)
+    preset = _preset(context.params["preset"])
+    values: dict[str, Any] = {key.name: _chosen(context, key.name, preset) for key in CHAT_KEYS}
+    sampling = as_sampling(values)
+    if sampling["seed"] is None:
+        sampling["seed"] = secrets.randbelow(1 << 32)
+    if values["max_tokens"] < 1:
+        raise UsageError(f"--max-tokens {values['max_tokens']} is out of range", "at least 1")
+    system = text_input.check(values["system"] or "", "the system prompt")
+    answering = Answering(SamplingSettings(**sampling), values["max_tokens"])
+    return AnswerOptions(system, answering)
+
+
+def typed_lossy_rule(context: Context) -> LossyRule | None:
+    """The --lossy that was typed, whatever the variable and the settings file hold.
+
+    Raises:
+        UsageError: there is no such rule.
+    """
+    is_typed = _is_typed(context, LOSSY) or _is_typed(context.find_root(), LOSSY)
+    return parse_lossy(_chosen(context, LOSSY, {})) if is_typed else None
+
+
+def is_offline(context: Context) -> bool:
+    """Whether --offline was given, to the command or before its name, or is set.
+
+    Raises:
+        UsageError: the settings file cannot be used; it may forbid the network.
+    """
+    _check_settings(context)
+    return bool(context.params.get("offline") or context.find_root().params.get("offline"))
+
+
+def _chosen(context: Context, name: str, preset: Mapping[str, Any]) -> Any:
+    """A value in order of precedence: typed, typed before the command's name, preset, the rest."""
+    outer = context.find_root()
+    if not _is_typed(context, name):
+        if _is_typed(outer, name):
+            return outer.params[name]
+        if name in preset:
+            return preset[name]
+    return context.params[name]
+
+
+def _preset(name: str | None) -> dict[str, Any]:
+    if name is None:
+        return {}
+    path = Paths.of_this_user().settings
+    presets = file.read(path).get(file.PRESETS_TABLE, {})
+    return presets[known(name, presets, f"there is no preset {name!r} in {path}")]
+
+
+def _check_settings(context: Context) -> None:
+    """Raise the fault of the settings file that was found at the start, if any."""
+    if isinstance(context.obj, SpecchatError):
+        raise context.obj
+
+
+def _check_variables(context: Context) -> None:
+    """Reject unusable values of variables that no typed option overrides."""
+    outer = context.find_root()
+    for name in BY_NAME.keys() & context.params.keys():
+        if source_of(context, name) != FROM_VARIABLE or _is_typed(outer, name):
+            continue
+        try:
+            checked(BY_NAME[name], context.params[name])
+        except UsageError as error:
+            raise unusable(name, context.params[name], error) from error
+
+
+def _is_typed(context: Any, name: str) -> bool:
+    """Whether a value comes from the command line: not a default, setting or variable."""
+    return source_of(context, name) == FROM_COMMAND_LINE

@@ -1,0 +1,1 @@
+"""Standard input, output and error, signals, and how the process ends."""

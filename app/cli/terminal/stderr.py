@@ -1,0 +1,110 @@
+"""Standard error: notes, errors, and a status line where standard error is a terminal."""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from app.cli.terminal.printable_stream import printable_stream
+from app.printable import one_line
+from backends.base import SpecchatError
+
+ERASE_LINE = "\r\x1b[K"
+
+_BAR_CELLS = 24
+_PLAIN_LINE_SECONDS = 15.0
+"""Time between two progress lines where standard error is no terminal."""
+
+
+class PlainProgress:
+    """Limits progress lines to one per interval, for logs and pipes."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._last = clock()
+
+    def is_due(self) -> bool:
+        """Whether the interval has passed; if so, the next one begins."""
+        now = self._clock()
+        if now - self._last < self._seconds:
+            return False
+        self._last = now
+        return True
+
+
+_plain_progress = PlainProgress(_PLAIN_LINE_SECONDS)
+_status_shown = False
+
+
+def begin() -> None:
+    """Measure the time until the first progress line from now."""
+    global _plain_progress  # noqa: PLW0603 - there is one standard error
+    _plain_progress = PlainProgress(_PLAIN_LINE_SECONDS)
+
+
+def status_shown() -> bool:
+    """Whether the cursor is on a status line."""
+    return _status_shown
+
+
+def note(text: str) -> None:
+    """Write a line that the user should read."""
+    clear_status()
+    _write(f"{text}\n")
+
+
+def show_error(error: SpecchatError) -> None:
+    """Write the error and its cause on one line, whatever names are in it, then the remedy."""
+    note(f"specchat: {SpecchatError(one_line(error.what), one_line(error.why), error.remedy)}")
+
+
+def status(text: str) -> None:
+    """Replace the status line; without a terminal, write a line from time to time."""
+    global _status_shown  # noqa: PLW0603 - there is one terminal
+    if sys.stderr.isatty():
+        _erase()
+        _write(one_line(text)[: _width() - 1])
+        _status_shown = True
+    elif _plain_progress.is_due():
+        note(one_line(text))
+
+
+def step(text: str) -> None:
+    """Write a line on a completed step, where no status line is visible."""
+    if not sys.stderr.isatty():
+        note(text)
+
+
+def progress(done: int, planned: int, text: str) -> None:
+    """Show a progress bar and the current work as the status."""
+    share = 100 * done // max(planned, 1)
+    filled = _BAR_CELLS * done // max(planned, 1)
+    bar = "█" * filled + "░" * (_BAR_CELLS - filled)
+    status(f"{bar} {share:3d} %  {text}" if sys.stderr.isatty() else f"{share} %  {text}")
+
+
+def clear_status() -> None:
+    """Erase the status line, if there is one: an answer may share its line."""
+    global _status_shown  # noqa: PLW0603 - there is one terminal
+    if _status_shown:
+        _erase()
+        _status_shown = False
+
+
+def _erase() -> None:
+    with contextlib.suppress(OSError, ValueError):
+        printable_stream(sys.stderr).drive(ERASE_LINE)
+
+
+def _write(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def _width() -> int:
+    with contextlib.suppress(OSError, ValueError):
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    return 80

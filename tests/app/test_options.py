@@ -1,0 +1,98 @@
+"""What every command shares: precedence of options, presets, completion, and the help."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from typer import core
+from typer import main as typer_main
+
+from app.cli import completion, option_values
+from app.cli.main import app
+from app.cli.option_values import AnswerOptions
+from app.paths import Paths
+
+Specchat = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def parse(home: Path) -> Callable[..., AnswerOptions]:
+    """Options for answers of a command line of `specchat chat`."""
+    path = home / "config" / "config.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        '[presets.exact]\nsystem = "Be exact."\ntemperature = 0.25\nlossy = "typical"\n'
+    )
+
+    def parsed(*arguments: str) -> AnswerOptions:
+        group = typer_main.get_command(app)
+        assert isinstance(group, core.TyperGroup)
+        with group.make_context("specchat", ["chat"]) as outer:
+            command = group.commands["chat"]
+            with command.make_context("chat", list(arguments), parent=outer) as context:
+                return option_values.answer_options(context)  # pyright: ignore[reportArgumentType]
+
+    return parsed
+
+
+def test_a_preset_overrides_variables_and_typed_options_override_it(
+    parse: Callable[..., AnswerOptions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECCHAT_TEMPERATURE", "0.5")
+    monkeypatch.setenv("SPECCHAT_TOP_K", "7")
+    assert parse().answering.sampling.temperature == 0.5
+    given = parse("--preset", "exact")
+    assert given.system == "Be exact."
+    assert (given.answering.sampling.temperature, given.answering.sampling.top_k) == (0.25, 7)
+    assert str(given.answering.sampling.lossy) == "typical:0.09"
+    typed = parse("--preset", "exact", "--temperature", "1", "--system", "Be brief.")
+    assert (typed.answering.sampling.temperature, typed.system) == (1.0, "Be brief.")
+
+
+def test_an_unknown_preset_names_the_nearest(specchat: Specchat, home: Path) -> None:
+    path = home / "config" / "config.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("[presets.exact]\ntop_k = 1\n")
+    ended = specchat("ask", "hi", "--preset", "exat")
+    assert (ended.returncode, "nearest: exact" in ended.stderr) == (2, True)
+    assert completion.presets("e") == ["exact"]
+
+
+def test_completion_of_values() -> None:
+    assert completion.backends("l") == ["llamacpp"]
+    assert completion.suites("") == ["quick", "full"]
+    assert completion.drafters("look") == ["lookup", "lookahead"]
+    assert completion.drafters("ngram,look") == ["ngram,lookup", "ngram,lookahead"]
+    assert "llama3.1-8b" in completion.models("LLAMA3.1")
+    assert completion.chats("") == []
+    assert not Paths.of_this_user().history.exists()
+
+
+@pytest.mark.parametrize("command", ["ask", "bench", "models", "doctor"])
+def test_help_fits_a_narrow_terminal(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = specchat(command, "--help").stdout.splitlines()
+    assert lines[0].startswith("Usage: specchat")
+    assert max(map(len, lines)) <= 40
+    assert not any(line.startswith(" " * 20) for line in lines)
+
+
+def test_a_variable_of_the_wrong_kind_is_named_with_its_value(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECCHAT_TEMPERATURE", "warm")
+    ended = specchat("ask", "hi")
+    assert ended.returncode == 2
+    assert "SPECCHAT_TEMPERATURE cannot be 'warm': it is a number" in ended.stderr
+
+
+def test_bench_json_takes_a_file_or_none(specchat: Specchat) -> None:
+    read: list[str] = []
+    for arguments in (["--json"], ["--json", "--html", "x"], ["--json", "f"], ["--json=f"]):
+        command = typer_main.get_command(app).commands["bench"]  # pyright: ignore
+        with command.make_context("bench", arguments) as context:
+            read.append(str(context.params["json"]))
+    assert read == ["-", "-", "f", "f"]
