@@ -24,7 +24,7 @@ class DrafterFigures:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """Figures by the words of docs/words.md; None where nothing was measured yet."""
+    """Figures as docs/reference/glossary.md defines them; None where nothing was measured yet."""
 
     model: ModelInfo
     """Whose figures they are."""

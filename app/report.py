@@ -1,4 +1,4 @@
-"""The JSON object of one reply: schema 1 of docs/json.md."""
+"""The JSON object of one reply: schema 1 of docs/reference/json.md."""
 
 import math
 from typing import Any

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Rule(StrEnum):
-    """How it is decided what stands of a draft; docs/lossless.md has their sources."""
+    """Verification rule of a draft; docs/how-it-works/lossless.md has the sources."""
 
     NONE = "none"
     """Nothing was drafted."""

@@ -1,4 +1,4 @@
-"""Counts and times of one reply, added up from its events. Words are defined in docs/words.md."""
+"""Counts and times of one reply, summed over its events (docs/reference/glossary.md)."""
 
 from collections import Counter
 from dataclasses import dataclass, field
