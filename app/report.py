@@ -1,4 +1,4 @@
-"""JSON report of one reply: schema 1 of docs/json.md."""
+"""JSON report of one reply: schema 1 of docs/reference/json.md."""
 
 import math
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""What speculation may still lose: the bound that "never slower" means (docs/controller.md).
+"""The risk budget behind "never slower" (docs/how-it-works/controller.md).
 
 Everything is in units of a plain step. A step that emits n tokens at cost c saves n - c. A reply
 begins with at most _CARRIED, and what is let in never takes the balance below -_SHOWN: so n tokens

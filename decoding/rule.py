@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Rule(StrEnum):
-    """Rule that verifies a draft; docs/lossless.md has the sources."""
+    """Rule that verifies a draft; docs/how-it-works/lossless.md has the sources."""
 
     NONE = "none"
     """Nothing was drafted."""

@@ -1,4 +1,4 @@
-"""Counters and times of one reply, accumulated from its events; docs/words.md has definitions."""
+"""Counters and times of one reply, accumulated from its events; docs/reference/glossary.md has definitions."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from backends.base.atomic_file import write_whole
 from typer import Context
 
 from app.cli.terminal import stderr, stdout
 from app.printable import printable_json
 from backends.base import SpecchatError, UsageError
+from backends.base.atomic_file import write_whole
 
 SCHEMA = 1
 

@@ -187,11 +187,11 @@ def test_a_typed_value_that_cannot_be_used(name: str, text: str) -> None:
 
 
 def test_the_docs_name_every_key() -> None:
-    doc = (Path(__file__).parents[3] / "docs" / "settings.md").read_text(encoding="utf-8")
+    doc = (Path(__file__).parents[3] / "docs" / "use" / "settings.md").read_text(encoding="utf-8")
     for key in KEYS:
         assert f"`{key.name}`" in doc
 
 
 def test_the_docs_name_every_action_that_may_have_another_key() -> None:
-    doc = (Path(__file__).parents[3] / "docs" / "settings.md").read_text(encoding="utf-8")
+    doc = (Path(__file__).parents[3] / "docs" / "use" / "settings.md").read_text(encoding="utf-8")
     assert [one.name for one in ACTIONS if one.keys and f"| `{one.name}` |" not in doc] == []
