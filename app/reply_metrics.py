@@ -44,7 +44,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class ReplyMetrics:
-    """Figures of a reply at one moment, as docs/words.md defines them; None if not measured."""
+    """Figures of a reply at one moment, as docs/reference/glossary.md defines them; None if not measured."""
 
     model: ModelInfo
     context_used: int
