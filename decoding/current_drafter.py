@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from decoding.draft import Drafter
 from decoding.events import Step
-from decoding.sampler import Sampler
+from decoding.sampling.sampler import Sampler
 
 DrafterProvider = Callable[[], Drafter | None]
 """Returns the drafter of the next step, None to decode plainly."""

@@ -14,11 +14,15 @@ from decoding.forms import (
     PointMassTree,
     SampledLine,
     Tree,
+    TreeWithoutReplacement,
 )
 from decoding.rule import Rule
-from decoding.sampler import Sampler
+from decoding.sampling.sampler import Sampler
 from decoding.shape import Shape
 from decoding.silence import Silence
+
+_CLASSES = 10
+"""Number of evidence classes: tenths of the drafter's own probability of the token."""
 
 KeepOn = Callable[[float, int], bool]
 """Whether to draft one more token, given the confidence and evidence of the last one."""
@@ -118,6 +122,22 @@ class Draft:
 
 
 NO_DRAFT = Draft(PointMassLine(()), "", ())
+
+
+def evidence_class(confidence: float) -> int:
+    """Evidence class of a token with this probability under its drafter."""
+    return min(int(confidence * _CLASSES), _CLASSES - 1)
+
+
+def with_confidence(form: Form, drafter: str, confidence: Sequence[float]) -> Draft:
+    """A draft whose evidence is the drafter's own probability of each token."""
+    return Draft(form, drafter, tuple(confidence), tuple(map(evidence_class, confidence)))
+
+
+def with_q_draft(form: SampledLine | TreeWithoutReplacement, drafter: str) -> Draft:
+    """A draft whose confidence is the q_draft of each token."""
+    pairs = zip(form.distributions, form.tokens, strict=True)
+    return with_confidence(form, drafter, [q_draft.of(token) for q_draft, token in pairs])
 
 
 class Drafter(Protocol):

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from backends.base import DeviceRow
 from decoding.rule import Rule
-from decoding.sampling import Distribution, from_row
+from decoding.sampling.distribution import Distribution, from_row
 
 
 @dataclass(frozen=True, slots=True)

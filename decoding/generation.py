@@ -9,9 +9,9 @@ from decoding.current_drafter import CurrentDrafter, DrafterProvider, always
 from decoding.draft import NO_DRAFT, Draft
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.prefill import prefill, reuse
-from decoding.sampler import Sampler
-from decoding.sampling import SamplingSettings
-from decoding.target_pass import Judged, drawn, fits, judge, settle
+from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampler import Sampler
+from decoding.verification.target_pass import Judged, drawn, fits, judge, settle
 
 
 @dataclass(frozen=True, slots=True)

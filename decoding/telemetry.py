@@ -1,4 +1,4 @@
-"""Counters and times of one reply, accumulated from its events; docs/reference/glossary.md has definitions."""
+"""Counters and times of one reply, summed over its events (docs/reference/glossary.md)."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -14,12 +14,12 @@ from tempfile import TemporaryDirectory
 from backends import llamacpp
 from backends.base import Context, Model
 from decoding.current_drafter import always
-from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.model.draft_model import DraftModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.prefill import prefill, reuse
-from decoding.sampler import Sampler
-from decoding.sampling import Distribution, SamplingSettings
+from decoding.sampling.distribution import Distribution, SamplingSettings
+from decoding.sampling.sampler import Sampler
 from decoding.telemetry import Statistics
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts

@@ -13,22 +13,22 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from app.drafter_model import open_drafter
-from app.prompts import built_in_prompts
+from app.builtin_prompts import built_in_prompts
+from app.drafting.drafter_model import open_drafter
 from backends import llamacpp
 from backends.base import Model
 from decoding.current_drafter import always
+from decoding.drafters.cross_vocabulary.retokenizer import Retokenizer
+from decoding.drafters.cross_vocabulary.shared_vocabulary import SharedVocabulary
+from decoding.drafters.cross_vocabulary.speller import Speller
+from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
 from decoding.generation import Limits, generate
-from decoding.pieces import Pieces
-from decoding.retokenizer import Retokenizer
-from decoding.sampling import SamplingSettings, warp
-from decoding.shared_vocabulary import SharedVocabulary
-from decoding.speller import Speller
+from decoding.sampling.distribution import SamplingSettings, warp
 from decoding.telemetry import Statistics
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 from models.stores.bundled import demo_path
-from scripts.change_vocabulary import Change, change_vocabulary
+from scripts.models.change_vocabulary import Change, change_vocabulary
 from scripts.prompts import tokenized
 from tests.fixtures.first_hit import FirstHit
 
@@ -60,7 +60,7 @@ def costs(target: Model, path: Path) -> Iterator[str]:
     tokenizer = target.tokenizer
     with closing(llamacpp.load(path)) as drafter:
         started = time.perf_counter()
-        ours, theirs = Pieces.of(tokenizer), Pieces.of(drafter.tokenizer)
+        ours, theirs = TokenBytes.of(tokenizer), TokenBytes.of(drafter.tokenizer)
         shared = SharedVocabulary.of(tokenizer, ours, drafter.tokenizer, theirs)
         yield f"matching two vocabularies: {1e3 * (time.perf_counter() - started):.0f} ms"
         retokenizer = Retokenizer(ours, Speller(drafter.tokenizer, theirs), {})

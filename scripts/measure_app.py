@@ -22,13 +22,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app.engine import Engine
+from app.engine.engine import Engine
 from app.history import History
+from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
-from app.session_options import SessionOptions
 from app.tui.app import SWITCH_SECONDS, SpecchatApp
 from app.tui.screens.chat_screen import ChatScreen
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.scripted import ScriptedModel, opened
 
 SPECCHAT = [sys.executable, "-m", "app.cli.main"]

@@ -17,23 +17,23 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
-from app import draft_spec
 from app.bench.methods import Method, Methods, Ours
 from app.bench.results import PLAIN, Bench
 from app.bench.runner import Runner
 from app.bench.suite import SUITES, Task, tasks
 from app.bench.table import table
-from app.conversation import Conversation
-from app.drafting import build
+from app.chat.conversation import Conversation
+from app.drafting.spec import draft_spec
+from app.engine.indexing import Indexing
+from app.engine.reply import new_reply
+from app.engine.session import Session
+from app.engine.session_drafters import build
+from app.engine.session_opening import open_session
 from app.history import History
-from app.indexing import Indexing
+from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
-from app.reply import new_reply
-from app.session import Session
-from app.session_opening import open_session
-from app.session_options import SessionOptions
 from backends.chat.chat_template import Message
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 
 
 def learn(session: Session, asked: Iterable[tuple[Task, SamplingSettings]], tokens: int) -> int:

@@ -14,19 +14,19 @@ from tempfile import TemporaryDirectory
 
 from backends import llamacpp
 from backends.base import Context, Logits, Model
-from decoding.calibration import calibrate
-from decoding.controller import Controller
-from decoding.cost import CostModel
 from decoding.current_drafter import always
 from decoding.draft import Drafter
-from decoding.drafters.cascade import Cascade
-from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.prompt_lookup import PromptLookup
-from decoding.drafters.vote import Vote
+from decoding.drafters.composed.cascade import Cascade
+from decoding.drafters.composed.vote import Vote
+from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.model.draft_model import DraftModel
+from decoding.estimation.calibration import calibrate
+from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.member import Member
-from decoding.sampling import SamplingSettings
+from decoding.planning.controller import Controller
+from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.sampling.distribution import SamplingSettings
 from decoding.telemetry import Statistics
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
@@ -63,7 +63,7 @@ def drafters(target: Model, context: Context) -> dict[str, Callable[[], Drafter]
 
     def cascade(*, tail: bool = False, most: int = 15) -> Cascade:
         lookup, curve = PromptLookup(), CostModel(costs.seconds, costs.switching)
-        below = Controller([Member(lookup)], curve, n_vocab)
+        below = Controller([ManagedDrafter(lookup)], curve, n_vocab)
         late = lookup if tail else None
         return Cascade("cascade", context, below, curve, n_vocab=n_vocab, tail=late, max_draft=most)
 

@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from decoding.drafters.retrieval import Retrieval
-from decoding.retrieval.corpus import Corpus
-from decoding.retrieval.document import STAMP_BYTES, Document, Note
-from decoding.sampler import Sampler
-from decoding.sampling import SamplingSettings
+from decoding.drafters.retrieval.corpus import Corpus
+from decoding.drafters.retrieval.document import STAMP_BYTES, Document, Note
+from decoding.drafters.retrieval.retrieval import Retrieval
+from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampler import Sampler
 
 VOCABULARY = bytes(32)
 CHAT_TOKENS = 2000

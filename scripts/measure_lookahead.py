@@ -14,10 +14,10 @@ from backends import llamacpp
 from backends.base import Context
 from decoding.current_drafter import always
 from decoding.draft import Drafter
-from decoding.drafters.jacobi import Jacobi
-from decoding.drafters.lookahead import Lookahead, LookaheadShape
+from decoding.drafters.lookahead.jacobi import Jacobi
+from decoding.drafters.lookahead.lookahead import Lookahead, LookaheadShape
 from decoding.generation import Limits, generate
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 from decoding.telemetry import Statistics
 from models.stores.bundled import demo_path
 from scripts.prompts import tokenized

@@ -21,10 +21,10 @@ from mlx_lm.sample_utils import make_sampler
 from backends import mlx
 from backends.mlx.mlx_model import MlxModel
 from decoding.current_drafter import always
-from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.model.draft_model import DraftModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 from scripts.prompts import tokenized
 
 _GROUP = 64

@@ -16,16 +16,16 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from app.ngram_file import NgramFile
-from decoding.controller import Controller
-from decoding.cost import CostModel
-from decoding.drafters.ngram import Ngram
-from decoding.drafters.prompt_lookup import PromptLookup
+from app.learned.ngram_file import NgramFile
+from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.ngram.ngram import Ngram
+from decoding.drafters.ngram.ngram_statistics import LONGEST, ORDERS, NgramStatistics, Passage
+from decoding.estimation.cost import CostModel
 from decoding.events import Step
-from decoding.member import Member
-from decoding.ngram_statistics import LONGEST, ORDERS, NgramStatistics, Passage
-from decoding.sampler import Sampler
-from decoding.sampling import SamplingSettings
+from decoding.planning.controller import Controller
+from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampler import Sampler
 from scripts.recorded_replies import Reply, recorded
 
 _LONGEST_DRAFT = 8
@@ -147,7 +147,7 @@ def _accepted(draft: Sequence[int], following: Sequence[int]) -> int:
 
 
 def replayed(
-    members: Sequence[Member], replies: Sequence[Reply], points: dict[int, float]
+    members: Sequence[ManagedDrafter], replies: Sequence[Reply], points: dict[int, float]
 ) -> float:
     """Tokens in the time of a plain step, if these drafters drafted under the controller."""
     controller = Controller(members, CostModel(points), n_vocab=1 << 20)
@@ -170,8 +170,8 @@ def replayed(
 def judge_speed(first: Sequence[Reply], second: Sequence[Reply]) -> None:
     """Print the speed against plain decoding, simulated at given costs."""
     for name, points in _CURVES.items():
-        lookup = replayed([Member(PromptLookup())], second, points)
-        both = [Member(PromptLookup()), Member(Ngram(learned(first)[0]))]
+        lookup = replayed([ManagedDrafter(PromptLookup())], second, points)
+        both = [ManagedDrafter(PromptLookup()), ManagedDrafter(Ngram(learned(first)[0]))]
         with_ngram = replayed(both, second, points)
         print(f"  {name}: lookup {lookup:.3f}, with ngram {with_ngram:.3f} × plain, simulated")
 

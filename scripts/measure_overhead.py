@@ -14,16 +14,16 @@ from llama_cpp import llama_cpp as api
 
 from backends import llamacpp
 from backends.base import Context
-from decoding.calibration import calibrate
-from decoding.controller import Controller
-from decoding.cost import CostModel
 from decoding.current_drafter import always
-from decoding.drafters.ngram import Ngram
-from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.ngram.ngram import Ngram
+from decoding.estimation.calibration import calibrate
+from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.member import Member
-from decoding.sampling import SamplingSettings
+from decoding.planning.controller import Controller
+from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.sampling.distribution import SamplingSettings
 from decoding.telemetry import Statistics
 from models.stores.bundled import demo_path
 from scripts.prompts import tokenized
@@ -82,7 +82,9 @@ class TimedController(Controller):
 
 def control_share(context: Context, prompts: list[list[int]], costs: CostModel) -> float:
     """Seconds in free drafters, controller and statistics, as a share of decode time."""
-    controller = TimedController([Member(PromptLookup()), Member(Ngram())], costs, n_vocab=1 << 31)
+    controller = TimedController(
+        [ManagedDrafter(PromptLookup()), ManagedDrafter(Ngram())], costs, n_vocab=1 << 31
+    )
     spent = decoding = 0.0
     for prompt in prompts:
         figures = Statistics(time.perf_counter())

@@ -16,16 +16,16 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 from app.bench.methods import Ours, Outcome
-from app.conversation import Conversation
-from app.drafting import build
+from app.chat.conversation import Conversation
+from app.engine.indexing import Indexing
+from app.engine.session import Session
+from app.engine.session_drafters import build
+from app.engine.session_opening import open_session
 from app.history import History
-from app.indexing import Indexing
+from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
-from app.session import Session
-from app.session_opening import open_session
-from app.session_options import SessionOptions
 from backends.chat.chat_template import Message
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 
 QUESTIONS = (
     "Explain how a bicycle stays upright while it is moving.",

@@ -14,21 +14,21 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from app.branching import BY_RANK
+from app.drafting.branching import BY_RANK
 from backends import llamacpp
 from backends.base import Context
-from decoding.cost import TreeSize
 from decoding.current_drafter import always
 from decoding.draft import Drafter
-from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.dynamic_tree import DynamicTree
-from decoding.drafters.multi_draft import SeveralPaths, by_likelihood
-from decoding.drafters.sampled_tree import SampledTree
+from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.model.dynamic_tree import DynamicTree
+from decoding.drafters.model.multi_draft import SeveralPaths, by_likelihood
+from decoding.drafters.model.sampled_tree import SampledTree
+from decoding.estimation.cost import TreeSize
+from decoding.estimation.trial import overlap
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.sampling import Distribution, SamplingSettings
-from decoding.tree_shape import likeliest
-from decoding.trial import overlap
+from decoding.planning.best_tree import likeliest
+from decoding.sampling.distribution import Distribution, SamplingSettings
 from decoding.verification.draft_selection import select
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts

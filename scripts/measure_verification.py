@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from backends.base import Context
-from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.model.draft_model import DraftModel
 from decoding.forms import SampledLine
 from decoding.prefill import prefill, reuse
-from decoding.sampler import Sampler
-from decoding.sampling import Distribution, SamplingSettings
+from decoding.sampling.distribution import Distribution, SamplingSettings
+from decoding.sampling.sampler import Sampler
 from decoding.verification.block import acceptance, next_share, verify_block
 from decoding.verification.rejection_sampling import scaled_residual
 from scripts.measure_acceptance import demo_pair

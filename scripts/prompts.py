@@ -1,6 +1,6 @@
 """The built-in prompts as tokens, for tests and measurements."""
 
-from app.prompts import built_in_prompts
+from app.builtin_prompts import built_in_prompts
 from backends.base import Model
 from backends.chat.chat_template import ChatTemplate, Message
 from backends.chat.template_process import TemplateProcess

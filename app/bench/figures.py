@@ -15,7 +15,7 @@ from app.bench.wording import (
     shape_sentences,
     wall_sentence,
 )
-from app.shapes import shape_shares
+from app.engine.shapes import shape_shares
 
 
 @dataclass(frozen=True, slots=True)

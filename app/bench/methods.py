@@ -7,23 +7,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from app import draft_spec
 from app.bench.results import PLAIN
-from app.draft_link import LOOKUP, SELF
-from app.drafter_building import Built, Place
-from app.drafting import Drafting, build
-from app.session import Session
+from app.drafting.drafter_building import DrafterEnvironment, DrafterHandle
+from app.drafting.spec import draft_spec
+from app.drafting.spec.drafter_node import LOOKUP, SELF
+from app.engine.session import Session
+from app.engine.session_drafters import Drafting, build
 from backends.base import Model, SpecchatError
 from backends.engines.backend_names import MLX
 from backends.engines.baselines import baseline_engines
-from decoding.controller import Controller
 from decoding.current_drafter import always
 from decoding.draft import Drafter
-from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.model.draft_model import DraftModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.sampling import SamplingSettings
+from decoding.planning.controller import Controller
+from decoding.sampling.distribution import SamplingSettings
 from decoding.telemetry import Statistics
 
 FIXED_LENGTHS = (3, 7, 15)
@@ -113,7 +113,7 @@ class Methods:
 
 def methods(
     session: Session,
-    place: Place,
+    place: DrafterEnvironment,
     given: str,
     scratch: Path,
     *,
@@ -130,7 +130,7 @@ def methods(
         specs.insert(2, given)
     with ExitStack() as stack:
         result = Methods(ExitStack(), [Ours(PLAIN, session, None)])
-        built: list[Built] = []
+        built: list[DrafterHandle] = []
         for text in specs:
             drafting = build(session.spec(text), place)
             stack.enter_context(closing(drafting))
@@ -170,7 +170,7 @@ def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
 
 
 def _add_baselines(
-    methods: Methods, stack: ExitStack, session: Session, built: Sequence[Built]
+    methods: Methods, stack: ExitStack, session: Session, built: Sequence[DrafterHandle]
 ) -> None:
     try:
         baselines = baseline_engines(session.model, session.context.n_ctx, _baseline_drafter(built))
@@ -182,7 +182,7 @@ def _add_baselines(
         methods.chosen.append(Theirs(baseline.name, session, baseline.reply))
 
 
-def _baseline_drafter(built: Sequence[Built]) -> Model | None:
+def _baseline_drafter(built: Sequence[DrafterHandle]) -> Model | None:
     """The first drafter model that mlx-lm can use too: on MLX, with the target's vocabulary."""
     return next(
         (

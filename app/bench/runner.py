@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from app.bench.methods import Method, Methods, Outcome
 from app.bench.results import PLAIN, Bench, Run
 from app.bench.suite import Suite, Task, tasks
-from app.reply_metrics import bytes_per_token
-from app.session import Session
+from app.engine.reply_metrics import bytes_per_token
+from app.engine.session import Session
 from backends.base import ModelError, UsageError
 from backends.chat.chat_template import Message
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 
 _WARM_UP_TOKENS = 16
 

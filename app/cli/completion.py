@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 
-from app import draft_spec
 from app.bench.suite import SUITES
+from app.drafting.spec import draft_spec
 from app.history.derived_data import open_history
 from app.paths import Paths
 from app.settings import file

@@ -20,9 +20,9 @@ from app.cli.screen import can_show_app, open_app
 from app.cli.terminal import interrupt, process, stderr, stdout
 from app.cli.terminal.exit_codes import EXIT_DONE, EXIT_ERROR, EXIT_INTERRUPTED, exit_code
 from app.end_signals import code_after
+from app.engine.crash_report import crash_report
 from app.paths import Paths
 from app.private_folders import tighten
-from app.unexpected import unexpected
 from backends.base import SpecchatError, UsageError
 
 
@@ -125,7 +125,7 @@ def _run() -> int | str | None:
     except OSError as error:
         stderr.show_error(SpecchatError("cannot go on", str(error)))
     except Exception as error:
-        stderr.show_error(unexpected(error, Paths.of_this_user()))
+        stderr.show_error(crash_report(error, Paths.of_this_user()))
     return EXIT_ERROR
 
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from threading import Event
 
-from app import session_opening
 from app.cli.terminal import stderr
 from app.cli.terminal.interrupt import deferred
+from app.engine import session_opening
+from app.engine.session import Session
+from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
 from app.paths import Paths
-from app.session import Session
-from app.session_options import DEFAULT_CONTEXT, SessionOptions
 
 
 def open_session(

@@ -9,14 +9,14 @@ from typer import Context
 
 from app.cli.command import FROM_COMMAND_LINE, FROM_VARIABLE, source_of
 from app.cli.terminal import text_input
+from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.session_options import SessionOptions
 from app.settings import file
 from app.settings.answering import Answering
 from app.settings.catalogue import BY_NAME, CHAT_KEYS, LOSSY, as_sampling, checked, known, unusable
 from backends.base import SpecchatError, UsageError
-from decoding.lossy_rule import LossyRule, parse_lossy
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.lossy_rule import LossyRule, parse_lossy
 
 _SESSION_NAMES = [field.name for field in fields(SessionOptions)]
 

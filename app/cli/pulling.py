@@ -5,7 +5,7 @@ import typer
 from app.cli.terminal import stderr
 from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
 from app.cli.terminal.interrupt import interruptible
-from app.obtaining import stopped
+from app.loading.fetch_model import stopped
 from models.hub import Downloaded, DownloadJob, DownloadRequest, HubSettings
 from models.hub.progress import describe
 

@@ -7,8 +7,8 @@ from typer import Context
 from app.cli import option_values
 from app.cli.terminal import process, stderr
 from app.cli.terminal.exit_codes import EXIT_ERROR
+from app.engine.crash_report import crash_report
 from app.paths import Paths
-from app.unexpected import unexpected
 from backends.base import SpecchatError
 
 _PLAIN_TERMINALS = ("dumb", "unknown", "")
@@ -39,7 +39,7 @@ def open_app(context: Context) -> None:
     except SpecchatError:
         raise
     except Exception as error:
-        stderr.show_error(unexpected(error, paths))
+        stderr.show_error(crash_report(error, paths))
     # A model that is still loading would delay the end of the interpreter, and MLX calls the
     # interpreter after its thread has ended, which aborts the process.
     process.leave(code)

@@ -1,10 +1,10 @@
 """One line of figures below an answer."""
 
-from app.reply import Reply
-from app.reply_metrics import ENOUGH_TOKENS, ReplyMetrics, reply_metrics
-from app.session import Session
+from app.engine.reply import Reply
+from app.engine.reply_metrics import ENOUGH_TOKENS, ReplyMetrics, reply_metrics
+from app.engine.session import Session
 from decoding.events import FinishReason
-from decoding.parking import State
+from decoding.planning.parking import State
 
 _ENDINGS = {
     FinishReason.LENGTH: "cut at --max-tokens",

@@ -4,11 +4,11 @@ from contextlib import closing
 
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import interruptible
-from app.reply import Reply
-from app.session import Session
+from app.engine.reply import Reply
+from app.engine.session import Session
 from backends.chat.chat_template import Prompt
 from decoding.events import Prefill
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 
 
 def stream_answer(

@@ -2,8 +2,8 @@
 
 from app.history.store import History
 from app.paths import Paths
-from app.saved_states import SavedStates
-from decoding.retrieval.forgetting import forget
+from app.prompt_cache.saved_states import SavedStates
+from decoding.drafters.retrieval.forgetting import forget
 
 
 def open_history(paths: Paths, *, repairs: bool = True) -> History:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from app.session_options import RANGES, check_range
+from app.loading.session_options import RANGES, check_range
 from backends.base import UsageError
 from backends.engines.backend_names import AUTO, BACKENDS, check_backend
-from decoding.lossy_rule import OFF, parse_lossy
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.lossy_rule import OFF, parse_lossy
 
 Value = str | int | float | bool
 

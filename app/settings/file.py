@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from app import actions
 from app.settings import catalogue
 from app.settings.catalogue import BY_NAME, PRESET_KEYS, Value
-from app.tui import actions
 from backends.base import UsageError
 from backends.base.atomic_file import write_whole
 from backends.base.private_file import make_private_folder

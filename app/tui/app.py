@@ -9,14 +9,14 @@ from textual.filter import LineFilter
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
-from app.engine import Engine
+from app.actions import ACTIONS
+from app.engine.engine import Engine
 from app.history import History, HistoryError
 from app.history.derived_data import open_history
+from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.session_options import SessionOptions
 from app.settings.answering import Answering
 from app.settings.preferences import Preferences, read_preferences
-from app.tui.actions import ACTIONS
 from app.tui.appearance import set_theme
 from app.tui.conversation.dialogue import Dialogue
 from app.tui.keymap import check_keys, keys_of
@@ -26,7 +26,7 @@ from app.tui.terminal.inert_paste import keep_pastes_inert
 from app.tui.terminal.printable_lines import PrintableLines, show_stand_ins
 from app.tui.terminal.terminal_driver import driver_class, is_gone
 from backends.base import UsageError
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 
 _START_DELAY = 0.05
 """Seconds for the first paint, before loading the model takes the processor."""

@@ -8,7 +8,7 @@ from textual.binding import Binding
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 from textual.widgets import TextArea
 
-from app.tui.actions import ACTIONS, Action
+from app.actions import ACTIONS, Action
 from backends.base import UsageError
 
 _MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "meta", "hyper"})

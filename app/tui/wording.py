@@ -1,11 +1,11 @@
 """Figures in words, used by every part of the screen."""
 
-from app.engine_status import Loaded, where_it_runs
-from app.reply_metrics import ENOUGH_TOKENS, ReplyMetrics
-from app.shapes import shape_shares
+from app.engine.engine_status import Loaded, where_it_runs
+from app.engine.reply_metrics import ENOUGH_TOKENS, ReplyMetrics
+from app.engine.shapes import shape_shares
 from decoding.events import FinishReason
-from decoding.lossy_rule import LOSSY
-from decoding.parking import State
+from decoding.planning.parking import State
+from decoding.sampling.lossy_rule import LOSSY
 from decoding.shape import Shape
 
 NONE = "-"

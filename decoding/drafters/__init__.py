@@ -1,1 +1,1 @@
-"""Drafters: lookups, n-grams, drafter models, and drafters made of these."""
+"""Drafters, one package per family."""

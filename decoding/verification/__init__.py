@@ -1,1 +1,1 @@
-"""Rules that decide which drafted tokens are accepted, and draw the token that follows them."""
+"""Verification rules: which drafted tokens are accepted, and the token that follows them."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from decoding.forms import SampledLine
-from decoding.sampling import Distribution, uniform
+from decoding.sampling.distribution import Distribution, uniform
 from decoding.verification.rejection_sampling import scaled_residual
 from decoding.verification.verdict import TargetRows, Verdict
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.sampling import Distribution
+from decoding.sampling.distribution import Distribution
 
 DistributionAfter = Callable[[tuple[int, ...]], Distribution]
 """The q_draft after a drafted prefix."""

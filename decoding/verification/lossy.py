@@ -11,8 +11,8 @@ from types import MappingProxyType
 import numpy as np
 
 from decoding.forms import HostLine, PointMassLine
-from decoding.lossy_rule import LossyRule
-from decoding.sampling import Distribution, point_mass, uniform
+from decoding.sampling.distribution import Distribution, point_mass, uniform
+from decoding.sampling.lossy_rule import LossyRule
 from decoding.verification.rejection_sampling import residual
 from decoding.verification.verdict import TargetRows, Verdict
 

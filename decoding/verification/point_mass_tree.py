@@ -3,7 +3,7 @@
 import numpy as np
 
 from decoding.forms import PointMassTree
-from decoding.sampling import uniform
+from decoding.sampling.distribution import uniform
 from decoding.verification.verdict import TreeRows, TreeVerdict
 
 

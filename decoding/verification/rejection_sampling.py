@@ -6,7 +6,7 @@ Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; Chen et al. 2023 (arXiv 2
 import numpy as np
 
 from decoding.forms import HostLine, PointMassLine
-from decoding.sampling import Distribution, uniform
+from decoding.sampling.distribution import Distribution, uniform
 from decoding.verification.verdict import TargetRows, Verdict
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from decoding.forms import TreeWithoutReplacement
-from decoding.sampling import Distribution, uniform
+from decoding.sampling.distribution import Distribution, uniform
 from decoding.verification.block import acceptance, next_share
 from decoding.verification.rejection_sampling import scaled_residual
 from decoding.verification.verdict import TreeRows, TreeVerdict

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from decoding.sampling import Distribution
+from decoding.sampling.distribution import Distribution
 
 
 class TargetRows(Protocol):

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from app.acceptance_memory import AcceptanceMemory
-from app.calibrations import Calibrations
-from app.findings import Finding, Findings
+from app.learned.acceptance_memory import AcceptanceMemory
+from app.learned.calibrations import Calibrations
+from app.learned.trial_results import TrialResult, TrialResults
+from app.learned.tuned_recipe import Tuned, remember, tuned, tuned_file
+from app.learned.tuning_results import TuningResults
 from app.paths import Paths
 from app.settings.answering import restored
-from app.tuned_recipe import Tuned, remember, tuned, tuned_file
-from app.tuning_results import TuningResults
 from backends.base import ModelInfo, Rollback
 from backends.engines.runner import Runner
-from decoding.acceptance import Acceptance
-from decoding.agreement import Reply
+from decoding.estimation.acceptance import Acceptance
+from decoding.estimation.agreement import Reply
 from models.hub import receipts
 from models.metadata.content_hash import content_hash
 from models.self_draft.recipe import Recipe
@@ -38,7 +38,7 @@ class JsonKind:
             "schema": 3, "engine": "e", "device": "d", "threads": 2, "times": 2, "switching": 0.01,
             "seconds": {"1": 0.01, "2": 0.015, "4": 0.02}, "unsure": {"2": 0.1},
         }  # fmt: skip
-        Findings(info, paths).add("drafter", Finding(0.4, "", has_other_tokens=False))
+        TrialResults(info, paths).add("drafter", TrialResult(0.4, "", has_other_tokens=False))
         memory = AcceptanceMemory(info.path, paths)
         memory.remember("key", Acceptance({"kind": (3.0, 5.0)}), {"name": "n", "path": "p.gguf"})
         memory.save()
@@ -69,7 +69,7 @@ class JsonKind:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(data)
         calibrations.known_drafter(info.path, runner)
-        Findings(info, paths).of("drafter")
+        TrialResults(info, paths).of("drafter")
         memory = AcceptanceMemory(info.path, paths)
         memory.recall("key")
         memory.known_drafters()
@@ -95,7 +95,7 @@ def _place(folder: Path) -> tuple[Paths, ModelInfo]:
 
 def _named(info: ModelInfo, paths: Paths) -> list[Path]:
     """The files of findings and of acceptance, where the program's own writers put them."""
-    Findings(info, paths).add("drafter", Finding(0.4))
+    TrialResults(info, paths).add("drafter", TrialResult(0.4))
     memory = AcceptanceMemory(info.path, paths)
     memory.remember("key", Acceptance({"kind": (3.0, 5.0)}), {})
     memory.save()

@@ -9,9 +9,9 @@ from random import Random
 
 import numpy as np
 
-from app import proven_models
 from app.cli.commands.model_facts import facts_of as facts_shown
-from app.memory_plan import open_context, plan
+from app.loading import proven_models
+from app.loading.memory_plan import open_context, plan
 from app.paths import Paths
 from backends.base import ModelError, SpecchatError
 from backends.engines.backend_names import LLAMACPP, MLX
@@ -24,7 +24,7 @@ from backends.hardware.host import available_memory
 from backends.proof.proof_process import ProofProcess, Trial
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 from models.metadata.fingerprint import fingerprint
 from models.metadata.model_facts import facts_of
 from scripts.fuzzing import gguf_damage

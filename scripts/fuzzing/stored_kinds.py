@@ -10,14 +10,14 @@ from random import Random
 
 import numpy as np
 
-from app.ngram_file import NgramFile
-from app.ngram_memory import NgramMemory
-from app.saved_states import SavedStates
-from decoding.ngram_statistics import NgramStatistics, Passage
-from decoding.retrieval.corpus import Corpus
-from decoding.retrieval.document import Document, Note
-from decoding.retrieval.forgetting import forget
-from decoding.retrieval.segment_file import DEPTH
+from app.learned.ngram_file import NgramFile
+from app.learned.ngram_memory import NgramMemory
+from app.prompt_cache.saved_states import SavedStates
+from decoding.drafters.ngram.ngram_statistics import NgramStatistics, Passage
+from decoding.drafters.retrieval.corpus import Corpus
+from decoding.drafters.retrieval.document import Document, Note
+from decoding.drafters.retrieval.forgetting import forget
+from decoding.drafters.retrieval.segment_file import DEPTH
 from scripts.fuzzing.damage import damaged
 from scripts.fuzzing.kind import READ, REBUILT
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.attachments import block
-from app.composer_draft import ComposerDraft
-from app.model_choice import choose_model
+from app.chat.attachments import block
+from app.chat.composer_draft import ComposerDraft
+from app.loading.model_selection import choose_model
 from app.paths import Paths
 from app.settings import file
 from backends.base import UsageError

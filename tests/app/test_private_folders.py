@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from app.composer_draft import ComposerDraft
-from app.findings import Finding, Findings
+from app.chat.composer_draft import ComposerDraft
+from app.engine.crash_report import crash_report
+from app.engine.session_opening import open_session
 from app.history import History
+from app.learned.trial_results import TrialResult, TrialResults
+from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.private_folders import tighten
-from app.session_opening import open_session
-from app.session_options import SessionOptions
-from app.unexpected import unexpected
 from backends.base import UsageError
 from tests.app.conftest import Specchat
 from tests.fixtures.scripted import ScriptedModel
@@ -35,12 +35,12 @@ def test_a_whole_session_leaves_nothing_to_others(bare_home: Path, specchat: Spe
         assert specchat(*answer).returncode == 0
         paths = Paths.of_this_user()
         ComposerDraft(paths).keep("half a question")
-        unexpected(ValueError("a secret"), paths)
+        crash_report(ValueError("a secret"), paths)
         with closing(History.open(paths.history)) as history:
             history.add(history.create("demo"), "user", "hi")
             assert (paths.data / "chats.sqlite3-wal").exists()
             assert modes(bare_home) == {}
-        Findings(ScriptedModel(["a"]).info, paths).add("key", Finding(0.5))
+        TrialResults(ScriptedModel(["a"]).info, paths).add("key", TrialResult(0.5))
         assert specchat("chats", "list").returncode == 0
     finally:
         os.umask(usual)

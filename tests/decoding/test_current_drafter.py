@@ -10,8 +10,8 @@ from decoding.draft import Draft, Drafter, KeepOn
 from decoding.events import Step
 from decoding.forms import PointMassLine
 from decoding.generation import Limits, generate
-from decoding.sampler import Sampler
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampler import Sampler
 from tests.fixtures.drafters import IdleDrafter
 
 if TYPE_CHECKING:

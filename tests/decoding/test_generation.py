@@ -19,21 +19,21 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from backends.base import ModelError, PromptTooLongError
-from decoding import target_pass
-from decoding.controller import Controller
-from decoding.cost import CostModel, DraftCost
 from decoding.current_drafter import always
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
-from decoding.drafters.cascade import Cascade
-from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.prompt_lookup import PromptLookup
-from decoding.drafters.vote import Vote
+from decoding.drafters.composed.cascade import Cascade
+from decoding.drafters.composed.vote import Vote
+from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.model.draft_model import DraftModel
+from decoding.estimation.cost import CostModel, DraftCost
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.forms import PointMassLine, SampledLine
 from decoding.generation import Limits, generate
-from decoding.member import Member
-from decoding.sampler import Sampler
-from decoding.sampling import Distribution, SamplingSettings, point_mass, uniform, warp
+from decoding.planning.controller import Controller
+from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass, uniform, warp
+from decoding.sampling.sampler import Sampler
+from decoding.verification import target_pass
 from decoding.verification.verdict import TargetRows, Verdict
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.first_hit import FirstHit
@@ -644,7 +644,7 @@ def test_times_are_read_from_the_clock(setting: Callable[[int], Setting]) -> Non
 def controlled(*drafters: Drafter) -> Controller:
     """A controller over drafters where a token more costs next to nothing, so that it drafts."""
     members = [
-        Member(drafter, cost=None if drafter.is_free else DraftCost(0.1, 0.01))
+        ManagedDrafter(drafter, cost=None if drafter.is_free else DraftCost(0.1, 0.01))
         for drafter in drafters
     ]
     costs = CostModel({1: 2.0, 16: 2.1})

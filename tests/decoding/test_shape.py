@@ -11,7 +11,7 @@ from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.events import Step
 from decoding.forms import PointMassLine, PointMassTree, SampledLine
 from decoding.generation import Limits, generate
-from decoding.sampling import SamplingSettings, point_mass
+from decoding.sampling.distribution import SamplingSettings, point_mass
 from decoding.shape import Shape, in_words
 from decoding.telemetry import Statistics
 from tests.fixtures.drafters import IdleDrafter

@@ -13,29 +13,29 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
-from app import drafter_model
-from app.drafter_model import open_drafter
+from app.drafting import drafter_model
+from app.drafting.drafter_model import open_drafter
+from app.engine.reply import new_reply
+from app.engine.session_opening import open_session
+from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.reply import new_reply
-from app.session_opening import open_session
-from app.session_options import SessionOptions
 from backends import llamacpp
 from backends.base import Context, Model
-from decoding.distribution_check import exact_distribution, p_value
+from decoding.checks.distribution_check import exact_distribution, p_value
+from decoding.checks.greedy_check import greedy_reply
 from decoding.draft import Drafter
-from decoding.drafters.across_vocabularies import AcrossVocabularies
-from decoding.drafters.text_level import TextLevel
+from decoding.drafters.cross_vocabulary.retokenizer import Retokenizer
+from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
+from decoding.drafters.cross_vocabulary.shared_vocabulary import SharedVocabulary
+from decoding.drafters.cross_vocabulary.speller import Speller
+from decoding.drafters.cross_vocabulary.text_level import TextLevel
+from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
 from decoding.generation import Limits
-from decoding.greedy_check import greedy_reply
-from decoding.pieces import Pieces
-from decoding.retokenizer import Retokenizer
-from decoding.sampler import Sampler
-from decoding.sampling import Distribution, SamplingSettings
-from decoding.shared_vocabulary import SharedVocabulary
-from decoding.speller import Speller
+from decoding.sampling.distribution import Distribution, SamplingSettings
+from decoding.sampling.sampler import Sampler
 from decoding.verification import block
 from decoding.verification.rejection_sampling import scaled_residual
-from scripts.change_vocabulary import Change, change_vocabulary
+from scripts.models.change_vocabulary import Change, change_vocabulary
 from scripts.prompts import tokenized
 from tests.fixtures.chance import SHORT, replies
 from tests.fixtures.replied import said
@@ -158,9 +158,9 @@ def test_a_word_is_shared_whatever_form_the_vocabulary_has(
     demo: Model, tiny_llama: Callable[..., Path], form: str, word: bytes
 ):
     """Written by GPT-2 with a mark for the space, by the others with another, here in bytes."""
-    ours = Pieces.of(demo.tokenizer)
+    ours = TokenBytes.of(demo.tokenizer)
     with closing(llamacpp.load(tiny_llama(form=form), threads=1)) as drafter:
-        theirs = Pieces.of(drafter.tokenizer)
+        theirs = TokenBytes.of(drafter.tokenizer)
         shared = SharedVocabulary.of(demo.tokenizer, ours, drafter.tokenizer, theirs)
     assert shared.to_target[theirs.tokens[word]] == ours.tokens[word]
     assert shared.share > 0.6
@@ -168,7 +168,7 @@ def test_a_word_is_shared_whatever_form_the_vocabulary_has(
 
 def test_following_word_by_word_gives_the_tokens_of_the_whole_text(demo: Model):
     """Real words, characters of several tokens and code: where it begins anew leaves no trace."""
-    pieces = Pieces.of(demo.tokenizer)
+    pieces = TokenBytes.of(demo.tokenizer)
     speller = Speller(demo.tokenizer, pieces)
     for _, prompt in tokenized(demo):
         grown = Retokenizer(pieces, speller, {})

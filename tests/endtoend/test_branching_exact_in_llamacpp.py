@@ -14,12 +14,12 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Context
-from decoding.cost import TreeSize
 from decoding.draft import Drafter
-from decoding.drafters.dynamic_tree import DynamicTree
-from decoding.drafters.multi_draft import SeveralPaths
-from decoding.drafters.sampled_tree import SampledTree
-from decoding.sampling import Distribution, SamplingSettings
+from decoding.drafters.model.dynamic_tree import DynamicTree
+from decoding.drafters.model.multi_draft import SeveralPaths
+from decoding.drafters.model.sampled_tree import SampledTree
+from decoding.estimation.cost import TreeSize
+from decoding.sampling.distribution import Distribution, SamplingSettings
 from decoding.tree_shape import TreeShape
 from decoding.verification import block, traversal
 from decoding.verification.rejection_sampling import scaled_residual

@@ -18,17 +18,17 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Context, Model
-from decoding import target_pass
-from decoding.controller import Controller
-from decoding.cost import CostModel
-from decoding.distribution_check import LENGTH, Outcome, exact_distribution, p_value, reply
+from decoding.checks.distribution_check import LENGTH, Outcome, exact_distribution, p_value, reply
 from decoding.draft import Drafter
-from decoding.drafters.cascade import Cascade
-from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.prompt_lookup import PromptLookup
-from decoding.drafters.vote import Vote
-from decoding.member import Member
-from decoding.sampling import SamplingSettings
+from decoding.drafters.composed.cascade import Cascade
+from decoding.drafters.composed.vote import Vote
+from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.model.draft_model import DraftModel
+from decoding.estimation.cost import CostModel
+from decoding.planning.controller import Controller
+from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.sampling.distribution import SamplingSettings
+from decoding.verification import target_pass
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 from tests.fixtures.first_hit import FirstHit
@@ -84,7 +84,7 @@ def test_drafters_made_of_others_are_exact_on_a_small_model(
 ):
     context, draft_context, n_vocab = tiny_pair
     lookup, costs = PromptLookup(min_match=1), CostModel({1: 1.0, 16: 1.1})
-    below = Controller([Member(lookup)], costs, n_vocab, clock=lambda: 0.0)
+    below = Controller([ManagedDrafter(lookup)], costs, n_vocab, clock=lambda: 0.0)
     drafter: Drafter = Cascade(
         "c", draft_context, below, costs, n_vocab=n_vocab, tail=lookup, max_draft=3
     )

@@ -8,17 +8,17 @@ from types import ModuleType
 import pytest
 
 from backends.base import Context, Model
-from decoding.controller import Controller
-from decoding.cost import CostModel, DraftCost
+from decoding.checks.greedy_check import divergences
 from decoding.current_drafter import always
-from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.model.draft_model import DraftModel
+from decoding.estimation.cost import CostModel, DraftCost
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.greedy_check import divergences
-from decoding.member import Member
-from decoding.parking import State
-from decoding.sampling import SamplingSettings
+from decoding.planning.controller import Controller
+from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.planning.parking import State
+from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.replied import said
 from tests.fixtures.retimed import Retimed
 
@@ -55,7 +55,7 @@ def test_when_it_is_full_the_reply_goes_on_without_it(model: Model) -> None:
     with closing(model.open(N_CTX)) as context, closing(model.open(DRAFTER_CTX)) as drafting:
         cost = DraftCost(0.001, 0.0001)
         drafter = DraftModel("model", drafting, n_vocab=model.info.n_vocab)
-        members = [Member(PromptLookup()), Member(drafter, cost=cost)]
+        members = [ManagedDrafter(PromptLookup()), ManagedDrafter(drafter, cost=cost)]
         controller = Controller(members, CostModel(FLAT), model.info.n_vocab, lambda: 0.0)
         for _ in range(2):
             steps, reasons = replied(context, 200, controller)

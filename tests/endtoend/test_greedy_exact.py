@@ -6,20 +6,20 @@ from types import ModuleType
 
 import pytest
 
-from app import draft_spec
-from app.drafter_building import Place
-from app.drafting import build
+from app.drafting.drafter_building import DrafterEnvironment
+from app.drafting.spec import draft_spec
+from app.engine.session_drafters import build
+from app.loading.target_context import TargetContext
 from app.paths import Paths
-from app.target_context import TargetContext
 from backends.base import Context, Model
+from decoding.checks.greedy_check import branch_difference, divergences
 from decoding.draft import Drafter
-from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.prompt_lookup import PromptLookup
-from decoding.drafters.retrieval import Retrieval
+from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.retrieval.retrieval import Retrieval
 from decoding.events import Step
 from decoding.generation import Limits
-from decoding.greedy_check import branch_difference, divergences
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 from scripts.prompts import tokenized
@@ -69,8 +69,10 @@ def _assert_plain(
         assert found == expected
 
 
-def _place(demo: Model, context: Context, paths: Paths) -> Place:
-    return Place(demo, TargetContext(demo, context), paths, None, None, lambda text: None)
+def _place(demo: Model, context: Context, paths: Paths) -> DrafterEnvironment:
+    return DrafterEnvironment(
+        demo, TargetContext(demo, context), paths, None, None, lambda text: None
+    )
 
 
 def _spec(kind: str, demo: Model, paths: Paths) -> str:

@@ -13,11 +13,11 @@ import pytest
 
 from app.paths import Paths
 from backends.base import Context, Model
+from decoding.checks.greedy_check import branch_difference, divergences
 from decoding.draft import Draft, Drafter, KeepOn
-from decoding.drafters.ngram import Ngram
-from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.ngram.ngram import Ngram
 from decoding.events import Step
-from decoding.greedy_check import branch_difference, divergences
 from decoding.shape import Shape
 from scripts.prompts import tokenized
 from tests.endtoend.test_guessing import drafting_by, steps

@@ -7,18 +7,18 @@ from types import ModuleType
 
 import pytest
 
-from app import draft_spec
-from app.drafter_building import Place
-from app.drafting import Drafting, build
+from app.drafting.drafter_building import DrafterEnvironment
+from app.drafting.spec import draft_spec
+from app.engine.session_drafters import Drafting, build
+from app.loading.target_context import TargetContext
 from app.paths import Paths
-from app.target_context import TargetContext
 from backends.base import Context, Model
+from decoding.checks.greedy_check import branch_difference, divergences
 from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits
-from decoding.greedy_check import branch_difference, divergences
-from decoding.parking import State
-from decoding.sampling import SamplingSettings
+from decoding.planning.parking import State
+from decoding.sampling.distribution import SamplingSettings
 from scripts.prompts import tokenized
 from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.replied import replied, said
@@ -34,7 +34,9 @@ def paths(home: Path) -> Paths:
 
 @contextmanager
 def drafting_by(spec: str, model: Model, context: Context, paths: Paths) -> Iterator[Drafting]:
-    place = Place(model, TargetContext(model, context), paths, None, None, lambda text: None)
+    place = DrafterEnvironment(
+        model, TargetContext(model, context), paths, None, None, lambda text: None
+    )
     with closing(build(draft_spec.parse(spec, paths), place)) as drafting:
         yield drafting
 

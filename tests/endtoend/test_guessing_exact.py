@@ -18,11 +18,11 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Context
-from decoding import target_pass
 from decoding.draft import Drafter
-from decoding.drafters.jacobi import Jacobi
-from decoding.drafters.lookahead import Lookahead, LookaheadShape
-from decoding.sampling import Distribution, SamplingSettings, uniform
+from decoding.drafters.lookahead.jacobi import Jacobi
+from decoding.drafters.lookahead.lookahead import Lookahead, LookaheadShape
+from decoding.sampling.distribution import Distribution, SamplingSettings, uniform
+from decoding.verification import target_pass
 from decoding.verification.verdict import TargetRows, TreeRows, TreeVerdict, Verdict
 from tests.fixtures.chance import chance
 

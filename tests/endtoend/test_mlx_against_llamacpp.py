@@ -13,8 +13,8 @@ import gguf
 
 from backends import llamacpp, mlx
 from backends.base import Context, Model
+from decoding.checks.greedy_check import divergences, greedy_reply
 from decoding.generation import Limits
-from decoding.greedy_check import divergences, greedy_reply
 from decoding.prefill import prefill
 from scripts.prompts import tokenized
 from tests.fixtures.replied import said

@@ -16,33 +16,33 @@ import pytest
 
 mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from app import draft_spec
-from app.drafter_building import Place
-from app.drafter_model import open_drafter
-from app.drafting import build
+from app.builtin_prompts import built_in_prompts
+from app.drafting.drafter_building import DrafterEnvironment
+from app.drafting.drafter_model import open_drafter
+from app.drafting.spec import draft_spec
+from app.engine.session_drafters import build
+from app.loading.target_context import TargetContext
 from app.paths import Paths
-from app.prompts import built_in_prompts
-from app.target_context import TargetContext
 from backends import mlx
 from backends.base import Context, Model
 from backends.mlx.sampling import device_verification
 from backends.mlx.self_draft.derived_model import derive
-from decoding.controller import Controller
-from decoding.cost import CostModel, DraftCost
+from decoding.checks.distribution_check import exact_distribution, p_value, reply
+from decoding.checks.greedy_check import greedy_reply
 from decoding.current_drafter import always
-from decoding.distribution_check import exact_distribution, p_value, reply
 from decoding.draft import Drafter
-from decoding.drafters.across_vocabularies import AcrossVocabularies
-from decoding.drafters.cascade import Cascade
-from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.prompt_lookup import PromptLookup
-from decoding.drafters.retrieval import Retrieval
+from decoding.drafters.composed.cascade import Cascade
+from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
+from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.retrieval.retrieval import Retrieval
+from decoding.estimation.cost import CostModel, DraftCost
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.greedy_check import greedy_reply
-from decoding.lossy_rule import LossyRule
-from decoding.member import Member
-from decoding.sampling import SamplingSettings
+from decoding.planning.controller import Controller
+from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.lossy_rule import LossyRule
 from tests.fixtures.corpora import corpus_of, document
 from tests.fixtures.first_hit import FirstHit, first_hit_of
 from tests.fixtures.replied import said
@@ -112,7 +112,7 @@ def drafted_by(
         return
     with ExitStack() as stack:
         if "self" in way:
-            place = Place(
+            place = DrafterEnvironment(
                 target, TargetContext(target, context), paths, None, None, lambda text: None
             )
             drafting = stack.enter_context(closing(build(draft_spec.parse(way, paths), place)))
@@ -180,7 +180,9 @@ def test_same_token_ids_on_the_bundled_model(demo_mlx_folder: Path, paths: Paths
     with closing(mlx.load(demo_mlx_folder)) as target, closing(target.open(512)) as context:
         tokens = [target.tokenizer.encode(one.text, special=False) for one in prompts]
         plain = [said(greedy_reply(context, prompt, LIMITS, None)) for prompt in tokens]
-        place = Place(target, TargetContext(target, context), paths, None, None, lambda text: None)
+        place = DrafterEnvironment(
+            target, TargetContext(target, context), paths, None, None, lambda text: None
+        )
         for way in ("lookup", "self:skip=13", "lookup,self:skip=12-13"):
             with closing(build(draft_spec.parse(way, paths), place)) as drafting:
                 for prompt, expected in zip(tokens, plain, strict=True):
@@ -253,10 +255,10 @@ def test_sampled_replies_of_a_cascade_follow_the_target(of_devices: bool, small_
     ):
         n_vocab = target.info.n_vocab
         lookup, costs = PromptLookup(min_match=1), CostModel({1: 1.0, 16: 1.1})
-        members = [Member(lookup)]
+        members = [ManagedDrafter(lookup)]
         if of_devices:
             model = DraftModel("smaller", smaller.open(64), n_vocab=n_vocab)
-            members = [Member(model, cost=DraftCost(0.01, 0.001))]
+            members = [ManagedDrafter(model, cost=DraftCost(0.01, 0.001))]
         below = Controller(members, costs, n_vocab, clock=lambda: 0.0)
         cascade = Cascade(
             "cascade", own.open(64), below, costs, n_vocab=n_vocab, tail=lookup, max_draft=3

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from app.engine.reply import new_reply
+from app.engine.session import Session
+from app.engine.session_opening import open_session
+from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.reply import new_reply
-from app.session import Session
-from app.session_opening import open_session
-from app.session_options import SessionOptions
 from backends.chat.chat_template import Message
 from decoding.events import FinishReason
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 

@@ -13,7 +13,7 @@ import pytest
 
 from app.cli.main import main
 from models import catalogue
-from scripts.change_vocabulary import Change, change_vocabulary
+from scripts.models.change_vocabulary import Change, change_vocabulary
 from tests.fixtures.local_hub import LocalHub
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
@@ -26,8 +26,8 @@ Ask = Callable[..., tuple[dict[str, Any], str]]
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-import app.session_opening
-app.session_opening.free_memory = lambda *_: 1 << 40
+import app.engine.session_opening
+app.engine.session_opening.free_memory = lambda *_: 1 << 40
 from app.cli.main import main
 main()
 """
@@ -52,7 +52,7 @@ class Screen(io.StringIO):
 @pytest.fixture(autouse=True)
 def _room_for_any_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """The catalogue's size of the target counts before its file is here."""
-    monkeypatch.setattr("app.session_opening.free_memory", lambda *_: 1 << 40)
+    monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: 1 << 40)
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_an_interrupted_download_goes_on_in_the_next_run(
 def test_what_cannot_fit_is_refused_before_it_is_downloaded(
     hub: LocalHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("app.session_opening.free_memory", lambda *_: 1 << 30)
+    monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: 1 << 30)
     monkeypatch.setattr(sys, "argv", ["specchat", "--model", "llama3-8b", *ASKED])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     with pytest.raises(SystemExit) as ended:

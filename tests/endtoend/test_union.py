@@ -9,14 +9,14 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Context
-from decoding.controller import Controller
-from decoding.cost import CostModel
+from decoding.checks.greedy_check import branch_difference, divergences
 from decoding.draft import Drafter
+from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.generation import Limits
-from decoding.greedy_check import branch_difference, divergences
-from decoding.member import Member
-from decoding.sampling import SamplingSettings
+from decoding.planning.controller import Controller
+from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.sampling.distribution import SamplingSettings
 from decoding.shape import Shape
 from tests.fixtures.drafters import Rehearsed
 from tests.fixtures.replied import replied, said
@@ -39,7 +39,7 @@ def test_greedy_replies_are_plain_ones(tiny_llama: Callable[..., Path]) -> None:
     text = [*PROMPT, *plain]
     drafters = [Rehearsed("third", text, 3), Rehearsed("fourth", text, 4)]
     controller = Controller(
-        [Member(one) for one in drafters],
+        [ManagedDrafter(one) for one in drafters],
         CostModel(FLAT),
         model.info.n_vocab,
         clock=lambda: 0.0,

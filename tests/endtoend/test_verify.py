@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app import verification
+from app.builtin_prompts import built_in_prompts
 from app.cli.main import main
-from app.prompts import built_in_prompts
-from decoding import target_pass
+from app.evaluation import lossless_check
 from decoding.forms import PointMassTree, SampledLine
-from decoding.sampling import Distribution, uniform
-from decoding.verification import block, traversal
+from decoding.sampling.distribution import Distribution, uniform
+from decoding.verification import block, target_pass, traversal
 from decoding.verification.rejection_sampling import scaled_residual
 from decoding.verification.verdict import TargetRows, TreeRows, TreeVerdict, Verdict
 from tests.fixtures.wrong_rules import first_failure
@@ -47,7 +46,7 @@ def verify_tiny(
 
 
 def test_a_sound_engine_is_lossless(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(verification, "REPLIES", 200)
+    monkeypatch.setattr(lossless_check, "REPLIES", 200)
     code, said = verify_tiny()
     assert code == 0
     assert "Verdict: lossless" in said
@@ -63,14 +62,14 @@ def test_a_sound_engine_is_lossless(verify_tiny: Verify, monkeypatch: pytest.Mon
 @pytest.fixture
 def sampled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what is drawn is checked, and of that as much as shows a gross fault."""
-    monkeypatch.setattr(verification, "built_in_prompts", lambda: ())
-    monkeypatch.setattr(verification, "_rounding", lambda session, context: 0.0)
-    monkeypatch.setattr(verification, "REPLIES", 400)
+    monkeypatch.setattr(lossless_check, "built_in_prompts", lambda: ())
+    monkeypatch.setattr(lossless_check, "_rounding", lambda session, context: 0.0)
+    monkeypatch.setattr(lossless_check, "REPLIES", 400)
 
 
 @pytest.mark.usefixtures("sampled_alone")
 def test_what_did_not_come_up_is_named(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(verification, "REPLIES", 4)
+    monkeypatch.setattr(lossless_check, "REPLIES", 4)
     code, said = verify_tiny(draft="retrieval,{}")
     assert code == 0
     words = "Temperature 1, not tested, as none came up: lines of retrieval by sample match."
@@ -82,7 +81,7 @@ def test_trees_and_paths_of_a_model_named_alone_are_drafted_though_they_would_no
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
     """Another start may measure costs at which they do, and the verdict is for that one too."""
-    monkeypatch.setattr(verification, "REPLIES", 40)
+    monkeypatch.setattr(lossless_check, "REPLIES", 40)
     code, said = verify_tiny(draft="{}")
     assert code == 0
     drafted = next(line for line in said.splitlines() if line.startswith("Temperature 1, tokens"))
@@ -95,7 +94,7 @@ def test_every_form_of_a_drafter_model_and_of_what_it_is_part_of_is_drafted(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
     """Trees, chosen lines, cascades, votes and the target's own guesses, none of which pays."""
-    monkeypatch.setattr(verification, "REPLIES", 80)
+    monkeypatch.setattr(lossless_check, "REPLIES", 80)
     code, said = verify_tiny(
         draft="tree({}),paths(self:q8_0),cascade(lookup,self:q4_0),vote(ngram,self:skip=1),"
         "jacobi,lookahead"
@@ -117,7 +116,7 @@ def test_a_block_that_ends_at_the_first_failure_is_found(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
     """It is right for drafts of one token."""
-    monkeypatch.setattr(verification, "REPLIES", 800)  # a quarter of which begin with a line
+    monkeypatch.setattr(lossless_check, "REPLIES", 800)  # a quarter of which begin with a line
     monkeypatch.setattr(target_pass, "verify_block", first_failure)
     code, said = verify_tiny(noise=0.1)
     assert code == 1
@@ -164,7 +163,7 @@ def test_accepting_every_draft_is_found(verify_tiny: Verify, monkeypatch: pytest
         return Verdict(count, target[count].draw(generator.random()))
 
     monkeypatch.setattr(target_pass, "verify_block", accept_all)
-    monkeypatch.setattr(verification, "REPLIES", 50)
+    monkeypatch.setattr(lossless_check, "REPLIES", 50)
     code, said = verify_tiny()
     assert code == 1
     assert "more than rounding explains" in said
@@ -180,9 +179,9 @@ def test_a_wrong_residual_is_found_by_the_distribution_alone(
         return p_target, scaled_residual(p_target, q_draft, share)[1]
 
     monkeypatch.setattr(block, "scaled_residual", whole_target)
-    monkeypatch.setattr(verification, "REPLIES", 600)
+    monkeypatch.setattr(lossless_check, "REPLIES", 600)
     prompts = built_in_prompts()[:2]
-    monkeypatch.setattr(verification, "built_in_prompts", lambda: prompts)
+    monkeypatch.setattr(lossless_check, "built_in_prompts", lambda: prompts)
     code, said = verify_tiny()
     assert code == 1
     assert "not what the model alone gives" in said
@@ -193,8 +192,8 @@ def test_a_wrong_residual_is_found_by_the_distribution_alone(
 def test_a_lossy_rule_is_measured_and_is_no_fault(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(verification, "built_in_prompts", lambda: ())
-    monkeypatch.setattr(verification, "_rounding", lambda session, context: 0.0)
+    monkeypatch.setattr(lossless_check, "built_in_prompts", lambda: ())
+    monkeypatch.setattr(lossless_check, "_rounding", lambda session, context: 0.0)
     code, said = verify_tiny("--lossy", "lenient:100")
     assert code == 0
     assert "Verdict: lossy as asked: distance 0." in said
@@ -202,9 +201,9 @@ def test_a_lossy_rule_is_measured_and_is_no_fault(
 
 
 def test_the_verdict_in_json(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(verification, "built_in_prompts", lambda: ())
-    monkeypatch.setattr(verification, "_rounding", lambda session, context: 0.0)
-    monkeypatch.setattr(verification, "REPLIES", 20)
+    monkeypatch.setattr(lossless_check, "built_in_prompts", lambda: ())
+    monkeypatch.setattr(lossless_check, "_rounding", lambda session, context: 0.0)
+    monkeypatch.setattr(lossless_check, "REPLIES", 20)
     code, said = verify_tiny("--json", draft="lookup")
     verdict = json.loads(said)
     assert (code, verdict["schema"], verdict["lossless"], verdict["distance"]) == (0, 1, True, None)
@@ -216,9 +215,9 @@ def test_what_is_set_for_answers_does_not_change_what_is_verified(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("SPECCHAT_LOSSY", "lenient:100")
-    monkeypatch.setattr(verification, "built_in_prompts", lambda: ())
-    monkeypatch.setattr(verification, "_rounding", lambda session, context: 0.0)
-    monkeypatch.setattr(verification, "REPLIES", 50)
+    monkeypatch.setattr(lossless_check, "built_in_prompts", lambda: ())
+    monkeypatch.setattr(lossless_check, "_rounding", lambda session, context: 0.0)
+    monkeypatch.setattr(lossless_check, "REPLIES", 50)
     code, said = verify_tiny()
     assert code == 0
     assert "Verdict: lossless" in said

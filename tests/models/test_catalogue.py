@@ -153,7 +153,7 @@ def test_memory_facts_come_from_the_catalogue_too() -> None:
 
 def test_importing_a_session_reads_no_catalogue() -> None:
     code = (
-        "import app.session_opening, models.catalogue as c; "
+        "import app.engine.session_opening, models.catalogue as c; "
         "print(c.entries.cache_info().currsize, 'huggingface_hub' in __import__('sys').modules)"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,16 +11,16 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Model, UsageError
-from decoding.pieces import Pieces
-from decoding.speller import Speller
-from scripts.change_vocabulary import Change, change_vocabulary
+from decoding.drafters.cross_vocabulary.speller import Speller
+from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
+from scripts.models.change_vocabulary import Change, change_vocabulary
 
 TEXT = b"The theatre and the other thing: 3 + 4 = 7."
 
 
 def logits_by_piece(model: Model) -> tuple[list[bytes], dict[bytes, float]]:
     """The pieces of a text, and the logit of each piece after it."""
-    pieces = Pieces.of(model.tokenizer)
+    pieces = TokenBytes.of(model.tokenizer)
     tokens = Speller(model.tokenizer, pieces).spell(TEXT)
     context = model.open(64)
     row = context.forward(tokens, 1)[0]
@@ -46,7 +46,7 @@ def test_a_share_of_the_longer_tokens_is_renamed(tiny_llama: Callable[..., Path]
     source, target = tiny_llama(form="gpt2"), tmp_path / "changed.gguf"
     change_vocabulary(source, target, Change(0.5))
     with closing(llamacpp.load(source)) as one, closing(llamacpp.load(target)) as other:
-        ours, theirs = Pieces.of(one.tokenizer), Pieces.of(other.tokenizer)
+        ours, theirs = TokenBytes.of(one.tokenizer), TokenBytes.of(other.tokenizer)
         spelled = Speller(other.tokenizer, theirs).spell(TEXT)
     gone = ours.tokens.keys() - theirs.tokens.keys()
     assert {len(piece) > 1 for piece in gone} == {True}

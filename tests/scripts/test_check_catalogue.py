@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from models.catalogue import read
-from scripts.check_catalogue import main
+from scripts.release.check_catalogue import main
 
 CATALOGUE = """
 quantizations = ["Q4_K_M", "Q8_0"]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app import draft_spec
+from app.chat.conversation import Conversation
 from app.cli import option_values, options
 from app.cli.json_output import Json, Output, write_object
 from app.cli.opening import open_session
@@ -15,10 +15,10 @@ from app.cli.stats_line import stats_line
 from app.cli.streaming import stream_answer
 from app.cli.terminal import stderr, stdout, text_input
 from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
-from app.conversation import Conversation
-from app.reply import Reply, new_reply
-from app.report import reply_report
-from app.session import Session
+from app.drafting.spec import draft_spec
+from app.engine.reply import Reply, new_reply
+from app.engine.report import reply_report
+from app.engine.session import Session
 from app.settings.answering import Answering
 from backends.base import ModelError, UsageError
 from backends.chat.chat_template import Message, Prompt

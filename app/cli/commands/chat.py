@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from app.chat.conversation import Conversation
 from app.cli import option_values, options
 from app.cli.opening import open_session
 from app.cli.stats_line import stats_line
@@ -12,11 +13,10 @@ from app.cli.terminal import stderr, stdout
 from app.cli.terminal.exit_codes import EXIT_DONE, EXIT_INTERRUPTED, exit_code
 from app.cli.terminal.interrupt import ended_by
 from app.cli.terminal.message_input import LineDroppedError, TypedLines, piped_lines, read_messages
-from app.conversation import Conversation
-from app.engine_status import where_it_runs
-from app.reply import new_reply
-from app.session import Session
-from app.session_options import SessionOptions
+from app.engine.engine_status import where_it_runs
+from app.engine.reply import new_reply
+from app.engine.session import Session
+from app.loading.session_options import SessionOptions
 from app.settings.answering import Answering
 from app.settings.catalogue import (
     BY_NAME,

@@ -12,9 +12,9 @@ import typer
 from app.cli.json_output import Json, Output, write_object
 from app.cli.terminal import stdout
 from app.cli.terminal.exit_codes import EXIT_USAGE
-from app.memory_bandwidth import mlx_bandwidth, processor_bandwidth
+from app.evaluation.settings_check import Fault, check_settings
+from app.learned.memory_bandwidth import mlx_bandwidth, processor_bandwidth
 from app.paths import Paths
-from app.settings_check import Fault, check_settings
 from backends.engines.backend_names import LLAMACPP, MLX
 from backends.engines.engine_overview import (
     EngineFacts,

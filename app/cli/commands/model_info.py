@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from app.cli.commands.model_facts import facts_of
-from app.model_list import facts_for_bill, fit_here
+from app.loading.model_list import facts_for_bill, fit_here
 from app.paths import Paths
 from backends.base import UsageError
 from backends.files.mlx_folder import is_mlx_folder

@@ -14,8 +14,8 @@ from app.cli.commands.tune import tune
 from app.cli.json_output import Json, Output, write_object
 from app.cli.pulling import pull_model
 from app.cli.terminal import stderr, stdout
-from app.model_list import Offered, offered, recommended
-from app.obtaining import request_for
+from app.loading.fetch_model import request_for
+from app.loading.model_list import Offered, offered, recommended
 from app.paths import Paths
 from backends.base import HubUnreachableError, SpecchatError, UsageError
 from backends.engines.backend_selection import forms

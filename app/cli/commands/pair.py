@@ -13,11 +13,11 @@ from app.cli.json_output import Json, Output, write_object
 from app.cli.opening import phases
 from app.cli.options import BACKEND, CTX, GPU_LAYERS, THREADS, with_options
 from app.cli.terminal import stdout
-from app.pair_words import doubt, facts_in_words
-from app.pairing import rank
+from app.engine.session_ranking import rank
+from app.pairing.pairing_format import doubt, facts_in_words
+from app.pairing.ranking import Pair, Ranking
 from app.paths import Paths
 from app.printable import one_line
-from app.ranking import Pair, Ranking
 
 _COLUMNS = 100
 

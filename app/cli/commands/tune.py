@@ -14,15 +14,15 @@ from app.cli.opening import phases
 from app.cli.options import GPU_LAYERS, THREADS, with_options
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import interruptible
-from app.model_choice import choose_model
+from app.loading.model_selection import choose_model
+from app.loading.proven_models import ProvenModels
+from app.loading.session_options import SessionOptions, check_ranges
+from app.pairing.tuning import Tuning, TuningResult
 from app.paths import Paths
-from app.proven_models import ProvenModels
-from app.session_options import SessionOptions, check_ranges
-from app.tuning import Tuning, TuningResult
 from backends.base import UsageError
 from backends.engines.backend_names import check_backend
 from backends.engines.backend_selection import forms
-from decoding.cost import BUSY
+from decoding.estimation.cost import BUSY
 from models.reference import Reference
 from models.tuning.recipe_search import Ranked
 

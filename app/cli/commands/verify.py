@@ -5,7 +5,6 @@ from typing import Any
 
 import typer
 
-from app import draft_spec
 from app.cli import option_values
 from app.cli.json_output import Json, Output, write_object
 from app.cli.opening import open_session
@@ -13,12 +12,13 @@ from app.cli.options import SESSION, option, with_options
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.exit_codes import EXIT_DONE, EXIT_ERROR
 from app.cli.terminal.interrupt import interruptible
-from app.session import Session
+from app.drafting.spec import draft_spec
+from app.engine.session import Session
+from app.evaluation.lossless_check import Distance, Finding, verify_session
 from app.settings.catalogue import LOSSY
-from app.verification import Distance, Finding, verify_session
 from backends.base import DraftUnavailableError, UsageError
-from decoding.controller import Controller
-from decoding.lossy_rule import OFF, LossyRule
+from decoding.planning.controller import Controller
+from decoding.sampling.lossy_rule import OFF, LossyRule
 
 _LOSSY = option(LOSSY, str, OFF, "RULE", help_text="measure how far a lossy rule is from exact")
 

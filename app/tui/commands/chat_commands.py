@@ -7,8 +7,8 @@ from typing import Any
 
 from textual.app import App
 
-from app.engine import Engine
-from app.engine_status import Phase
+from app.engine.engine import Engine
+from app.engine.engine_status import Phase
 from app.tui.commands.command import Commands, no_argument
 from app.tui.conversation.chat_view import ChatView
 from app.tui.prompt.prompt_area import PromptArea

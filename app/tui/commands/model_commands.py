@@ -5,9 +5,9 @@ from typing import Any
 
 from textual.app import App
 
-from app import draft_spec
-from app.engine import Engine
-from app.model_list import offered
+from app.drafting.spec import draft_spec
+from app.engine.engine import Engine
+from app.loading.model_list import offered
 from app.tui.commands.command import Commands, Perform, no_argument
 from app.tui.conversation.chat_view import ChatView
 from app.tui.screens.drafters_screen import DraftersScreen

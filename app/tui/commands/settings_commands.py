@@ -5,8 +5,8 @@ from typing import Any
 
 from textual.app import App
 
-from app import draft_spec
-from app.engine import Engine
+from app.drafting.spec import draft_spec
+from app.engine.engine import Engine
 from app.settings import catalogue, file
 from app.settings.answering import PRESET
 from app.settings.catalogue import APP_KEYS, BY_NAME, CHAT_KEYS, Part, Value

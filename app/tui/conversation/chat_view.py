@@ -8,9 +8,9 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
 
-from app.answer import Answer, Request
-from app.attachments import with_files, without_files
-from app.engine import Engine
+from app.chat.attachments import with_files, without_files
+from app.engine.answer import Answer, Request
+from app.engine.engine import Engine
 from app.settings.answering import Answering
 from app.tui import wording
 from app.tui.conversation.dialogue import Dialogue
@@ -20,7 +20,7 @@ from app.tui.conversation.pending_answer import PendingAnswer
 from app.tui.conversation.transcript import Transcript
 from backends.base import SpecchatError
 from decoding.events import FinishReason
-from decoding.lossy_rule import LossyRule
+from decoding.sampling.lossy_rule import LossyRule
 
 _UPDATE_SECONDS = 1 / 12
 

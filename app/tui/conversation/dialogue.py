@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.attachments import without_files
-from app.conversation import Conversation
+from app.chat.attachments import without_files
+from app.chat.conversation import Conversation
 from app.history import History, HistoryError
 from app.history.export import write_export
 from app.settings.answering import restored, stored

@@ -6,8 +6,8 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Collapsible, Static
 
+from app.chat.thinking import split
 from app.printable import printable
-from app.thinking import split
 from app.tui.conversation.growing_markdown import GrowingMarkdown
 from app.tui.conversation.message_view import MessageView
 

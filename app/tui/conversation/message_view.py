@@ -11,9 +11,9 @@ from textual.widget import Widget
 from textual.widgets import Collapsible, Markdown, Static
 from textual.widgets.markdown import MarkdownFence
 
-from app.answer import Piece
+from app.chat.thinking import split
+from app.engine.answer import Piece
 from app.printable import printable
-from app.thinking import split
 from app.tui.conversation import provenance
 from app.tui.conversation.compact_markdown import CompactMarkdown
 from app.tui.terminal.clipboard import copy

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.answer import Answer
+from app.engine.answer import Answer
 from app.tui import wording
 from app.tui.conversation.dialogue import Turn
 from app.tui.conversation.growing_message import GrowingMessage

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from app.answer import Piece
+from app.engine.answer import Piece
 from app.printable import printable
 from decoding.events import Origin
 

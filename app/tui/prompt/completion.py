@@ -7,9 +7,9 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from app.attachments import file_names
+from app.actions import matching
+from app.chat.attachments import file_names
 from app.printable import one_line
-from app.tui.actions import matching
 
 _MAX_SUGGESTIONS = 6
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from app.attachments import block, missing_files, named_files
+from app.chat.attachments import block, missing_files, named_files
 from backends.base import SpecchatError
 
 CountTokens = Callable[[str], Future[int]]

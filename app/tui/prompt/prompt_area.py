@@ -4,7 +4,7 @@ from textual import events
 from textual.message import Message
 from textual.widgets import TextArea
 
-from app.attachments import quoted
+from app.chat.attachments import quoted
 from app.tui.prompt.completion import COMMAND, Completion
 from app.tui.prompt.text_fields import PrintableTextArea, run_own_binding
 

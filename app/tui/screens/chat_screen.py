@@ -10,12 +10,12 @@ from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widgets import Footer
 
-from app.composer_draft import ComposerDraft
-from app.engine import Engine
-from app.engine_status import Loaded, Phase, Status
+from app.actions import ACTIONS, BY_SLASH, Action, parse, unknown_command
+from app.chat.composer_draft import ComposerDraft
+from app.engine.engine import Engine
+from app.engine.engine_status import Loaded, Phase, Status
 from app.settings.answering import Answering
 from app.settings.preferences import Preferences
-from app.tui.actions import ACTIONS, BY_SLASH, Action, parse, unknown_command
 from app.tui.appearance import Appearance
 from app.tui.commands.app_commands import AppCommands
 from app.tui.commands.chat_commands import ChatCommands

@@ -12,9 +12,9 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.pair_words import doubt, facts_in_words
+from app.pairing.pairing_format import doubt, facts_in_words
+from app.pairing.ranking import Pair, Ranking
 from app.printable import one_line
-from app.ranking import Pair, Ranking
 from backends.base import SpecchatError
 
 _POLL_SECONDS = 0.1

@@ -9,8 +9,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from app.actions import ACTIONS, Action
 from app.settings.preferences import Preferences
-from app.tui.actions import ACTIONS, Action
 from app.tui.keymap import keys_of
 from app.tui.typed_app import typed_app
 

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.model_list import Offered
+from app.loading.model_list import Offered
 from app.printable import one_line
 from app.tui import wording
 from app.tui.prompt.text_fields import PrintableInput

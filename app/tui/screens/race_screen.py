@@ -12,14 +12,14 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from app.answer import Answer, Request
-from app.conversation import Conversation
-from app.engine import Engine
+from app.chat.conversation import Conversation
+from app.engine.answer import Answer, Request
+from app.engine.engine import Engine
+from app.engine.reply_metrics import ENOUGH_TOKENS
 from app.printable import one_line
-from app.reply_metrics import ENOUGH_TOKENS
 from app.tui import wording
 from app.tui.conversation.growing_message import GrowingMessage
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 
 _UPDATE_SECONDS = 1 / 12
 

@@ -9,7 +9,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, Label, Select, Static, TextArea
 
-from app import draft_spec
+from app.drafting.spec import draft_spec
 from app.settings import catalogue
 from app.settings.catalogue import Key, Kind, Part, Value
 from app.tui.prompt.text_fields import PrintableInput, PrintableTextArea

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import ClassVar
 
-from app.downloads import Downloads, Ended
+from app.loading.downloads import Downloads, Ended
 from app.printable import one_line
 from app.tui.status.figure_text import FigureText
 from models.hub import HubSettings

@@ -3,9 +3,9 @@
 import time
 from collections import deque
 
-from app.answer import Answer, Stage
-from app.engine_status import Loaded
-from app.reply_metrics import ReplyMetrics
+from app.engine.answer import Answer, Stage
+from app.engine.engine_status import Loaded
+from app.engine.reply_metrics import ReplyMetrics
 from app.tui import wording
 from app.tui.status.figure_text import FigureText
 from app.tui.status.panel import Panel

@@ -7,8 +7,8 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Sparkline
 
-from app.reply_metrics import DrafterMetrics, ReplyMetrics
-from app.shapes import shape_shares
+from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics
+from app.engine.shapes import shape_shares
 from app.tui import wording
 from app.tui.status.figure_text import FigureText
 from app.tui.status.histogram import histogram

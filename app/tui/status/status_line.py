@@ -5,7 +5,7 @@ from typing import ClassVar
 from textual.content import Content
 from textual.widgets import Static
 
-from app.engine_status import Phase, Status
+from app.engine.engine_status import Phase, Status
 from app.printable import one_line
 from app.tui import wording
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.actions import ACTIONS
 from app.settings import catalogue, file
 from app.settings.catalogue import KEYS
 from app.settings.template import template
-from app.tui.actions import ACTIONS
 from backends.base import UsageError
 
 WRITTEN = """\

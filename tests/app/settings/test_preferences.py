@@ -10,7 +10,7 @@ from app.settings import file
 from app.settings.answering import Answering, restored, stored
 from app.settings.preferences import read_preferences
 from backends.base import UsageError
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 
 
 def test_a_variable_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:

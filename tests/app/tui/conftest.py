@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from app.engine import Engine
+from app.engine.engine import Engine
 from app.history import History
+from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.session_options import SessionOptions
 from app.tui.app import SpecchatApp
 from app.tui.conversation.chat_view import ChatView
 from app.tui.prompt.prompt_area import PromptArea
 from app.tui.screens.chat_screen import ChatScreen
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel, opened
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static
 
-from app.engine import Engine
-from app.engine_status import Phase, Status
+from app.engine.engine import Engine
+from app.engine.engine_status import Phase, Status
 from app.history import History
+from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.session_options import SessionOptions
 from backends.base import ModelError
-from tests.app.test_engine import request, text_of
+from tests.app.engine.test_engine import request, text_of
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel

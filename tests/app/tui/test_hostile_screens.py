@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.strip import Strip
 from textual.widgets import Markdown, Static
 
-from app.engine_status import Phase
+from app.engine.engine_status import Phase
 from app.history import History
 from app.paths import Paths
 from app.tui.conversation import message_view

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static
 
+from app.actions import ACTIONS
 from app.paths import Paths
-from app.tui.actions import ACTIONS
 from app.tui.keymap import check_keys
 from app.tui.screens.chats_screen import ChatsScreen
 from app.tui.screens.help_screen import HelpScreen

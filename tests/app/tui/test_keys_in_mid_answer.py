@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from app.engine import Engine
+from app.engine.engine import Engine
 from app.history import History
+from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.session_options import SessionOptions
 from app.tui.app import SpecchatApp
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 from tests.app.tui.conftest import Chat
 from tests.fixtures.heard import Heard, assert_plain, hear, hurry
 

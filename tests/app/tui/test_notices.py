@@ -3,12 +3,12 @@
 import pytest
 from textual.widgets._toast import Toast
 
-from app.engine import Engine
+from app.engine.engine import Engine
+from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.session_options import SessionOptions
 from app.tui.app import SpecchatApp
 from app.tui.prompt.prompt_area import PromptArea
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel, opened
 

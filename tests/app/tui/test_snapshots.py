@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from textual.widgets.markdown import MarkdownFence
 
-from app.model_list import Offered
-from app.reply_metrics import DrafterMetrics, MemoryUse, ReplyMetrics
+from app.engine.reply_metrics import DrafterMetrics, MemoryUse, ReplyMetrics
+from app.loading.model_list import Offered
 from app.tui.conversation.dialogue import Turn
 from app.tui.screens.help_screen import HelpScreen
 from app.tui.screens.models_screen import ModelsScreen
 from app.tui.status.panel import Panel
-from decoding.parking import State
+from decoding.planning.parking import State
 from decoding.shape import Shape
 from models.metadata.memory_bill import Fit
 from tests.app.tui.conftest import Chat, Chatting, Snapshot

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from app.answer import Answer, Request, Stage
-from app.conversation import Conversation
-from app.engine_status import where_it_runs
-from app.reply import Reply
+from app.chat.conversation import Conversation
+from app.engine.answer import Answer, Request, Stage
+from app.engine.engine_status import where_it_runs
+from app.engine.reply import Reply
 from app.tui import wording
 from app.tui.screens.race_screen import ending_of, verdict
 from app.tui.status.live_figures import state_line
 from decoding.events import FinishReason
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 from decoding.shape import Shape
 from decoding.telemetry import Statistics
 from tests.app.tui.test_snapshots import LIVE

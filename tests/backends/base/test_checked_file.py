@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.ngram_file import NgramFile
-from app.state_file import read_head as read_state_head
-from app.state_file import read_state, write_state
+from app.learned.ngram_file import NgramFile
+from app.prompt_cache.state_file import read_head as read_state_head
+from app.prompt_cache.state_file import read_state, write_state
 from backends.base.checked_file import (
     DamagedFileError,
     OtherVersionError,
@@ -20,9 +20,9 @@ from backends.base.checked_file import (
     seal,
     unseal,
 )
-from decoding.ngram_statistics import NgramStatistics, Passage
-from decoding.retrieval.document import Document, Note
-from decoding.retrieval.segment_file import read_head, write_segment
+from decoding.drafters.ngram.ngram_statistics import NgramStatistics, Passage
+from decoding.drafters.retrieval.document import Document, Note
+from decoding.drafters.retrieval.segment_file import read_head, write_segment
 
 KEY = bytes(range(32))
 STATE = bytes.fromhex(

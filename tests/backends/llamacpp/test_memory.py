@@ -17,7 +17,7 @@ from pathlib import Path
 from backends.hardware.host import peak_memory_bytes
 from backends import llamacpp
 from decoding.generation import Limits, generate
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 
 model = llamacpp.load(Path(sys.argv[1]), threads=1)
 context = model.open(int(sys.argv[2]))

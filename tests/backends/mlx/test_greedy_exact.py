@@ -9,12 +9,12 @@ pytest.importorskip("mlx_lm", reason="MLX is not installed")
 
 from backends import mlx
 from backends.base import Context
+from decoding.checks.greedy_check import greedy_reply
 from decoding.draft import Drafter
-from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.ngram import Ngram
-from decoding.drafters.prompt_lookup import PromptLookup
+from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.ngram.ngram import Ngram
 from decoding.generation import Limits
-from decoding.greedy_check import greedy_reply
 from tests.fixtures.mlx_models import KINDS, N_VOCAB
 from tests.fixtures.replied import said
 

@@ -10,15 +10,15 @@ import pytest
 
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from app import self_drafter
+from app.drafting import self_drafter
+from app.loading.proven_models import ProvenModels
 from app.paths import Paths
-from app.proven_models import ProvenModels
 from backends import mlx
 from backends.base import Model
 from models.metadata.memory_bill import bill
 from models.metadata.model_facts import facts_of
 from models.self_draft.recipe import Recipe
-from scripts.make_mlx_folder import make_folder
+from scripts.models.make_mlx_folder import make_folder
 
 SmallMlx = Callable[..., Path]
 

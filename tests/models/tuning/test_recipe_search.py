@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from decoding.cost import CostModel
-from decoding.length import predicted_speedup
+from decoding.estimation.cost import CostModel
+from decoding.planning.draft_length import predicted_speedup
 from models.self_draft.recipe import Recipe, Skipped, runs
 from models.tuning.recipe_search import Ranked, RecipeSearch, Tried
 

@@ -5,7 +5,7 @@ from threading import Event
 import pytest
 from textual.content import Content
 
-from app.tui.actions import ACTIONS, unknown_command
+from app.actions import ACTIONS, unknown_command
 from app.tui.prompt.completion import Completion
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.attachments import file_names, named_files, with_files, without_files
+from app.chat.attachments import file_names, named_files, with_files, without_files
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.prompt_area import PromptArea
 from tests.app.tui.conftest import Chatting

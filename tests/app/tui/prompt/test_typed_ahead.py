@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 from textual import events
 
-from app.composer_draft import ComposerDraft
+from app.chat.composer_draft import ComposerDraft
 from app.history import History
 from app.paths import Paths
 from app.tui.prompt.completion import Completion

@@ -9,7 +9,7 @@ from textual.events import Key
 from textual.widgets import Static
 from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
-from app.engine_status import Phase
+from app.engine.engine_status import Phase
 from app.paths import Paths
 from app.tui.conversation.growing_markdown import GrowingMarkdown
 from app.tui.conversation.growing_message import GrowingMessage

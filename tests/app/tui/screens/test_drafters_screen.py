@@ -7,14 +7,14 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from app.engine import Engine
-from app.engine_status import Phase
+from app.engine.engine import Engine
+from app.engine.engine_status import Phase
+from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.session_options import SessionOptions
 from app.tui.app import SpecchatApp
 from app.tui.screens.chat_screen import ChatScreen
 from app.tui.screens.drafters_screen import DraftersScreen
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
 from tests.app.tui.conftest import Chat
 
 pytestmark = pytest.mark.usefixtures("llamacpp")

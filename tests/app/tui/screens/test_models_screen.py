@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 from textual.widgets import OptionList, Static
 
-from app.engine import Engine
-from app.engine_status import Phase
-from app.model_list import offered
+from app.engine.engine import Engine
+from app.engine.engine_status import Phase
+from app.engine.session import Session
+from app.loading.model_list import offered
+from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.session import Session
-from app.session_options import SessionOptions
 from app.tui.screens.models_screen import ModelsScreen
 from backends.base import ModelError
 from models.metadata.memory_bill import Fit

@@ -5,7 +5,7 @@ from dataclasses import replace
 from textual.app import App, ComposeResult
 from textual.content import Content
 
-from app.reply_metrics import DrafterMetrics, ReplyMetrics
+from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics
 from app.tui.status.figure_text import FigureText
 from app.tui.status.histogram import histogram
 from app.tui.status.panel import Panel

@@ -15,7 +15,7 @@ from backends import llamacpp, mlx
 from backends.base import Model, ModelError
 from backends.files.mlx_gguf import is_readable, reason_against
 from backends.llamacpp.requantize import requantize
-from scripts.make_mlx_folder import main as make_folder
+from scripts.models.make_mlx_folder import main as make_folder
 
 N_VOCAB = 320
 TEXT = "the rain in Spain, 12 hats and the thing on the hill"

@@ -16,7 +16,7 @@ import gguf
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models
 
-from app.prompts import built_in_prompts
+from app.builtin_prompts import built_in_prompts
 from backends.base import ModelError, Tokenizer
 from backends.files.gguf_header import read_header
 from backends.files.mlx_gguf import PRE_TOKENIZERS
@@ -25,7 +25,7 @@ from backends.mlx.loading.gguf_model import read_file, tokenizer
 from backends.mlx.loading.tokenizer_files import read_tokenizer
 from backends.mlx.mlx_tokenizer import MlxTokenizer
 from models.metadata.vocabulary_match import require_same_vocabulary
-from scripts.make_mlx_folder import write_tokenizer
+from scripts.models.make_mlx_folder import write_tokenizer
 
 TEXTS = (
     "",

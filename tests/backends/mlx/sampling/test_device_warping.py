@@ -13,8 +13,8 @@ import mlx.core as mx
 from backends.base import Warping
 from backends.mlx.sampling.device_warping import draw, warp
 from backends.mlx.sampling.fixed_point import PROBABILITY_BITS, fraction
-from decoding import sampling
-from decoding.sampling import Distribution, SamplingSettings
+from decoding.sampling import distribution
+from decoding.sampling.distribution import Distribution, SamplingSettings
 
 ROUNDING = 1e-6
 """How far float32 may move a probability; a border that near may be crossed."""
@@ -54,7 +54,7 @@ def dense(law: Distribution, n_vocab: int) -> NDArray[np.float64]:
 
 def nearest_border(logits: NDArray[np.float32], one: SamplingSettings) -> float:
     """The distance of the nearest token to a border of top-p or min-p, ties of equals apart."""
-    ids_kept = sampling.warp(logits, SamplingSettings(1.0, one.top_k, 1.0, 0.0))
+    ids_kept = distribution.warp(logits, SamplingSettings(1.0, one.top_k, 1.0, 0.0))
     shares = np.sort(ids_kept.probabilities)[::-1]
     distances = [np.abs(shares.cumsum() - one.top_p).min()] if one.top_p < 1.0 else []
     if one.min_p > 0.0:
@@ -71,7 +71,7 @@ def test_probabilities_are_those_of_the_reference(
     for row, probabilities in zip(logits, np.ldexp(found, -PROBABILITY_BITS), strict=True):
         if nearest_border(row, one) < ROUNDING and len(set(row)) == len(row):
             continue
-        expected = dense(sampling.warp(row, one), len(row))
+        expected = dense(distribution.warp(row, one), len(row))
         assert np.abs(probabilities - expected).max() < ROUNDING
         certain = expected > SMALLEST * expected.max()
         assert set(np.flatnonzero(certain)) <= set(np.flatnonzero(probabilities))
@@ -87,7 +87,7 @@ def test_draws_are_those_of_the_reference(
     laws = warp(mx.array(logits), warping(one))
     tokens = np.array(draw(laws.ids, laws.weights, fraction(uniforms)))
     for row, token, number in zip(logits, tokens, uniforms, strict=True):
-        law = sampling.warp(row, one)
+        law = distribution.warp(row, one)
         upper = law.probabilities.cumsum()
         if min(nearest_border(row, one), np.abs(upper - number).min()) > ROUNDING:
             assert token == law.draw(number)

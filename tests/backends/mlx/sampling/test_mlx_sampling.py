@@ -20,18 +20,14 @@ from backends.mlx.mlx_context import MlxContext
 from backends.mlx.sampling import device_verification
 from backends.mlx.sampling.device_verification import Block
 from backends.mlx.sampling.device_warping import Weights
+from decoding.checks.distribution_check import ReplyDistribution, exact_distribution, p_value
 from decoding.current_drafter import always
-from decoding.distribution_check import (
-    ReplyDistribution,
-    exact_distribution,
-    p_value,
-)
 from decoding.draft import Draft
-from decoding.drafters.draft_model import DraftModel
+from decoding.drafters.model.draft_model import DraftModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.sampler import Sampler
-from decoding.sampling import SamplingSettings
+from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampler import Sampler
 from tests.fixtures.chance import SHORT, replies
 
 FALSE_ALARM = 1e-4

@@ -1,0 +1,1 @@
+"""Conversations: their turns, attachments, unsent text and thinking."""

@@ -1,0 +1,1 @@
+"""Building the drafters that a session asks for."""

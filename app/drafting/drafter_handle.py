@@ -1,0 +1,61 @@
+"""A drafter of a session with its resources."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from app.learned.ngram_memory import NgramMemory
+from backends.base import Context, Model
+from decoding.drafters.retrieval.corpus import Corpus
+from decoding.planning.managed_drafter import ManagedDrafter
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterHandle:
+    """A drafter of a session with its resources; key: in the acceptance memory.
+
+    model, context: that it runs, if any. corpus: the index it reads, if any. learned: n-grams of
+    the model's replies, saved on disk. parts: drafters it is composed of. note: its peculiarities,
+    in words.
+    """
+
+    key: str
+    member: ManagedDrafter
+    model: Model | None = None
+    kv_bytes: int = 0
+    note: str = ""
+    parts: "tuple[DrafterHandle, ...]" = ()
+    context: Context | None = None
+    learned: NgramMemory | None = None
+    corpus: Corpus | None = None
+
+    @property
+    def all(self) -> "Iterator[DrafterHandle]":
+        """Itself and, recursively, its parts."""
+        yield self
+        for part in self.parts:
+            yield from part.all
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Facts saved beside its acceptance: its name, and its file if it has one."""
+        facts = {"name": self.member.name}
+        if self.model and self.member.cost and not self.model.info.variant:
+            facts |= {"path": str(self.model.info.path)}
+        return facts
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of weights and key-value caches."""
+        weights = sum(one.model.info.weight_bytes for one in self.all if one.model)
+        return weights + sum(one.kv_bytes for one in self.all)
+
+    def close(self) -> None:
+        """Free its models, close its files, and save learned n-grams."""
+        for one in self.all:
+            if one.model:
+                one.model.close()
+            if one.corpus:
+                one.corpus.close()
+            if one.learned:
+                one.learned.save()

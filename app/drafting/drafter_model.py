@@ -1,0 +1,105 @@
+"""A drafter that runs a model, with the target's vocabulary or another one."""
+
+from dataclasses import dataclass
+
+from app.builtin_prompts import built_in_prompts
+from app.drafting.vocabulary_translation import VocabularyTranslation
+from app.loading.target_context import TargetContext
+from backends.base import Context, DraftUnavailableError, Model, Rollback
+from decoding.draft import Drafter
+from decoding.drafters.cross_vocabulary.follower import Follower
+from decoding.drafters.cross_vocabulary.retokenizer import Retokenizer
+from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
+from decoding.drafters.cross_vocabulary.shared_vocabulary import same_control
+from decoding.drafters.cross_vocabulary.text_level import TextLevel
+from decoding.drafters.model.draft_model import DraftModel
+from decoding.estimation.acceptance import Acceptance
+from decoding.estimation.trial import MOST_SAID, Guess, trial, trial_across
+from models.metadata.vocabulary_match import require_same_vocabulary
+
+_ENOUGH_SHARED = 0.5
+"""Share of the tokens of ordinary text; with fewer shared, drafts are translated as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterModel:
+    """A drafter with its context; note: its peculiarities, in words.
+
+    guess: proposes tokens in a trial, if the vocabulary is not the target's.
+    """
+
+    drafter: Drafter
+    context: Context
+    note: str = ""
+    guess: Guess | None = None
+
+
+def open_drafter(
+    name: str, model: Model, target: Model, n_ctx: int, *, is_own: bool
+) -> DrafterModel:
+    """Open a context of at most n_ctx tokens on a model; is_own: it was made from the target.
+
+    Raises:
+        DraftUnavailableError: it cannot be rolled back, or cannot represent the target's text.
+        ModelError: there is not enough memory for its context.
+    """
+    if model.info.rollback is not Rollback.ANY:
+        raise DraftUnavailableError(f"{name} cannot draft", f"it {model.info.rollback_refusal}")
+    try:
+        if not is_own:
+            require_same_vocabulary(target.tokenizer, model.tokenizer, name)
+    except DraftUnavailableError as mismatch:
+        return _across(name, model, target, n_ctx, mismatch)
+    context = model.open(min(n_ctx, model.info.context_limit))
+    drafter = DraftModel(
+        name,
+        context,
+        n_vocab=target.info.n_vocab,
+        end_tokens=target.tokenizer.end_tokens,
+    )
+    return DrafterModel(drafter, context)
+
+
+def tried(opened: DrafterModel, target: Model, context: TargetContext) -> Acceptance:
+    """Acceptance of a drafter in a short trial; context: the target's.
+
+    Raises:
+        ContextInUseError: a reply runs the context, and there is not enough memory for a second.
+        ModelError: an engine failed.
+    """
+    text = target.tokenizer.encode(built_in_prompts()[0].text, special=False)
+    if not text or len(text) + MOST_SAID > min(context.n_ctx, opened.context.n_ctx):
+        return Acceptance()
+    with context.for_measuring(len(text) + MOST_SAID) as own:
+        if opened.guess is not None:
+            return trial_across(own, opened.guess, text, target.info.n_vocab)
+        return trial(own, opened.context, text, target.info.n_vocab)
+
+
+def _across(
+    name: str, model: Model, target: Model, n_ctx: int, mismatch: DraftUnavailableError
+) -> DrafterModel:
+    translation = VocabularyTranslation.of(target.tokenizer, model.tokenizer)
+    if translation is None:
+        raise mismatch
+    ours, theirs, shared = translation.ours, translation.theirs, translation.shared
+    tokenizer, speller = target.tokenizer, translation.speller
+    target_bos, bos = tokenizer.bos, model.tokenizer.bos
+    control = same_control(tokenizer, ours, model.tokenizer, theirs)
+    if target_bos is not None and bos is not None and control.get(target_bos) == [bos]:
+        del control[target_bos]  # the retokenizer puts it before every text
+    prefix = () if bos is None else (bos,)
+    retokenizer = Retokenizer(ours, translation.their_speller, control, prefix)
+    context = model.open(min(n_ctx, model.info.context_limit))
+    follower = Follower(context, retokenizer)
+    if translation.in_text >= _ENOUGH_SHARED:
+        drafter = AcrossVocabularies(
+            name, follower, shared, theirs, speller, end_tokens=tokenizer.end_tokens
+        )
+        way = "across vocabularies"
+    else:
+        drafter = TextLevel(name, follower, shared, theirs, ours, speller)
+        way = "across vocabularies, as text"
+    return DrafterModel(
+        drafter, context, f"{name} drafts {way}: {translation.words}", drafter.guess
+    )

@@ -1,0 +1,95 @@
+"""The drafter that is made of its target: what it will take, and making it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from app.loading.proven_models import ProvenModels
+from backends.base import Model, ModelInfo
+from backends.engines.model_loading import derive, derives
+from models.metadata.fingerprint import fingerprint
+from models.metadata.model_facts import ModelFacts, facts_of
+from models.self_draft.recipe import Recipe
+from models.tuning.recipe_gain import Prospect
+
+_GROUP = 64
+"""Weights that share a scale and an offset, where they are made in memory."""
+
+
+def read_bytes(info: ModelInfo, recipe: Recipe) -> int:
+    """About the weights that one of its tokens reads, with as many experts as in the target."""
+    return round(_whole(info, recipe) * info.bytes_read_per_token / max(info.weight_bytes, 1))
+
+
+def added_bytes(info: ModelInfo, recipe: Recipe) -> int:
+    """About the weights that it takes beside its target's."""
+    return 0 if derives(info) and recipe.bits is None else round(_whole(info, recipe))
+
+
+def _whole(info: ModelInfo, recipe: Recipe) -> float:
+    """About its weights."""
+    kept = 1.0 - len(recipe.skipped_layers) / max(info.n_layers, 1)
+    bits = recipe.file_bits
+    if derives(info) and recipe.bits:
+        number_bytes = facts_of(info.path, info.backend).attention.number_bytes
+        bits = recipe.bits + 2 * 8 * number_bytes / _GROUP
+    return kept * (info.weight_bytes if bits is None else info.parameters * bits / 8)
+
+
+def facts(info: ModelInfo, recipe: Recipe) -> ModelFacts:
+    """What the memory bill needs to know of one that is made of loaded weights.
+
+    Raises:
+        ModelError: the target's files cannot be read.
+        UsageError: the recipe does not fit the model.
+    """
+    recipe.check(info.name, info.n_layers, info.active_experts)
+    return replace(facts_of(info.path, info.backend), weight_bytes=added_bytes(info, recipe))
+
+
+def doubt(info: ModelInfo, hoped: Prospect) -> str:
+    """Why no recipe is expected to pay for a model before it is tuned, in words; "" if one may."""
+    if hoped.can_pay:
+        return ""
+    share = f"{100 * hoped.acceptance:.0f} %"
+    return (
+        f"no copy of {info.name} is expected to pay: a token of the best, {hoped.recipe.text}, "
+        f"reads as much as {hoped.draw_cost:.2f} steps, and of such about {share} are accepted"
+    )
+
+
+def key(info: ModelInfo, recipe: Recipe) -> str:
+    """By which what was learned of one that is made of loaded weights is remembered."""
+    return fingerprint(info.path, recipe.slug)
+
+
+def made(
+    target: Model,
+    recipe: Recipe,
+    path: Path | None,
+    gpu_layers: int | None,
+    models: ProvenModels,
+) -> Model:
+    """Make one of a target, run as that is.
+
+    path: its file, None where it is made of loaded weights. models: loads it, and is told of it.
+
+    Raises:
+        DraftUnavailableError: it cannot be made of this model.
+        ModelError: its file cannot be run.
+        UsageError: the recipe does not fit the model.
+    """
+    info = target.info
+    if path is not None:
+        return models.load(path, info.threads, gpu_layers, info.backend, recipe.experts)
+    recipe.check(info.name, info.n_layers, info.active_experts)
+    copy = f" (a copy in {recipe.bits} bits)" if recipe.bits else ""
+    words = f"making the self-drafter {recipe.slug}{copy}"
+    models.notify(words)
+    return derive(
+        target,
+        recipe.slug,
+        recipe.bits,
+        recipe.skipped_layers,
+        recipe.experts,
+        progress=lambda done, total: models.notify(f"{words}: {done} of {total}"),
+    )

@@ -1,0 +1,203 @@
+"""Parses a `--draft` SPEC: auto, off, or a list of drafters."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.drafting.spec.branching_spec import PathsSettings, TreeSettings
+from app.drafting.spec.drafter_node import (
+    JACOBI,
+    LOOKAHEAD,
+    LOOKUP,
+    MODELS,
+    NGRAM,
+    RETRIEVAL,
+    SELF,
+    DrafterNode,
+    LinkKind,
+)
+from app.drafting.spec.spec_parts import EXAMPLE, split, unreadable
+from app.loading.session_options import AUTO_DRAFT
+from app.paths import Paths
+from backends.base import ModelError, UsageError
+from backends.engines.backend_selection import Form
+from decoding.drafters.lookahead.lookahead import LookaheadShape
+from decoding.estimation.calibration import MOST_TOKENS
+from models import catalogue
+from models.catalogue import DrafterKind, Entry
+from models.reference import HubReference, Reference, entry_of, resolve
+from models.self_draft.recipe import Recipe
+
+OFF, AUTO = "off", AUTO_DRAFT
+WORDS = (LOOKUP, RETRIEVAL, NGRAM, JACOBI, LOOKAHEAD, SELF, OFF, AUTO)
+
+_BRANCHING = frozenset({LinkKind.TREE, LinkKind.PATHS})
+"""Drafters that run one drafter model along several branches."""
+
+_WITH_PARTS = frozenset({LinkKind.CASCADE, LinkKind.VOTE}) | _BRANCHING
+"""Drafters composed of others, which are named in brackets."""
+
+_WITH_SETTINGS = frozenset({LinkKind.LOOKAHEAD}) | _BRANCHING
+"""Drafters that accept settings after a colon."""
+
+_LISTENING: frozenset[LinkKind] = frozenset({LinkKind.JACOBI, LinkKind.LOOKAHEAD})
+"""Drafters that use the target's own passes, and so cannot be part of another."""
+
+_FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP, LinkKind.RETRIEVAL, LinkKind.NGRAM)
+"""Drafters that auto always includes, as they cost next to nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSpec:
+    """A parsed SPEC; without links drafting is off."""
+
+    requested: str
+    links: tuple[DrafterNode, ...]
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether specchat may choose drafters."""
+        return self.requested.strip().lower() == AUTO
+
+    def check(self, name: str, n_layers: int, active_experts: int | None = None) -> None:
+        """Check that self-drafters can be made from the target.
+
+        n_layers: 0 if unknown. active_experts: experts per token, 0 in a model without experts,
+        None if unknown.
+
+        Raises:
+            UsageError: a self-drafter skips layers that do not exist, or all of them, or runs at
+                least as many experts as the target.
+        """
+        for recipe in (recipe for link in self.links for recipe in link.recipes):
+            if n_layers:
+                recipe.check(name, n_layers, active_experts)
+
+
+def parse(
+    text: str,
+    paths: Paths,
+    target: Reference | HubReference | None = None,
+    forms: Sequence[Form] = (Form.GGUF,),
+) -> DraftSpec:
+    """Parse a SPEC; short names such as 1b mean drafters of the target's family.
+
+    forms: accepted file formats of drafters, preferred ones first.
+
+    Raises:
+        UsageError: a part is invalid, off or auto is in a list, or a drafter is named twice.
+    """
+    word = text.strip().lower()
+    if word in (OFF, AUTO):
+        return DraftSpec(
+            text, () if word == OFF else tuple(DrafterNode(kind, kind) for kind in _FREE)
+        )
+    return DraftSpec(text, _Reader(text, paths, entry_of(target) if target else None, forms).read())
+
+
+class _Reader:
+    """Parses one SPEC that is neither auto nor off."""
+
+    def __init__(
+        self, text: str, paths: Paths, target: Entry | None, forms: Sequence[Form]
+    ) -> None:
+        self._text = text
+        self._paths = paths
+        self._target = target
+        self._forms = forms
+
+    def read(self) -> tuple[DrafterNode, ...]:
+        return self._links(self._text)
+
+    def _links(self, text: str) -> tuple[DrafterNode, ...]:
+        """The links of a list, or the parts of one link."""
+        links = tuple(self._link(part.strip()) for part in split(text, _WITH_SETTINGS))
+        names = [name for link in links for name in {link.name, *link.models}]
+        for name in names:
+            if names.count(name) > 1:
+                what = f"--draft {self._text} names {name} twice"
+                raise UsageError(what, "each drafter has one place")
+        return links
+
+    def _link(self, part: str) -> DrafterNode:
+        if part.lower() in (OFF, AUTO, ""):
+            raise UsageError(
+                f"--draft {self._text!r} {'contradicts itself' if part else 'has a gap'}",
+                f"{part.lower() or 'an empty name'} cannot be part of a chain",
+                EXAMPLE,
+            )
+        composed = re.fullmatch(r"([a-z]+)\((.*)\)(:.*)?", part, re.IGNORECASE | re.DOTALL)
+        if composed and composed[1].lower() in _WITH_PARTS:
+            kind = LinkKind(composed[1].lower())
+            if not composed[3] or kind in _WITH_SETTINGS:
+                return self._composed(kind, composed[2], (composed[3] or "").lower())
+        word, colon, settings = part.partition(":")
+        if word.lower() == SELF:
+            recipe = Recipe.parse(settings) if colon else None
+            return DrafterNode(LinkKind.SELF, f"{SELF}{colon}{settings.lower()}", recipe)
+        named = set(LinkKind) - MODELS - _WITH_PARTS
+        if word.lower() in (_WITH_SETTINGS if colon else named):
+            kind = LinkKind(word.lower())
+            if kind is LinkKind.LOOKAHEAD:
+                LookaheadShape.parse(settings.lower()).check(MOST_TOKENS)
+            return DrafterNode(kind, part.lower(), settings=settings.lower())
+        if word.lower() in named:
+            raise unreadable(self._text, f"{word.lower()} takes no settings")
+        if word.lower() in _WITH_PARTS:
+            self._check(LinkKind(word.lower()), ())
+        return self._model(part)
+
+    def _composed(self, kind: LinkKind, inner: str, settings: str) -> DrafterNode:
+        """A composed drafter; settings begin with their colon."""
+        parts = self._links(inner)
+        if kind is LinkKind.TREE:
+            TreeSettings.parse(settings[1:])
+        if kind is LinkKind.PATHS:
+            PathsSettings.parse(settings[1:])
+        check = self._check_branching if kind in _BRANCHING else self._check
+        check(kind, parts)
+        name = f"{kind}({','.join(one.name for one in parts)}){settings}"
+        return DrafterNode(kind, name, parts=parts, settings=settings[1:])
+
+    def _check_branching(self, kind: LinkKind, parts: Sequence[DrafterNode]) -> None:
+        if len(parts) != 1 or parts[0].kind not in MODELS:
+            why = f"{kind} takes one drafter, which is a model"
+            raise unreadable(self._text, why, f"Example: --draft '{kind}(self)'")
+
+    def _check(self, kind: LinkKind, parts: Sequence[DrafterNode]) -> None:
+        """Check that a cascade or a vote can be composed of these parts."""
+        example = f"Example: --draft '{kind}(lookup,self)'"
+        if len(parts) < 2:
+            raise unreadable(self._text, f"a {kind} takes two drafters or more", example)
+        if any(part.kind in _LISTENING for part in parts):
+            raise UsageError(
+                f"--draft {self._text} cannot be",
+                "jacobi and lookahead guess in the model's own passes, and in no others",
+                "Name them beside it, as in: --draft lookup,lookahead",
+            )
+        branching = [part.name for part in parts if part.kind in _BRANCHING]
+        if branching:
+            raise UsageError(
+                f"--draft {self._text} cannot be",
+                f"{branching[0]} drafts for the model itself, and for no other drafter",
+                f"Name it beside the {kind}, or leave its branches out.",
+            )
+        wrong = [part.name for part in parts[1:] if part.kind not in MODELS]
+        if kind is LinkKind.CASCADE and wrong:
+            why = f"{wrong[0]} is no model, which all but the first drafter of a cascade are"
+            raise unreadable(self._text, why, example)
+
+    def _model(self, part: str) -> DrafterNode:
+        target = self._target
+        drafter = catalogue.drafter(part, target)
+        if drafter and drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS:
+            raise UsageError(
+                f"{part} cannot draft", "next-token layers are not run by this version"
+            )
+        words = [*WORDS, *(one.alias for one in target.drafters)] if target else WORDS
+        try:
+            name = drafter.model if drafter else part
+            reference = resolve(name, self._paths.models, words, self._forms)
+        except ModelError as error:
+            raise UsageError(error.what, error.why, error.remedy) from error
+        return DrafterNode(LinkKind.MODEL, part, reference=reference)

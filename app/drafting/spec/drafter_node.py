@@ -1,0 +1,80 @@
+"""One drafter of a `--draft` list, parsed."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from models.reference import HubReference, Reference
+from models.self_draft.recipe import Recipe
+
+
+class LinkKind(StrEnum):
+    """Kind of a drafter; its word in --draft, except for a model, which is named."""
+
+    LOOKUP = "lookup"
+    RETRIEVAL = "retrieval"
+    NGRAM = "ngram"
+    JACOBI = "jacobi"
+    LOOKAHEAD = "lookahead"
+    SELF = "self"
+    MODEL = "model"
+    CASCADE = "cascade"
+    VOTE = "vote"
+    TREE = "tree"
+    PATHS = "paths"
+
+
+LOOKUP, SELF = LinkKind.LOOKUP.value, LinkKind.SELF.value
+RETRIEVAL, NGRAM = LinkKind.RETRIEVAL.value, LinkKind.NGRAM.value
+JACOBI, LOOKAHEAD = LinkKind.JACOBI.value, LinkKind.LOOKAHEAD.value
+
+MODELS = frozenset({LinkKind.SELF, LinkKind.MODEL})
+"""Drafters that consist of one model."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterNode:
+    """One drafter of a --draft list; name: its normalized text.
+
+    recipe: of a self-drafter, None for the default. reference: of a model. parts: the drafters it
+    is composed of. settings: the text after its colon.
+    """
+
+    kind: LinkKind
+    name: str
+    recipe: Recipe | None = None
+    reference: Reference | HubReference | None = None
+    parts: "tuple[DrafterNode, ...]" = ()
+    settings: str = ""
+
+    @property
+    def known_as(self) -> str:
+        """Name of the drafter's model in messages."""
+        if self.reference is None:
+            return "the self-drafter"
+        return Path(self.reference.name).name.removesuffix(".gguf")
+
+    @property
+    def models(self) -> "Iterator[str]":
+        """Names of the drafter models, including those of its parts."""
+        if self.kind in MODELS:
+            yield self.name
+        for part in self.parts:
+            yield from part.models
+
+    @property
+    def recipes(self) -> "Iterator[Recipe]":
+        """Recipes of self-drafters, including those of its parts."""
+        if self.recipe is not None:
+            yield self.recipe
+        for part in self.parts:
+            yield from part.recipes
+
+    @property
+    def references(self) -> "Iterator[Reference | HubReference]":
+        """References of the models, including those of its parts."""
+        if self.reference is not None:
+            yield self.reference
+        for part in self.parts:
+            yield from part.references

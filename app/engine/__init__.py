@@ -1,0 +1,1 @@
+"""The engine thread, its sessions and answers, and what they report."""

@@ -1,0 +1,133 @@
+"""An answer on its way from the engine's thread to the thread that asked for it."""
+
+from codecs import getincrementaldecoder
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from threading import Event as Flag
+
+from app.chat.conversation import Conversation
+from app.engine.reply import Reply
+from app.engine.reply_metrics import ReplyMetrics
+from backends.base import SpecchatError, Tokenizer
+from decoding.events import Event, FinishReason, Prefill, Step
+from decoding.sampling.distribution import SamplingSettings
+
+
+class Stage(StrEnum):
+    """Progress of an answer."""
+
+    QUEUED = "queued"
+    READING = "reading"
+    ANSWERING = "answering"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A conversation to answer, and how.
+
+    partial: the beginning of an answer to continue. draft: the drafters of this answer alone, for
+    comparing answers; None for the session's. chat: its number in the history, None if not saved.
+    """
+
+    conversation: Conversation
+    settings: SamplingSettings
+    max_tokens: int
+    partial: str = ""
+    draft: str | None = None
+    chat: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text of one token and its source: a drafter's name or an Origin."""
+
+    text: str
+    origin: str
+
+
+class Answer:
+    """An answer that the engine's thread writes and another thread reads, and may stop.
+
+    The tokens and their text are those of the reply that the session fills.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.stage = Stage.QUEUED
+        self.read: tuple[int, int] = (0, 0)
+        """Prompt tokens read so far, and in all."""
+        self.dropped = 0
+        """Oldest turns left out of the prompt, as they no longer fit the context."""
+        self.note = ""
+        self.metrics: ReplyMetrics | None = None
+        self.error: SpecchatError | None = None
+        self.pieces: tuple[Piece, ...] = ()
+        """Every token of the reply, once it is done."""
+        self._reply: Reply | None = None
+        self._taken = 0
+        self._stop = Flag()
+        self._done = Flag()
+
+    def stop(self) -> None:
+        """Request its end after the current step; the text so far is kept."""
+        self._stop.set()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its end was requested."""
+        return self._stop.is_set()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is complete, stopped or failed."""
+        return self._done.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end; False after a timeout."""
+        return self._done.wait(seconds)
+
+    @property
+    def text(self) -> str:
+        """Text of the reply so far."""
+        return self._reply.text if self._reply else ""
+
+    def take(self) -> str:
+        """Text added since the last call; for one reader."""
+        added = self.text[self._taken :]
+        self._taken += len(added)
+        return added
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Tokens of the reply so far."""
+        return tuple(self._reply.token_ids) if self._reply else ()
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why generation ended; None while it runs, and after an error."""
+        return self._reply.finish_reason if self._reply else None
+
+    def begin(self, reply: Reply) -> None:
+        """Publish a reply that is about to be generated."""
+        self._reply = reply
+
+    def on_event(self, event: Event) -> None:
+        """Follow the progress of the reply."""
+        if isinstance(event, Prefill):
+            self.read = (event.done, event.total)
+        elif isinstance(event, Step):
+            self.stage = Stage.ANSWERING
+
+    def finish(self) -> None:
+        """Mark it as done."""
+        self.stage = Stage.DONE
+        self._done.set()
+
+
+def pieces(tokenizer: Tokenizer, reply: Reply) -> Iterator[Piece]:
+    """Text added by each token; a character of several tokens is added by the last one."""
+    decode = getincrementaldecoder("utf-8")(errors="replace").decode
+    for token, origin in zip(reply.token_ids, reply.provenance, strict=True):
+        yield Piece(decode(tokenizer.piece(token)), origin)

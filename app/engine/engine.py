@@ -1,0 +1,275 @@
+"""The engine's thread: it owns the session, runs requests in turn and publishes its status."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
+
+from app.engine.active_session import ActiveSession
+from app.engine.answer import Answer, Request, Stage, pieces
+from app.engine.crash_report import crash_report
+from app.engine.engine_status import Loaded, Phase, Status
+from app.engine.reply import Reply, new_reply
+from app.engine.reply_metrics import reply_metrics
+from app.engine.session import Session
+from app.engine.session_opening import open_session
+from app.engine.session_ranking import rank_for
+from app.engine.token_counts import TokenCounts
+from app.large_blocks import return_large_blocks
+from app.loading.session_options import SessionOptions
+from app.loading.target_context import ContextInUseError
+from app.pairing.ranking import Ranking
+from app.paths import Paths
+from backends.base import ModelError, SpecchatError
+from backends.chat.chat_template import Prompt
+
+_PUBLISH_SECONDS = 0.1
+"""Interval at which metrics are published: computing them for every token would slow it down."""
+
+
+class LoadingStoppedError(SpecchatError):
+    """Loading of a model was stopped by the user."""
+
+    def __init__(self) -> None:
+        super().__init__("loading was stopped", "", "Choose a model with /model.")
+
+
+OpenSession = Callable[[SessionOptions, Paths, Callable[[str], None]], Session]
+
+
+class Engine:
+    """Loads a model and answers requests in turn on its own thread; no method but close blocks."""
+
+    def __init__(
+        self, options: SessionOptions, paths: Paths, open_session: OpenSession = open_session
+    ) -> None:
+        self.options: SessionOptions = options
+        self.paths = paths
+        self._open = open_session
+        self._status = Status(Phase.LOADING, "starting")
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._active: ActiveSession | None = None
+        self._draft = options.draft
+        self._draft_lock = Lock()
+        self._deferred_draft: str = ""
+        """The spec whose drafters cannot be built before the current reply ends."""
+        self._current: Answer | None = None
+        self._loading_stopped = Event()
+        self._counts = TokenCounts()
+        return_large_blocks()  # before a second thread exists, which would get its own arena
+        self._thread = Thread(target=self._run, name="engine", daemon=True)
+
+    @property
+    def status(self) -> Status:
+        """The latest snapshot; only the engine's thread replaces it."""
+        return self._status
+
+    def start(self) -> None:
+        """Start the thread and load the model."""
+        self._jobs.put(self._load)
+        self._thread.start()
+
+    def ask(self, request: Request) -> Answer:
+        """Queue a request; the answer fills in the background."""
+        answer = Answer(request)
+        self._jobs.put(lambda: self._answer(answer))
+        return answer
+
+    def load(self, model: str) -> None:
+        """Stop the current answer and change to another model."""
+        self._stop_current()
+        self._jobs.put(lambda: self._change_model(model))
+
+    def stop_loading(self) -> None:
+        """Stop loading a model, if one is being loaded, at its next phase."""
+        self._loading_stopped.set()
+
+    def count(self, text: str) -> Future[int]:
+        """Number of tokens of a text, counted between two steps."""
+        future = self._counts.ask(text)
+        self._jobs.put(self._count)
+        return future
+
+    def rank(self) -> Future[Ranking]:
+        """Drafters for the loaded model, best first, after all requests queued before."""
+        future: Future[Ranking] = Future()
+
+        def job() -> None:
+            try:
+                if self._active is None:
+                    raise ModelError("no model is loaded")
+                future.set_result(rank_for(self._active.session))
+            except SpecchatError as error:
+                future.set_exception(error)
+
+        self._jobs.put(job)
+        return future
+
+    @property
+    def draft(self) -> str:
+        """The requested drafters; the current reply changes to them at its next step."""
+        return self._draft
+
+    def set_draft(self, spec: str) -> None:
+        """Request other drafters from the next step on; an unusable spec changes nothing."""
+        with self._draft_lock:
+            self._draft = spec
+        self._jobs.put(self._follow_draft)
+
+    def close(self, seconds: float) -> bool:
+        """Stop the current answer, free everything and end the thread; False after a timeout."""
+        self._stop_current()
+        self.stop_loading()
+        self._jobs.put(None)
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _stop_current(self) -> None:
+        current = self._current
+        if current is not None:
+            current.stop()
+
+    def _run(self) -> None:
+        while (job := self._next_job()) is not None:
+            try:
+                job()
+            except Exception as error:
+                phase = Phase.FAILED if self._active is None else Phase.READY
+                self._status = replace(
+                    self._status, phase=phase, text="", error=self._reported(error)
+                )
+        self._close_session()
+        self._status = Status(Phase.CLOSED)
+
+    def _next_job(self) -> Callable[[], None] | None:
+        return self._active.next_job(self._jobs) if self._active else self._jobs.get()
+
+    def _reported(self, error: Exception) -> SpecchatError:
+        return error if isinstance(error, SpecchatError) else crash_report(error, self.paths)
+
+    def _publish_text(self, text: str) -> None:
+        self._status = replace(self._status, text=text)
+
+    def _publish_ready(self, session: Session) -> None:
+        self._status = Status(Phase.READY, "", Loaded.of(session))
+
+    def _close_session(self) -> None:
+        active, self._active = self._active, None
+        if active is not None:
+            active.close()
+
+    def _load(self) -> None:
+        self._loading_stopped.clear()
+        self._status = Status(Phase.LOADING, "loading")
+        self._close_session()
+        session = self._open(self.options, self.paths, self._notify_of_load)
+        self._active = ActiveSession.of(session)
+        self._publish_ready(session)
+
+    def _notify_of_load(self, text: str) -> None:
+        if self._loading_stopped.is_set():
+            raise LoadingStoppedError
+        self._publish_text(text)
+
+    def _change_model(self, model: str) -> None:
+        """Load a model; if that fails, load the previous one again."""
+        previous, was_loaded = self.options, self._active is not None
+        self.options = replace(previous, model=model)
+        try:
+            self._load()
+        except SpecchatError:
+            self.options = previous
+            if was_loaded:
+                with contextlib.suppress(SpecchatError):
+                    self._load()
+            raise
+
+    def _count(self) -> None:
+        if self._active is not None:
+            self._counts.count(self._active.session.model.tokenizer)
+
+    def _follow_draft(self) -> None:
+        """Build the requested drafters; if that fails, keep the present ones."""
+        spec = self._draft
+        if self._active is None or spec == self._deferred_draft:
+            return
+        session = self._active.session
+        if self._deferred_draft:  # another spec was requested meanwhile
+            self._deferred_draft = ""
+            self._publish_text("")
+        try:
+            self._redraft(session, spec)
+        except ContextInUseError:
+            self._deferred_draft = spec
+            self._publish_text(f"drafting with {spec} begins after this answer: memory is short")
+        except Exception as error:  # a faulty drafter must not end the answer
+            with self._draft_lock:
+                if self._draft == spec:
+                    self._draft = session.drafting.requested
+            self._status = replace(self._status, text="", error=self._reported(error))
+
+    def _redraft(self, session: Session, spec: str) -> None:
+        """Build the drafters of a spec, unless the session has them."""
+        if session.drafting.requested == spec:
+            return
+        self._publish_text(f"changing the drafter to {spec}")
+        session.redraft(spec, self._publish_text)
+        self._publish_ready(session)
+
+    def _answer(self, answer: Answer) -> None:
+        """Fill an answer; an error ends it and is reported in it."""
+        self._current = answer
+        try:
+            if not answer.is_stopped:
+                self._fill(answer)
+        except Exception as error:
+            answer.error = self._reported(error)
+        finally:
+            self._current = None
+            self._deferred_draft = ""
+            answer.finish()
+
+    def _fill(self, answer: Answer) -> None:
+        active, request = self._active, answer.request
+        if active is None:
+            raise self._status.error or ModelError("no model is loaded")
+        session = active.session
+        session.answer_in(request.chat)
+        if request.draft is None:
+            self._follow_draft()
+        else:
+            self._redraft(session, request.draft)
+        session.drafting.compare(request.draft is not None)
+        answer.stage = Stage.READING
+        prompt, answer.dropped = session.prompt(request.conversation, request.partial)
+        answer.note = "; ".join(filter(None, [prompt.note, active.indexing.news()]))
+        reply = new_reply()
+        answer.begin(reply)
+        try:
+            active.keeper.prepare(prompt.tokens)
+            self._stream(session, answer, prompt, reply)
+        finally:
+            active.answered()
+            answer.metrics = reply_metrics(session, reply)
+            answer.pieces = tuple(pieces(session.model.tokenizer, reply))
+
+    def _stream(self, session: Session, answer: Answer, prompt: Prompt, reply: Reply) -> None:
+        request = answer.request
+        published = 0.0
+        stream = session.stream(
+            prompt, request.settings, request.max_tokens, reply, lambda: answer.is_stopped
+        )
+        with contextlib.closing(stream):
+            for event, _ in stream:
+                answer.on_event(event)
+                now = time.perf_counter()
+                if now - published >= _PUBLISH_SECONDS:
+                    published = now
+                    answer.metrics = reply_metrics(session, reply)
+                    self._counts.count(session.model.tokenizer)
+                    if request.draft is None:
+                        self._follow_draft()

@@ -1,0 +1,75 @@
+"""Frozen snapshots of the engine's state, for any thread."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from app.engine.session import Session
+from backends.base import ModelInfo, SpecchatError
+from models.reference import Reference
+
+_ENGINES = {"llamacpp": "llama.cpp", "mlx": "MLX"}
+
+
+def where_it_runs(info: ModelInfo) -> str:
+    """Engine and device of a model, in words."""
+    engine, device = _ENGINES[info.backend], info.device.partition(":")[0]
+    if info.backend == "mlx" or device.startswith("GPU"):
+        return f"{engine} {device}"
+    threads = "1 thread" if info.threads == 1 else f"{info.threads} threads"
+    return f"{engine} {device}, {threads}"
+
+
+class Phase(StrEnum):
+    """What the engine is doing."""
+
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A loaded model with its drafters."""
+
+    reference: Reference
+    info: ModelInfo
+    context_size: int
+    drafters: tuple[str, ...]
+    missing: str
+    """Requested drafters that are not available, and why."""
+    notes: tuple[str, ...]
+    load_seconds: float
+    bandwidth: float | None
+    """Memory bandwidth of the device in bytes per second, None if it was not measured."""
+
+    @classmethod
+    def of(cls, session: Session) -> Self:
+        """Snapshot of a session."""
+        drafting = session.drafting
+        return cls(
+            session.reference,
+            session.model.info,
+            session.context.n_ctx,
+            tuple(drafting.names),
+            drafting.missing,
+            (*session.notes, *drafting.notes),
+            session.load_seconds,
+            session.bandwidth.bytes_per_second if session.bandwidth else None,
+        )
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.reference.name
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A snapshot of the engine; text: progress, or an announcement."""
+
+    phase: Phase
+    text: str = ""
+    loaded: Loaded | None = None
+    error: SpecchatError | None = None

@@ -1,0 +1,162 @@
+"""Updates the index of earlier chats while the engine is idle."""
+
+import shutil
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing
+from queue import Empty, SimpleQueue
+
+import numpy as np
+
+from app.drafting.drafter_building import open_corpus
+from app.engine.session import Session
+from app.history import History, HistoryError
+from app.history.chat import Version
+from app.history.derived_data import open_history
+from app.paths import Paths
+from app.prompt_cache.state_keeper import Job
+from app.settings.learning import may_index
+from backends.base import SpecchatError
+from backends.chat.chat_template import ChatTemplate, Message
+from decoding.drafters.retrieval.corpus import Corpus
+from decoding.drafters.retrieval.document import Document, Note
+
+MOST_TOKENS = 10_000_000
+"""Most tokens in the index, of the latest chats: 80 MB on disk."""
+
+_BATCH_TOKENS = 1 << 18
+"""Tokens indexed at once when many chats are new."""
+
+_PAUSE_SECONDS = 1.0
+"""Idle time before indexing begins: an answer is saved by then."""
+
+
+class Indexing:
+    """Indexes chats with a model's tokenizer and template, on the engine's thread."""
+
+    def __init__(self, corpus: Corpus, template: ChatTemplate, paths: Paths) -> None:
+        self._corpus = corpus
+        self._template = template
+        self._paths = paths
+        self._work: Generator[None, None, None] | None = None
+        self._is_due = True
+        self._is_over = False
+        self._news: list[str] = []
+
+    @classmethod
+    def of(cls, session: Session) -> "Indexing":
+        """Index for a session's vocabulary; deletes all indexes if the user turned them off.
+
+        Raises:
+            SpecchatError: the settings cannot be read.
+        """
+        paths = session.paths
+        indexing = cls(open_corpus(paths, session.model), session.template, paths)
+        if not may_index(paths):
+            indexing.close()
+            indexing._is_over = True
+            shutil.rmtree(paths.retrieval, ignore_errors=True)
+        return indexing
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there may be chats to index."""
+        return not self._is_over and (self._is_due or self._work is not None)
+
+    def changed(self) -> None:
+        """Report that the history has changed."""
+        self._is_due = True
+
+    def news(self) -> str:
+        """Return each message for the user once."""
+        messages = "; ".join([*self._news, *self._corpus.faults])
+        self._news.clear()
+        self._corpus.faults.clear()
+        return messages
+
+    def next_job(self, jobs: SimpleQueue[Job]) -> Job:
+        """The next job of a queue; if none comes for a while, a part of the indexing."""
+        try:
+            return jobs.get(timeout=_PAUSE_SECONDS)
+        except Empty:
+            return lambda: self.run(jobs.empty)
+
+    def run(self, is_wanted: Callable[[], bool]) -> None:
+        """Index until all is done or is_wanted, called every few milliseconds, returns False."""
+        try:
+            while self.is_due and is_wanted():
+                if self._work is None:
+                    self._is_due = False
+                    self._work = self._catch_up()
+                if next(self._work, self) is self:
+                    self._work = None
+        except HistoryError:  # another process may be writing; retried later
+            self._work = None
+        except Exception as error:  # an error of the index must not stop answers
+            self._work = None
+            self._is_over = True
+            self._news.append(f"earlier chats are no longer indexed: {_reason(error)}")
+
+    def close(self) -> None:
+        """Stop and close the files; unwritten chats are indexed at the next start."""
+        if self._work is not None:
+            self._work.close()
+        self._corpus.close()
+
+    def _catch_up(self) -> Generator[None, None, None]:
+        """Remove deleted chats, index new ones, the latest first, and merge segments."""
+        if not self._paths.history.exists():
+            self._corpus.forget_all_but(())
+            return
+        with closing(open_history(self._paths, repairs=False)) as history:
+            versions = history.versions()
+            self._corpus.refresh()
+            self._corpus.tidy()
+            self._corpus.forget_all_but([version.number for version in versions])
+            yield from self._corpus.check()
+            yield from self._index(history, versions)
+            yield from self._corpus.merge()
+            # A chat removed meanwhile may have been indexed after it was forgotten.
+            remaining = [version.number for version in history.versions()]
+            self._is_due = self._corpus.forget_all_but(remaining) or self._is_due
+
+    def _index(self, history: History, versions: list[Version]) -> Generator[None, None, None]:
+        """Index new and changed chats, up to MOST_TOKENS in total."""
+        indexed = self._corpus.notes()
+        room = MOST_TOKENS
+        kept: set[int] = set()
+        batch: list[Document] = []
+        for version in versions:
+            fresh: list[Document] = []
+            note, length = indexed.get(version.number, (None, 0))
+            if note is None or note.stamp != version.stamp:
+                fresh = [self._document(history, version)]
+                length = len(fresh[0].tokens)
+                yield
+            room -= length
+            if room < 0:
+                break
+            kept.add(version.number)
+            batch += fresh
+            if sum(len(document.tokens) for document in batch) >= _BATCH_TOKENS:
+                yield from self._corpus.add(batch)
+                batch = []
+        if batch:
+            yield from self._corpus.add(batch)
+        self._corpus.keep(kept)
+
+    def _document(self, history: History, version: Version) -> Document:
+        """The tokens of a chat, by the model's template."""
+        messages = [
+            Message(saved.role, saved.text)
+            for saved in history.messages(version.number)
+            if saved.text
+        ]
+        tokens = np.array(self._template.prompt(messages).tokens, np.uint32)
+        return Document(Note(version.number, version.stamp, version.updated, time.time()), tokens)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return str(error) if isinstance(error, SpecchatError) else type(error).__name__

@@ -1,0 +1,193 @@
+"""Figures of one reply: a frozen snapshot that the screen, the JSON report and the bench read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.engine.reply import Reply
+from app.engine.session import Session
+from backends.base import ContextFacts, ModelInfo
+from backends.hardware.host import peak_memory_bytes
+from decoding.estimation.cost import CostModel
+from decoding.events import Step
+from decoding.planning.parking import State
+from decoding.shape import Shape, in_words
+from decoding.telemetry import Statistics
+
+ENOUGH_TOKENS = 64
+"""Shortest reply whose speed is worth comparing; shorter ones are too noisy."""
+
+_ENOUGH_PLAIN_STEPS = 3
+"""Plain steps of a reply whose mean is taken as the plain rate."""
+
+_ENOUGH_STEPS = 12
+"""Steps of any kind after which the corrected costs are taken as those of the present load."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterMetrics:
+    """Tokens drafted and accepted, and the time it took, of one drafter."""
+
+    steps: int
+    drafted: int
+    accepted: int
+    draft_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes of the target's weights, the drafters' weights, and all key-value caches."""
+
+    target_bytes: int
+    drafter_bytes: int
+    kv_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyMetrics:
+    """Figures of a reply at one moment; None if not measured (docs/reference/glossary.md)."""
+
+    model: ModelInfo
+    context_used: int
+    context_size: int
+    state: State
+    """Whether drafting is on, parked or off."""
+    reason: str
+    """Why drafting, or a drafter, is not on."""
+    drafters: tuple[str, ...]
+    decision: str
+    """What the controller decided for the last step, and why."""
+    shape: str
+    """Shape of the last step's draft, in words."""
+    lossy: str
+    """The lossy rule that tokens may depend on, in words; empty for a lossless reply."""
+    prompt_tokens: int
+    cached_prompt_tokens: int
+    completion_tokens: int
+    steps: int
+    drafted: int
+    accepted: int
+    acceptance: float | None
+    tokens_per_step: float | None
+    accepted_by_position: tuple[float, ...]
+    drafted_at_position: tuple[int, ...]
+    accepted_lengths: tuple[int, ...]
+    steps_by_shape: Mapping[Shape, int]
+    by_drafter: Mapping[str, DrafterMetrics]
+    load_seconds: float
+    prefill_seconds: float | None
+    ttft_seconds: float | None
+    decode_seconds: float | None
+    decode_tokens_per_second: float | None
+    draft_seconds: float
+    verify_seconds: float
+    overhead_seconds: float | None
+    plain_tokens_per_second: float | None
+    plain_source: str | None
+    speedup: float | None
+    bytes_per_token: int
+    bandwidth_bytes_per_second: float | None
+    bandwidth_source: str | None
+    wall_tokens_per_second: float | None
+    times_wall: float | None
+    energy_joules_per_token: float | None
+    energy_source: str | None
+    peak_memory_bytes: int | None
+    memory: MemoryUse
+
+
+def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
+    """Take a snapshot, on the thread that runs the session."""
+    statistics = reply.statistics
+    drafting, context, info = session.drafting, session.context, session.model.info
+    controller, bandwidth = drafting.controller, session.bandwidth
+    rate = statistics.decode_tokens_per_second
+    plain_rate, plain_source = _plain_rate(controller.costs if controller else None, statistics)
+    read = bytes_per_token(info, context)
+    wall = bandwidth.bytes_per_second / read if bandwidth else None
+    joules = _joules_per_token(reply)
+    return ReplyMetrics(
+        model=info,
+        context_used=context.length,
+        context_size=context.n_ctx,
+        state=drafting.state,
+        reason=drafting.reason,
+        drafters=tuple(drafting.names),
+        decision=str(controller.choice) if controller else "",
+        shape=_shape(statistics.last_step),
+        lossy=reply.lossy.words if reply.lossy else "",
+        prompt_tokens=statistics.prompt_tokens,
+        cached_prompt_tokens=statistics.cached_prompt_tokens,
+        completion_tokens=statistics.completion_tokens,
+        steps=statistics.steps,
+        drafted=statistics.drafted,
+        accepted=statistics.accepted,
+        acceptance=statistics.acceptance,
+        tokens_per_step=statistics.tokens_per_step,
+        accepted_by_position=tuple(statistics.accepted_by_position),
+        drafted_at_position=tuple(statistics.drafted_at_position),
+        accepted_lengths=tuple(statistics.accepted_lengths),
+        steps_by_shape=dict(statistics.steps_by_shape),
+        by_drafter={
+            name: DrafterMetrics(one.steps, one.drafted, one.accepted, one.draft_seconds)
+            for name, one in statistics.by_drafter.items()
+        },
+        load_seconds=session.load_seconds,
+        prefill_seconds=statistics.prefill_seconds,
+        ttft_seconds=statistics.ttft_seconds,
+        decode_seconds=statistics.decode_seconds,
+        decode_tokens_per_second=rate,
+        draft_seconds=statistics.draft_seconds,
+        verify_seconds=statistics.verify_seconds,
+        overhead_seconds=statistics.overhead_seconds,
+        plain_tokens_per_second=plain_rate,
+        plain_source=plain_source,
+        speedup=rate / plain_rate if rate and plain_rate else None,
+        bytes_per_token=read,
+        bandwidth_bytes_per_second=bandwidth.bytes_per_second if bandwidth else None,
+        bandwidth_source=bandwidth.source if bandwidth else None,
+        wall_tokens_per_second=wall,
+        times_wall=rate / wall if rate and wall else None,
+        energy_joules_per_token=joules,
+        energy_source=session.meter.source if session.meter and joules is not None else None,
+        peak_memory_bytes=peak_memory_bytes(),
+        memory=MemoryUse(
+            info.weight_bytes,
+            drafting.drafter_bytes,
+            context.n_ctx * context.kv_bytes_per_token + drafting.kv_bytes,
+        ),
+    )
+
+
+def bytes_per_token(info: ModelInfo, context: ContextFacts) -> int:
+    """Bytes that one plain step reads: weights, and the key-value cache as long as it is now."""
+    return info.bytes_read_per_token + context.length * context.kv_bytes_per_token
+
+
+def _joules_per_token(reply: Reply) -> float | None:
+    decoded = reply.statistics.completion_tokens - 1
+    return None if reply.joules is None or decoded <= 0 else reply.joules / decoded
+
+
+def _plain_rate(costs: CostModel | None, statistics: Statistics) -> tuple[float | None, str | None]:
+    """Tokens per second of plain decoding at the present load, and where the figure comes from.
+
+    costs: of the target's passes, None where nothing drafts.
+    """
+    if costs is None or statistics.drafted == 0:
+        rate = statistics.decode_tokens_per_second
+        return rate, None if rate is None else "this reply, which is plain"
+    if statistics.plain_steps >= _ENOUGH_PLAIN_STEPS:
+        rate = statistics.plain_steps / statistics.plain_step_seconds
+        return rate, f"{statistics.plain_steps} plain steps of this reply"
+    if statistics.steps < _ENOUGH_STEPS:
+        return None, None
+    return (
+        1.0 / costs.seconds(1),
+        "measured when the model was loaded, corrected by the steps of this reply",
+    )
+
+
+def _shape(step: Step | None) -> str:
+    if step is None:
+        return ""
+    return "plain" if step.passed == 1 else in_words(step.shape, step.drafted, step.width)

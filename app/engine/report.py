@@ -1,0 +1,77 @@
+"""JSON report of one reply: schema 1 of docs/reference/json.md."""
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from app.engine.reply import Reply
+from app.engine.reply_metrics import ReplyMetrics, reply_metrics
+from app.engine.session import Session
+from decoding.sampling.distribution import SamplingSettings
+
+SCHEMA = 1
+
+_STATISTICS = (
+    "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "steps", "drafted",
+    "accepted", "acceptance", "tokens_per_step", "accepted_by_position", "accepted_lengths",
+    "steps_by_shape", "by_drafter", "load_seconds", "prefill_seconds", "ttft_seconds",
+    "decode_seconds", "decode_tokens_per_second", "draft_seconds", "verify_seconds",
+    "overhead_seconds", "plain_tokens_per_second", "plain_source", "speedup", "bytes_per_token",
+    "bandwidth_bytes_per_second", "bandwidth_source", "wall_tokens_per_second", "times_wall",
+    "energy_joules_per_token", "energy_source", "peak_memory_bytes", "memory",
+)  # fmt: skip
+"""Figures under `stats`, in order."""
+
+
+def reply_report(
+    session: Session, reply: Reply, settings: SamplingSettings, max_tokens: int
+) -> dict[str, Any]:
+    """Report of a reply that ended; figures that were not measured are None."""
+    info = session.model.info
+    drafting = session.drafting
+    return {
+        "schema": SCHEMA,
+        "text": reply.text,
+        "token_ids": reply.token_ids,
+        "finish_reason": reply.finish_reason,
+        "lossless": reply.lossy is None,
+        "lossy": str(settings.lossy) if settings.lossy else None,
+        "model": {
+            "ref": session.reference.name,
+            "name": info.name,
+            "path": str(info.path),
+            "backend": info.backend,
+            "device": info.device,
+            "architecture": info.architecture,
+            "quantization": info.quantization,
+            "parameters": info.parameters,
+            "weight_bytes": info.weight_bytes,
+            "context": session.context.n_ctx,
+        },
+        "draft": {
+            "requested": drafting.requested,
+            "state": drafting.state,
+            "reason": drafting.reason or None,
+            "drafters": drafting.names,
+            "notes": list(drafting.notes),
+        },
+        "sampling": {
+            "temperature": settings.temperature,
+            "top_k": settings.top_k,
+            "top_p": settings.top_p,
+            "min_p": settings.min_p,
+            "repeat_penalty": settings.repeat_penalty,
+            "seed": settings.seed,
+            "max_tokens": max_tokens,
+        },
+        "stats": _statistics(reply_metrics(session, reply)),
+    }
+
+
+def _statistics(metrics: ReplyMetrics) -> dict[str, Any]:
+    figures = asdict(metrics)
+    return {name: _finite(figures[name]) for name in _STATISTICS}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,196 @@
+"""A loaded model with its context and drafters, which answers one prompt after another."""
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from app.chat.conversation import Conversation
+from app.drafting.drafter_building import DrafterEnvironment
+from app.drafting.spec import draft_spec
+from app.engine.reply import Reply
+from app.engine.session_drafters import Drafting, build
+from app.loading.fetch_model import fetch_model
+from app.loading.model_selection import remember_model
+from app.loading.session_options import SessionOptions
+from app.loading.target_context import TargetContext
+from app.paths import Paths
+from backends.base import Model
+from backends.chat.chat_template import ChatTemplate, Prompt
+from backends.engines.backend_selection import Form, forms
+from backends.hardware.bandwidth import Bandwidth
+from backends.hardware.energy import Energy, EnergyMeter
+from decoding.events import Event, Finish, FinishReason, Prefill, Step
+from decoding.generation import Limits, generate
+from decoding.sampling.distribution import SamplingSettings
+from decoding.text import TextStream
+from models.reference import HubReference, Reference
+
+
+@dataclass(slots=True)
+class Session:
+    """A loaded model with its context and drafters. One thread at a time may use it."""
+
+    paths: Paths
+    reference: Reference
+    model: Model
+    context: TargetContext
+    template: ChatTemplate
+    drafting: Drafting
+    bandwidth: Bandwidth | None
+    meter: EnergyMeter | None
+    load_seconds: float
+    notes: tuple[str, ...]
+    """Reductions made to fit the model into memory, and models that could not be run."""
+    options: SessionOptions
+    room: int | None
+    """Bytes of memory for drafters, None if unknown."""
+    resources: ExitStack
+    """Frees the model and ends the template's process."""
+    _chat: int | None = field(default=None, init=False)
+
+    def place(self, notify: Callable[[str], None]) -> DrafterEnvironment:
+        """The environment for building further drafters; notify gets a line on each phase."""
+        return drafter_place(self.model, self.context, self.paths, self.options, notify, self.room)
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """Accepted file formats of further models, preferred ones first."""
+        return forms(self.options.backend)
+
+    def spec(self, requested: str) -> draft_spec.DraftSpec:
+        """Parse a --draft SPEC for this model.
+
+        Raises:
+            UsageError: it cannot be parsed, or does not fit the model.
+        """
+        spec = draft_spec.parse(requested, self.paths, self.reference, self.forms)
+        spec.check(self.reference.name, self.model.info.n_layers, self.model.info.active_experts)
+        return spec
+
+    def redraft(self, requested: str, notify: Callable[[str], None]) -> None:
+        """Replace the drafters; the current reply uses the new ones from its next step.
+
+        If this raises, the present drafters are kept.
+
+        Raises:
+            ContextInUseError: measuring them takes a second context, for which there is not enough
+                memory while a reply uses the first.
+            UsageError: the spec cannot be parsed, or does not fit the model.
+        """
+        spec = self.spec(requested)
+        self.drafting.remember()
+        self.drafting.save()  # the new ones read it
+        drafting = build(spec, self.place(notify))
+        self.drafting.close()
+        self.drafting = drafting
+        drafting.leave_out(self._chat)
+
+    def answer_in(self, chat: int | None) -> None:
+        """Set the chat of the next replies by its number in the history, None if not saved."""
+        self._chat = chat
+        self.drafting.leave_out(chat)
+
+    def prompt(self, conversation: Conversation, partial: str = "") -> tuple[Prompt, int]:
+        """The prompt of a conversation, and how many of its oldest turns were left out.
+
+        partial: the beginning of the answer, to continue one.
+
+        Raises:
+            PromptTooLongError: the last turn does not fit even alone.
+        """
+        prompt, dropped = conversation.fit(self.template.prompt, self.context.n_ctx)
+        if partial:
+            more = self.model.tokenizer.encode(partial, special=False)
+            prompt = Prompt([*prompt.tokens, *more], prompt.stops, prompt.note)
+        return prompt, dropped
+
+    def raw_prompt(self, text: str) -> Prompt:
+        """The prompt of a text without the chat template."""
+        return self.template.raw(text)
+
+    def stream(
+        self,
+        prompt: Prompt,
+        settings: SamplingSettings,
+        max_tokens: int,
+        reply: Reply,
+        is_cancelled: Callable[[], bool],
+    ) -> Generator[tuple[Event, str], None, None]:
+        """Answer a prompt into reply; yields each event with the text it added.
+
+        Raises:
+            PromptTooLongError: the prompt leaves no room for an answer.
+            ModelError: the engine failed; reply holds what was generated before.
+        """
+        reply.rule = settings.lossy_in_effect
+        try:
+            with self.context.use() as context:
+                events = generate(
+                    context,
+                    prompt.tokens,
+                    settings,
+                    Limits(max_tokens, self.model.tokenizer.end_tokens),
+                    drafters=lambda: self.drafting.controller,
+                    is_cancelled=is_cancelled,
+                )
+                yield from self._filled(reply, prompt, events)
+        finally:
+            self.drafting.remember()
+            if self.options.model and reply.token_ids:
+                remember_model(self.reference, self.paths)
+
+    def _filled(
+        self, reply: Reply, prompt: Prompt, events: Iterator[Event]
+    ) -> Iterator[tuple[Event, str]]:
+        text = TextStream(self.model.tokenizer, prompt.stops)
+        energy = Energy(self.meter)
+        for event in events:
+            reply.statistics.add(event)
+            added = ""
+            if isinstance(event, Step):
+                reply.token_ids += event.tokens
+                reply.provenance += event.provenance
+                added = text.feed(event.tokens)
+            elif isinstance(event, Finish):
+                added = text.finish()
+                reply.finish_reason = event.reason
+                reply.joules = energy.joules
+            reply.text += added
+            yield event, added
+            if isinstance(event, Prefill):
+                energy.start()
+            if text.stopped and reply.finish_reason is None:
+                reply.finish_reason = FinishReason.STOP
+                reply.joules = energy.joules
+                return
+
+    def close(self) -> None:
+        """Free all memory and end the template's process."""
+        self.drafting.close()
+        self.resources.close()
+
+
+def drafter_place(
+    model: Model,
+    context: TargetContext,
+    paths: Paths,
+    options: SessionOptions,
+    notify: Callable[[str], None],
+    room: int | None,
+) -> DrafterEnvironment:
+    """The environment for building drafters of a model; missing ones are downloaded."""
+
+    def get(reference: Reference | HubReference) -> Reference:
+        return fetch_model(reference, paths, notify, offline=options.offline)
+
+    return DrafterEnvironment(
+        target=model,
+        context=context,
+        paths=paths,
+        threads=options.threads,
+        gpu_layers=options.gpu_layers,
+        notify=notify,
+        room=room,
+        obtain=get,
+        backend=options.backend,
+    )

@@ -1,0 +1,133 @@
+"""Opens a session: chooses the model, fits it into memory, loads it and builds its drafters."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from app.drafting.spec import draft_spec
+from app.drafting.spec.draft_spec import DraftSpec
+from app.engine.session import Session, drafter_place
+from app.engine.session_drafters import build
+from app.large_blocks import return_large_blocks
+from app.learned.memory_bandwidth import memory_bandwidth
+from app.loading.fetch_model import facts_before, fetch_model
+from app.loading.memory_plan import MemoryPlan, open_context, plan
+from app.loading.model_selection import expected_backend, model_choices
+from app.loading.proven_models import ProvenModels
+from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
+from app.loading.target_context import TargetContext
+from app.own_files import own_entries
+from app.paths import Paths
+from backends.base import ModelError, OutOfMemoryError
+from backends.base.atomic_file import remove_leftovers
+from backends.chat.chat_template import ChatTemplate
+from backends.chat.template_process import TemplateProcess
+from backends.engines.backend_names import MLX, check_backend
+from backends.engines.backend_selection import forms
+from backends.engines.engine_resources import free_memory
+from backends.hardware.energy import energy_meter
+from models.metadata.model_facts import facts_of
+from models.reference import HubReference, Reference
+
+
+def open_session(
+    options: SessionOptions,
+    paths: Paths,
+    notify: Callable[[str], None],
+    usual_context: int = DEFAULT_CONTEXT,
+    *,
+    every_form: bool = False,
+) -> Session:
+    """Load the model and its drafters; notify gets a line on each phase.
+
+    usual_context: context size unless the options set one. every_form: drafter models also draft
+    trees and paths where these are not expected to gain, for checks. Without a named model, one
+    that cannot be run is passed over for the next choice, with a note.
+
+    Raises:
+        SpecchatError: an option cannot be met, or no model can be run.
+    """
+    return_large_blocks()
+    for entry in own_entries(paths):
+        remove_leftovers(Path(entry.path))
+    check_backend(options.backend)
+    check_ranges(options)
+    opening = _Opening(options, paths, notify, usual_context, every_form)
+    errors: list[ModelError] = []
+    passed_over: list[str] = []
+    for chosen in model_choices(options.model, paths, forms(options.backend)):
+        try:
+            return opening.open(chosen, passed_over)
+        except OutOfMemoryError:  # at the next start there may be enough
+            raise
+        except ModelError as error:
+            errors.append(error)
+            why = f"{error.what}: {error.why}" if error.why else error.what
+            passed_over.append(f"{chosen.name} is passed over: {why}")
+    raise errors[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    options: SessionOptions
+    paths: Paths
+    notify: Callable[[str], None]
+    usual_context: int
+    every_form: bool
+
+    def open(self, chosen: Reference | HubReference, notes: list[str]) -> Session:
+        """Open a session on a model; notes: those to add its own to.
+
+        Raises:
+            SpecchatError: an option cannot be met, or the model cannot be run.
+        """
+        started = time.perf_counter()
+        options, paths, notify = self.options, self.paths, self.notify
+        spec = draft_spec.parse(options.draft, paths, chosen, forms(options.backend))
+        reference, planned = self._obtained(chosen, spec)
+        with ExitStack() as stack:
+            templates = stack.enter_context(closing(TemplateProcess()))
+            model = ProvenModels(paths, notify).load(
+                reference.path, options.threads, options.gpu_layers, options.backend
+            )
+            stack.callback(model.close)
+            opened, reductions = open_context(model, planned, options.ctx)
+            context = TargetContext(model, opened)
+            spec.check(reference.name, model.info.n_layers, model.info.active_experts)
+            if options.threads and model.info.backend == MLX:
+                reductions.append("--threads has no effect: MLX chooses its threads itself")
+            place = drafter_place(model, context, paths, options, notify, planned.room)
+            bandwidth = memory_bandwidth(model.info, paths)
+            drafting = build(spec, replace(place, every_form=self.every_form))
+            resources = stack.pop_all()
+        return Session(
+            paths=paths,
+            reference=reference,
+            model=model,
+            context=context,
+            template=ChatTemplate(model.tokenizer, templates),
+            drafting=drafting,
+            bandwidth=bandwidth,
+            meter=energy_meter(on_gpu=model.info.device.startswith("GPU")),
+            load_seconds=time.perf_counter() - started,
+            notes=(*notes, *reductions),
+            options=options,
+            room=planned.room,
+            resources=resources,
+        )
+
+    def _obtained(
+        self, chosen: Reference | HubReference, spec: DraftSpec
+    ) -> tuple[Reference, MemoryPlan]:
+        """The model on this machine, downloaded if need be, and what fits into memory with it."""
+        options, notify = self.options, self.notify
+        free = free_memory(expected_backend(chosen, options.backend), options.gpu_layers)
+        if (expected := facts_before(chosen)) is not None:  # what cannot fit is not downloaded
+            plan(chosen.name, expected, options.ctx, self.usual_context, free)
+        reference = fetch_model(chosen, self.paths, notify, offline=options.offline)
+        notify(f"loading {reference.name}")
+        facts = facts_of(reference.path, expected_backend(reference, options.backend))
+        spec.check(reference.name, facts.n_layers, facts.active_experts)
+        return reference, plan(reference.name, facts, options.ctx, self.usual_context, free)

@@ -1,0 +1,142 @@
+"""Ranks drafters for a target on this machine.
+
+A speedup is predicted only from an acceptance that was measured with this target. Without one, the
+break-even acceptance is given instead.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
+
+from app.engine.session import Session
+from app.learned.acceptance_memory import AcceptanceMemory
+from app.learned.calibrations import CONTEXT, Calibrations
+from app.loading.fetch_model import facts_before
+from app.loading.memory_plan import MemoryPlan, plan
+from app.loading.model_selection import choose_model, expected_backend
+from app.loading.proven_models import ProvenModels
+from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
+from app.loading.target_context import TargetContext
+from app.pairing.candidate import Kind, Target
+from app.pairing.candidates import candidates, undraftable
+from app.pairing.pair_knowledge import Knowledge, unmeasured
+from app.pairing.ranking import Pair, Ranking
+from app.paths import Paths
+from backends.base import Rollback
+from backends.engines.backend_names import check_backend
+from backends.engines.backend_selection import forms
+from backends.engines.engine_resources import free_memory
+from decoding.estimation.cost import CostModel
+from models.metadata.memory_bill import Fit
+from models.metadata.model_facts import facts_of
+from models.reference import Reference
+
+
+def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -> Ranking:
+    """Rank drafters for a model; if installed it is loaded, and calibrated unless it was before.
+
+    options: of the session to speed up; costs depend on its threads and GPU layers.
+
+    Raises:
+        SpecchatError: the target is unknown, or cannot be run here.
+    """
+    check_ranges(options)
+    check_backend(options.backend)
+    reference = choose_model(options.model, paths, forms(options.backend))
+    is_here = isinstance(reference, Reference)
+    backend = expected_backend(reference, options.backend)
+    facts = facts_of(reference.path, backend) if is_here else facts_before(reference)
+    free = free_memory(backend, options.gpu_layers)
+    planned = plan(reference.name, facts, options.ctx, DEFAULT_CONTEXT, free) if facts else None
+    with ExitStack() as stack:
+        target = Target(reference, facts, backend=options.backend)
+        known, spread = None, 0.0
+        if is_here:
+            notify(f"loading {reference.name}")
+            model = ProvenModels(paths, notify).load(
+                reference.path, options.threads, options.gpu_layers, options.backend
+            )
+            stack.enter_context(closing(model))
+            target = Target(reference, facts, model, options.backend)
+            opened = model.open(min(CONTEXT, model.info.context_limit))
+            context = TargetContext(model, opened)
+            known, spread = _known(target, context, options, paths, notify)
+        notify("comparing vocabularies")
+        return _ranking(target, ProvenModels(paths, notify), planned, known, spread=spread)
+
+
+def rank_for(session: Session) -> Ranking:
+    """Rank drafters for a session's model, on the thread that runs the session.
+
+    Raises:
+        SpecchatError: the model cannot be calibrated.
+    """
+    reference, model, options = session.reference, session.model, session.options
+    facts = facts_of(reference.path, model.info.backend)
+    target = Target(reference, facts, model, options.backend)
+    n_ctx = session.context.n_ctx
+    planned = MemoryPlan(n_ctx, n_ctx, session.room)
+    known, spread = _known(target, session.context, options, session.paths, _silent)
+    models = ProvenModels(session.paths, _silent)
+    return _ranking(target, models, planned, known, spread=spread)
+
+
+def _silent(_: str) -> None: ...
+
+
+def _ranking(
+    target: Target,
+    models: ProvenModels,
+    planned: MemoryPlan | None,
+    known: Knowledge | None,
+    *,
+    spread: float,
+) -> Ranking:
+    name, is_here = target.reference.name, target.model is not None
+    target = known.target if known else target
+    drafters = list(candidates(target, models, known.memory if known else None))
+    if target.model and target.model.info.rollback is not Rollback.ANY:
+        drafters = undraftable(f"{name} {target.model.info.rollback_refusal}", drafters)
+    paired = known.pair if known else unmeasured
+    pairs = sorted((paired(one, planned) for one in drafters), key=_order)
+    plain = known.costs.seconds(1) if known else None
+    return Ranking(name, is_here, plain, tuple(pairs), spread)
+
+
+def _known(
+    target: Target,
+    context: TargetContext,
+    options: SessionOptions,
+    paths: Paths,
+    notify: Callable[[str], None],
+) -> tuple[Knowledge | None, float]:
+    """Knowledge about a target's drafters, None if none can draft, and the spread of its costs."""
+    model = target.model
+    if model is None or model.info.rollback is not Rollback.ANY:
+        return None, 0.0
+    calibrations = Calibrations(paths, notify)
+    measured = calibrations.measured_target(model, context)
+    target = replace(target, tree_refusal=context.tree_refusal)
+    costs = CostModel.of(measured)
+    memory = AcceptanceMemory(model.info.path, paths)
+    threads, gpu_layers = options.threads, options.gpu_layers
+    known = Knowledge.of(target, model, costs, calibrations, memory, threads, gpu_layers)
+    return known, measured.spread
+
+
+def _order(pair: Pair) -> tuple[int, float, bool]:
+    """Sort key: expected gains, possible gains, losses, too large drafters, incompatible ones."""
+    least = math.inf if pair.break_even is None else pair.break_even
+    gain = -pair.speedup if pair.speedup is not None else least
+    return _group(pair), gain, pair.drafter.kind is Kind.ACROSS_VOCABULARIES
+
+
+def _group(pair: Pair) -> int:
+    if pair.drafter.is_compatible is False:
+        return 4
+    if pair.fit is Fit.TOO_BIG:
+        return 3
+    if pair.speedup is not None:
+        return 0 if pair.speedup >= 1.0 else 2
+    return 2 if pair.break_even == math.inf or pair.drafter.doubt else 1

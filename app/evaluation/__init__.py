@@ -1,0 +1,1 @@
+"""Checks a user can run: losslessness and settings."""

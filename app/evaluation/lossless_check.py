@@ -1,0 +1,304 @@
+"""The checks behind `specchat verify`, which report finding by finding."""
+
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from app.builtin_prompts import built_in_prompts
+from app.drafting.draft_forms import Form, possible, tallied
+from app.engine.session import Session
+from backends.base import Context
+from backends.chat.chat_template import Message
+from decoding.checks.distribution_check import (
+    LENGTH,
+    Outcome,
+    ReplyDistribution,
+    distance,
+    exact_distribution,
+    p_value,
+    plain_distances,
+    reply,
+)
+from decoding.checks.greedy_check import (
+    Divergence,
+    branch_difference,
+    divergences,
+    greedy_reply,
+    kernel_difference,
+)
+from decoding.events import Step
+from decoding.generation import Limits
+from decoding.planning.controller import Controller
+from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.lossy_rule import LossyRule
+from decoding.shape import Shape
+
+TOKENS = 64
+REPLIES = 1500
+"""With each settings."""
+
+_SECONDS = 90.0
+"""Time limit for sampled replies in all, on a slow machine: fewer detect only coarser faults."""
+
+FALSE_ALARM = 1e-4
+_GREEDY = SamplingSettings(temperature=0.0)
+_WARPED = SamplingSettings(1.0, top_k=2, top_p=0.97, min_p=0.02)
+"""With two tokens to choose from, replies are long beside the number of different ones."""
+
+_PENALISED = replace(_WARPED, repeat_penalty=1.2)
+"""With a penalty, rows are copied from a device, which otherwise verifies by itself."""
+
+_PASS_TOKENS = 16
+"""The longest pass tried for rounding: a tree of a few free drafters."""
+
+_OPENING = "My favourite season is the summer. Her favourite season is the"
+_BEFORE, _END = 16, 8
+"""Replies put into the prompt, each followed by so many tokens of the opening's end.
+
+So prompt lookup has a proposal whichever of its two tokens a reply begins with.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence of the result; lossless is False where it is broken."""
+
+    text: str
+    lossless: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """Total variation between lossy replies and the model's distribution, from 0 to 1.
+
+    plain_mean, plain_most: that of as many plain replies by chance, on average and at most, except
+    once in 10,000 times.
+    """
+
+    measured: float
+    plain_mean: float
+    plain_most: float
+
+    @property
+    def is_beyond_chance(self) -> bool:
+        """Whether it is more than chance explains."""
+        return self.measured > self.plain_most
+
+
+@dataclass(frozen=True, slots=True)
+class _Tested:
+    """A loaded pair: the context is its session's, the controller drafts at no cost."""
+
+    session: Session
+    context: Context
+    controller: Controller
+
+    @property
+    def names(self) -> set[str]:
+        """The drafters."""
+        return {member.name for member in self.controller.members}
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """The check in progress, for a status line."""
+
+    text: str
+
+
+def verify_session(
+    session: Session, controller: Controller, rule: LossyRule | None = None
+) -> Iterator[Finding | Doing | Distance]:
+    """Check a loaded pair, from rounding over greedy replies to the distribution.
+
+    The controller's drafters draft at every step, in turns, whatever that costs. rule: a lossy
+    rule, whose distance from the model's distribution is measured; it has no effect at temperature
+    0.
+    """
+    with session.context.use() as context:
+        yield from _findings(_Tested(session, context, controller.at_no_cost()), rule)
+
+
+def _findings(pair: _Tested, rule: LossyRule | None) -> Iterator[Finding | Doing | Distance]:
+    rounding = _rounding(pair.session, pair.context)
+    yield Finding(
+        "Passes over several tokens give the same bits as over one."
+        if rounding == 0.0
+        else f"Passes over several tokens round otherwise than over one: logits move by up to "
+        f"{rounding:.2g}, which can turn near-ties."
+    )
+    yield from _greedy(pair, rounding)
+    if rule is None:
+        for settings in (_WARPED, _PENALISED):
+            yield from _distribution(pair, settings)
+    else:
+        yield from _distance(pair, rule)
+    for member in pair.controller.members:
+        if member.dropped:
+            yield Finding(f"{member.name} drafted no more, as {member.dropped}.")
+
+
+def _rounding(session: Session, context: Context) -> float:
+    text = " ".join(prompt.text for prompt in built_in_prompts()[:4])
+    tokens = session.model.tokenizer.encode(text, special=False)
+    room = min(context.n_ctx, len(tokens), 64)
+    most = min(_PASS_TOKENS, context.max_logits, room - 1)
+    return kernel_difference(context, tokens[:room], most)
+
+
+def _greedy(pair: _Tested, rounding: float) -> Iterator[Finding | Doing]:
+    session, context = pair.session, pair.context
+    limits = Limits(TOKENS, session.model.tokenizer.end_tokens)
+    prompts = built_in_prompts()
+    every: list[Step] = []
+    replies = turned = 0
+    for number, prompt in enumerate(prompts, start=1):
+        yield Doing(f"temperature 0: prompt {number} of {len(prompts)}")
+        tokens = session.template.prompt([Message("user", prompt.text)]).tokens
+        if len(tokens) + TOKENS >= context.n_ctx:
+            yield Finding(f"Prompt {number} ({prompt.kind}) does not fit the context: left out.")
+            continue
+        replies += 1
+        steps = list(greedy_reply(context, tokens, limits, pair.controller))
+        every += steps
+        said = [token for step in steps for token in step.tokens]
+        diverging = list(divergences(context, tokens, said))
+        turned += len(diverging)
+        if diverging and any(step.branch is not None for step in steps):
+            rounding = max(rounding, branch_difference(context, tokens))
+        for divergence in diverging:
+            yield _blame(session, divergence, rounding, f"prompt {number} ({prompt.kind})")
+    yield Finding(_agreement(every, replies, turned))
+    yield from _coverage(pair, _GREEDY, tallied(every, pair.names))
+
+
+def _agreement(steps: Sequence[Step], replies: int, turned: int) -> str:
+    """Summary of the greedy replies: tokens that are plain decoding's, drafted and accepted."""
+    said = sum(len(step.tokens) for step in steps)
+    drafted, accepted = sum(step.drafted for step in steps), sum(step.accepted for step in steps)
+    trees = sum(step.shape is Shape.TREE for step in steps)
+    return (
+        f"Temperature 0: {said - turned:,} of {said:,} tokens in {replies} replies are what plain "
+        f"decoding says after the same text ({drafted:,} drafted in {trees:,} trees and "
+        f"{len(steps) - replies - trees:,} other steps, {accepted:,} accepted)."
+    )
+
+
+def _coverage(pair: _Tested, settings: SamplingSettings, forms: Counter[Form]) -> Iterator[Finding]:
+    """Tokens drafted in each form, and the forms that were expected but did not occur."""
+    where = _where(settings)
+    drafted = ", ".join(f"{count:,} in {form}" for form, count in forms.most_common())
+    yield Finding(f"{where}, tokens drafted: {drafted or 'none'}.")
+    expected = possible(pair.controller, pair.context, settings)
+    missing = [str(form) for form in expected if not forms[form]]
+    if missing and settings.lossy is None:
+        yield Finding(f"{where}, not tested, as none came up: {', '.join(missing)}.")
+
+
+def _where(settings: SamplingSettings) -> str:
+    penalty = " with a repeat penalty" if settings.repeat_penalty != 1.0 else ""
+    return f"Temperature {settings.temperature:g}{penalty}"
+
+
+def _blame(session: Session, divergence: Divergence, rounding: float, where: str) -> Finding:
+    """Report a divergence: a near-tie if rounding explains it, a fault otherwise."""
+    plain, drafted = (
+        session.model.tokenizer.piece(token).decode(errors="replace")
+        for token in (divergence.plain, divergence.drafted)
+    )
+    margin = divergence.margin
+    text = (
+        f"Temperature 0, {where}: token {divergence.position + 1} is {drafted!r} drafted and "
+        f"{plain!r} plain, {margin:.2g} logits apart (rounding moved logits by up to "
+        f"{rounding:.2g})"
+    )
+    # Both logits may have moved, each by as much as was measured.
+    if margin <= 2 * rounding:
+        return Finding(f"{text}: a near-tie that rounding turned.")
+    return Finding(f"{text}: more than rounding explains.", lossless=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Replies by the turn they began with, the forms of their drafts, and what is expected."""
+
+    exact: ReplyDistribution
+    replies: list[Counter[Outcome]]
+    forms: Counter[Form] = field(default_factory=Counter[Form])
+
+    @property
+    def every(self) -> Counter[Outcome]:
+        """All replies."""
+        return sum(self.replies, Counter[Outcome]())
+
+    @property
+    def words(self) -> str:
+        """What was compared, in words."""
+        return (
+            f"the first {LENGTH} tokens of {self.every.total():,} replies, "
+            f"with {self.forms.total():,} drafted,"
+        )
+
+
+def _draw(
+    pair: _Tested, settings: SamplingSettings, seconds: float
+) -> Generator[Doing, None, _Drawn]:
+    context, turns, where = pair.context, pair.controller.turns, _where(settings).lower()
+    assert turns is not None
+    yield Doing(f"{where}: the model's own distribution")
+    prompt = _repetitive_prompt(pair, settings)
+    exact = exact_distribution(context, prompt, settings)
+    drawn = _Drawn(exact, [Counter() for _ in range(turns.count)])
+    started = time.perf_counter()
+    for number in range(REPLIES):
+        if number % 10 == 0:
+            yield Doing(f"{where}: reply {number} of {REPLIES}")
+        turns.start(number)
+        outcome, steps = reply(context, prompt, replace(settings, seed=number), pair.controller)
+        drawn.replies[number % turns.count][outcome] += 1
+        drawn.forms.update(tallied(steps, pair.names))
+        if time.perf_counter() - started > seconds:
+            break
+    return drawn
+
+
+def _repetitive_prompt(pair: _Tested, settings: SamplingSettings) -> list[int]:
+    """A prompt whose end occurs several times before, each time continued by the model itself."""
+    prompt = list(pair.session.raw_prompt(_OPENING).tokens)
+    end = prompt[-_END:]
+    for seed in range(_BEFORE):
+        said, _ = reply(pair.context, prompt, replace(settings, seed=seed), None)
+        if len(prompt) + 2 * (len(said) + len(end)) > pair.context.n_ctx:
+            break
+        prompt += [*said, *end]
+    return prompt
+
+
+def _distribution(pair: _Tested, settings: SamplingSettings) -> Iterator[Finding | Doing]:
+    drawn = yield from _draw(pair, settings, _SECONDS / 2)
+    chance = p_value(drawn.exact, *drawn.replies)
+    lossless = chance >= FALSE_ALARM
+    verdict = "as the model alone gives them" if lossless else "not what the model alone gives"
+    yield Finding(
+        f"{_where(settings)}: {drawn.words} are {verdict} (chi-square p = {chance:.2g}; a correct "
+        f"engine fails below {FALSE_ALARM:g} once in {1 / FALSE_ALARM:,.0f} times).",
+        lossless,
+    )
+    yield from _coverage(pair, settings, drawn.forms)
+
+
+def _distance(pair: _Tested, rule: LossyRule) -> Iterator[Finding | Doing | Distance]:
+    settings = replace(_PENALISED, lossy=rule)
+    drawn = yield from _draw(pair, settings, _SECONDS)
+    noise = plain_distances(drawn.exact, drawn.every.total())
+    yield Finding(
+        f"{_where(settings)}, {rule.words}: {drawn.words} were compared with what the model alone "
+        "gives."
+    )
+    yield from _coverage(pair, settings, drawn.forms)
+    yield Distance(
+        distance(drawn.exact, drawn.every),
+        plain_mean=float(noise.mean()),
+        plain_most=float(noise[round((1.0 - FALSE_ALARM) * (len(noise) - 1))]),
+    )

@@ -1,0 +1,197 @@
+"""Measures the cost of passes per model, engine, device and threads, and caches it on disk.
+
+A curve that another program disturbed is kept too, and says how sure it is. It is measured again at
+a few later starts, and what they find is put together.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from app.builtin_prompts import built_in_prompts
+from app.learned.machine_load import ProcessorTimes
+from app.learned.run_key import run_key
+from app.loading.target_context import TargetContext
+from app.paths import Paths
+from backends.base import Context, ContextFacts, Model, ModelInfo
+from backends.engines.runner import Runner
+from decoding.estimation.calibration import MOST_TOKENS, calibrate, ends_early
+from decoding.estimation.combined_measurements import combined
+from decoding.estimation.cost import CostModel, DraftCost, Measured
+from models.json_file import change_object, read_object
+
+SCHEMA = 3
+_SURE_SCHEMA = 2
+"""Older schema, which stored only curves whose timings agreed."""
+
+CONTEXT = 2 * MOST_TOKENS
+"""Size in tokens of the context in which passes are measured."""
+
+_WAITS = (60.0, 3600.0, 24 * 3600.0)
+"""Seconds after which an unsure curve is measured again, made of one, two or more measurements.
+
+On a simulated machine whose passes are interrupted four times in five, a curve is within 15 % after
+one measurement in 27 of 60 cases, after two in 48, after three in 57, and after more in no more
+(tests/decoding/test_noisy_calibration.py). From then on only the load may go.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A stored measurement, and the number of measurements combined in it."""
+
+    measured: Measured
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrations:
+    """The cache of measurements; unreadable files are silently measured again."""
+
+    paths: Paths
+    notify: Callable[[str], None]
+
+    def target(self, model: Model, context: TargetContext) -> CostModel:
+        """Cost model of a target's passes.
+
+        Raises:
+            ContextInUseError: they are to be measured, a reply runs the context, and there is no
+                memory for another.
+            ModelError: the engine failed.
+        """
+        return CostModel.of(self.measured_target(model, context))
+
+    def measured_target(self, model: Model, context: TargetContext) -> Measured:
+        """Measured costs of a target's passes.
+
+        Raises:
+            ContextInUseError, ModelError: as of target.
+        """
+        name = model.info.name
+        return self._measured(model, context, lambda: context.for_measuring(CONTEXT), name)
+
+    def drafter(self, model: Model, context: Context, name: str) -> DraftCost:
+        """Cost of a drafter to draw one token, and to read one in a batch.
+
+        name: what the user knows it by. Its context is left empty.
+
+        Raises:
+            ModelError: the engine failed.
+        """
+        return DraftCost.of(self._measured(model, context, lambda: nullcontext(context), name))
+
+    def known_drafter(self, path: Path, runner: Runner, variant: str = "") -> DraftCost | None:
+        """Stored measurement of a model under a runner; None if there is none."""
+        kept = _read(read_object(self._file(path, variant, runner)))
+        return DraftCost.of(kept.measured) if kept else None
+
+    def _measured(
+        self,
+        model: Model,
+        facts: ContextFacts,
+        for_measuring: Callable[[], AbstractContextManager[Context]],
+        name: str,
+    ) -> Measured:
+        """Stored measurement of a model's passes; taken now if missing or improvable."""
+        path = self.file(model.info)
+        kept = _read(read_object(path))
+        if kept is not None and not _is_to_improve(kept, path, facts):
+            return kept.measured
+        with for_measuring() as context:
+            self.notify(f"measuring what {name} costs here")
+            tokens = _text(model)
+            before = ProcessorTimes.now()
+            found = calibrate(context, tokens)
+            found = replace(found, load=before.load_until(ProcessorTimes.now()))
+
+        def added(before: dict[str, Any]) -> dict[str, Any]:
+            return _record(model.info, _with(_read(before), found))
+
+        now = _read(change_object(path, added))  # with what others measured meanwhile
+        return now.measured if now else found
+
+    def file(self, info: ModelInfo) -> Path:
+        """Path of the stored costs of a loaded model."""
+        return self._file(info.path, info.variant, Runner.of(info))
+
+    def _file(self, path: Path, variant: str, runner: Runner) -> Path:
+        return self.paths.calibrations / f"{run_key(path, variant, runner)}.json"
+
+
+def _is_to_improve(kept: _Kept, path: Path, facts: ContextFacts) -> bool:
+    """Whether to measure again: not at every start, and only after the load had time to end.
+
+    A context that holds a conversation is no start: whoever talks should not wait for it.
+    """
+    if facts.length:
+        return False
+    if kept.measured.spread == 0.0:
+        return ends_early(kept.measured.seconds, facts)
+    return _age(path) > _WAITS[min(kept.times, len(_WAITS)) - 1]
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file was written, 0 if unknown."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _with(kept: _Kept | None, found: Measured) -> _Kept:
+    if kept is None:
+        return _Kept(found, 1)
+    return _Kept(combined(kept.measured, found), kept.times + 1)
+
+
+def _record(info: ModelInfo, kept: _Kept) -> dict[str, Any]:
+    measured = kept.measured
+    return {
+        "schema": SCHEMA,
+        "engine": info.engine,
+        "device": info.device,
+        "threads": info.threads,
+        "seconds": {str(n): value for n, value in measured.seconds.items()},
+        "switching": measured.switching,
+        "unsure": {str(n): share for n, share in measured.unsure.items()},
+        "load": measured.load,
+        "times": kept.times,
+    }
+
+
+def _read(record: dict[str, Any]) -> _Kept | None:
+    """Parse a stored measurement; None if it is invalid."""
+    try:
+        schema = record["schema"]
+        points = {int(n): float(value) for n, value in record["seconds"].items()}
+        switching = float(record["switching"])
+        is_old = schema == _SURE_SCHEMA
+        unsure = {} if is_old else {int(n): float(one) for n, one in record["unsure"].items()}
+        times = 1 if is_old else int(record["times"])
+        load = float(record.get("load", 0.0))
+    except (KeyError, AttributeError, TypeError, ValueError, OverflowError):
+        return None
+    sound = all(0 < n <= MOST_TOKENS for n in points) and all(
+        value > 0.0 and math.isfinite(value) for value in (*points.values(), *unsure.values())
+    )
+    is_whole = 1 in points and unsure.keys() <= points.keys() and times > 0
+    if (
+        not sound
+        or not is_whole
+        or not 0.0 <= switching < 1.0
+        or not 0.0 <= load <= 1.0
+        or schema not in (SCHEMA, _SURE_SCHEMA)
+    ):
+        return None
+    return _Kept(Measured(points, switching, unsure, load), times)
+
+
+def _text(model: Model) -> list[int]:
+    """Ordinary text to time passes on; its content matters for mixtures of experts."""
+    text = " ".join(prompt.text for prompt in built_in_prompts())
+    tokens = list(model.tokenizer.encode(text, special=False))[: 4 * MOST_TOKENS]
+    return tokens * (2 * MOST_TOKENS // max(len(tokens), 1) + 1)

@@ -1,0 +1,52 @@
+"""Options of a session: model, drafters, backend and resources."""
+
+from dataclasses import dataclass
+
+from backends.base import UsageError
+
+DEFAULT_CONTEXT = 8192
+_MOST_THREADS = 512
+"""llama.cpp's own limit; it crashes far above."""
+
+RANGES = {"ctx": (1, 1 << 30), "threads": (1, _MOST_THREADS), "gpu_layers": (0, 1 << 30)}
+"""Smallest and largest valid value of the numeric options."""
+
+
+AUTO_DRAFT = "auto"
+"""The --draft that leaves the choice of drafters to what was measured here."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """Options of a session; None lets specchat choose."""
+
+    model: str | None = None
+    draft: str = AUTO_DRAFT
+    backend: str = "auto"
+    ctx: int | None = None
+    threads: int | None = None
+    gpu_layers: int | None = None
+    offline: bool = False
+
+
+def check_ranges(options: SessionOptions) -> None:
+    """Check all numeric options.
+
+    Raises:
+        UsageError: one is out of range.
+    """
+    for name in RANGES:
+        if (value := getattr(options, name)) is not None:
+            check_range(name, value)
+
+
+def check_range(name: str, value: float) -> None:
+    """Check the value of one numeric option.
+
+    Raises:
+        UsageError: it is out of range.
+    """
+    least, most = RANGES[name]
+    if not least <= value <= most:
+        bounds = f"it is at least {least}, at most {most:,}"
+        raise UsageError(f"--{name.replace('_', '-')} {value} is out of range", bounds)

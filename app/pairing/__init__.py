@@ -1,0 +1,1 @@
+"""Which drafter suits a model on this machine: candidates, rankings, tuning."""

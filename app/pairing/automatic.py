@@ -1,0 +1,156 @@
+"""Chooses the drafter model of `--draft auto` among the installed ones.
+
+Candidates are ranked by expected speedup, and the most promising are tried in turn until one pays.
+The result of each is saved, so that a later start does not repeat a failed attempt.
+"""
+
+from collections.abc import Iterator
+
+from app.drafting.drafter_building import Builder
+from app.drafting.drafter_handle import DrafterHandle
+from app.drafting.spec.drafter_node import SELF, DrafterNode, LinkKind
+from app.learned.trial_results import TrialResult
+from app.loading.memory_plan import MemoryPlan
+from app.loading.proven_models import ProvenModels
+from app.pairing.candidate import Candidate, Kind
+from app.pairing.candidates import compared, own, unopened
+from app.pairing.pair_knowledge import Knowledge, share_of
+from app.pairing.ranking import Pair
+from app.paths import Paths
+from backends.base import (
+    DiskFullError,
+    DownloadError,
+    DraftUnavailableError,
+    ModelError,
+    OutOfMemoryError,
+)
+from decoding.estimation.acceptance_estimates import POSITION_PRIOR
+from decoding.estimation.cost import CostModel
+from decoding.planning.draft_length import predicted_speedup
+from decoding.planning.managed_drafter import ManagedDrafter
+from models.metadata.memory_bill import Fit
+from models.reference import Reference
+
+WORTHWHILE = 1.1
+"""Predicted speedup from which a drafter is worth its memory."""
+
+_MOST_TRIED, _MOST_NEW = 3, 2
+"""Drafters loaded per start at most, in all and untried ones: each takes seconds, and untried ones
+must not displace one that paid before."""
+
+_MOST_COMPARED = 6
+"""Vocabularies of untried drafters read per start at most: each takes up to half a second."""
+
+
+def drafter(
+    known: Knowledge, builder: Builder, paths: Paths, planned: MemoryPlan
+) -> DrafterHandle | None:
+    """Build the most promising drafter that pays, None if none does. Nothing is downloaded.
+
+    planned: the target's context, and the memory for drafters.
+    """
+    tried = 0
+    for pair in promising(known, paths, planned):
+        if tried == _MOST_TRIED:
+            break
+        if pair.speedup is None and tried >= _MOST_NEW:
+            continue
+        built = _tried(pair.drafter, known, builder)
+        if built is not None:
+            return built
+        tried += 1
+    return None
+
+
+def promising(known: Knowledge, paths: Paths, planned: MemoryPlan) -> Iterator[Pair]:
+    """Installed drafter models that are expected to pay, most promising first.
+
+    An untried one is credited with the prior acceptance of its kind, and must have the target's
+    vocabulary; that is compared when its turn comes.
+    """
+    compared_count = 0
+    models = ProvenModels(paths, known.calibrations.notify)
+    pairs = [known.pair(one, planned) for one in _at_hand(known, paths)]
+    for pair in sorted(pairs, key=lambda pair: _gain(pair, known), reverse=True):
+        one = pair.drafter
+        if _gain(pair, known) < WORTHWHILE:
+            return
+        if one.is_compatible:
+            yield pair
+            continue
+        if pair.speedup is None:
+            compared_count += 1
+            if compared_count > _MOST_COMPARED:
+                continue
+        opened = known.pair(compared(one, known.target, models), planned)
+        if _gain(opened, known) >= WORTHWHILE:
+            yield opened
+        elif opened.drafter.is_compatible is False:
+            known.findings.add(known.key(one), TrialResult(failed=opened.drafter.why))
+        elif opened.drafter.kind is Kind.ACROSS_VOCABULARIES:
+            known.findings.add(known.key(one), TrialResult(has_other_tokens=True))
+
+
+def pays(member: ManagedDrafter, costs: CostModel) -> bool:
+    """Whether a drafter is expected to pay, by its measured cost and acceptance."""
+    if member.cost is None:
+        return True
+    draw_cost = member.cost.draw_seconds / costs.seconds(1)
+    share = share_of(member.estimates.acceptance)
+    expected = member.estimates.prior if share is None else share
+    return predicted_speedup(lambda _: expected, member.costs(costs), draw_cost) >= WORTHWHILE
+
+
+def _at_hand(known: Knowledge, paths: Paths) -> Iterator[Candidate]:
+    """The self-drafter and the installed models, before their files are read."""
+    mine = own(known.target, paths)
+    yield mine
+    if predicted_speedup(lambda _: 1.0, known.costs) < WORTHWHILE:
+        return  # not even a perfect drafter that takes no time would pay
+    seen = [path.resolve() for path in (known.target.path, mine.path) if path]
+    for one in unopened(known.target, paths, known.memory):
+        if one.path is not None and one.path.resolve() not in seen:
+            seen.append(one.path.resolve())
+            yield one
+
+
+def _gain(pair: Pair, known: Knowledge) -> float:
+    """Predicted speedup of a drafter; 0.0 for one that should not be tried."""
+    one = pair.drafter
+    if one.is_compatible is False or pair.fit is Fit.TOO_BIG or pair.draw_cost is None:
+        return 0.0
+    if pair.speedup is not None:
+        return pair.speedup
+    if one.kind is Kind.ACROSS_VOCABULARIES or known.finding(one) is not None:
+        return 0.0  # its kind has no prior, or an attempt yielded no acceptance
+    expected = POSITION_PRIOR if one.prior is None else one.prior
+    return predicted_speedup(lambda _: expected, known.costs, pair.draw_cost)
+
+
+def _tried(one: Candidate, known: Knowledge, builder: Builder) -> DrafterHandle | None:
+    """Build a drafter and keep it if it pays; saves the result unless resources ran out."""
+    key = known.key(one)
+    try:
+        built = builder.build(_link(one))
+    except (OutOfMemoryError, DiskFullError, DownloadError):
+        return None
+    except (DraftUnavailableError, ModelError) as error:
+        words = f"{error.what}: {error.why}" if error.why else error.what
+        known.findings.add(key, TrialResult(failed=words))
+        return None
+    if built.member.cost is not None:
+        draw_cost = built.member.cost.draw_seconds / known.costs.seconds(1)
+        known.findings.add(key, TrialResult(draw_cost))
+    known.memory.remember(built.key, built.member.estimates.acceptance, built.facts)
+    known.memory.save()
+    if pays(built.member, known.costs):
+        return built
+    builder.drop(built)
+    return None
+
+
+def _link(one: Candidate) -> DrafterNode:
+    if one.recipe is not None:
+        return DrafterNode(LinkKind.SELF, SELF)
+    assert one.path is not None
+    return DrafterNode(LinkKind.MODEL, one.name, reference=Reference(one.name, one.path))

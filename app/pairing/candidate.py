@@ -1,0 +1,95 @@
+"""A drafter that could be chosen for a target, with what is known before it is run."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from app.drafting.drafter_id import Composition
+from app.learned.tuned_recipe import Tuned
+from backends.base import Model
+from backends.engines.backend_names import AUTO
+from decoding.estimation.cost import TreeSize
+from models.metadata.model_facts import ModelFacts
+from models.reference import HubReference, Reference
+from models.self_draft.recipe import Recipe
+
+
+class Kind(StrEnum):
+    """How a drafter relates to its target."""
+
+    LOOKUP = "prompt lookup"
+    RETRIEVAL = "earlier chats"
+    NGRAM = "learned n-grams"
+    GUESSES = "the model's own guesses"
+    SELF = "self"
+    SAME_VOCABULARY = "same vocabulary"
+    ACROSS_VOCABULARIES = "across vocabularies"
+    NEXT_TOKEN_LAYERS = "next-token layers"
+    COMPOSED = "made of others"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it takes neither a model nor measurable time."""
+        return self in (Kind.LOOKUP, Kind.RETRIEVAL, Kind.NGRAM)
+
+    @property
+    def needs_no_model(self) -> bool:
+        """Whether it needs no model but the target."""
+        return self.is_free or self is Kind.GUESSES
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A drafter before it is run, by its name in --draft; facts not known yet are None.
+
+    why: what it is, or why it cannot draft, in words. shared: share of its tokens that the target
+    has too. read_bytes: weights read per token. variant: how it is derived from the weights at
+    path, "" if it is those weights. tuned: results of tuning. tree: size of its drafts, None for
+    lines. recipe: how it is made from the target. prior: expected acceptance of its kind. doubt:
+    why it is not expected to pay, in words; "" if it may.
+    composition: how it is composed of other drafters, None if it is not.
+    """
+
+    name: str
+    kind: Kind | None
+    is_compatible: bool | None
+    why: str
+    path: Path | None = None
+    facts: ModelFacts | None = None
+    read_bytes: int | None = None
+    shared: float | None = None
+    variant: str = ""
+    tuned: Tuned | None = None
+    tree: TreeSize | None = None
+    recipe: Recipe | None = None
+    prior: float | None = None
+    doubt: str = ""
+    composition: Composition | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it takes neither a model nor measurable time."""
+        return self.kind is not None and self.kind.is_free
+
+    @property
+    def needs_no_model(self) -> bool:
+        """Whether it needs no model but the target."""
+        return self.kind is not None and self.kind.needs_no_model
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The model to draft for, loaded if it is installed."""
+
+    reference: Reference | HubReference
+    facts: ModelFacts | None
+    model: Model | None = None
+    backend: str = AUTO
+    """The requested backend."""
+    tree_refusal: str = ""
+    """Why it cannot verify trees, in words after its name; "" if it can, or is not loaded."""
+
+    @property
+    def path(self) -> Path | None:
+        """Its file; None if it is not installed."""
+        return self.model.info.path if self.model else None

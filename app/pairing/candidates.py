@@ -1,0 +1,263 @@
+"""Lists all drafters that could draft for a target, without running them."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from app.drafting import self_drafter, self_speculation
+from app.drafting.drafter_engine import drafter_backend
+from app.drafting.drafter_id import Composition
+from app.drafting.spec.drafter_node import (
+    JACOBI,
+    LOOKAHEAD,
+    LOOKUP,
+    NGRAM,
+    RETRIEVAL,
+    SELF,
+    LinkKind,
+)
+from app.drafting.vocabulary_translation import VocabularyTranslation
+from app.learned.acceptance_memory import AcceptanceMemory
+from app.learned.tuned_recipe import tuned
+from app.loading.fetch_model import facts_before
+from app.loading.proven_models import ProvenModels
+from app.pairing.candidate import Candidate, Kind, Target
+from app.paths import Paths
+from app.settings.learning import may_index
+from backends.base import (
+    DraftUnavailableError,
+    ModelError,
+    Rollback,
+    Vocabulary,
+)
+from backends.engines.backend_selection import forms
+from backends.engines.model_loading import derives
+from backends.files.gguf_header import parts, read_header, read_per_token
+from models import catalogue
+from models.catalogue import CatalogueDrafter, DrafterKind
+from models.metadata.model_facts import facts_of
+from models.metadata.model_files import stored_bytes
+from models.metadata.vocabulary_match import require_same_vocabulary
+from models.reference import Reference, entry_of, resolve
+from models.self_draft.self_draft_store import SelfDrafts
+from models.stores.available_models import installed
+from models.tuning.recipe_gain import prospect
+
+_COMPOSED = {
+    Composition(
+        LinkKind.CASCADE, (LOOKUP,)
+    ): "prompt lookup drafts for the self-drafter, which drafts for the model",
+    Composition(LinkKind.VOTE, (LOOKUP,)): "prompt lookup and the self-drafter vote on each token",
+    Composition(LinkKind.TREE): "the self-drafter drafts a tree",
+    Composition(LinkKind.PATHS): "the self-drafter drafts several lines, one of which is judged",
+}
+
+
+def candidates(
+    target: Target, models: ProvenModels, memory: AcceptanceMemory | None
+) -> Iterator[Candidate]:
+    """All candidates; a file listed twice is named by the catalogue's entry for this target."""
+    paths = models.paths
+    yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats earlier text of the conversation")
+    yield _retrieval(paths)
+    yield Candidate(NGRAM, Kind.NGRAM, True, "n-grams learned from the model's replies")
+    yield from _guesses(target)
+    mine = own(target, paths)
+    yield mine
+    if not mine.doubt:
+        yield from _composed(mine, target)
+    seen = [path.resolve() for path in (target.path, mine.path) if path]
+    for one in unopened(target, paths, memory):
+        if one.path is None:
+            yield one
+        elif one.path.resolve() not in seen:
+            seen.append(one.path.resolve())
+            yield compared(one, target, models)
+
+
+def unopened(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:
+    """Candidate models by name, path and size alone; some occur twice.
+
+    First those of the target's family in the catalogue, installed or not, then smaller installed
+    ones, then those that drafted for it before.
+    """
+    for drafter in catalogue.drafters(entry_of(target.reference)):
+        yield _of_catalogue(drafter, target, paths)
+    for model in installed(paths.models):
+        if target.facts and model.size_bytes < target.facts.weight_bytes:
+            yield _unopened(model.name, model.path)
+    for known in memory.known_drafters() if memory else ():
+        kind = Kind.SELF if known.path.is_relative_to(paths.self_drafts) else None
+        yield _unopened(known.name, known.path, kind)
+
+
+def _retrieval(paths: Paths) -> Candidate:
+    if not may_index(paths):
+        return Candidate(RETRIEVAL, Kind.RETRIEVAL, False, "switched off in the settings")
+    return Candidate(RETRIEVAL, Kind.RETRIEVAL, True, "repeats text of earlier chats")
+
+
+def _guesses(target: Target) -> Iterator[Candidate]:
+    """Drafters that use the target's own passes."""
+    yield Candidate(JACOBI, Kind.GUESSES, True, "guesses of the last pass are drafted in the next")
+    tree = self_speculation.tree_size()
+    if target.tree_refusal:
+        why = f"{target.reference.name} {target.tree_refusal}"
+        yield Candidate(LOOKAHEAD, Kind.GUESSES, False, why, tree=tree)
+    else:
+        why = f"every pass takes up to {tree.nodes} guesses along"
+        yield Candidate(LOOKAHEAD, Kind.GUESSES, True, why, tree=tree)
+
+
+def _composed(own: Candidate, target: Target) -> Iterator[Candidate]:
+    """An example of each drafter that is made of others, with the self-drafter as own."""
+    for composition, words in _COMPOSED.items():
+        candidate = replace(
+            own,
+            name=composition.of(SELF),
+            kind=Kind.COMPOSED,
+            why=words,
+            read_bytes=None,
+            tuned=None,
+            composition=composition,
+        )
+        if not own.is_compatible:
+            candidate = replace(candidate, why=f"{SELF}: {own.why}")
+        elif target.tree_refusal and composition.kind is LinkKind.TREE:
+            why = f"{target.reference.name} {target.tree_refusal}"
+            candidate = replace(candidate, is_compatible=False, why=why)
+        yield candidate
+
+
+def own(target: Target, paths: Paths) -> Candidate:
+    """The self-drafter: the recipe chosen by tuning, else the most promising one."""
+    if target.model is None or target.facts is None:
+        return Candidate(
+            SELF, Kind.SELF, True, "the model in fewer bits; made once it is installed"
+        )
+    info = target.model.info
+    chosen = tuned(info, paths)
+    if chosen is not None:
+        words = f"the model itself in {chosen.recipe.text}, as tuning found"
+        one = Candidate(SELF, Kind.SELF, True, words, tuned=chosen, recipe=chosen.recipe)
+    else:
+        best = prospect(info)
+        doubt = self_drafter.doubt(info, best)
+        words = f"the model itself in {best.recipe.text}"
+        one = Candidate(
+            SELF, Kind.SELF, True, words, recipe=best.recipe, prior=best.acceptance, doubt=doubt
+        )
+    return _with_file(one, target, paths)
+
+
+def _with_file(one: Candidate, target: Target, paths: Paths) -> Candidate:
+    """A self-drafter with its memory, and its file if it was made before."""
+    model, recipe = target.model, one.recipe
+    assert model is not None
+    assert recipe is not None
+    info = model.info
+    path, variant, when = info.path, recipe.slug, "when it is used"
+    if not derives(info):
+        try:
+            made = SelfDrafts(paths.self_drafts).made(info, recipe)
+        except OSError as error:
+            why = f"it cannot be saved: {error.strerror or error}"
+            return replace(one, is_compatible=False, why=why)
+        if made is not None:
+            return replace(_described(replace(one, path=made), target), variant=recipe.variant)
+        path, variant, when = None, "", "at its first use"
+    try:
+        facts = self_drafter.facts(info, recipe)
+    except ModelError as error:
+        return replace(one, is_compatible=False, why=error.what)
+    return replace(
+        one,
+        why=f"{one.why}, made {when}",
+        path=path,
+        facts=facts,
+        read_bytes=self_drafter.read_bytes(info, recipe),
+        variant=variant,
+    )
+
+
+def _of_catalogue(drafter: CatalogueDrafter, target: Target, paths: Paths) -> Candidate:
+    if drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS:
+        why = "next-token layers are not run by this version"
+        return Candidate(drafter.alias, Kind.NEXT_TOKEN_LAYERS, False, why)
+    same = drafter.kind is DrafterKind.SAME_VOCABULARY
+    kind = Kind.SAME_VOCABULARY if same else Kind.ACROSS_VOCABULARIES
+    model = resolve(drafter.model, paths.models, forms=forms(target.backend))
+    if isinstance(model, Reference):
+        return _unopened(drafter.alias, model.path, kind)
+    facts, read = facts_before(model), None
+    if facts and model.entry:
+        read = round(facts.weight_bytes * model.entry.active / model.entry.parameters)
+    why = f"{model.name} of the catalogue, downloaded at its first use"
+    return Candidate(drafter.alias, kind, True, why, None, facts, read)
+
+
+def _unopened(name: str, path: Path, kind: Kind | None = None) -> Candidate:
+    """A model whose file was not read; assumes that it reads all of its weights per token."""
+    with contextlib.suppress(OSError):
+        return Candidate(name, kind, None, path.name, path, read_bytes=stored_bytes(path))
+    return Candidate(name, kind, False, f"{path} cannot be read", path)
+
+
+def compared(one: Candidate, target: Target, models: ProvenModels) -> Candidate:
+    """An installed model with its facts, its vocabulary compared with the target's."""
+    one = _described(one, target)
+    if one.is_compatible is False or one.path is None:
+        return one
+    try:
+        with models.vocabulary(one.path) as drafter:
+            return _compared(one, drafter, target)
+    except ModelError as error:
+        return replace(one, is_compatible=False, why=_words(error))
+
+
+def _described(one: Candidate, target: Target) -> Candidate:
+    """An installed model with the facts of its headers."""
+    path = one.path
+    assert path is not None
+    try:
+        headers = [read_header(part) for part in parts(path)] if path.is_file() else []
+        tensors = [tensor for header in headers for tensor in header.tensors]
+        facts = facts_of(path, drafter_backend(path, target.backend))
+    except ModelError as error:
+        return replace(one, is_compatible=False, why=_words(error))
+    read = read_per_token(headers[0], tensors) if headers else facts.weight_bytes
+    return replace(one, facts=facts, read_bytes=read)
+
+
+def _words(error: ModelError) -> str:
+    return f"{error.what}: {error.why}" if error.why else error.what
+
+
+def _compared(one: Candidate, drafter: Vocabulary, target: Target) -> Candidate:
+    if drafter.rollback is not Rollback.ANY:
+        why = "it keeps a running state, which cannot be rolled back"
+        return replace(one, is_compatible=False, why=why)
+    if one.kind is Kind.SELF:
+        return replace(one, is_compatible=True)
+    one = replace(one, kind=None)
+    if target.model is None:
+        return replace(one, why="vocabularies are compared once the model is installed")
+    ours = target.model.tokenizer
+    try:
+        require_same_vocabulary(ours, drafter.tokenizer, one.name)
+    except DraftUnavailableError as mismatch:
+        translation = VocabularyTranslation.of(ours, drafter.tokenizer)
+        if translation is None:
+            return replace(
+                one, is_compatible=False, why=f"{mismatch.why}; it cannot represent text"
+            )
+        share, kind = translation.shared.share, Kind.ACROSS_VOCABULARIES
+        return replace(one, kind=kind, is_compatible=True, why=translation.words, shared=share)
+    why = "the same tokens as the model"
+    return replace(one, kind=Kind.SAME_VOCABULARY, is_compatible=True, why=why, shared=1.0)
+
+
+def undraftable(why: str, drafters: Sequence[Candidate]) -> list[Candidate]:
+    """Candidates marked as incompatible, for a target that cannot verify drafts."""
+    return [replace(one, is_compatible=False, why=why) for one in drafters]

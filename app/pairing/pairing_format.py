@@ -1,0 +1,69 @@
+"""Describes a drafter's expected gain for a target."""
+
+import math
+from collections.abc import Iterator
+
+from app.pairing.candidate import Kind
+from app.pairing.ranking import Pair
+from decoding.estimation.cost import BUSY
+from models.byte_sizes import size_text
+from models.metadata.memory_bill import Fit
+
+
+def doubt(spread: float) -> str:
+    """A warning that costs may be wrong by a share."""
+    return f"{BUSY}: may be off by {_percent(spread)} or more"
+
+
+def facts_in_words(one: Pair) -> Iterator[str]:
+    """Facts on a drafter, the most important first."""
+    drafter = one.drafter
+    if drafter.kind and drafter.kind != drafter.name:
+        yield drafter.kind
+    if drafter.is_compatible is False:
+        yield f"cannot draft: {drafter.why}"
+        return
+    gain = _gain(one)
+    if gain:
+        yield gain
+    if drafter.doubt and one.speedup is None:
+        yield drafter.doubt
+    if drafter.kind is Kind.COMPOSED:
+        yield "whether it pays is measured while it drafts"
+    if one.memory_bytes:
+        yield size_text(one.memory_bytes) + (f", {_FITS[one.fit]}" if one.fit else "")
+    if not one.is_installed and drafter.kind not in (Kind.SELF, Kind.COMPOSED):
+        yield "not on this machine"
+    yield drafter.why
+
+
+_FITS = {
+    Fit.FITS: "fits beside the model",
+    Fit.TIGHT: "is tight beside the model",
+    Fit.TOO_BIG: "does not fit beside the model",
+}
+
+
+def _gain(one: Pair) -> str:
+    """The expected gain, or the acceptance that it needs."""
+    least = one.break_even
+    parts: list[str] = []
+    if one.speedup is not None:
+        parts.append(f"{one.speedup:.2f}× plain expected")
+    if one.acceptance is not None:
+        share = _percent(one.acceptance)
+        source = "expected from a trial" if one.is_trial else "so far"
+        parts.append(f"acceptance {share} {source}")
+    if least == math.inf:
+        parts.append("no gain here, even at 100 % acceptance")
+    elif least is not None and one.drafter.needs_no_model:
+        parts.append(f"drafts at no cost, break-even acceptance: {_percent(least)}")
+    elif least is not None:
+        parts.append(f"break-even acceptance: {_percent(least)}")
+    if one.draw_cost and one.cost_source:
+        parts.append(f"a token costs {one.draw_cost:.2f} of a step ({one.cost_source})")
+    return ", ".join(parts)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -1,0 +1,1 @@
+"""Prompt caches kept on disk across conversations and restarts."""

@@ -1,0 +1,1 @@
+"""Checks that drafting leaves greedy replies and output distributions unchanged."""

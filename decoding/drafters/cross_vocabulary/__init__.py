@@ -1,0 +1,1 @@
+"""Drafter models whose vocabulary differs from the target's."""

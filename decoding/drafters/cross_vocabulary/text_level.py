@@ -1,0 +1,160 @@
+"""A drafter model of another vocabulary whose output is used as text.
+
+Timor et al. 2025 (arXiv 2502.05202), string-level drafting: draft greedily, decode, tokenize for
+the target. The result is a deterministic draft.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from backends.base import Logits
+from decoding.draft import NO_DRAFT, Draft, KeepOn, with_confidence
+from decoding.drafters.cross_vocabulary.follower import Follower
+from decoding.drafters.cross_vocabulary.shared_vocabulary import SharedVocabulary
+from decoding.drafters.cross_vocabulary.speller import Speller
+from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
+from decoding.events import Step
+from decoding.forms import PointMassLine
+from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass
+from decoding.sampling.sampler import Sampler
+
+_MOST_PER_TOKEN = 4
+"""The most tokens of the drafter for each token of the target."""
+
+
+@dataclass(slots=True)
+class _Text:
+    """Drafted text so far, with the start and probability of each of the drafter's tokens."""
+
+    content: bytearray = field(default_factory=bytearray)
+    starts: list[int] = field(default_factory=list[int])
+    probabilities: list[float] = field(default_factory=list[float])
+    ending: list[int] = field(default_factory=list[int])
+    """The target's end token, if the drafter ended the reply."""
+
+    def add(self, piece: bytes, probability: float) -> None:
+        self.starts.append(len(self.content))
+        self.probabilities.append(probability)
+        self.content += piece
+
+    def confidence(self, pieces: Sequence[bytes]) -> list[float]:
+        """Confidence of each piece: product over the drafter's tokens that begin in it."""
+        confidence: list[float] = []
+        end, first = 0, 0
+        for piece in pieces:
+            end += max(len(piece), 1)
+            until = bisect_left(self.starts, end)
+            confidence.append(prod(self.probabilities[first:until]))
+            first = max(until, first)
+        return confidence
+
+
+class TextLevel:
+    """Drafts text and tokenizes it for the target, for vocabularies that share too little.
+
+    The last token of a spelling is held back while more text may change it. ours and speller belong
+    to the target, theirs to the drafter.
+    """
+
+    is_free = False
+
+    def __init__(
+        self,
+        name: str,
+        follower: Follower,
+        shared: SharedVocabulary,
+        theirs: TokenBytes,
+        ours: TokenBytes,
+        speller: Speller,
+        *,
+        max_draft: int = 15,
+    ) -> None:
+        self.name = name
+        self._follower = follower
+        self._shared = shared
+        self._theirs = theirs.by_token
+        self._ours = ours.by_token
+        self._speller = speller
+        self._max_draft = max_draft
+        self._sampler = Sampler(SamplingSettings())
+
+    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
+        self._sampler = sampler
+        self._follower.begin(history)
+
+    def commit(self, history: Sequence[int]) -> None:
+        """Do nothing: the next proposal catches up."""
+
+    def observe(self, step: Step) -> None:
+        """Nothing to learn: weights do not change."""
+
+    def backlog(self, history: Sequence[int]) -> int:
+        return self._follower.backlog(history)
+
+    def refusal(self, history: Sequence[int]) -> str:
+        del history  # the follower knows how much of it was read
+        return self._follower.refusal
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        return self._follower.read(history)
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        count = min(limit, self._max_draft)
+        rows = self._follower.row(history) if count > 0 else None
+        if rows is None:
+            return NO_DRAFT
+        text = _Text()
+        tokens: list[int] = []
+        confidence: list[float] = []
+        asked = 0
+        for is_whole in self._generate(rows, text, _MOST_PER_TOKEN * count):
+            spelled = [*self._speller.spell(bytes(text.content)), *text.ending]
+            tokens = (spelled if is_whole else spelled[:-1])[:count]
+            confidence = text.confidence([self._ours[token] for token in tokens])
+            if keep_on is not None:
+                refused = _refused(keep_on, confidence[: count - 1], asked)
+                asked = max(asked, len(tokens))
+                if refused is not None:
+                    tokens, confidence = tokens[:refused], confidence[:refused]
+                    break
+            if len(tokens) == count:
+                break
+        self._follower.drafted(tuple(tokens))
+        return with_confidence(PointMassLine(tuple(tokens)), self.name, confidence)
+
+    def _generate(self, rows: Logits | None, text: _Text, most: int) -> Iterator[bool]:
+        """Generate greedily into text; yields after each token whether the text is complete."""
+        theirs: list[int] = []
+        while rows is not None:
+            q_draft = self._sampler.distribution(rows[0], self._follower.tokens, theirs)
+            best = int(q_draft.probabilities.argmax())
+            token = int(q_draft.ids[best])
+            piece = self._theirs[token]
+            if not piece:
+                ending = int(self._shared.to_target[token])
+                text.ending += [ending] if ending >= 0 else []
+                yield True
+                return
+            text.add(piece, float(q_draft.probabilities[best]))
+            theirs.append(token)
+            if len(theirs) == most:
+                yield True
+                return
+            yield False
+            rows = self._follower.draw(token)
+        yield True
+
+    def guess(self, history: Sequence[int]) -> Callable[[SamplingSettings], Distribution] | None:
+        """The first token after history as a point mass, at any settings; None without one."""
+        draft = self.propose(history, 1)
+        return (lambda settings: point_mass(draft.tokens[0])) if draft.tokens else None
+
+
+def _refused(keep_on: KeepOn, confidence: Sequence[float], first: int) -> int | None:
+    """Number of tokens up to the first, from first on, after which keep_on wants no more."""
+    for position in range(first, len(confidence)):
+        if not keep_on(confidence[position], evidence_class(confidence[position])):
+            return position + 1
+    return None

@@ -1,0 +1,1 @@
+"""Prompt lookup: drafts from the text of the conversation itself."""

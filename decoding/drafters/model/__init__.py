@@ -1,0 +1,1 @@
+"""Drafters that run a drafter model: lines, trees and multiple drafts."""

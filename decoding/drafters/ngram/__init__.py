@@ -1,0 +1,1 @@
+"""N-gram statistics learned online from what the model generates."""

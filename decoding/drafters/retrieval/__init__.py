@@ -1,0 +1,1 @@
+"""Retrieval: drafts from an on-disk index of earlier chats."""

@@ -1,0 +1,198 @@
+"""An open segment: searches its documents for the longest match of a text's suffix."""
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from decoding.drafters.retrieval.document import Document, Note
+from decoding.drafters.retrieval.segment_file import (
+    BOUNDARY,
+    DEPTH,
+    SPACING,
+    TOKEN_BYTES,
+    Head,
+    read_head,
+)
+from decoding.drafters.retrieval.segment_reader import Reader
+
+_TOKEN_BITS = 8 * TOKEN_BYTES
+_WIDENINGS = 6
+"""How often a match is shortened because all its documents are excluded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """Continuation of a match. written_at: seconds since 1970. count: matches it stands for."""
+
+    tokens: tuple[int, ...]
+    written_at: float
+    count: float
+
+
+class Segment:
+    """A segment's file with its table of documents."""
+
+    def __init__(self, path: Path, head: Head) -> None:
+        self.path = path
+        self.head = head
+        self.left_out: set[int] = set()
+        """Rows of the table that searches exclude."""
+        self._reader = Reader(path, head)
+        self._order = self._reader.order
+        self._key = self._reader.reading(DEPTH)
+        self._starts: list[int] = head.table["start"].tolist()
+        self._written_at: list[float] = head.table["written_at"].tolist()
+        self._numbers: list[int] = head.table["number"].tolist()
+        self.latest = max(self._written_at, default=0.0)
+        """When its latest document was written, in seconds since 1970."""
+
+    @classmethod
+    def open(cls, path: Path, vocabulary: bytes) -> Self:
+        """Open a file.
+
+        Raises:
+            SegmentError: it cannot be used.
+            OSError: it cannot be read.
+        """
+        return cls(path, read_head(path, vocabulary))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._reader.close()
+
+    def release_pages(self) -> None:
+        """Release the memory that searches touched."""
+        self._reader.release_pages()
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens in all its documents."""
+        return len(self._order)
+
+    @property
+    def n_live(self) -> int:
+        """Number of tokens in documents that are not excluded."""
+        return self.n_tokens - sum(map(self.length, self.left_out))
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """Numbers of all its documents."""
+        return frozenset(self._numbers)
+
+    def rows(self) -> Iterator[int]:
+        """Rows of the documents that are not excluded."""
+        return (row for row in range(len(self._numbers)) if row not in self.left_out)
+
+    def versions(self) -> Iterator[tuple[int, float]]:
+        """The number of each row, and when it was indexed."""
+        return zip(self._numbers, self.head.table["indexed"].tolist(), strict=True)
+
+    def length(self, row: int) -> int:
+        """Number of tokens of a document."""
+        return int(self.head.table["length"][row])
+
+    def note(self, row: int) -> Note:
+        """Metadata of a document."""
+        entry = self.head.table[row]
+        return Note(
+            int(entry["number"]),
+            bytes(entry["stamp"]),
+            float(entry["written_at"]),
+            float(entry["indexed"]),
+        )
+
+    def document(self, row: int) -> Document:
+        """A document by its row in the table."""
+        entry = self.head.table[row]
+        held = self._reader.reading(int(entry["length"]))(int(entry["start"]))
+        return Document(self.note(row), np.frombuffer(held, ">u4")[::-1].astype(np.uint32))
+
+    def find(
+        self, pattern: bytes, least: int, count: int, most: int, without: int | None
+    ) -> tuple[int, list[Occurrence]]:
+        """Length of the longest match, and up to count tokens after each of its occurrences.
+
+        pattern: the last DEPTH tokens of a text, last one first, as in the file. least: length of
+        the shortest match that counts. most: occurrences to read; an even sample stands for all.
+        without: number of a document to exclude. (0, []) if there is no match.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError, IndexError, struct.error: the file is damaged.
+        """
+        first, last = self._block(bisect_left(self._reader.samples, pattern))
+        high = low = bisect_left(self._order, pattern, first, last, key=self._key)
+        for _ in range(_WIDENINGS):
+            length = self._common(pattern, high)
+            if length < DEPTH:  # such a match would be at high, not before it
+                length = max(length, self._common(pattern, low - 1))
+            if length < least:
+                break
+            head = pattern[: TOKEN_BYTES * length]
+            low, high = self._run_around(low, high, head)
+            occurrences = self._occurrences(low, high, count, most, without)
+            if occurrences:
+                return length, occurrences
+        return 0, []
+
+    def _run_around(self, low: int, high: int, head: bytes) -> tuple[int, int]:
+        """The range of all suffixes that begin with head, given a part of it, possibly empty.
+
+        Only whole blocks if there are many: samples locate these without reading the text.
+        """
+        order, samples = self._order, self._reader.samples
+        after = (int.from_bytes(head) + 1).to_bytes(len(head))
+        low_first, low_last = self._block(bisect_left(samples, head))
+        high_first, high_last = self._block(bisect_left(samples, after))
+        if high_first - low_last >= SPACING:
+            return low_last, high_first + 1
+        # Most runs are short: gallop from the known part.
+        key = self._reader.reading(len(head) // TOKEN_BYTES)
+        step, last = 1, low
+        while low - step >= low_first and key(order[low - step]) >= head:
+            last, step = low - step, 2 * step
+        begin = bisect_left(order, head, max(low_first, low - step + 1), last, key=key)
+        step, first = 1, high
+        while high + step <= high_last and key(order[high + step - 1]) <= head:
+            first, step = high + step, 2 * step
+        return begin, bisect_right(order, head, first, min(high_last, high + step - 1), key=key)
+
+    def _block(self, sample: int) -> tuple[int, int]:
+        """The block of the order that ends before a sample."""
+        return max((sample - 1) * SPACING, 0), min(sample * SPACING, len(self._order))
+
+    def _common(self, pattern: bytes, index: int) -> int:
+        """Number of tokens that the pattern shares with the suffix at an index of the order."""
+        if not 0 <= index < len(self._order):
+            return 0
+        count = len(pattern) // TOKEN_BYTES
+        suffix = self._key(self._order[index])[: len(pattern)]
+        difference = int.from_bytes(pattern) ^ int.from_bytes(suffix)
+        return count - -(-difference.bit_length() // _TOKEN_BITS)
+
+    def _occurrences(
+        self, low: int, high: int, count: int, most: int, without: int | None
+    ) -> list[Occurrence]:
+        taken = min(high - low, most)
+        occurrences: list[Occurrence] = []
+        for index in range(taken):
+            position = self._order[low + (high - low) * index // taken]
+            row = bisect_right(self._starts, position) - 1
+            if row in self.left_out or self._numbers[row] == without:
+                continue
+            tokens = self._following(position, count)
+            if tokens:
+                occurrences.append(Occurrence(tokens, self._written_at[row], (high - low) / taken))
+        return occurrences
+
+    def _following(self, position: int, count: int) -> tuple[int, ...]:
+        """Up to count tokens after the one at a position, within its document."""
+        first = max(position - count, 0)
+        held = self._reader.reading(position - first)(first)
+        tokens = struct.unpack(f">{position - first}I", held)[::-1]
+        return tokens[: tokens.index(BOUNDARY)] if BOUNDARY in tokens else tokens

@@ -1,0 +1,1 @@
+"""What to draft at each step: the controller and everything it decides by."""

@@ -1,0 +1,123 @@
+"""A drafter under the controller, with what it costs and what its drafts are worth."""
+
+from dataclasses import replace
+
+from decoding.draft import Draft, Drafter
+from decoding.drafters.composed.cascade import Cascade
+from decoding.drafters.model.planned import PlannedDrafter
+from decoding.estimation import rank_acceptance
+from decoding.estimation.acceptance import Acceptance
+from decoding.estimation.acceptance_estimates import POSITION_PRIOR, AcceptanceEstimates
+from decoding.estimation.acceptance_keys import GREEDY
+from decoding.estimation.cost import (
+    CostModel,
+    DraftCost,
+    DraftCosts,
+    TreeCosts,
+    TreePasses,
+    TreeSize,
+)
+from decoding.estimation.draft_outcome import learn_line, learn_tree
+from decoding.estimation.level_cost import LevelCost
+from decoding.estimation.line_equivalent import as_line, kept_of
+from decoding.events import Step
+from decoding.planning.fault_guard import FaultGuard
+from decoding.sampling.lossy_rule import LossyRule
+from decoding.tree_shape import TreeShape
+
+
+class ManagedDrafter(FaultGuard):
+    """A guarded drafter with its cost, its estimated acceptance and the form of its drafts.
+
+    cost: None for a free drafter. acceptance: what an earlier start learned. tree: the size of what
+    it proposes, None for lines. prior: acceptance expected until it is known. planned: the drafter,
+    where its trees can be planned. lines: the member that drafts single lines of the same drafter
+    model, which learns from what this one drafts as if it had drafted it.
+    """
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        acceptance: Acceptance | None = None,
+        cost: DraftCost | None = None,
+        tree: TreeSize | None = None,
+        prior: float = POSITION_PRIOR,
+        planned: PlannedDrafter | None = None,
+        lines: "ManagedDrafter | None" = None,
+    ) -> None:
+        super().__init__(drafter)
+        self.cost = cost
+        self.planned = planned
+        self.lines = lines
+        self.estimates = AcceptanceEstimates(acceptance, prior)
+        self.unsent = 0
+        """Proposals in a row that were not worth sending."""
+        self._tree = tree
+
+    def as_new(self) -> "ManagedDrafter":
+        """The same drafter with nothing learned; what it is made of drafts at no cost."""
+        drafter = self.drafter
+        if isinstance(drafter, Cascade):
+            drafter = drafter.at_no_cost()
+        prior = self.estimates.prior
+        member = ManagedDrafter(drafter, None, self.cost, self._tree, prior, self.planned)
+        member.dropped = self.dropped
+        return member
+
+    def begin(self, temperature: float, rule: LossyRule | None = None) -> None:
+        """Start a reply at a temperature, under a lossy rule if one is given."""
+        self.estimates.begin(temperature, rule)
+
+    def costs(self, passes: CostModel) -> DraftCosts:
+        """Cost of verifying its drafts, by how many tokens of them may be accepted."""
+        if self.planned is not None:  # at the least, as one branch can be all
+            return TreePasses(passes)
+        return TreeCosts(passes, self._tree) if self._tree else passes
+
+    def plan(self, shape: TreeShape) -> None:
+        """Let the drafter draft trees of this shape from now on."""
+        if self.planned is not None and isinstance(self.cost, LevelCost):
+            self.planned.plan(shape)
+            self.cost.plan(shape.widths)
+
+    @property
+    def shared_lines(self) -> "ManagedDrafter | None":
+        """The member that drafts lines of the same model, while both learn from one draft."""
+        if self.lines is None or self.lines.dropped or not self.estimates.is_lossless:
+            return None
+        return self.lines
+
+    def by_rank(self) -> list[float]:
+        """The probability that the child of each rank is accepted, given that its parent is."""
+        estimates, lines = self.estimates, self.shared_lines
+        acceptance, bucket = estimates.acceptance, estimates.bucket
+        if lines is not None:  # its first children are their tokens
+            first = lines.estimates.acceptance.in_this_reply(lines.estimates.mean_drawn)
+        else:
+            first = rank_acceptance.of_first(acceptance, bucket, estimates.mean_drawn)
+        return rank_acceptance.by_rank(acceptance, bucket, first)
+
+    def learn(self, draft: Draft, step: Step) -> None:
+        """Judge its proposal at a step, sent or not, by the outcome; empty where it made none."""
+        if not draft.tokens:
+            self.estimates.acceptance.decay_bias()
+        sent = step.passed > 1 and step.drafter == draft.drafter
+        if sent:
+            self._teach_lines(draft, step)
+        if not draft.is_tree:
+            learn_line(self.estimates, draft, step, sent=sent, is_costly=self.cost is not None)
+        elif sent:
+            if self.planned is not None and step.drafted:
+                estimates = self.estimates
+                rank_acceptance.learn(estimates.acceptance, estimates.bucket, draft, step)
+            learn_tree(self.estimates, step)
+
+    def _teach_lines(self, draft: Draft, step: Step) -> None:
+        """Let the lines of the same model learn what would have become of theirs in its place."""
+        lines = self.shared_lines
+        if lines is None:
+            return
+        line = as_line(draft, is_greedy=self.estimates.bucket == GREEDY)
+        if line is not None:
+            step = replace(step, accepted=kept_of(line, step))
+            learn_line(lines.estimates, line, step, sent=True, is_costly=lines.cost is not None)

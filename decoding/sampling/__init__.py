@@ -1,0 +1,1 @@
+"""Sampling settings, warping of logits, and the random numbers of a reply."""

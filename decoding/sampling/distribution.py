@@ -1,0 +1,174 @@
+"""From logits to a next-token distribution, and from that to a token.
+
+Order: repetition penalty, top-k, top-p, min-p on the model's own probabilities, temperature last,
+as in llama.cpp and mlx-lm, so that settings carry over.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import ModelError, UsageError
+from decoding.sampling.lossy_rule import LossyRule
+from decoding.sampling.truncation import within_borders
+
+PENALTY_WINDOW = 64
+"""Number of last tokens that the repetition penalty considers."""
+
+_MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingSettings:
+    """Settings that shape the next-token distribution. top_k 0 means all tokens.
+
+    lossy: opt-in rule that accepts more of a draft but does not keep the distribution.
+
+    Raises:
+        UsageError: a value is out of range.
+    """
+
+    temperature: float = 0.7
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    seed: int = 0
+    lossy: LossyRule | None = None
+
+    def __post_init__(self) -> None:
+        # Dividing by less than a thousandth would overflow.
+        if self.temperature != 0.0 and not 0.001 <= self.temperature <= 100.0:
+            raise UsageError(
+                f"--temperature {self.temperature} is out of range",
+                "it is 0, or at least 0.001 and at most 100",
+            )
+        self._check("top-k", self.top_k, 0, 1 << 31)
+        self._check("top-p", self.top_p, 0.0, 1.0, above=True)
+        self._check("min-p", self.min_p, 0.0, 1.0)
+        self._check("repeat-penalty", self.repeat_penalty, 0.01, 100.0)
+        self._check("seed", self.seed, 0, _MAX_SEED)
+
+    @property
+    def lossy_in_effect(self) -> LossyRule | None:
+        """The lossy rule; None if it would not change the distribution.
+
+        At temperature 0 every rule accepts the likeliest token alone.
+        """
+        if self.lossy is None or self.lossy.is_neutral or self.temperature == 0.0:
+            return None
+        return self.lossy
+
+    @staticmethod
+    def _check(name: str, value: float, low: float, high: float, *, above: bool = False) -> None:
+        if not low <= value <= high or (above and value == low):
+            bound = f"above {low:,}" if above else f"at least {low:,}"
+            raise UsageError(
+                f"--{name} {value} is out of range", f"it is {bound}, at most {high:,}"
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distribution:
+    """Sparse probability distribution over token ids.
+
+    ids: int64, shape (n,), ascending. probabilities: float64, shape (n,), summing to 1.
+    """
+
+    ids: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+
+    def of(self, token: int) -> float:
+        """Probability of one token, exactly 0.0 if it is not listed."""
+        index = int(self.ids.searchsorted(token))
+        if index == len(self.ids) or self.ids[index] != token:
+            return 0.0
+        return float(self.probabilities[index])
+
+    def at(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Probabilities of many tokens, shape of ids."""
+        if np.array_equal(self.ids, ids):
+            return self.probabilities
+        index = np.minimum(self.ids.searchsorted(ids), len(self.ids) - 1)
+        return np.where(self.ids[index] == ids, self.probabilities[index], 0.0)
+
+    def draw(self, uniform: float) -> int:
+        """The token sampled by a uniform number in (0, 1]; never one of probability 0."""
+        if len(self.ids) == 1:
+            return int(self.ids[0])
+        cumulative = self.probabilities.cumsum()
+        return int(self.ids[cumulative.searchsorted(uniform * cumulative[-1])])
+
+
+_CERTAIN = np.ones(1)
+_CERTAIN.flags.writeable = False
+
+
+def point_mass(token: int) -> Distribution:
+    """All probability on one token."""
+    return Distribution(np.array([token]), _CERTAIN)
+
+
+def from_row(probabilities: NDArray[np.float64]) -> Distribution:
+    """The distribution of a dense row of probabilities, shape (n_vocab,)."""
+    ids = np.flatnonzero(probabilities)
+    return Distribution(ids, probabilities[ids])
+
+
+def uniform(generator: np.random.Generator) -> float:
+    """A uniform number in (0, 1]; 0 would accept a token of probability 0."""
+    return 1.0 - generator.random()
+
+
+def next_uniforms(generator: np.random.Generator, count: int) -> NDArray[np.float64]:
+    """The next count numbers of uniform, not consumed; skip_uniforms consumes them."""
+    state = generator.bit_generator.state
+    numbers = 1.0 - generator.random(count)
+    generator.bit_generator.state = state
+    return numbers
+
+
+def skip_uniforms(generator: np.random.Generator, count: int) -> None:
+    """Consume the next count numbers of uniform."""
+    generator.random(count)
+
+
+def warp(
+    logits: NDArray[np.float32], settings: SamplingSettings, recent: Sequence[int] = ()
+) -> Distribution:
+    """The distribution of one row of logits, shape (n_vocab,), under settings.
+
+    recent: tokens before this position, oldest first, for the repetition penalty.
+
+    Raises:
+        ModelError: the row has no finite maximum.
+    """
+    if settings.repeat_penalty != 1.0:
+        logits = _penalised(logits, set(recent[-PENALTY_WINDOW:]), settings.repeat_penalty)
+    best = int(logits.argmax())
+    highest = float(logits[best])
+    if not math.isfinite(highest):
+        raise ModelError(
+            "the model gave no usable scores", "not a number among them", "Its file may be damaged."
+        )
+    if settings.temperature == 0.0:
+        return point_mass(best)
+    ids, scores = within_borders(logits, highest, settings)
+    if len(ids) == 1:
+        return point_mass(best)
+    probabilities = np.exp(scores / settings.temperature)
+    return Distribution(ids, probabilities / probabilities.sum())
+
+
+def _penalised(
+    logits: NDArray[np.float32], tokens: Collection[int], penalty: float
+) -> NDArray[np.float32]:
+    """Logits with the repetition penalty of CTRL (Keskar et al., 2019), section 4.1."""
+    changed = logits.copy()
+    ids = np.fromiter((token for token in tokens if token < len(logits)), dtype=np.int64)
+    values = changed[ids]
+    changed[ids] = np.where(values > 0, values / penalty, values * penalty)
+    return changed

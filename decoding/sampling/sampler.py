@@ -1,0 +1,45 @@
+"""Sampling settings of one reply, with independent random streams to draft and to verify."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import Warping
+from decoding.sampling.distribution import PENALTY_WINDOW, Distribution, SamplingSettings, warp
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """Warps rows of logits, of the target and of drafters alike.
+
+    Verification and drafting never share uniforms: a draft verified by the number that sampled it
+    would be accepted too often.
+    """
+
+    settings: SamplingSettings
+    verification: np.random.Generator = field(init=False)
+    drafting: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        streams = np.random.SeedSequence(self.settings.seed).spawn(2)
+        object.__setattr__(self, "verification", np.random.default_rng(streams[0]))
+        object.__setattr__(self, "drafting", np.random.default_rng(streams[1]))
+
+    @property
+    def warping(self) -> Warping | None:
+        """The settings for a device; None with a repetition penalty, which depends on the text."""
+        settings = self.settings
+        if settings.repeat_penalty != 1.0:
+            return None
+        return Warping(settings.temperature, settings.top_k, settings.top_p, settings.min_p)
+
+    def distribution(
+        self, logits: NDArray[np.float32], history: Sequence[int], drafted: Sequence[int] = ()
+    ) -> Distribution:
+        """Next-token distribution after history and drafted; logits has shape (n_vocab,)."""
+        if self.settings.repeat_penalty == 1.0:
+            return warp(logits, self.settings)
+        recent = [*history[-PENALTY_WINDOW:], *drafted]
+        return warp(logits, self.settings, recent)

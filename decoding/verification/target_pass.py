@@ -1,0 +1,182 @@
+"""One pass of the target over a draft: run it, verify the draft, and roll the context back."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.base import Context, DeviceSampling, Logits, Warping
+from backends.base.parent_array import count_leaves, height
+from decoding.draft import Draft
+from decoding.forms import (
+    DeviceLine,
+    HostLine,
+    PointMassLine,
+    PointMassTree,
+    SampledLine,
+    Tree,
+    TreeWithoutReplacement,
+    on_host,
+)
+from decoding.rule import Rule
+from decoding.sampling.distribution import next_uniforms, skip_uniforms, uniform
+from decoding.sampling.lossy_rule import LossyRule
+from decoding.sampling.sampler import Sampler
+from decoding.sampling.warped_rows import WarpedRows, WarpedTreeRows
+from decoding.verification.block import verify_block
+from decoding.verification.lossy import verify_lossy
+from decoding.verification.point_mass_tree import verify_point_mass_tree
+from decoding.verification.rejection_sampling import verify
+from decoding.verification.traversal import verify_traversal
+from decoding.verification.verdict import TargetRows, TreeRows, TreeVerdict, Verdict
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The accepted tokens of a draft, and the model's own token after them.
+
+    at: clock reading at the end of the target's forward pass. path: the accepted nodes of a tree;
+    None for a line. branch, rule, on_device: as in decoding.events.Step.
+    """
+
+    accepted: tuple[int, ...]
+    next_token: int
+    at: float
+    path: tuple[int, ...] | None = None
+    branch: int | None = None
+    rule: Rule = Rule.NONE
+    on_device: bool = False
+
+
+def judge(
+    context: Context, history: Sequence[int], draft: Draft, sampler: Sampler, clock: Clock
+) -> Judged:
+    """Run the target over the last token of history and a draft, and verify it; settle follows.
+
+    Raises:
+        ModelError: the engine failed.
+    """
+    target_pass, form = _Pass(context, history, draft, sampler, clock), draft.form
+    if isinstance(form, Tree):
+        return target_pass.judge_tree(form)
+    device, warping = context.device_sampling, sampler.warping
+    is_lossless = sampler.settings.lossy_in_effect is None
+    if device and warping and is_lossless and isinstance(form, PointMassLine | DeviceLine):
+        return target_pass.judge_on_device(form, device, warping)
+    return target_pass.judge_line(on_host(form))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    context: Context
+    history: Sequence[int]
+    draft: Draft
+    sampler: Sampler
+    clock: Clock
+
+    def judge_line(self, line: HostLine) -> Judged:
+        count = len(line.tokens)
+        rows = self.context.forward([self.history[-1], *line.tokens], 1 + count)
+        at = self.clock()
+        self._notify(rows)
+        if not count:
+            return Judged((), drawn(rows[0], self.sampler, self.history), at)
+        target = WarpedRows(rows, self.sampler, self.history, line.tokens)
+        lossy = self.sampler.settings.lossy_in_effect
+        verdict = verify_line(target, line, self.sampler.verification, lossy)
+        accepted = line.tokens[: verdict.accepted]
+        rule = self.draft.rule if lossy is None else Rule.LOSSY
+        return Judged(accepted, verdict.next_token, at, rule=rule)
+
+    def judge_on_device(
+        self, line: PointMassLine | DeviceLine, device: DeviceSampling, warping: Warping
+    ) -> Judged:
+        """Verify where the logits are, and the rows of the draft if it was sampled.
+
+        The generator gives the same numbers for the same purposes as on the host, so that a seed
+        gives the same reply: all of them for a sampled line, those of the emitted tokens for point
+        masses.
+        """
+        generator = self.sampler.verification
+        uniforms = next_uniforms(generator, 1 + len(line.tokens))
+        rows = line.rows if isinstance(line, DeviceLine) else None
+        accepted, next_token = device.verify(
+            [self.history[-1]], line.tokens, rows, warping, uniforms, self.draft.listener
+        )
+        skip_uniforms(generator, accepted + 1 if rows is None else len(uniforms))
+        at, rule = self.clock(), self.draft.rule
+        return Judged(line.tokens[:accepted], next_token, at, rule=rule, on_device=True)
+
+    def judge_tree(self, tree: Tree) -> Judged:
+        """Verify a tree below the last token, which is node 0 of the pass."""
+        parents = [-1, *(1 + parent for parent in tree.parents)]
+        rows = self.context.forward_tree([self.history[-1], *tree.tokens], parents)
+        at = self.clock()
+        self._notify(rows)
+        target = WarpedTreeRows(rows, self.sampler, self.history, tree.tokens)
+        verdict = verify_tree(target, tree, self.sampler.verification)
+        path = verdict.path
+        below = height(tree.parents[: self.draft.drafted], path[-1] if path else -1)
+        accepted = tuple(tree.tokens[node] for node in path)
+        branch = len(path) + below
+        return Judged(accepted, verdict.next_token, at, path, branch, self.draft.rule)
+
+    def _notify(self, rows: Logits) -> None:
+        if self.draft.listener is not None:
+            self.draft.listener(rows.argmax(axis=1))
+
+
+def drawn(row: NDArray[np.float32], sampler: Sampler, history: Sequence[int]) -> int:
+    """The model's own token after history, as every rule draws it if nothing was drafted."""
+    p_target = sampler.distribution(row, history)
+    if sampler.settings.temperature == 0.0:  # a number would decide nothing, and takes time
+        return int(p_target.ids[0])
+    return p_target.draw(uniform(sampler.verification))
+
+
+def verify_line(
+    target: TargetRows,
+    line: HostLine,
+    generator: np.random.Generator,
+    lossy: LossyRule | None = None,
+) -> Verdict:
+    """Verify a line by the rule of its form, or by a lossy rule.
+
+    Point masses gain nothing as a block; token by token a seed gives the plain reply.
+    """
+    if lossy is not None:
+        return verify_lossy(target, line, lossy, generator)
+    match line:
+        case SampledLine():
+            return verify_block(target, line, generator)
+        case PointMassLine():
+            return verify(target, line, generator)
+
+
+def verify_tree(target: TreeRows, tree: Tree, generator: np.random.Generator) -> TreeVerdict:
+    """Verify a tree by the rule of its form."""
+    match tree:
+        case PointMassTree():
+            return verify_point_mass_tree(target, tree, generator)
+        case TreeWithoutReplacement():
+            return verify_traversal(target, tree, generator)
+
+
+def settle(context: Context, length: int, judged: Judged, accepted: int) -> None:
+    """Keep only a history of length tokens and the first accepted drafted tokens in the context."""
+    if judged.path is None:
+        context.truncate(length + accepted)
+    else:
+        context.commit([0, *(1 + node for node in judged.path[:accepted])])
+
+
+def fits(context: Context, length: int, draft: Draft) -> bool:
+    """Whether a tree can be run after a history of length tokens; lines are limited beforehand."""
+    if not isinstance(draft.form, Tree):
+        return True
+    if count_leaves(draft.form.parents) > context.max_branches:
+        return False
+    return len(draft) < min(context.n_chunk, context.max_logits, context.n_ctx - length + 1)

@@ -1,0 +1,1 @@
+"""Long-running robustness campaigns: kills, damaged files, soak."""

@@ -1,0 +1,520 @@
+"""Kills the app and the commands at random moments, and checks what is left of what was said.
+
+Run: uv run python -m scripts.campaigns.kill_app [--kills N] [--seed N] [--folder F]
+
+It ends with 1 on a violation.
+
+A model that counts answers, so that a text tells how far it came. The app runs in a terminal; what
+counts as typed or said is what the terminal showed. After each kill:
+- the database passes SQLite's integrity check, and every answer that was seen whole is there whole;
+- an unfinished answer has all that was shown a second before; so has what was typed and not sent;
+- states, statistics, index, learned figures, results and downloads open without damage;
+- a program that was asked to end (SIGTERM, SIGHUP) did, with its code, and gave the terminal back;
+- no child process goes on.
+Now and then the app is opened and closed in order, after which nothing half written is left.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import os
+import random
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scripts.campaigns import forked_program
+from scripts.campaigns.forked_program import OverdueError, Program
+from scripts.campaigns.home_check import faults_of, half_written
+
+READY = "Ask something and press Enter"
+WHOLE = "cut at the longest"
+TOKENS = 400
+MOST_LOST_SECONDS = 1.0
+REPOSITORY = "maker/Counting-GGUF"
+FILE = "Counting-F32.gguf"
+GIVEN_BACK = (b"\x1b[?1049l", b"\x1b[?1000l", b"\x1b[?2004l", b"\x1b[?25h")
+_RUN = re.compile(r"(?<!\S)\d+(?!\S)")
+_QUESTION = re.compile(r"question x\d+x")
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+_MODULES = (
+    "app.cli.main",
+    "app.cli.entry",
+    "app.tui.app",
+    "app.chat.composer_draft",
+    "backends.llamacpp",
+    "backends.llamacpp.llama_model",
+    "huggingface_hub",
+    "textual.drivers.linux_driver",
+)
+
+
+@dataclass(slots=True)
+class Expected:
+    """What has to be found after a kill. typed: words with the time at which each was shown."""
+
+    question: str = ""
+    is_whole: bool = False
+    since: float = 0.0
+    """When the question was sent."""
+    typed: list[tuple[float, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Campaign:
+    """Kills on one home, and what was found."""
+
+    folder: Path
+    model: Path
+    hub: str
+    random: random.Random
+    kills: Counter[str] = field(default_factory=Counter)
+    signals: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+    lost_answer: list[float] = field(default_factory=list)
+    lost_typing: list[float] = field(default_factory=list)
+    whole: dict[str, int] = field(default_factory=dict)
+    """Questions whose answers were seen whole, and the tokens of these."""
+    asked: int = 0
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    def program(self, *arguments: str) -> Program:
+        """Begin specchat with arguments."""
+        from app.cli.entry import main
+
+        names = ("HOME", "USERPROFILE", "HF_HOME", "LLAMA_CACHE", "OLLAMA_MODELS")
+        environment = {name: str(self.folder / name.lower()) for name in names}
+        environment |= {
+            "SPECCHAT_HOME": str(self.home),
+            "SPECCHAT_THREADS": "1",
+            "SPECCHAT_TEMPERATURE": "0",
+            "SPECCHAT_MAX_TOKENS": str(TOKENS),
+            "HF_ENDPOINT": self.hub,
+            "NO_PROXY": "127.0.0.1",
+            "TERM": "xterm-256color",
+        }
+        return forked_program.start(main, ["specchat", *arguments], environment)
+
+    def app(self) -> Program:
+        """Open the app, up to its first picture."""
+        draft = self.random.choice(("auto", "off", "lookup", "lookup,retrieval,ngram"))
+        program = self.program("--model", str(self.model), "--draft", draft)
+        try:
+            program.wait_for(READY)
+        except OverdueError:
+            program.close()
+            raise
+        return program
+
+    def question(self) -> str:
+        """One that was never asked before."""
+        self.asked += 1
+        return f"question x{self.asked}x"
+
+    def say(self, what: str) -> None:
+        """Note a violation."""
+        self.violations.append(what)
+        print(f"VIOLATION: {what}", flush=True)
+
+
+def number_shown(text: str) -> int:
+    """How far the screen counted: the highest of three numbers that follow each other."""
+    said = [int(one) for one in _RUN.findall(text) if len(one) < 6]
+    triples = zip(said, said[1:], said[2:], strict=False)
+    return max((c for a, b, c in triples if a + 1 == b and b + 1 == c), default=0)
+
+
+# Activities: each brings a program to some point, and returns it with what must be found.
+
+
+def typing(campaign: Campaign) -> tuple[Program, Expected]:
+    """Words are typed one after another, in the app."""
+    program, expected = campaign.app(), Expected()
+    _type_words(campaign, program, expected, campaign.random.uniform(0.2, 2.5))
+    return program, expected
+
+
+def _type_words(campaign: Campaign, program: Program, expected: Expected, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        word = f"w{campaign.random.randrange(10**6):06d}"
+        program.type(f"{word} ")
+        typed = time.monotonic()
+        program.read(campaign.random.uniform(0.02, 0.3))
+        shown = [when for when, text in program.parts if when >= typed and word in text]
+        if shown:
+            expected.typed.append((shown[0], word))
+        else:
+            expected.typed.append((float("inf"), word))
+
+
+def _ask(campaign: Campaign, program: Program, before: str = "") -> Expected:
+    question = campaign.question()
+    expected = Expected(question, since=time.monotonic())
+    _send(program, f"{before}{question}")
+    return expected
+
+
+def _send(program: Program, text: str) -> None:
+    """Type it and send it once it is shown: what is offered meanwhile would take the Enter."""
+    started = time.monotonic()
+    program.type(text)
+    program.wait_for(text[-12:], started)
+    program.read(0.1)
+    program.type("\r")
+
+
+def prefilling(campaign: Campaign) -> tuple[Program, Expected]:
+    """A long prompt is read."""
+    program = campaign.app()
+    file = campaign.folder / "long.txt"
+    file.write_text("lorem ipsum " * 300, encoding="utf-8")
+    expected = _ask(campaign, program, f"@{file} ")
+    program.wait_for("ipsum", expected.since)
+    program.read(campaign.random.uniform(0.0, 1.2))
+    return program, expected
+
+
+def answering(campaign: Campaign) -> tuple[Program, Expected]:
+    """An answer is at work; now and then something is typed meanwhile."""
+    program = campaign.app()
+    expected = _ask(campaign, program)
+    if campaign.random.random() < 0.3:
+        _type_words(campaign, program, expected, campaign.random.uniform(0.3, 1.5))
+    else:
+        program.read(campaign.random.uniform(0.0, 2.5))
+    return program, expected
+
+
+def saving(campaign: Campaign) -> tuple[Program, Expected]:
+    """An answer is whole: it is saved, then its state is, and the index, which takes some time."""
+    program = campaign.app()
+    expected = _ask(campaign, program)
+    program.wait_for(WHOLE, expected.since)
+    program.read(
+        campaign.random.choice((0.0, 0.1, 1.2, 2.5, 3.0)) + campaign.random.uniform(0, 0.3)
+    )
+    return program, expected
+
+
+def quitting(campaign: Campaign) -> tuple[Program, Expected]:
+    """The app is left while it answers, and killed while it ends."""
+    program = campaign.app()
+    expected = _ask(campaign, program)
+    program.read(campaign.random.uniform(0.2, 0.8))
+    program.type("\x11")
+    program.read(campaign.random.uniform(0.0, 0.4))
+    return program, expected
+
+
+def asking(campaign: Campaign) -> tuple[Program, Expected]:
+    """`specchat ask`, at any moment from its start."""
+    arguments = ["ask", campaign.question(), "--model", str(campaign.model)]
+    program = campaign.program(*arguments)
+    program.read(campaign.random.uniform(0.0, 2.0))
+    return program, Expected()
+
+
+def tuning(campaign: Campaign) -> tuple[Program, Expected]:
+    """`specchat models tune`, at any moment."""
+    program = campaign.program("models", "tune", str(campaign.model))
+    program.read(campaign.random.uniform(0.0, 4.0))
+    return program, Expected()
+
+
+def drafting(campaign: Campaign) -> tuple[Program, Expected]:
+    """A self-drafter is made for an answer."""
+    for path in (campaign.home / "cache" / "self-drafts").glob("*.gguf"):
+        path.unlink()
+    arguments = ["ask", campaign.question(), "--model", str(campaign.model)]
+    program = campaign.program(*arguments, "--draft", campaign.random.choice(("self:q8_0", "self")))
+    program.read(campaign.random.uniform(0.0, 1.5))
+    return program, Expected()
+
+
+def pulling(campaign: Campaign) -> tuple[Program, Expected]:
+    """`specchat models pull`; what is whole is removed, to be fetched again."""
+    if list((campaign.folder / "hf_home").glob("hub/*/snapshots/*/*")):
+        shutil.rmtree(campaign.folder / "hf_home")
+    program = campaign.program("models", "pull", f"{REPOSITORY}:{FILE}")
+    program.read(campaign.random.uniform(0.0, 0.8))
+    return program, Expected()
+
+
+def downloading(campaign: Campaign) -> tuple[Program, Expected]:
+    """A model is downloaded in the app while it answers."""
+    if list((campaign.folder / "hf_home").glob("hub/*/snapshots/*/*")):
+        shutil.rmtree(campaign.folder / "hf_home")
+    program = campaign.app()
+    _send(program, f"/model {REPOSITORY}:{FILE}")
+    program.read(campaign.random.uniform(0.0, 0.3))
+    expected = _ask(campaign, program)
+    program.read(campaign.random.uniform(0.0, 0.8))
+    return program, expected
+
+
+Activity = Callable[[Campaign], tuple[Program, Expected]]
+ACTIVITIES: dict[Activity, int] = {
+    typing: 18,
+    prefilling: 12,
+    answering: 24,
+    saving: 10,
+    quitting: 6,
+    asking: 8,
+    tuning: 6,
+    drafting: 4,
+    pulling: 6,
+    downloading: 6,
+}
+_IN_APP = {typing, prefilling, answering, saving, quitting, downloading}
+
+
+def kill_once(campaign: Campaign) -> None:
+    """One program, one kill, and everything checked."""
+    chosen = campaign.random
+    activity = chosen.choices(list(ACTIVITIES), list(ACTIVITIES.values()))[0]
+    number = chosen.choices((signal.SIGKILL, signal.SIGTERM, signal.SIGHUP), (8, 1, 1))[0]
+    name = activity.__name__
+    campaign.kills[name] += 1
+    campaign.signals[number.name] += 1
+    place = f"kill {campaign.kills.total()} ({name}, {number.name})"
+    try:
+        program, expected = activity(campaign)
+    except OverdueError as error:
+        campaign.say(f"{place}: {error}")
+        return
+    try:
+        sent = program.end_by(number)
+        try:
+            code = program.wait(15.0)
+        except OverdueError as error:
+            campaign.say(f"{place}: {error}")
+            return
+        # It may have ended by itself, before.
+        if number != signal.SIGKILL and code not in (128 + number, 0):
+            campaign.say(f"{place}: it ended with {code}: {program.shown()[-400:]!r}")
+        if number != signal.SIGKILL and activity in _IN_APP and code == 128 + number:
+            missing = [one for one in GIVEN_BACK if one not in program.raw]
+            if missing:
+                campaign.say(f"{place}: the terminal was not given back: {missing}")
+        if "Traceback" in program.shown():
+            campaign.say(f"{place}: a traceback: {program.shown()[-2000:]!r}")
+        if orphans := program.orphans():
+            campaign.say(f"{place}: goes on: {orphans}")
+        for fault in (
+            *_chats(campaign, program, expected, sent),
+            *_typed(campaign, expected, sent),
+            *_files(campaign),
+        ):
+            campaign.say(f"{place}: {fault}")
+    finally:
+        program.close()
+
+
+# Checks
+
+
+def _chats(campaign: Campaign, program: Program, expected: Expected, sent: float) -> Iterator[str]:
+    from app.history import History
+    from scripts.models.counting_model import numbers
+
+    path = campaign.home / "data" / "chats.sqlite3"
+    if not path.exists():
+        return
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("PRAGMA integrity_check").fetchall()
+        if found != [("ok",)]:
+            yield f"the database is damaged: {found[:3]}"
+    history = History.open(path)
+    answers: dict[str, str] = {}
+    with contextlib.closing(history):
+        for chat in history.chats(limit=3):
+            messages = history.messages(chat.number)
+            for place, message in enumerate(messages):
+                if message.role == "user" and (asked := _QUESTION.search(message.text)):
+                    after = messages[place + 1 : place + 2]
+                    answers[asked[0]] = after[0].text if after else ""
+    if not expected.question:
+        return
+    question, shown = expected.question, program.shown(sent, expected.since)
+    if question not in answers:
+        unsent = "".join(path.read_text() for path in path.parent.glob("unsent*.txt"))
+        if question not in unsent and question in program.shown(sent - 1.0, expected.since):
+            yield f"the question is lost: {question[:60]!r}"
+        return
+    try:
+        saved = len(numbers(answers[question]))
+    except ValueError as error:
+        yield f"a saved answer is not what was said: {error}"
+        return
+    if WHOLE in shown:
+        campaign.whole[question] = TOKENS
+        if saved != TOKENS:
+            yield f"a whole answer has {saved} of {TOKENS} tokens"
+        return
+    when = program.first(lambda text: number_shown(text) > saved, expected.since)
+    lost = max(0.0, sent - when)
+    campaign.lost_answer.append(lost)
+    if lost > MOST_LOST_SECONDS:
+        last = program.shown(when, when)[-300:]
+        yield f"of an answer {lost:.2f} s are lost ({saved} tokens are there): {last!r}"
+
+
+def _typed(campaign: Campaign, expected: Expected, sent: float) -> Iterator[str]:
+    """What is typed and not sent, by the app's own reader; it is taken away then."""
+    from app.chat.composer_draft import ComposerDraft
+    from app.paths import Paths
+
+    home = campaign.home
+    draft = ComposerDraft(Paths(home / "config", home / "data", home / "cache"))
+    left = draft.left
+    draft.keep("")
+    draft.close()
+    if not expected.typed:
+        return
+    lost = [when for when, word in expected.typed if word not in left and when <= sent]
+    seconds = sent - min(lost) if lost else 0.0
+    campaign.lost_typing.append(seconds)
+    if seconds > MOST_LOST_SECONDS:
+        yield f"what was typed {seconds:.2f} s before is lost: {left[-100:]!r} is left"
+
+
+def _files(campaign: Campaign) -> Iterator[str]:
+    yield from faults_of(campaign.home)
+    digest = hashlib.sha256(campaign.model.read_bytes()).hexdigest()
+    for path in (campaign.folder / "hf_home").glob(f"hub/*/blobs/{digest}"):
+        if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+            yield "a download that counts as whole is damaged"
+
+
+def check_in_order(campaign: Campaign) -> None:
+    """Open the app and close it: nothing half written is left then, and nothing is reported."""
+    long_ago = time.time() - 3600
+    for path in half_written(campaign.home):
+        os.utime(path, (long_ago, long_ago))
+    try:
+        program = campaign.app()
+    except OverdueError as error:
+        campaign.say(f"opened in order: {error}")
+        return
+    try:
+        program.wait_for("tok/s", _ask(campaign, program).since)
+        program.read(3.0)
+        program.type("\x11")
+        if (code := program.wait()) != 0:
+            campaign.say(f"closed in order, it ended with {code}")
+        for word in ("set aside", "damaged", "cannot"):
+            if word in program.shown():
+                campaign.say(f"opened in order, it says {word!r}: {program.shown()[-1500:]!r}")
+    except OverdueError as error:
+        campaign.say(f"opened in order: {error}")
+    finally:
+        program.close()
+    if left := half_written(campaign.home):
+        campaign.say(f"left half written: {[path.name for path in left]}")
+    lost = [one for one, count in campaign.whole.items() if _saved(campaign, one) != count]
+    if lost:
+        campaign.say(f"whole answers are lost: {lost[:5]}")
+
+
+def _saved(campaign: Campaign, question: str) -> int:
+    from scripts.models.counting_model import numbers
+
+    path = campaign.home / "data" / "chats.sqlite3"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute(
+            """SELECT after.text FROM messages JOIN messages AS after
+            ON after.number = messages.number + 1 WHERE messages.text LIKE ?""",
+            (f"%{question}%",),
+        ).fetchall()
+    return len(numbers(rows[0][0])) if rows else -1
+
+
+@contextlib.contextmanager
+def local_hub(model: Path) -> Iterator[str]:
+    """A hub in a process of its own, as its threads must not be forked; its address."""
+    source = "from scripts.campaigns.kill_app import serve; serve()"
+    command = [sys.executable, "-c", source, str(model)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as hub:
+        assert hub.stdout is not None
+        assert hub.stdin is not None
+        yield hub.stdout.readline().strip()
+        hub.stdin.close()
+
+
+def serve() -> None:
+    """The hub's process: serve until standard input closes."""
+    from tests.fixtures import local_hub as fixture
+
+    hub = fixture.LocalHub()
+    hub.repositories[REPOSITORY] = {FILE: Path(sys.argv[1]).read_bytes(), "README.md": b"counts"}
+    with fixture.serving(hub) as hub.endpoint, fixture.serving(hub) as hub.storage:
+        print(hub.endpoint, flush=True)
+        sys.stdin.read()
+
+
+def summary(campaign: Campaign, seconds: float) -> str:
+    """What was done and found."""
+    lines = [f"{campaign.kills.total()} kills in {seconds / 60:.1f} minutes, seed as given"]
+    lines += [f"  {count:5}  {name}" for name, count in campaign.kills.most_common()]
+    lines.append("  " + ", ".join(f"{count} {name}" for name, count in campaign.signals.items()))
+    for what, lost in (("answers", campaign.lost_answer), ("typing", campaign.lost_typing)):
+        if lost:
+            ordered = sorted(lost)
+            lines.append(
+                f"lost of unfinished {what} ({len(lost)} seen): "
+                f"median {ordered[len(lost) // 2]:.2f} s, most {ordered[-1]:.2f} s"
+            )
+    lines.append(f"{len(campaign.whole)} answers seen whole, all kept whole")
+    lines.append(f"{len(campaign.violations)} violations")
+    return "\n".join(lines)
+
+
+def run(kills: int, seed: int, folder: Path) -> Campaign:
+    """Kill so many times."""
+    os.environ.update(_ONE_THREAD, TERM="xterm-256color")
+    from scripts.models.counting_model import make
+
+    model = make(folder / FILE, 4096, 3)
+    with local_hub(model) as hub:
+        forked_program.import_all(_MODULES)
+        campaign = Campaign(folder, model, hub, random.Random(seed))
+        for count in range(1, kills + 1):
+            kill_once(campaign)
+            print(".", end="", flush=True)
+            if count % 50 == 0 or count == kills:
+                check_in_order(campaign)
+                print(f"{count} kills, {len(campaign.violations)} violations", flush=True)
+    return campaign
+
+
+def main() -> None:
+    """Run the campaign that the arguments describe."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="where the home of the programs is, and stays")
+    given = parser.parse_args()
+    started = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        campaign = run(given.kills, given.seed, folder)
+    print(summary(campaign, time.monotonic() - started))
+    sys.exit(1 if campaign.violations else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""Make a large model with exactly the outputs of a small one, by zero padding.
+
+Run: `python -m scripts.models.pad_model SOURCE TARGET`.
+
+Every matrix of a llama GGUF is padded with zeros to a larger width and layers that add nothing are
+appended, so that the file has the cost of a large model and the words of the small one. It is a
+realistic target for measurements where no large model can be had; figures got with it must say
+so.
+
+A quantized row is padded in its own blocks, of which all-zero bytes mean zeros; what was there
+stays bit for bit. An RMS norm over D instead of d values keeps its result when its weights are
+multiplied by sqrt(d/D) and its epsilon by d/D.
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+from app.builtin_prompts import built_in_prompts
+from backends import llamacpp
+from backends.base import SpecchatError, UsageError
+from backends.llamacpp.requantize import requantize
+from models.self_draft.recipe import QUANTIZATIONS
+from scripts.models.padded_shape import Shape, target_shape
+
+_UNITS = {"M": 10**6, "B": 10**9}
+
+
+def shape_of(reader: gguf.GGUFReader) -> Shape:
+    """The extents of a file.
+
+    Raises:
+        UsageError: it is no plain llama model.
+    """
+    architecture = _value(reader, "general.architecture")
+    if architecture != "llama" or any(".bias" in tensor.name for tensor in reader.tensors):
+        raise UsageError("only plain llama models can be padded", f"this one is {architecture}")
+    return Shape(
+        width=int(_value(reader, "llama.embedding_length")),
+        feed_forward=int(_value(reader, "llama.feed_forward_length")),
+        layers=int(_value(reader, "llama.block_count")),
+        heads=int(_value(reader, "llama.attention.head_count")),
+        kv_heads=int(_value(reader, "llama.attention.head_count_kv")),
+        n_vocab=len(reader.fields["tokenizer.ggml.tokens"].data),
+    )
+
+
+def pad(source: Path, target: Path, parameters: float) -> Shape:
+    """Write source, padded to about so many parameters, to target; returns its shape.
+
+    Raises:
+        UsageError: source is no plain llama model, or not smaller.
+    """
+    reader = gguf.GGUFReader(source)
+    small = shape_of(reader)
+    large = target_shape(small, parameters)
+    writer = gguf.GGUFWriter(target, "llama")
+    _write_metadata(reader, writer, small, large)
+    tensors = list(_padded_tensors(reader.tensors, small, large))
+    for tensor in tensors:
+        writer.add_tensor_info(
+            tensor.name, tensor.shape, np.dtype(np.uint8), tensor.size, raw_dtype=tensor.kind
+        )
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    for tensor in tensors:
+        writer.write_tensor_data(tensor.data())
+    writer.close()
+    return large
+
+
+@dataclass(frozen=True, slots=True)
+class _Padded:
+    """A tensor to be: its bytes are made when they are written, one tensor at a time."""
+
+    name: str
+    kind: gguf.GGMLQuantizationType
+    rows: int
+    row_bytes: int
+    source: NDArray[np.uint8]
+    """Bytes that stay, shape (rows of the source, bytes of such a row); none for a new layer."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """In bytes, as the writer wants the shape of quantized data."""
+        return (self.rows, self.row_bytes) if self.rows > 1 else (self.row_bytes,)
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.row_bytes
+
+    def data(self) -> NDArray[np.uint8]:
+        padded = np.zeros((self.rows, self.row_bytes), dtype=np.uint8)
+        rows, row_bytes = self.source.shape
+        padded[:rows, :row_bytes] = self.source
+        return padded.reshape(self.shape)
+
+
+def _padded_tensors(
+    tensors: Sequence[gguf.ReaderTensor], small: Shape, large: Shape
+) -> Iterator[_Padded]:
+    for tensor in tensors:
+        yield _padded(tensor, tensor.name, small, large, keep=True)
+    first_layer = [tensor for tensor in tensors if tensor.name.startswith("blk.0.")]
+    for layer in range(small.layers, large.layers):
+        for tensor in first_layer:
+            name = tensor.name.replace("blk.0.", f"blk.{layer}.")
+            yield _padded(tensor, name, small, large, keep=False)
+
+
+def _padded(
+    tensor: gguf.ReaderTensor, name: str, small: Shape, large: Shape, *, keep: bool
+) -> _Padded:
+    """A tensor at its larger extents; what a new layer holds is zero, so that it adds nothing."""
+    kind = tensor.tensor_type
+    columns, *more = (int(extent) for extent in tensor.shape)
+    block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    if not more:
+        weights = np.asarray(tensor.data, dtype=np.float32).reshape(1, -1)
+        scaled = (weights * math.sqrt(small.width / large.width)).astype(np.float32)
+        held = scaled.view(np.uint8) if keep else np.zeros((1, 0), dtype=np.uint8)
+        return _Padded(name, gguf.GGMLQuantizationType.F32, 1, 4 * large.width, held)
+    extents = {
+        small.width: large.width,
+        small.feed_forward: large.feed_forward,
+        small.kv_heads * small.head_size: large.kv_heads * large.head_size,
+        small.n_vocab: small.n_vocab,
+    }
+    wide = extents[columns]
+    if wide % block:
+        raise UsageError(f"{tensor.name} cannot be padded", f"{wide} is no multiple of {block}")
+    row_bytes = columns // block * block_bytes
+    held = np.asarray(tensor.data).view(np.uint8).reshape(-1, row_bytes)
+    held = held if keep else held[:0]
+    return _Padded(name, kind, extents[more[0]], wide // block * block_bytes, held)
+
+
+def _write_metadata(
+    reader: gguf.GGUFReader, writer: gguf.GGUFWriter, small: Shape, large: Shape
+) -> None:
+    epsilon = "llama.attention.layer_norm_rms_epsilon"
+    changed = {
+        "general.name": f"{_value(reader, 'general.name')} padded to {large.parameters:,}",
+        "llama.embedding_length": large.width,
+        "llama.feed_forward_length": large.feed_forward,
+        "llama.block_count": large.layers,
+        "llama.attention.head_count": large.heads,
+        "llama.attention.head_count_kv": large.kv_heads,
+        epsilon: _value(reader, epsilon) * small.width / large.width,
+    }
+    for name, entry in reader.fields.items():
+        if name.startswith("GGUF.") or name == "general.architecture":
+            continue
+        inner = entry.types[1] if entry.types[0] == gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(name, changed.get(name, entry.contents()), entry.types[0], inner)
+
+
+def _value(reader: gguf.GGUFReader, name: str):
+    return reader.fields[name].contents()
+
+
+def agreement(source: Path, target: Path, most: int = 10_000) -> tuple[float, float]:
+    """Share of positions with the same likeliest token, and the largest difference of logits.
+
+    most: positions that are looked at.
+    """
+    models = [llamacpp.load(path) for path in (source, target)]
+    text = " ".join(prompt.text for prompt in built_in_prompts())
+    tokens = models[0].tokenizer.encode(text, special=False)[:most]
+    n_ctx = min(len(tokens), models[0].info.context_limit)
+    contexts = [model.open(n_ctx) for model in models]
+    same, difference = 0, 0.0
+    for token in tokens[:n_ctx]:
+        ours, theirs = (context.forward([token], 1)[0] for context in contexts)
+        same += int(ours.argmax()) == int(theirs.argmax())
+        difference = max(difference, float(np.abs(ours - theirs).max()))
+    for model in models:
+        model.close()
+    return same / n_ctx, difference
+
+
+def parameters_of(text: str) -> float:
+    """A number such as 1.1B or 300M.
+
+    Raises:
+        ValueError: it is written otherwise.
+    """
+    return float(text[:-1]) * _UNITS[text[-1].upper()]
+
+
+def main() -> None:
+    """Pad, quantize first if asked to, and check the result against the source."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--parameters", type=parameters_of, default="1.1B", help="such as 8B")
+    parser.add_argument("--quantize", choices=QUANTIZATIONS, help="before padding")
+    arguments = parser.parse_args()
+    try:
+        with TemporaryDirectory(dir=arguments.target.parent) as folder:
+            source = arguments.source
+            if arguments.quantize:
+                source = Path(folder) / "quantized.gguf"
+                for _ in requantize(arguments.source, source, arguments.quantize):
+                    pass
+            shape = pad(source, arguments.target, arguments.parameters)
+            same, difference = agreement(source, arguments.target)
+    except SpecchatError as error:
+        sys.exit(str(error))
+    print(f"{shape.parameters:,} parameters: width {shape.width}, {shape.layers} layers")
+    print(f"same likeliest token at {same:.1%} of positions, logits differ by {difference:.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Scripts used for a release: pins, catalogue, screenshot."""

@@ -1,0 +1,151 @@
+"""Options out of range or at odds with each other: exit 2, and what would be right."""
+
+from collections.abc import Callable
+from subprocess import CompletedProcess
+
+import pytest
+
+Specchat = Callable[..., CompletedProcess[str]]
+LOAD = "app.loading.proven_models.ProvenModels.load"
+
+OUT_OF_RANGE = [
+    ("--temperature", "-0.1"),
+    ("--temperature", "101"),
+    ("--temperature", "nan"),
+    ("--temperature", "inf"),
+    ("--temperature", "hot"),
+    ("--top-k", "-1"),
+    ("--top-k", "99999999999"),
+    ("--top-k", "1.5"),
+    ("--top-p", "0"),
+    ("--top-p", "1.01"),
+    ("--min-p", "-0.1"),
+    ("--min-p", "1.01"),
+    ("--repeat-penalty", "0"),
+    ("--repeat-penalty", "nan"),
+    ("--seed", "-1"),
+    ("--seed", "99999999999999999999"),
+    ("--max-tokens", "0"),
+    ("--max-tokens", "-5"),
+    ("--ctx", "0"),
+    ("--ctx", "-1"),
+    ("--threads", "0"),
+    ("--gpu-layers", "-1"),
+    ("--backend", "vulkan"),
+]
+
+
+@pytest.mark.parametrize(("option", "value"), OUT_OF_RANGE)
+def test_ask_refuses_what_is_out_of_range(specchat: Specchat, option: str, value: str) -> None:
+    ended = specchat("ask", "hi", option, value)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert option.lstrip("-") in ended.stderr
+
+
+@pytest.mark.parametrize(("option", "value"), OUT_OF_RANGE)
+def test_chat_refuses_what_is_out_of_range(specchat: Specchat, option: str, value: str) -> None:
+    ended = specchat("chat", option, value)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert option.lstrip("-") in ended.stderr
+
+
+def test_more_threads_than_the_engine_can_start_are_refused(
+    launch: Callable[..., object],
+) -> None:
+    from subprocess import Popen
+
+    process = launch("ask", "hi", "--threads", "100000", "--max-tokens", "1")
+    assert isinstance(process, Popen)
+    _, err = process.communicate()
+    assert process.returncode == 2, err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--raw", "--system", "Be brief."), "--raw and --system"),
+        (("--draft", "off,lookup"), "off cannot be part of a chain"),
+        (("--draft", "lookup,auto"), "auto cannot be part of a chain"),
+        (("--draft", "lookup,lookup"), "twice"),
+        (("--draft", "lookup,"), "gap"),
+        (("--draft", ""), "gap"),
+        (("--draft", "self:bogus"), "'bogus'"),
+        (("--draft", "self:skip=5-3"), "3 comes before 5"),
+        (("--draft", "dmo"), "nearest: demo"),
+        (("--backend", "cuda"), "known: auto, llamacpp, mlx"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_the_model_is_loaded(
+    specchat: Specchat,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    told: str,
+) -> None:
+    monkeypatch.setattr(LOAD, lambda *_: pytest.fail("the model was loaded"))
+    ended = specchat("ask", "hi", *arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert told in ended.stderr
+
+
+@pytest.mark.usefixtures("llamacpp")
+@pytest.mark.parametrize(
+    ("recipe", "told"),
+    [("skip=99", "layers 0 to 29"), ("skip=0-29", "every layer"), ("q4_0+skip=30", "layer 30")],
+)
+def test_layers_the_model_does_not_have_cannot_be_skipped(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, recipe: str, told: str
+) -> None:
+    monkeypatch.setattr(LOAD, lambda *_: pytest.fail("the model was loaded"))
+    ended = specchat("ask", "hi", "--draft", f"self:{recipe}")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert told in ended.stderr
+
+
+@pytest.mark.usefixtures("llamacpp")
+@pytest.mark.parametrize(("spec", "meant"), [("OFF", "off"), ("lokup", "lookup"), ("slef", "self")])
+def test_a_misspelt_drafter_brings_the_nearest_word(
+    specchat: Specchat, spec: str, meant: str
+) -> None:
+    ended = specchat("ask", "hi", "--draft", spec, "--max-tokens", "1")
+    assert ended.returncode == 0 or meant in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("aks", "hi"), "'ask'"),
+        (("ask", "--temprature", "1"), "--temperature"),
+        (("ask", "one", "two"), "two"),
+        (("ask", "--model"), "--model"),
+        (("path", "nowhere"), "'config'"),
+    ],
+)
+def test_typing_mistakes(specchat: Specchat, arguments: tuple[str, ...], told: str) -> None:
+    ended = specchat(*arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert told in ended.stderr
+
+
+IN_A_VARIABLE = [
+    ("LOSSY", "eers"),
+    ("LOSSY", "ears:7"),
+    ("TEMPERATURE", "101"),
+    ("TOP_P", "0"),
+    ("SEED", "-1"),
+    ("MAX_TOKENS", "0"),
+    ("CTX", "0"),
+    ("THREADS", "513"),
+    ("GPU_LAYERS", "-1"),
+    ("BACKEND", "vulkan"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), IN_A_VARIABLE)
+def test_a_variable_that_cannot_be_used_is_named(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"SPECCHAT_{name}", value)
+    ended = specchat("chat", stdin=b"")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"specchat: SPECCHAT_{name} cannot be ")
+    assert "--" not in ended.stderr

@@ -1,0 +1,186 @@
+"""`specchat chat` through pipes: messages and commands line by line."""
+
+import re
+from collections.abc import Callable
+from subprocess import CompletedProcess
+
+import pytest
+
+from app.engine.session import Session
+from backends.chat.chat_template import Message
+from decoding.events import Prefill
+
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
+Specchat = Callable[..., CompletedProcess[str]]
+
+CHAT = ("chat", "--temperature", "0", "--max-tokens", "6", "--draft", "off")
+
+
+def test_each_line_is_answered_in_turn(specchat: Specchat, said: list[list[Message]]) -> None:
+    ended = specchat(*CHAT, stdin=b"Say one.\nSay two.\n")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert [[turn.role for turn in turns] for turns in said] == [
+        ["user"],
+        ["user", "assistant", "user"],
+    ]
+    answer = said[1][1].content
+    assert answer.strip()
+    assert ended.stdout.startswith(f"{answer}\n")
+    assert len(ended.stdout) > len(answer) + 2
+
+
+def test_a_second_message_reads_only_what_is_new(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached: list[int] = []
+    stream = Session.stream
+
+    def record(self: Session, *arguments: object, **options: object) -> object:
+        for event, added in stream(self, *arguments, **options):  # pyright: ignore[reportArgumentType]
+            if isinstance(event, Prefill):
+                cached.append(event.cached)
+            yield event, added
+
+    monkeypatch.setattr(Session, "stream", record)
+    specchat(*CHAT, stdin=b"Say one.\nSay two.\n")
+    first, second = cached
+    assert first == 0
+    assert second > 20
+
+
+def test_system_stays_when_the_conversation_starts_over(
+    specchat: Specchat, said: list[list[Message]]
+) -> None:
+    ended = specchat(*CHAT, "--system", "Be brief.", stdin=b"one\n/new\ntwo\n")
+    assert "A new conversation." in ended.stderr
+    assert said[1] == [Message("system", "Be brief."), Message("user", "two")]
+
+
+def test_commands_answer_on_standard_error(specchat: Specchat, said: list[list[Message]]) -> None:
+    ended = specchat(*CHAT, stdin=b"/stats\n/help\n/hlep\n/quit\nnever sent\n")
+    assert (ended.returncode, ended.stdout, said) == (0, "", [])
+    assert "no answer yet" in ended.stderr
+    assert "There is no command /hlep." in ended.stderr
+    assert ended.stderr.count("/quit") >= 2
+
+
+def test_what_is_set_holds_from_the_next_answer_on(
+    specchat: Specchat, said: list[list[Message]]
+) -> None:
+    changed, back = b"/set max_tokens 3\n/set system Be kind.\n", b"/set max_tokens\n/set system\n"
+    lines = changed + b"one\n/stats\n" + back + b"two\n/stats\n"
+    ended = specchat(*CHAT, "--system", "Be brief.", stdin=lines)
+    assert ended.returncode == 0
+    assert re.findall(r"\[(\d+) tokens", ended.stderr) == ["3", "6"]
+    assert [turns[0].content for turns in said] == ["Be kind.", "Be brief."]
+
+
+def test_a_lossy_rule_that_is_set_is_warned_of_once(specchat: Specchat) -> None:
+    lines = b"/set temperature 1\n/set lossy ears\n/set top_k 3\n/set lossy\n"
+    ended = specchat(*CHAT, stdin=lines)
+    assert (ended.returncode, ended.stderr.count("answers may be lossy")) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("/set", "which setting?"),
+        ("/set model demo", "'model' cannot be set here"),
+        ("/set temperature hot", "temperature cannot be 'hot'"),
+        ("/set top_p 2", "top_p cannot be 2.0"),
+        ("/settings", "There is no command /settings."),
+    ],
+)
+def test_what_cannot_be_set_is_told_and_changes_nothing(
+    specchat: Specchat, typed: str, told: str
+) -> None:
+    ended = specchat(*CHAT, stdin=f"{typed}\none\n/stats\n".encode())
+    assert told in ended.stderr
+    assert "[6 tokens · " in ended.stderr
+
+
+def test_stats_are_of_the_last_answer(specchat: Specchat) -> None:
+    ended = specchat(*CHAT, stdin=b"one\n/stats\n")
+    assert re.search(r"\[6 tokens · [\d.]+ tok/s .* cut at --max-tokens\]", ended.stderr)
+
+
+def test_blank_lines_are_no_messages(specchat: Specchat, said: list[list[Message]]) -> None:
+    ended = specchat(*CHAT, stdin=b"\n   \n\n")
+    assert (ended.returncode, ended.stdout, said) == (0, "", [])
+
+
+@pytest.mark.parametrize("end", [b'"""\n', b""])
+def test_lines_between_triple_quotes_are_one_message(
+    specchat: Specchat, said: list[list[Message]], end: bytes
+) -> None:
+    specchat(*CHAT, stdin=b'"""\ndef f():\n    /quit\n\n    return 1\n' + end)
+    assert [turns[-1].content for turns in said] == ["def f():\n    /quit\n\n    return 1"]
+
+
+def test_windows_line_ends_and_a_last_line_without_one(
+    specchat: Specchat, said: list[list[Message]]
+) -> None:
+    specchat(*CHAT, stdin="Grüße\r\n日本".encode())
+    assert [turns[-1].content for turns in said] == ["Grüße", "日本"]
+
+
+@pytest.mark.parametrize("bad", [b"a\0b", b"caf\xe9", b"\xed\xa0\x80"])
+def test_a_line_that_is_not_text_is_told_and_the_rest_answered(
+    specchat: Specchat, said: list[list[Message]], bad: bytes
+) -> None:
+    ended = specchat(*CHAT, stdin=b"one\n" + bad + b"\ntwo\n")
+    assert ended.returncode == 2
+    assert "line 2 of standard input" in ended.stderr
+    assert [turns[-1].content for turns in said] == ["one", "two"]
+
+
+def test_a_line_that_is_not_text_spoils_its_block_alone(
+    specchat: Specchat, said: list[list[Message]]
+) -> None:
+    ended = specchat(*CHAT, stdin=b'"""\none\n\xff\ntwo\n"""\nthree\n')
+    assert ended.returncode == 2
+    assert [turns[-1].content for turns in said] == ["three"]
+
+
+def test_lines_are_counted_on_after_one_that_is_not_text(specchat: Specchat) -> None:
+    ended = specchat(*CHAT, stdin=b"/help\n\xff\n/help\n\xff\n")
+    assert "line 2 of standard input" in ended.stderr
+    assert "line 4 of standard input" in ended.stderr
+
+
+def test_the_oldest_turns_make_room_and_that_is_said(
+    specchat: Specchat, said: list[list[Message]]
+) -> None:
+    message = "one two three four five six seven eight"
+    ended = specchat(
+        *CHAT, "--ctx", "100", stdin=f"first {message}\n{message}\n{message}\n".encode()
+    )
+    assert ended.returncode == 0
+    assert "oldest turns no longer fit and were dropped" in ended.stderr
+    assert said[-1][0].role == "user"
+    assert not said[-1][0].content.startswith("first")
+
+
+def test_a_message_that_can_never_fit_is_refused_and_the_rest_answered(
+    specchat: Specchat, said: list[list[Message]]
+) -> None:
+    ended = specchat(*CHAT, "--ctx", "60", stdin=b"one\n" + b"two " * 200 + b"\nthree\n")
+    assert ended.returncode == 2
+    assert "too many" in ended.stderr
+    assert said[-1][-1].content == "three"
+    assert not any("two two" in turn.content for turn in said[-1])
+
+
+def test_a_refused_message_leaves_the_conversation_as_it_was(
+    specchat: Specchat, said: list[list[Message]]
+) -> None:
+    specchat(*CHAT, "--ctx", "200", stdin=b"one\n" + b"two " * 300 + b"\nthree\n")
+    assert [said[-1][0].content, said[-1][-1].content] == ["one", "three"]
+
+
+def test_without_a_terminal_the_bare_command_gives_a_hint(specchat: Specchat) -> None:
+    ended = specchat()
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "specchat ask" in ended.stderr
+    assert "specchat chat" in ended.stderr

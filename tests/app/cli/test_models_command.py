@@ -1,0 +1,334 @@
+"""`specchat models`: list, pull, remove, info."""
+
+import json
+import re
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess, Popen
+from typing import Any
+
+import pytest
+
+from app.loading.fetch_model import stopped
+from app.paths import Paths
+from models.hub import DownloadJob, DownloadRequest, HubSettings, Phase
+from tests.fixtures.local_hub import COMMIT, LocalHub
+
+Specchat = Callable[..., CompletedProcess[str]]
+Launch = Callable[..., Popen[bytes]]
+TinyGguf = Callable[..., Path]
+
+PATIENCE_SECONDS = 60
+REPOSITORY = "maker/Tiny-GGUF"
+
+
+@pytest.fixture(autouse=True)
+def _no_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "ollama"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def hub(local_hub: LocalHub, tiny_gguf: TinyGguf) -> LocalHub:
+    content = tiny_gguf("tiny.gguf").read_bytes()
+    files = {"Tiny-Q4_K_M.gguf": content, "Tiny-Q8_0.gguf": content + bytes(1 << 20)}
+    local_hub.repositories[REPOSITORY] = files
+    return local_hub
+
+
+def _listed(specchat: Specchat) -> list[dict[str, Any]]:
+    listing = json.loads(specchat("models", "list", "--json").stdout)
+    assert listing["schema"] == 1
+    return [model for model in listing["models"] if model["origin"] != "bundled"]
+
+
+def test_from_pull_to_remove(specchat: Specchat, hub: LocalHub) -> None:
+    pulled = specchat("models", "pull", REPOSITORY)
+    assert pulled.returncode == 0, pulled.stderr
+    assert pulled.stdout.startswith(f"{REPOSITORY}:Q4_K_M  ")
+    assert pulled.stderr == ""
+    (model,) = _listed(specchat)
+    size = len(hub.repositories[REPOSITORY]["Tiny-Q4_K_M.gguf"])
+    assert (model["name"], model["size_bytes"]) == (f"{REPOSITORY}:Q4_K_M", size)
+    assert model["origin"] == "hub cache"
+    assert model["name"] in specchat("models", "list").stdout
+    removed = specchat("models", "remove", model["name"].lower())
+    assert (removed.returncode, removed.stdout) == (0, "")
+    assert _listed(specchat) == []
+    shown = specchat("models", "list").stdout
+    assert "demo" in shown
+    assert "llama3.1-8b" in shown.partition("to download")[2]
+
+
+def test_pull_in_json(specchat: Specchat, hub: LocalHub) -> None:
+    pulled = json.loads(specchat("models", "pull", f"{REPOSITORY}:q8_0", "--json").stdout)
+    assert pulled["schema"] == 1
+    assert pulled["name"] == f"{REPOSITORY}:Q8_0"
+    assert (pulled["repository"], pulled["commit"]) == (REPOSITORY, COMMIT)
+    assert Path(pulled["path"]).stat().st_size == pulled["size_bytes"]
+    removed = json.loads(specchat("models", "remove", pulled["name"], "--json").stdout)
+    assert removed["removed"]["path"] == pulled["path"]
+
+
+def test_info(specchat: Specchat, tiny_gguf: TinyGguf) -> None:
+    folder = Paths.of_this_user().models
+    folder.mkdir(parents=True)
+    tiny_gguf("any.gguf").rename(folder / "Tiny-Q4_0.gguf")
+    facts = json.loads(specchat("models", "info", "tiny-q4_0", "--json").stdout)
+    expected = {
+        "schema": 1,
+        "name": "Tiny-Q4_0",
+        "origin": "models folder",
+        "architecture": "llama",
+        "quantization": "Q4_0",
+        "context": 512,
+        "layers": 1,
+        "vocabulary": 300,
+        "chat_template": False,
+        "license": None,
+    }
+    assert {key: facts[key] for key in expected} == expected
+    shown = specchat("models", "info", str(folder / "Tiny-Q4_0.gguf")).stdout
+    assert "architecture      llama\n" in shown
+    assert "license" not in shown
+    (folder / "odd.gguf").write_bytes(b"GGUF")
+    assert specchat("models", "info", "odd").returncode == 1
+
+
+def test_info_of_what_the_catalogue_offers(specchat: Specchat) -> None:
+    facts = json.loads(specchat("models", "info", "llama3-8b", "--json").stdout)
+    expected = {
+        "schema": 1,
+        "name": "llama3.1-8b",
+        "installed": False,
+        "path": None,
+        "size_bytes": 4_920_000_000,
+        "size_source": "page",
+        "get": "specchat models pull llama3.1-8b",
+        "parameters": 8_030_000_000,
+        "quantization": "Q4_K_M",
+        "context": 131_072,
+        "layers": None,
+        "chat_template": None,
+        "license": "llama3.1",
+        "repository": "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF",
+    }
+    assert {key: facts[key] for key in expected} == expected
+    assert facts["fit"] in ("fits", "tight", "too big")
+    one = {"alias": "1b", "kind": "same-vocabulary", "model": "llama3.2-1b"}
+    assert one in facts["drafters"]
+    shown = specchat("models", "info", "llama3-8b:q8_0").stdout
+    assert "installed         no\n" in shown
+    assert "8.5 GB (rounded, from a page of the hub)\n" in shown
+    assert "specchat models pull llama3.1-8b:q8_0\n" in shown
+    assert "1b (llama3.2-1b)" in shown
+    assert "None" not in shown
+
+
+def test_info_has_the_same_keys_wherever_a_model_is(specchat: Specchat) -> None:
+    asked = ("demo", "llama3-8b", "gemma4-12b", "gpt-oss-20b")
+    keys = {tuple(json.loads(specchat("models", "info", one, "--json").stdout)) for one in asked}
+    assert len(keys) == 1
+    here = json.loads(specchat("models", "info", "demo", "--json").stdout)
+    assert (here["installed"], here["size_source"], here["get"]) == (True, "file", None)
+    assert here["drafters"]
+
+
+def test_every_offered_model_can_be_asked_about(specchat: Specchat) -> None:
+    listing = json.loads(specchat("models", "list", "--json").stdout)
+    for offered in listing["catalogue"]:
+        ended = specchat("models", "info", offered["name"])
+        assert ended.returncode == 0, ended.stderr
+        assert f"specchat models pull {offered['name']}\n" in ended.stdout
+
+
+def test_info_of_an_alias_is_of_the_file_that_is_here(
+    specchat: Specchat, tiny_gguf: TinyGguf
+) -> None:
+    folder = Paths.of_this_user().models
+    folder.mkdir(parents=True)
+    file = folder / "Qwen_Qwen3-4B-Q4_K_M.gguf"
+    tiny_gguf("any.gguf").rename(file)
+    facts = json.loads(specchat("models", "info", "qwen3-4b", "--json").stdout)
+    assert (facts["installed"], facts["path"], facts["vocabulary"]) == (True, str(file), 300)
+
+
+def test_info_of_a_repository_that_nobody_knows_offers_to_pull_it(specchat: Specchat) -> None:
+    ended = specchat("models", "info", "maker/unheard-of")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "specchat models pull maker/unheard-of" in ended.stderr
+
+
+def test_info_of_an_mlx_folder(specchat: Specchat) -> None:
+    folder = Paths.of_this_user().models / "Small-4bit"
+    folder.mkdir(parents=True)
+    config = {"model_type": "llama", "quantization": {"bits": 4}, "vocab_size": 32_000}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes(_safetensors({}))
+    facts = json.loads(specchat("models", "info", "Small-4bit", "--json").stdout)
+    assert (facts["format"], facts["quantization"], facts["vocabulary"]) == ("MLX", "4-bit", 32_000)
+    assert not facts["chat_template"]
+
+
+def test_info_of_an_mlx_folder_in_floats(specchat: Specchat, tmp_path: Path) -> None:
+    folder = tmp_path / "floats"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    weights = {"a": ("BF16", [3, 5], 30), "b": ("F32", [2], 8)}
+    (folder / "model.safetensors").write_bytes(_safetensors(weights))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    shown = specchat("models", "info", str(folder)).stdout
+    assert re.search(r"parameters +17\n", shown)
+    assert re.search(r"quantization +bfloat16\n", shown)
+    assert re.search(r"chat template +yes\n", shown)
+
+
+def _safetensors(tensors: dict[str, tuple[str, list[int], int]]) -> bytes:
+    """A file of tensors, each by type, shape and bytes."""
+    header, end = {}, 0
+    for name, (dtype, shape, size) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(end)
+
+
+def test_names_that_are_not_there(specchat: Specchat) -> None:
+    folder = Paths.of_this_user().models
+    folder.mkdir(parents=True)
+    (folder / "Small-Q4_0.gguf").write_bytes(b"GGUF")
+    for command in ("info", "remove"):
+        ended = specchat("models", command, "small-q4")
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert "nearest: Small-Q4_0" in ended.stderr
+
+
+@pytest.mark.parametrize("name", ["llama", "a/b/c", "/x", "x/", ":Q4_0"])
+def test_what_names_no_repository(specchat: Specchat, name: str) -> None:
+    ended = specchat("models", "pull", name)
+    assert ended.returncode == 2
+    assert "organization/name" in ended.stderr
+
+
+def test_exit_codes_of_failed_downloads(specchat: Specchat, hub: LocalHub) -> None:
+    ended = specchat("models", "pull", f"{REPOSITORY}:Q6_K")
+    assert ended.returncode == 2
+    assert "Q4_K_M (" in ended.stderr
+    hub.refusals["/api/"] = (429, {"Retry-After": "9"})
+    ended = specchat("models", "pull", REPOSITORY)
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert "in 9 seconds" in ended.stderr
+
+
+def test_an_unreachable_hub_offers_what_is_installed(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Paths.of_this_user().models
+    folder.mkdir(parents=True)
+    (folder / "Small-Q4_0.gguf").write_bytes(b"GGUF")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    ended = specchat("models", "pull", REPOSITORY)
+    assert ended.returncode == 3
+    assert "127.0.0.1:9 cannot be reached" in ended.stderr
+    assert "On this machine: demo, Small-Q4_0" in ended.stderr
+
+
+@pytest.mark.parametrize("place", ["option", "before", "variable", "setting"])
+def test_offline_asks_nobody(
+    specchat: Specchat, hub: LocalHub, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    arguments = ["models", "pull", REPOSITORY]
+    if place == "option":
+        arguments.append("--offline")
+    elif place == "before":
+        arguments.insert(0, "--offline")
+    elif place == "variable":
+        monkeypatch.setenv("SPECCHAT_OFFLINE", "1")
+    else:
+        settings = Paths.of_this_user().settings
+        settings.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_text("offline = true\n")
+    ended = specchat(*arguments)
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert "offline" in ended.stderr
+    assert hub.asked == []
+
+
+def test_unreadable_settings_forbid_the_network(specchat: Specchat, hub: LocalHub) -> None:
+    settings = Paths.of_this_user().settings
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text("offline = maybe\n")
+    assert specchat("models", "pull", REPOSITORY).returncode == 2
+    assert hub.asked == []
+
+
+def test_ctrl_c_keeps_what_came(specchat: Specchat, launch: Launch, hub: LocalHub) -> None:
+    hub.pause_at = 500_000
+    process = launch("models", "pull", f"{REPOSITORY}:Q8_0", stdin=subprocess.DEVNULL)
+    assert hub.paused.wait(PATIENCE_SECONDS)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, out) == (130, b"")
+    assert err == b"stopped; the downloaded part is kept, and the same command resumes it\n"
+    assert f"unfinished: {REPOSITORY}, 500.0 kB" in specchat("models", "list").stderr
+    hub.released.set()
+    hub.pause_at = None
+    assert specchat("models", "pull", f"{REPOSITORY}:Q8_0").returncode == 0
+    assert hub.ranges() == [None, "bytes=500000-"]
+
+
+def test_an_unfinished_download_is_discarded(
+    specchat: Specchat, hub: LocalHub, tmp_path: Path
+) -> None:
+    hub.refusals["/storage/"] = (403, {})
+    assert specchat("models", "pull", REPOSITORY).returncode == 3
+    blobs = tmp_path / "hf" / "hub" / f"models--{REPOSITORY.replace('/', '--')}" / "blobs"
+    (blobs / f"{'0' * 64}.specchat.incomplete").write_bytes(bytes(2_000))
+    listing = json.loads(specchat("models", "list", "--json").stdout)
+    assert listing["unfinished_bytes"] == {REPOSITORY: 2_000}
+    ended = specchat("models", "remove", REPOSITORY)
+    assert (ended.returncode, ended.stderr) == (
+        0,
+        f"discarded the unfinished download of {REPOSITORY}\n",
+    )
+    assert list(blobs.iterdir()) == []
+
+
+def test_progress_is_one_line_on_the_terminal(on_terminal: Any, hub: LocalHub) -> None:
+    hub.pause_at = 500_000
+    terminal = on_terminal("models", "pull", f"{REPOSITORY}:Q8_0")
+    shown = terminal.read_until("500.0 kB of 1.1 MB")
+    hub.released.set()
+    code, rest = terminal.end()
+    assert code == 0, rest
+    assert "\n" not in shown
+    assert f"{REPOSITORY}:Q8_0" in rest
+
+
+def test_listing_needs_no_hub_client() -> None:
+    program = (
+        "import sys\n"
+        "from app.cli.main import main\n"
+        "sys.argv = ['specchat', 'models', 'list']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print([name for name in ('huggingface_hub', 'httpx2') if name in sys.modules])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_ctrl_c_before_the_download_begins_promises_nothing(tmp_path: Path) -> None:
+    settings = HubSettings.of_environment(tmp_path / "downloads.json", offline=True)
+    job = DownloadJob(DownloadRequest(REPOSITORY), settings)
+    assert job.wait(PATIENCE_SECONDS)
+    assert job.progress.phase is Phase.ASKING
+    assert stopped(job) == "stopped before the download began"

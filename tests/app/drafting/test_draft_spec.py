@@ -1,0 +1,120 @@
+"""Short names of drafters mean models of the target's family."""
+
+from pathlib import Path
+
+import pytest
+
+from app.drafting.spec.draft_spec import parse
+from app.drafting.spec.drafter_node import LinkKind
+from app.paths import Paths
+from backends.base import UsageError
+from models.reference import HubReference, Reference
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths(tmp_path / "config", tmp_path / "data", tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("target", "alias", "model"),
+    [
+        ("llama3.1-8b", "1b", "llama3.2-1b"),
+        ("Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf", "1b", "llama3.2-1b"),
+        ("Qwen_Qwen3-8B-Q4_K_M.gguf", "0.6b", "qwen3-0.6b"),
+        ("gemma3-4b", "1b", "gemma3-1b"),
+        ("llama3.1-8b", "124m", "gpt2-124m"),
+        ("mine.gguf", "124m", "gpt2-124m"),
+        ("mine.gguf", "llama3.2-1b", "llama3.2-1b"),
+    ],
+)
+def test_a_short_name_is_of_the_targets_family(
+    paths: Paths, target: str, alias: str, model: str
+) -> None:
+    reference = Reference(target, Path("/models") / target)
+    (link,) = parse(alias, paths, reference).links
+    assert link.name == alias
+    assert isinstance(link.reference, HubReference)
+    assert link.reference.name == model
+
+
+def test_a_short_name_of_an_unknown_family_brings_the_nearest(paths: Paths) -> None:
+    with pytest.raises(UsageError, match="nearest"):
+        parse("0.6b", paths, Reference("mine.gguf", Path("mine.gguf")))
+
+
+def test_a_drafter_of_the_family_that_was_fetched_is_a_file(paths: Paths) -> None:
+    paths.models.mkdir(parents=True)
+    file = paths.models / "Llama-3.2-1B-Instruct-Q4_K_M.gguf"
+    file.write_bytes(b"GGUF")
+    (link,) = parse("1b", paths, Reference("llama3.1-8b", Path("x.gguf"))).links
+    assert link.reference == Reference("llama3.2-1b", file)
+
+
+def test_next_token_layers_are_refused_with_the_reason(paths: Paths) -> None:
+    with pytest.raises(UsageError, match="next-token layers"):
+        parse("mtp", paths, Reference("qwen3.5-9b", Path("x.gguf")))
+
+
+def test_a_drafter_is_called_what_the_user_knows_it_by(paths: Paths) -> None:
+    file = paths.models / "small.gguf"
+    paths.models.mkdir(parents=True)
+    file.touch()
+    (own,) = parse("self:q4_0", paths).links
+    (other,) = parse(str(file), paths).links
+    assert own.known_as == "the self-drafter"
+    assert other.known_as == "small"
+
+
+def test_settings_after_commas_belong_to_the_drafter_before_them(paths: Paths) -> None:
+    links = parse("jacobi,Lookahead:W=3,n=4, g=2,lookup", paths).links
+    assert [(link.kind, link.settings) for link in links] == [
+        (LinkKind.JACOBI, ""),
+        (LinkKind.LOOKAHEAD, "w=3,n=4, g=2"),
+        (LinkKind.LOOKUP, ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("lookahead:w=0", "1 or more"),
+        ("lookahead:3", "not one of w=N"),
+        ("lookahead:w=3,w=4", "each once"),
+        ("lookahead:w=99", "= 204 tokens, and may take at most 64"),
+        ("lookahead:w=20,n=3,g=20", "= 80 tokens"),
+        ("lookahead:w=1000000", "at most 64"),
+        ("jacobi:3", "jacobi takes no settings"),
+        ("NGRAM:3", "ngram takes no settings"),
+        ("lookup,retrieval:", "retrieval takes no settings"),
+        ("lookup,w=3", "no model called"),
+        ("cascade", "two drafters or more"),
+        ("vote:lookup", "two drafters or more"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused_with_the_reason(
+    paths: Paths, spec: str, why: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse(spec, paths)
+    assert why in str(refused.value)
+
+
+def test_the_largest_passes_that_are_measured_are_taken(paths: Paths) -> None:
+    for spec in ("lookahead", "lookahead:w=13,n=2,g=3"):
+        (link,) = parse(spec, paths).links
+        assert link.name == spec
+
+
+@pytest.mark.parametrize("spec", ["lookup,(self", "lookup),self", "lookup:3", "(lookup,self)", ","])
+def test_what_cannot_be_read_is_refused(paths: Paths, spec: str) -> None:
+    with pytest.raises(UsageError):
+        parse(spec, paths)
+
+
+def test_a_word_is_read_in_any_case(paths: Paths) -> None:
+    links = parse("Lookup, SELF:Q4_0", paths).links
+    assert [(link.kind, link.name) for link in links] == [
+        (LinkKind.LOOKUP, "lookup"),
+        (LinkKind.SELF, "self:q4_0"),
+    ]

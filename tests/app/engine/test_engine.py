@@ -1,0 +1,253 @@
+"""The engine's thread: one request after another, stopped, failed, closed."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from threading import Event
+from typing import Any, NoReturn
+
+import pytest
+
+from app.chat.conversation import Conversation
+from app.engine.answer import Answer, Request, Stage
+from app.engine.engine import Engine, LoadingStoppedError
+from app.engine.engine_status import Phase
+from app.engine.session import Session
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
+from app.prompt_cache import state_keeper
+from app.prompt_cache.saved_states import SavedStates
+from backends.base import ModelError, UsageError
+from backends.chat.chat_template import Message
+from decoding.events import FinishReason, Origin
+from decoding.sampling.distribution import SamplingSettings
+from tests.fixtures.scripted import Narrow, ScriptedModel, opened
+
+WORDS = [f"word{number} " for number in range(40)]
+GREEDY = SamplingSettings(temperature=0.0)
+Start = Callable[..., Engine]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts an engine on a scripted model: start(model) -> engine, closed at the end."""
+    with ExitStack() as stack:
+
+        def begin(model: ScriptedModel) -> Engine:
+            engine = Engine(SessionOptions(draft="off"), Paths.of_this_user(), opened(model))
+            engine.start()
+            stack.callback(engine.close, 10.0)
+            return engine
+
+        yield begin
+
+
+def request(max_tokens: int = 1000, partial: str = "") -> Request:
+    return Request(Conversation("", [Message("user", "hi")]), GREEDY, max_tokens, partial)
+
+
+def text_of(answer: Answer) -> str:
+    assert answer.wait(30)
+    return answer.text
+
+
+def test_an_answer_comes_whole_with_where_its_tokens_came_from(start: Start) -> None:
+    answer = start(ScriptedModel(WORDS)).ask(request())
+    assert text_of(answer) == "".join(WORDS)
+    assert answer.finish_reason is FinishReason.STOP
+    assert "".join(piece.text for piece in answer.pieces) == "".join(WORDS)
+    assert {piece.origin for piece in answer.pieces} == {Origin.MODEL}
+    assert answer.metrics is not None
+    assert answer.metrics.completion_tokens == len(answer.pieces) == len(WORDS) + 1
+
+
+def test_requests_wait_for_each_other(start: Start) -> None:
+    model = ScriptedModel(WORDS)
+    engine = start(model)
+    answers = [engine.ask(request()) for _ in range(5)]
+    assert [text_of(answer) for answer in answers] == ["".join(WORDS)] * 5
+    assert model.most_at_once == 1
+
+
+def test_stopping_keeps_what_was_said_and_lets_the_next_one_begin(start: Start) -> None:
+    gate = Event()
+    model = ScriptedModel(WORDS * 100, gate=gate)
+    engine = start(model)
+    first = engine.ask(request())
+    second = engine.ask(request(max_tokens=3))
+    first.stop()
+    gate.set()
+    assert text_of(second) == "".join(WORDS[:3])
+    assert first.is_done
+    assert first.finish_reason in (None, FinishReason.CANCELLED)
+    assert model.most_at_once == 1
+
+
+def test_an_engine_that_fails_keeps_what_was_said(start: Start) -> None:
+    answer = start(ScriptedModel(WORDS, fails_at=5)).ask(request())
+    assert text_of(answer) == "".join(WORDS[:5])
+    assert isinstance(answer.error, ModelError)
+    assert len(answer.pieces) == 5
+
+
+def test_an_answer_is_continued_where_it_ended(start: Start) -> None:
+    engine = start(ScriptedModel(WORDS))
+    assert text_of(engine.ask(request(max_tokens=2, partial="so far"))) == "".join(WORDS[:2])
+
+
+def test_a_model_that_cannot_be_loaded_is_told_and_answers_fail() -> None:
+    def fails(*_: object) -> NoReturn:
+        raise ModelError("no such model", "it is gone")
+
+    engine = Engine(SessionOptions(), Paths.of_this_user(), fails)
+    engine.start()
+    answer = engine.ask(request())
+    assert answer.wait(30)
+    assert answer.error is engine.status.error
+    assert engine.status.phase is Phase.FAILED
+    assert engine.close(10.0)
+
+
+def test_each_model_that_cannot_be_loaded_is_told_by_its_own_error() -> None:
+    def fails(options: SessionOptions, *_: object) -> NoReturn:
+        raise ModelError(f"no model {options.model}")
+
+    engine = Engine(SessionOptions("first"), Paths.of_this_user(), fails)
+    engine.start()
+    engine.load("second")
+    assert engine.ask(request()).wait(30)
+    assert str(engine.status.error) == "no model second"
+    assert engine.options.model == "first"
+    assert engine.close(10.0)
+
+
+def never_ends(_options: SessionOptions, _paths: Paths, notify: Callable[[str], None]) -> NoReturn:
+    """Opens a model that is checked for ever, as long as nobody stops it."""
+    while True:
+        notify("checking a file")
+
+
+@pytest.mark.parametrize("way", ["stop_loading", "close"])
+def test_a_model_that_is_being_loaded_is_given_up(way: str) -> None:
+    opening = [never_ends, opened(ScriptedModel(WORDS))]
+
+    def open_next(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -> Session:
+        return opening.pop(0)(options, paths, notify)
+
+    engine = Engine(SessionOptions(), Paths.of_this_user(), open_next)
+    engine.start()
+    while engine.status.text != "checking a file":
+        Event().wait(0.01)
+    if way == "close":
+        assert engine.close(10.0)
+        return
+    engine.stop_loading()
+    assert engine.ask(request()).wait(30)
+    assert engine.status.phase is Phase.FAILED
+    assert isinstance(engine.status.error, LoadingStoppedError)
+    engine.load("another")
+    assert text_of(engine.ask(request(max_tokens=1))) == WORDS[0]
+    assert engine.close(10.0)
+
+
+def test_closing_stops_what_is_at_work(start: Start) -> None:
+    engine = start(ScriptedModel(WORDS * 200, rate=100.0))
+    answer = engine.ask(request(max_tokens=100_000))
+    while answer.stage is not Stage.ANSWERING:
+        assert not answer.wait(0.01)
+    assert engine.close(5.0)
+    assert answer.finish_reason is FinishReason.CANCELLED
+    assert engine.status.phase is Phase.CLOSED
+
+
+def drafters(engine: Engine) -> tuple[str, ...]:
+    loaded = engine.status.loaded
+    assert loaded is not None
+    return loaded.drafters
+
+
+@pytest.mark.parametrize("has_memory", [True, False])
+def test_a_drafter_that_has_to_be_measured_has_a_context_for_it_or_waits_for_the_end(
+    start: Start, monkeypatch: pytest.MonkeyPatch, has_memory: bool
+) -> None:
+    monkeypatch.setattr("app.engine.engine._PUBLISH_SECONDS", 0.0)
+    shutil.rmtree(Paths.of_this_user().calibrations, ignore_errors=True)
+    engine = start((ScriptedModel if has_memory else Narrow)(WORDS * 200, rate=200.0))
+    answer = engine.ask(request(max_tokens=4000))
+    while answer.stage is not Stage.ANSWERING:
+        assert not answer.wait(0.01)
+    engine.set_draft("lookup")
+    if has_memory:
+        while not drafters(engine):
+            assert not answer.wait(0.01)
+    else:
+        while "after this answer" not in engine.status.text:
+            assert not answer.wait(0.01)
+        engine.set_draft("off")
+        while engine.status.text:
+            assert not answer.wait(0.01)
+        engine.set_draft("lookup")
+    assert not answer.wait(0.1)
+    answer.stop()
+    said = text_of(answer)
+    assert answer.error is None
+    assert said == "".join(WORDS * 200)[: len(said)]
+    assert len(said) > 50
+    assert text_of(engine.ask(request(max_tokens=3))) == "".join(WORDS[:3])
+    assert drafters(engine) == ("lookup",)
+    assert engine.status.error is None
+
+
+@pytest.mark.parametrize("wrong", ["self:skip=99", "self:experts=2", "nobody-knows-this"])
+def test_a_drafter_that_cannot_be_had_leaves_the_answer_and_the_drafters_as_they_are(
+    start: Start, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    monkeypatch.setattr("app.engine.engine._PUBLISH_SECONDS", 0.0)
+    engine = start(ScriptedModel(WORDS, rate=200.0))
+    engine.set_draft("lookup")
+    answer = engine.ask(request())
+    while answer.stage is not Stage.ANSWERING:
+        assert not answer.wait(0.01)
+    engine.set_draft(wrong)
+    assert text_of(answer) == "".join(WORDS)
+    assert answer.error is None
+    assert isinstance(engine.status.error, UsageError)
+    assert engine.draft == "lookup"
+    assert text_of(engine.ask(request())) == "".join(WORDS)
+    assert drafters(engine) == ("lookup",)
+
+
+def saved() -> int:
+    """How many prompt caches lie on the disk."""
+    return len(list(Paths.of_this_user().saved_states.glob("*.state")))
+
+
+def test_closing_in_mid_answer_keeps_the_prompt_cache_for_the_next_start(start: Start) -> None:
+    model = ScriptedModel(WORDS * 200, rate=100.0)
+    engine = start(model)
+    answer = engine.ask(request(max_tokens=100_000, partial="so far " * 20))
+    while answer.stage is not Stage.ANSWERING:
+        assert not answer.wait(0.01)
+    assert engine.close(5.0)
+    assert saved() == 1
+    again = start(model).ask(request(max_tokens=3, partial="so far " * 20))
+    assert text_of(again) == "".join(WORDS[:3])
+    assert again.metrics is not None
+    assert again.metrics.cached_prompt_tokens == again.metrics.prompt_tokens - 1 > 100
+
+
+def test_the_prompt_cache_is_kept_when_nothing_is_asked_for_a_while(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, save = Event(), SavedStates.save
+
+    def tell(states: SavedStates, *arguments: Any) -> bool:
+        is_done = save(states, *arguments)
+        kept.set()
+        return is_done
+
+    monkeypatch.setattr(SavedStates, "save", tell)
+    monkeypatch.setattr(state_keeper, "_IDLE_SECONDS", 0.0)
+    assert text_of(start(ScriptedModel(WORDS)).ask(request(partial="so far " * 20)))
+    assert kept.wait(30)
+    assert saved() == 1

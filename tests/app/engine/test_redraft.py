@@ -1,0 +1,80 @@
+"""Drafters that take over from others know what those learned, from this very reply too."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from app.engine.reply import new_reply
+from app.engine.session import Session
+from app.engine.session_drafters import Drafting
+from app.engine.session_opening import open_session
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
+from backends.base import UsageError
+from decoding.drafters.ngram.ngram import Ngram
+from decoding.sampling.distribution import SamplingSettings
+
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
+GREEDY = SamplingSettings(temperature=0.0)
+
+
+@pytest.fixture
+def session(tiny_llama: Callable[..., Path]) -> Iterator[Session]:
+    options = SessionOptions(str(tiny_llama(seed=3)), draft="lookup,ngram", threads=1)
+    with closing(open_session(options, Paths.of_this_user(), lambda _: None)) as one:
+        yield one
+
+
+def learned(drafting: Drafting, name: str) -> dict[str, tuple[float, float]]:
+    """What is known of a drafter's tokens: accepted and judged, by kind."""
+    (member,) = (built.member for built in drafting.built if built.member.name == name)
+    return dict(member.estimates.acceptance.counts())
+
+
+def sum_judged(counts: dict[str, tuple[float, float]]) -> float:
+    return sum(judged for _, judged in counts.values())
+
+
+def ngram(drafting: Drafting) -> Ngram:
+    found = [one.member.drafter for one in drafting.built if isinstance(one.member.drafter, Ngram)]
+    return found[0]
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_what_a_reply_taught_is_known_to_the_drafters_that_take_over(
+    session: Session, is_over: bool
+) -> None:
+    prompt = session.raw_prompt("hi")
+    for _ in session.stream(prompt, GREEDY, 40, new_reply(), lambda: False):
+        pass
+    reply, before = new_reply(), session.drafting
+    with closing(session.stream(prompt, GREEDY, 60, reply, lambda: False)) as stream:
+        for _ in stream:
+            if len(reply.token_ids) >= 28 and not is_over:
+                break
+        known, text = learned(before, "ngram"), prompt.tokens + reply.token_ids
+        assert known
+        session.redraft("ngram,lookup", lambda _: None)
+        assert learned(session.drafting, "ngram") == known
+        assert ngram(session.drafting).propose(text[:-2], 1).tokens == (text[-2],)
+        for _ in stream:
+            pass
+    session.redraft("ngram", lambda _: None)
+    assert sum_judged(learned(session.drafting, "ngram")) >= sum_judged(known)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["self:skip=2", "lookup,self:experts=1", "vote(lookup,self:skip=0-1)"]
+)
+def test_a_spec_that_does_not_fit_the_model_changes_nothing(session: Session, wrong: str) -> None:
+    before = session.drafting
+    with pytest.raises(UsageError):
+        session.redraft(wrong, lambda _: None)
+    assert session.drafting is before
+    reply = new_reply()
+    for _ in session.stream(session.raw_prompt("hi"), GREEDY, 8, reply, lambda: False):
+        pass
+    assert len(reply.token_ids) == 8

@@ -1,0 +1,123 @@
+"""Retrieval in a session: asked for, in auto, switched off; the app indexes what was said."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from threading import Event
+
+import pytest
+
+from app.chat.conversation import Conversation
+from app.drafting.drafter_building import DrafterEnvironment
+from app.drafting.spec import draft_spec
+from app.drafting.spec.drafter_node import LinkKind
+from app.engine import indexing
+from app.engine.answer import Request
+from app.engine.engine import Engine
+from app.engine.indexing import Indexing
+from app.engine.session_drafters import Drafting, build
+from app.history import History
+from app.loading.session_options import SessionOptions
+from app.loading.target_context import TargetContext
+from app.paths import Paths
+from backends.base import Context, Model
+from backends.chat.chat_template import Message
+from decoding.sampling.distribution import SamplingSettings
+from tests.fixtures.corpora import corpus_of, document
+from tests.fixtures.scripted import ScriptedModel, opened
+
+PATIENCE_SECONDS = 60
+
+
+@pytest.fixture
+def paths() -> Paths:
+    return Paths.of_this_user()
+
+
+@pytest.fixture
+def context(demo: Model) -> Iterator[Context]:
+    with closing(demo.open(64)) as found:
+        yield found
+
+
+def built(spec: str, demo: Model, context: Context, paths: Paths) -> Drafting:
+    place = DrafterEnvironment(
+        demo, TargetContext(demo, context), paths, None, None, lambda text: None
+    )
+    return build(draft_spec.parse(spec, paths), place)
+
+
+@pytest.mark.parametrize(
+    ("spec", "names"),
+    [
+        ("retrieval", ["retrieval"]),
+        ("Lookup,RETRIEVAL", ["lookup", "retrieval"]),
+    ],
+)
+def test_it_is_had_by_name(
+    demo: Model, context: Context, paths: Paths, spec: str, names: list[str]
+) -> None:
+    with closing(built(spec, demo, context, paths)) as drafting:
+        assert (drafting.names, drafting.missing) == (names, "")
+
+
+def test_auto_has_it_beside_prompt_lookup(paths: Paths) -> None:
+    kinds = [link.kind for link in draft_spec.parse("auto", paths).links]
+    assert kinds[:2] == [LinkKind.LOOKUP, LinkKind.RETRIEVAL]
+
+
+def test_switched_off_it_is_left_out_and_says_why(
+    demo: Model, context: Context, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECCHAT_RETRIEVAL", "false")
+    with closing(built("lookup,retrieval", demo, context, paths)) as drafting:
+        assert drafting.names == ["lookup"]
+        assert "switched off" in drafting.missing
+    with closing(built("auto", demo, context, paths)) as drafting:
+        assert "retrieval" not in drafting.names
+        assert drafting.missing == ""
+
+
+def test_switched_off_the_index_is_deleted(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus_of(paths.retrieval / "vocabulary", [document(1, [1, 2, 3])]).close()
+    session = opened(ScriptedModel(["a"]))(SessionOptions(), paths, lambda text: None)
+    monkeypatch.setenv("SPECCHAT_RETRIEVAL", "false")
+    with closing(session), closing(Indexing.of(session)) as off:
+        assert not off.is_due
+        off.changed()
+        assert not off.is_due
+    assert not paths.retrieval.exists()
+
+
+def test_the_chat_that_is_answered_is_left_out(demo: Model, context: Context, paths: Paths) -> None:
+    with closing(built("retrieval", demo, context, paths)) as drafting:
+        (one,) = drafting.built
+        assert one.corpus is not None
+        drafting.leave_out(7)
+        assert one.corpus.without == 7
+        drafting.leave_out(None)
+        assert one.corpus.without is None
+
+
+def test_the_app_indexes_after_an_answer_and_answers_while_it_does(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "_PAUSE_SECONDS", 0.01)
+    engine = Engine(SessionOptions(draft="off"), paths, opened(ScriptedModel(["word "] * 3)))
+    engine.start()
+    try:
+        with closing(History.open(paths.history)) as history:
+            chat = history.create("scripted")
+            history.add(chat, "user", "hi")
+            history.add(chat, "assistant", "word word word", "done")
+        conversation = Conversation("", [Message("user", "hi")])
+        request = Request(conversation, SamplingSettings(temperature=0.0), 10, chat=chat)
+        for _ in range(3):
+            assert engine.ask(request).wait(PATIENCE_SECONDS)
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not list(paths.retrieval.rglob("*.segment")) and time.monotonic() < end:
+            Event().wait(0.01)
+        assert engine.ask(request).wait(PATIENCE_SECONDS)
+    finally:
+        assert engine.close(PATIENCE_SECONDS)
+    assert list(paths.retrieval.rglob("*.segment"))

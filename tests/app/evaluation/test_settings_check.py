@@ -1,0 +1,176 @@
+"""`doctor` tells of every setting that `ask` refuses, and ends as `ask` would."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from app.evaluation.settings_check import check_settings
+from app.paths import Paths
+
+Specchat = Callable[..., CompletedProcess[str]]
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write_settings(home: Path) -> Write:
+    def write(text: str) -> Path:
+        path = home / "config" / "config.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+REFUSED = [
+    ("temperature", "5000", "at most 100"),
+    ("max_tokens", "0", "at least 1"),
+    ("threads", "0", "at least 1"),
+    ("backend", '"vulkan"', "llamacpp, mlx"),
+    ("lossy", '"eers"', "ears"),
+    ("offline", '"perhaps"', "true or false"),
+    ("model", '"dmo"', "nearest: demo"),
+    ("draft", '"sefl"', "nearest: self"),
+    ("draft", '"lookup,"', "gap"),
+    ("draft", '"self:skip=99"', "layers 0 to 29"),
+    ("draft", '"tree(self:experts=2)"', "it has none"),
+    ("ctx", "100000000", "at most 8,192"),
+    ("gpu_layers", "3", "processor alone"),
+    ("zzz", "1", "known: "),
+]
+
+
+@pytest.mark.usefixtures("llamacpp")
+@pytest.mark.parametrize(("key", "value", "why"), REFUSED)
+def test_what_ask_refuses_of_the_file_is_told(
+    specchat: Specchat,
+    write_settings: Write,
+    key: str,
+    value: str,
+    why: str,
+) -> None:
+    path = write_settings(f"{key} = {value}\n")
+    assert specchat("ask", "hi").returncode == 2
+    (fault,) = check_settings(Paths.of_this_user())
+    assert (fault.key, fault.source) == (key, str(path))
+    assert key in fault.what
+    assert why in fault.why
+    assert fault.remedy
+
+
+@pytest.mark.usefixtures("llamacpp")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ctx", "many"),
+        ("temperature", "hot"),
+        ("learn", "perhaps"),
+        ("draft", "sefl"),
+        ("system", "\udcff"),
+    ],
+)
+def test_what_ask_refuses_of_a_variable_is_told(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"SPECCHAT_{name.upper()}", value)
+    assert specchat("ask", "hi").returncode == 2
+    (fault,) = check_settings(Paths.of_this_user())
+    assert (fault.key, fault.source) == (name, f"SPECCHAT_{name.upper()}")
+    assert fault.what.startswith(f"SPECCHAT_{name.upper()} cannot be ")
+
+
+@pytest.mark.usefixtures("llamacpp")
+def test_all_that_is_wrong_is_told_beside_everything_else(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, write_settings: Write
+) -> None:
+    path = write_settings(
+        'temperature = "hot"\ndraft = "sefl"\n[keys]\nnew = "f4"\n[presets.a]\ntop_p = 0\n'
+    )
+    monkeypatch.setenv("SPECCHAT_CTX", "many")
+    ended = specchat("doctor", "--json")
+    report = json.loads(ended.stdout)
+    assert ended.returncode == 2
+    assert report["backend"] == "llamacpp"
+    assert report["settings"]["file"] == str(path)
+    keys = [fault["key"] for fault in report["settings"]["faults"]]
+    assert keys == ["temperature", "presets.a.top_p", "keys", "ctx", "draft"]
+    shown = specchat("doctor")
+    assert shown.returncode == 2
+    assert shown.stderr == ""
+    assert shown.stdout.count("\nwrong setting ") == len(keys)
+    assert "\nversions " in shown.stdout
+    assert "SPECCHAT_CTX cannot be 'many': it is a whole number" in shown.stdout
+
+
+def test_a_file_that_cannot_be_read_is_told_once(write_settings: Write) -> None:
+    write_settings("temperature =\n")
+    (fault,) = check_settings(Paths.of_this_user())
+    assert fault.key == ""
+    assert "line 1" in fault.why
+
+
+def test_an_unknown_variable_is_reported_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECCHAT_TEMPRATURE", "0")
+    (fault,) = check_settings(Paths.of_this_user())
+    assert fault.source == "SPECCHAT_TEMPRATURE"
+    assert fault.why == "nearest: SPECCHAT_TEMPERATURE"
+
+
+def test_an_unknown_theme_is_reported_with_the_known_ones(write_settings: Write) -> None:
+    write_settings('theme = "zz"\n')
+    (fault,) = check_settings(Paths.of_this_user())
+    assert fault.key == "theme"
+    assert "textual-dark" in fault.why
+    assert "nord" in fault.why
+    write_settings('theme = "nord"\n')
+    assert check_settings(Paths.of_this_user()) == []
+
+
+def test_a_variable_takes_the_place_of_what_the_file_says(
+    monkeypatch: pytest.MonkeyPatch, write_settings: Write
+) -> None:
+    write_settings('model = "nobody-knows-it"\n')
+    monkeypatch.setenv("SPECCHAT_MODEL", "demo")
+    assert check_settings(Paths.of_this_user()) == []
+
+
+@pytest.mark.usefixtures("llamacpp")
+def test_a_model_that_may_not_be_downloaded_is_told(write_settings: Write) -> None:
+    write_settings('model = "qwen3-4b"\noffline = true\n')
+    (fault,) = check_settings(Paths.of_this_user())
+    assert fault.key == "model"
+    assert "offline" in fault.why + fault.remedy
+
+
+@pytest.mark.usefixtures("llamacpp")
+@pytest.mark.parametrize(("more", "blamed"), [("", "model"), ("ctx = 4096\n", "ctx")])
+def test_a_model_without_the_memory_for_it_is_told(
+    write_settings: Write, monkeypatch: pytest.MonkeyPatch, more: str, blamed: str
+) -> None:
+    write_settings(f'model = "qwen3-4b"\n{more}')
+    monkeypatch.setattr("app.evaluation.settings_check.free_memory", lambda *_: 1 << 30)
+    (fault,) = check_settings(Paths.of_this_user())
+    assert fault.key == blamed
+    assert "1.1 GB are free" in fault.why
+
+
+@pytest.mark.usefixtures("llamacpp")
+def test_sound_settings_are_told_by_their_file_alone(
+    specchat: Specchat, write_settings: Write
+) -> None:
+    path = write_settings('model = "demo"\ndraft = "lookup"\nctx = 512\ntemperature = 0.2\n')
+    ended = specchat("doctor")
+    assert ended.returncode == 0
+    assert f"\nsettings        {path}\n" in ended.stdout
+    assert "wrong setting" not in ended.stdout
+
+
+@pytest.mark.parametrize("command", [("path", "config"), ("chats", "list"), ("--version",)])
+def test_a_wrong_variable_stops_no_command_without_that_option(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("SPECCHAT_CTX", "many")
+    assert specchat(*command).returncode == 0

@@ -1,0 +1,265 @@
+"""Tuning a model of llama.cpp: files come and go, and the winner's stays."""
+
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
+
+from app.drafting.drafter_building import DrafterEnvironment
+from app.drafting.spec.draft_spec import parse
+from app.engine.session_drafters import build
+from app.learned.tuned_recipe import Tuned, own_recipe, remember, set_aside_unusable, tuned
+from app.loading.target_context import TargetContext
+from app.pairing.tuning import Tuning, TuningResult
+from app.paths import Paths
+from backends import llamacpp
+from backends.base import DiskFullError, DraftUnavailableError, Model
+from backends.llamacpp.requantize import requantize
+from decoding.checks.greedy_check import greedy_reply
+from decoding.estimation.agreement import Agreement, Reply, spoken
+from decoding.estimation.cost import CostModel
+from decoding.generation import Limits
+from decoding.planning.draft_length import predicted_speedup
+from decoding.sampling.distribution import SamplingSettings
+from models.self_draft import self_draft_store
+from models.self_draft.candidate_files import CandidateFiles
+from models.self_draft.recipe import Recipe
+from models.self_draft.self_draft_store import SelfDrafts
+from models.tuning.recipe_search import RecipeSearch, Tried
+from tests.fixtures.first_hit import first_hit_of
+
+TinyLlama = Callable[..., Path]
+FLAT = CostModel({1: 1.0, 16: 1.1})
+
+
+@pytest.fixture
+def paths(home: Path) -> Paths:
+    return Paths.of_this_user()
+
+
+@pytest.fixture
+def target(tiny_llama: TinyLlama) -> Iterator[Model]:
+    with closing(llamacpp.load(tiny_llama(layers=1), threads=1)) as model:
+        yield model
+
+
+def tune(
+    target: Model, paths: Paths, notify: Callable[[str], None] = lambda text: None
+) -> TuningResult:
+    return Tuning(target, paths, None, notify, lambda text: None).run()
+
+
+def files(paths: Paths) -> list[Path]:
+    return [path for path in paths.self_drafts.iterdir() if path.name != "hashes.json"]
+
+
+@pytest.mark.usefixtures("drafting_pays")
+def test_the_winner_s_file_is_all_that_is_left(target: Model, paths: Paths) -> None:
+    most: list[int] = []
+
+    def notify(text: str) -> None:
+        if paths.self_drafts.exists():
+            most.append(len(files(paths)))
+
+    found = tune(target, paths, notify)
+    best = found.best.recipe
+    made = SelfDrafts(paths.self_drafts).made(target.info, best)
+    assert files(paths) == [made]
+    assert max(most) <= 2
+    assert own_recipe(target.info, paths) == best
+    with closing(target.open(256)) as context:
+        place = DrafterEnvironment(
+            target, TargetContext(target, context), paths, 1, None, lambda text: None
+        )
+        with closing(build(parse("self", paths), place)) as drafting:
+            model = drafting.built[0].model
+            assert model is not None
+            assert model.info.path == made
+
+
+@pytest.mark.usefixtures("drafting_pays")
+def test_each_recipe_is_told_as_it_is_measured_and_the_best_when_stopped(
+    target: Model, paths: Paths
+) -> None:
+    told: list[str] = []
+
+    def stop(text: str) -> None:
+        if text.startswith("recipe 3"):
+            raise KeyboardInterrupt
+
+    tuning = Tuning(target, paths, None, stop, told.append, told.append)
+    assert tuning.best_so_far == ""
+    with pytest.raises(KeyboardInterrupt):
+        tuning.run()
+    assert [line.split(":")[0] for line in told] == ["recipe 1", "recipe 2"]
+    assert all(re.search(r"\d % accepted, a token costs \d\.\d\d of a step", line) for line in told)
+    assert "× plain predicted" in tuning.best_so_far
+
+
+def test_where_no_status_line_is_watched_each_recipe_is_a_line(
+    tiny_llama: TinyLlama, paths: Paths, specchat: Callable[..., Any]
+) -> None:
+    ended = specchat("models", "tune", str(tiny_llama(layers=1)))
+    assert ended.returncode == 0, ended.stderr
+    recipes = [line for line in ended.stderr.splitlines() if line.startswith("recipe ")]
+    assert len(recipes) >= 2
+    assert "recipes for " in ended.stdout
+
+
+@pytest.mark.usefixtures("drafting_pays")
+def test_stopped_midway_it_leaves_no_file(target: Model, paths: Paths) -> None:
+    def stop(text: str) -> None:
+        if text.startswith("making q4_0"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(target, paths, stop)
+    assert files(paths) == []
+    assert tuned(target.info, paths) is None
+
+
+@pytest.mark.usefixtures("drafting_pays")
+def test_a_full_disk_ends_it_and_says_so(
+    target: Model, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(target.info.path)._replace(free=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(self_draft_store.shutil, "disk_usage", lambda _: usage)
+        with pytest.raises(DiskFullError, match="too little disk space"):
+            tune(target, paths)
+    assert files(paths) == []
+
+
+@pytest.mark.usefixtures("drafting_pays")
+def test_fewer_experts_are_tried(tiny_llama: TinyLlama, paths: Paths) -> None:
+    with closing(llamacpp.load(tiny_llama(layers=1, experts=(4, 2)), threads=1)) as model:
+        found = tune(model, paths)
+    assert Recipe(experts=1) in [one.recipe for one in found.ranking]
+
+
+@pytest.mark.usefixtures("drafting_pays")
+def test_fewer_experts_are_the_same_file(tiny_llama: TinyLlama, paths: Paths) -> None:
+    with (
+        closing(llamacpp.load(tiny_llama(layers=1, experts=(4, 2)), threads=1)) as model,
+        closing(model.open(256)) as context,
+    ):
+        place = DrafterEnvironment(
+            model, TargetContext(model, context), paths, 1, None, lambda text: None
+        )
+        with closing(build(parse("self:experts=1", paths), place)) as drafting:
+            drafter = drafting.built[0].model
+            assert drafter is not None
+            assert drafter.info.path == model.info.path
+            assert (drafter.info.active_experts, drafter.info.variant) == (1, "experts1")
+            limits, prompt = Limits(40, frozenset()), [40, 41, 42]
+            plain = list(greedy_reply(context, prompt, limits, None))
+            drafted = list(greedy_reply(context, prompt, limits, first_hit_of(drafting)))
+        assert [one for step in plain for one in step.tokens] == [
+            one for step in drafted for one in step.tokens
+        ]
+        assert sum(step.drafted for step in drafted) > 0
+
+
+def test_a_running_state_is_refused(tiny_mamba: Path, paths: Paths) -> None:
+    with (
+        closing(llamacpp.load(tiny_mamba, threads=1)) as model,
+        pytest.raises(DraftUnavailableError, match="cannot be drafted for"),
+    ):
+        tune(model, paths)
+
+
+@pytest.mark.slow
+def test_nothing_single_or_contiguous_is_better_on_five_layers_of_the_demo(
+    demo: Model, paths: Paths, tmp_path: Path
+) -> None:
+    """Acceptances as measured on the model, costs by layers kept, so that both judge alike."""
+    cut = tmp_path / "cut.gguf"
+    for _ in requantize(demo.info.path, cut, None, range(3, demo.info.n_layers - 2)):
+        pass
+    settings = SamplingSettings(temperature=0.8, seed=1)
+    judged: dict[Recipe, Tried] = {}
+    with (
+        closing(llamacpp.load(cut, threads=1)) as model,
+        closing(model.open(256)) as context,
+        closing(_candidates(paths, model)) as made,
+    ):
+        n_layers = model.info.n_layers
+        assert n_layers == 5
+        agreement = Agreement(context, _said(model), model.info.n_vocab, settings)
+
+        def judge(recipe: Recipe) -> Tried:
+            if recipe not in judged:
+                kept = 1.0 - len(recipe.skipped_layers) / n_layers
+                with (
+                    made.made(recipe) as path,
+                    closing(llamacpp.load(path, threads=1)) as drafter,
+                    closing(drafter.open(256)) as its_context,
+                ):
+                    share = agreement.acceptance(its_context)
+                judged[recipe] = Tried(share, 0.2 + 0.8 * kept)
+            return judged[recipe]
+
+        def speedup(acceptance: float, cost: float) -> float:
+            return predicted_speedup(lambda _: acceptance, FLAT, cost)
+
+        search = RecipeSearch(n_layers, [], speedup)
+        for recipe in search.recipes():
+            search.learn(recipe, judge(recipe))
+        for first in range(n_layers):
+            for last in range(first, n_layers - (first == 0)):
+                run = judge(Recipe(None, tuple(range(first, last + 1))))
+                assert search.ranking[0].speedup >= speedup(run.acceptance, run.draw_cost) - 1e-9
+
+
+def _candidates(paths: Paths, model: Model) -> CandidateFiles:
+    store = SelfDrafts(paths.self_drafts)
+    return CandidateFiles(store, model.info, lambda recipe: lambda done, total: None)
+
+
+def _said(model: Model) -> list[Reply]:
+    settings = SamplingSettings(temperature=0.8, seed=1)
+    with closing(model.open(256)) as context:
+        texts = ("Why is the sky blue?", "Write a short poem about the sea.")
+        prompts = [model.tokenizer.encode(text, special=False) for text in texts]
+        return [spoken(context, prompt, settings, Limits(24, frozenset())) for prompt in prompts]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such terminal")
+@pytest.mark.usefixtures("llamacpp")
+def test_ctrl_c_keeps_what_was_measured_and_leaves_no_file(on_terminal: Any, paths: Paths) -> None:
+    terminal = on_terminal("models", "tune", "demo")
+    terminal.read_until("recipe 2: ")
+    terminal.type("\x03")
+    code, said = terminal.end()
+    assert code == 130
+    assert "stopped: the best so far is q4_0, " in said
+    assert "the same command measures the rest" in said
+    assert files(paths) == []
+    (kept,) = paths.tuning.iterdir()
+    assert '"recipe": "q4_0"' in kept.read_text()
+    again = on_terminal("models", "tune", "demo")
+    assert "recipe 1: " not in again.read_until("recipe 2: ")
+    again.type("\x03")
+    assert again.end()[0] == 130
+
+
+def test_a_recipe_that_would_shift_a_pattern_is_no_longer_what_self_means(
+    tiny_llama: TinyLlama, paths: Paths
+) -> None:
+    with closing(llamacpp.load(tiny_llama(layers=8, architecture="smollm3"), threads=1)) as model:
+        for text, is_kept in (("skip=2-5", True), ("skip=2-4", False)):
+            remember(Tuned(Recipe.parse(text), 0.9, 0.5), model.info, paths)
+            assert (tuned(model.info, paths) is not None) is is_kept
+        told: list[str] = []
+        set_aside_unusable(model.info, paths, told.append)
+        assert len(told) == 1
+        assert own_recipe(model.info, paths).skipped_layers == ()

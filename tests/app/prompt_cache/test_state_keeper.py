@@ -1,0 +1,249 @@
+"""When the prompt cache is saved and restored, on a scripted model."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import NoReturn
+
+import pytest
+
+from app.loading.target_context import TargetContext
+from app.prompt_cache import state_keeper
+from app.prompt_cache.saved_states import SavedStates
+from app.prompt_cache.state_keeper import WORTHWHILE, StateKeeper
+from backends.base import ModelError
+from decoding.prefill import prefill, reuse
+from tests.fixtures.scripted import ScriptedContext, ScriptedModel
+
+FIRST = [2] * 100
+SECOND = [3] * 100
+WORDS = ["one ", "two ", "three "]
+
+
+class Chat:
+    """A context with its keeper, as one run of the app has them."""
+
+    def __init__(self, states: SavedStates, *, n_ctx: int = 1000) -> None:
+        self.model = ScriptedModel(WORDS)
+        self.context: ScriptedContext = self.model.open(n_ctx)
+        target = TargetContext(self.model, self.context)
+        self.states = states
+        self.keeper = StateKeeper(self.model.info, target, states)
+
+    def answer(self, prompt: Sequence[int]) -> int:
+        """Read a prompt as generate does; returns how many tokens were at hand."""
+        self.keeper.prepare(prompt)
+        at_hand = reuse(self.context, prompt)
+        for _ in prefill(self.context, prompt):
+            pass
+        self.keeper.answered()
+        return at_hand
+
+    @property
+    def saved(self) -> list[int]:
+        """Lengths of all states on disk."""
+        return sorted(len(one.tokens) for one in self.states.of(self.key))
+
+    @property
+    def key(self) -> bytes:
+        return state_keeper.state_key(self.model.info, self.context)
+
+
+@pytest.fixture
+def states(tmp_path: Path) -> SavedStates:
+    return SavedStates(tmp_path / "states")
+
+
+def test_the_next_run_goes_on_where_the_last_one_ended(states: SavedStates) -> None:
+    first = Chat(states)
+    assert first.answer(FIRST) == 0
+    first.keeper.close()
+    second = Chat(states)
+    assert second.answer([*FIRST, 5, 6]) == 100
+    assert second.context.tokens == [*FIRST, 5, 6]
+
+
+def test_a_conversation_that_gives_way_to_another_is_saved_and_comes_back(
+    states: SavedStates,
+) -> None:
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.answer(SECOND)
+    assert chat.saved == [100]
+    assert chat.answer([*FIRST, 5]) == 100
+    assert chat.saved == [100, 100]
+
+
+def test_the_state_that_spares_most_is_taken(states: SavedStates) -> None:
+    chat = Chat(states)
+    for prompt in (FIRST, [*FIRST, *SECOND], SECOND):
+        chat.answer([*prompt, *SECOND[:1]])
+        chat.keeper.close()
+    assert Chat(states).answer([*FIRST, *SECOND, 7]) == 200
+
+
+def test_what_is_gained_must_be_worth_the_reading(states: SavedStates) -> None:
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.keeper.close()
+    other = Chat(states)
+    assert other.answer(FIRST[: WORTHWHILE - 1]) == 0
+    assert other.answer([*FIRST[:36], 9]) == 36
+    assert other.answer([*FIRST, 9]) == 100  # exactly 64 more
+    assert other.answer([*FIRST[:37], 8]) == 37
+    assert other.answer([*FIRST, 9]) == 37
+
+
+def test_short_conversations_and_unchanged_ones_are_not_saved(states: SavedStates) -> None:
+    chat = Chat(states)
+    chat.answer(FIRST[: WORTHWHILE - 1])
+    assert not chat.keeper.is_unsaved
+    chat.answer(FIRST)
+    assert chat.keeper.is_unsaved
+    chat.keeper.close()
+    assert not chat.keeper.is_unsaved
+    chat.answer([*FIRST, 4])
+    assert not chat.keeper.is_unsaved
+    chat.answer([*FIRST, *SECOND])
+    assert chat.keeper.is_unsaved
+
+
+def test_a_longer_state_takes_the_place_of_its_beginning(states: SavedStates) -> None:
+    chat = Chat(states)
+    for length in (1, 2, 3):
+        chat.answer(FIRST * length)
+        chat.keeper.close()
+    assert chat.saved == [300]
+
+
+def test_what_was_not_said_in_an_answer_is_not_saved(states: SavedStates) -> None:
+    """Measuring a drafter uses the context too."""
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.context.truncate(0)
+    chat.context.forward([4] * 200, 0)
+    chat.keeper.close()
+    chat.answer(SECOND)
+    assert chat.saved == []
+
+
+def test_another_size_of_context_or_another_model_is_passed_over(states: SavedStates) -> None:
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.keeper.close()
+    assert Chat(states, n_ctx=999).answer([*FIRST, 5]) == 0
+    assert Chat(states).answer([*FIRST, 5]) == 100
+
+
+def test_a_model_that_cannot_roll_back_takes_only_a_whole_state(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedContext, "can_roll_back", False)
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.keeper.close()
+    chat.answer(FIRST * 2)
+    chat.keeper.close()
+    assert chat.saved == [100, 200]
+    assert Chat(states).answer(FIRST) == 0
+    assert Chat(states).answer([*FIRST, 5]) == 100
+    chat = Chat(states)
+    assert chat.answer([*FIRST * 2, *SECOND]) == 200
+    chat.answer([*FIRST * 2, 7])  # all must be forgotten for one other token
+    assert chat.saved == [100, 200, 300]
+
+
+def test_a_damaged_state_gives_way_to_the_next_best(states: SavedStates) -> None:
+    chat = Chat(states)
+    for prompt in ([*FIRST, *SECOND], [*FIRST, *[4] * 100]):
+        chat.answer(prompt)
+        chat.keeper.close()
+    best = next(one for one in states.of(chat.key) if one.tokens[-1] == SECOND[0])
+    best.path.write_bytes(best.path.read_bytes()[:-1] + b"\xff")
+    assert Chat(states).answer([*FIRST, *SECOND, 5]) == 100
+    assert not best.path.exists()
+
+
+def test_a_state_that_the_engine_refuses_is_removed_and_the_prompt_computed(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.keeper.close()
+
+    def refuses(context: ScriptedContext, *_: object) -> NoReturn:
+        context.truncate(0)
+        raise ModelError("no")
+
+    monkeypatch.setattr(ScriptedContext, "restore", refuses)
+    assert Chat(states).answer([*FIRST, 5]) == 0
+    assert chat.saved == []
+
+
+@pytest.mark.parametrize("fault", [ModelError("no"), MemoryError()])
+def test_a_save_that_fails_is_not_tried_again(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def fails(_: ScriptedContext) -> NoReturn:
+        raise fault
+
+    monkeypatch.setattr(ScriptedContext, "save", fails)
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.keeper.close()
+    assert not chat.keeper.is_unsaved
+    assert chat.saved == []
+
+
+def test_a_state_beyond_the_bound_is_not_even_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedContext, "kv_bytes_per_token", 20)
+    chat = Chat(SavedStates(tmp_path, most_bytes=1999))
+    chat.answer(FIRST)
+    assert not chat.keeper.is_unsaved
+
+
+def test_a_state_too_large_to_write_in_time_is_left_at_the_end(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedContext, "kv_bytes_per_token", 2_000_000)
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.keeper.close()
+    assert chat.keeper.is_unsaved
+    assert chat.saved == []
+
+
+def test_silence_is_used_to_save_and_the_next_job_comes_first(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_keeper, "_IDLE_SECONDS", 0.0)
+    jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    chat = Chat(states)
+    chat.answer(FIRST)
+    save = chat.keeper.next_job(jobs)
+    assert save is not None
+    jobs.put(None)
+    save()
+    assert chat.saved == []
+    assert chat.keeper.is_unsaved
+    assert chat.keeper.next_job(jobs) is None
+    save()
+    assert chat.saved == [100]
+    jobs.put(None)
+    assert chat.keeper.next_job(jobs) is None
+
+
+def test_a_model_whose_file_is_gone_is_not_saved(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_: Path) -> NoReturn:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(state_keeper, "fingerprint", gone)
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.keeper.close()
+    assert chat.answer(SECOND) == 0
+    assert not states.folder.exists()

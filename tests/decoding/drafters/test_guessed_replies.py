@@ -1,0 +1,188 @@
+"""Replies drafted by jacobi and lookahead on a backend of numbers: exact at every temperature.
+
+The chi-square tests have fixed seeds, and each would reject a right program with probability ALARM.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from backends.base import ModelError
+from decoding.draft import Drafter
+from decoding.drafters.lookahead.jacobi import Jacobi
+from decoding.drafters.lookahead.lookahead import Lookahead, LookaheadShape
+from decoding.estimation.cost import CostModel, DraftCost, TreeSize
+from decoding.events import Origin, Step
+from decoding.generation import Limits
+from decoding.planning.controller import Controller
+from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.planning.parking import State
+from decoding.sampling.distribution import SamplingSettings, warp
+from decoding.telemetry import Statistics
+from tests.fixtures.replied import replied, said
+from tests.fixtures.retimed import Retimed
+
+if TYPE_CHECKING:
+    from tests.decoding.conftest import FakeContext
+
+N_VOCAB = 6
+ALARM = 1e-6
+LENGTH, REPLIES = 3, 1500
+GREEDY = SamplingSettings(temperature=0.0)
+NO_END: frozenset[int] = frozenset()
+SHAPE = LookaheadShape(window=3, ngram=3, pool=3)
+MAKERS: dict[str, Callable[[], Drafter]] = {
+    "jacobi": lambda: Jacobi(max_draft=4),
+    "lookahead": lambda: Lookahead(SHAPE),
+}
+Open = Callable[..., "FakeContext"]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32),
+    prompt=st.lists(st.integers(0, N_VOCAB - 1), min_size=1, max_size=12),
+    n_ctx=st.integers(14, 80),
+    ends=st.booleans(),
+)
+def test_greedy_replies_are_those_of_plain_decoding(
+    name: str,
+    seed: int,
+    prompt: list[int],
+    n_ctx: int,
+    ends: bool,
+    table: Callable[..., np.ndarray],
+    fake_context: Open,
+):
+    """To the end of the context too; and the context then holds what was said."""
+    scores = table(seed)
+    limits = Limits(60, frozenset({seed % N_VOCAB}) if ends else NO_END)
+    plain = replied(fake_context(scores, n_ctx=n_ctx), prompt, GREEDY, limits, None)
+    context = fake_context(scores, n_ctx=n_ctx)
+    drafted = replied(context, prompt, GREEDY, limits, MAKERS[name]())
+    assert said(drafted) == said(plain)
+    text = [*prompt, *said(drafted)]
+    assert list(context.tokens) == text[: context.length]
+    assert context.length >= len(text) - 1
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_drafts_are_accepted_and_counted(
+    name: str, table: Callable[..., np.ndarray], fake_context: Open
+):
+    statistics = Statistics(0.0)
+    found: list[Step] = []
+    for seed in range(20):
+        context = fake_context(table(seed), n_ctx=200, n_chunk=32)
+        found += replied(context, [1, 2], GREEDY, Limits(100, NO_END), MAKERS[name]())[1:]
+        assert context.forwards[1:] == [step.passed for step in found[-len(context.forwards) + 1 :]]
+    for step in found:
+        statistics.add(step)
+        assert step.accepted == len(step.tokens) - 1 <= step.longest <= step.drafted
+        origins = step.provenance
+        assert origins[: step.accepted] == (name,) * step.accepted
+        last = origins[-1]
+        if step.drafted == 0:
+            assert last == Origin.MODEL
+        else:
+            assert last == (Origin.BONUS if step.accepted == step.longest else Origin.CORRECTED)
+    assert statistics.accepted > 100
+    assert statistics.drafted == sum(step.drafted for step in found)
+    window_tokens = sum(step.window_tokens for step in found)
+    assert (window_tokens > 0) == (name == "lookahead")
+
+
+def p_value(
+    context: "FakeContext", prompt: Sequence[int], sampling: SamplingSettings, counts: Counter
+) -> float:
+    """Chi-square against the exact law; replies expected less than five times go together."""
+    law: dict[tuple[int, ...], float] = {}
+    for reply in product(range(N_VOCAB), repeat=LENGTH):
+        text, chance = list(prompt), 1.0
+        for token in reply:
+            chance *= warp(context.row(text), sampling, text).of(token)
+            text.append(token)
+        law[reply] = chance
+    assert all(law[reply] > 0.0 for reply in counts), "a reply the target never gives"
+    total = counts.total()
+    often = [reply for reply, chance in law.items() if total * chance >= 5.0]
+    cells = [(counts[reply], total * law[reply]) for reply in often]
+    seen, expected = (sum(column) for column in zip(*cells, strict=True))
+    cells.append((total - seen, max(total - expected, 1e-9)))
+    distance = sum((one - other) ** 2 / other for one, other in cells)
+    return float(chi2.sf(distance, len(cells) - 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "sampling"),
+    [
+        ("jacobi", SamplingSettings(0.8, 0, 1.0, 0.0)),
+        ("lookahead", SamplingSettings(0.9, 4, 0.9, 0.04, repeat_penalty=1.4)),
+    ],
+)
+def test_sampled_replies_follow_the_law_of_the_target(
+    name: str,
+    sampling: SamplingSettings,
+    table: Callable[..., np.ndarray],
+    fake_context: Open,
+):
+    """The pool of lookahead is filled by the replies before."""
+    context, drafter, prompt = fake_context(table(11)), MAKERS[name](), [1, 3, 2]
+    counts: Counter[tuple[int, ...]] = Counter()
+    accepted = 0
+    for seed in range(REPLIES):
+        seeded = replace(sampling, seed=seed)
+        found = replied(context, prompt, seeded, Limits(LENGTH + 1, NO_END), drafter)
+        counts[tuple(said(found)[:LENGTH])] += 1
+        accepted += sum(step.accepted for step in found)
+    assert accepted > 100
+    assert p_value(context, prompt, sampling, counts) > ALARM
+
+
+def test_a_reply_goes_on_when_a_drafter_breaks_on_what_it_hears(
+    table: Callable[..., np.ndarray], fake_context: Open, monkeypatch: pytest.MonkeyPatch
+):
+    def fails(self: Jacobi, *heard: object) -> None:
+        raise ModelError("it fell over")
+
+    monkeypatch.setattr(Jacobi, "_on_verified", fails)
+    context = fake_context(table(3))
+    member = ManagedDrafter(Jacobi(), cost=DraftCost(1e-6, 0.0))
+    controller = Controller([member], CostModel({1: 0.1, 16: 0.1}), N_VOCAB)
+    found = replied(context, [1, 2], GREEDY, Limits(20, NO_END), controller)
+    assert said(found) == said(
+        replied(fake_context(table(3)), [1, 2], GREEDY, Limits(20, NO_END), None)
+    )
+    assert "it fell over" in member.dropped
+
+
+@pytest.mark.parametrize(("of_sixteen", "state"), [(1.05, State.ON), (6.0, State.PARKED)])
+def test_lookahead_runs_where_its_passes_cost_little_and_is_parked_elsewhere(
+    of_sixteen: float, state: State, table: Callable[..., np.ndarray], fake_context: Open
+):
+    """Every pass of its size counts, also one over window tokens alone."""
+    context = fake_context(table(3), n_ctx=4000, n_chunk=32)
+    tree = TreeSize(SHAPE.depth, SHAPE.nodes)
+    member = ManagedDrafter(Lookahead(SHAPE), cost=DraftCost(1e-9, 0.0), tree=tree)
+    costs = CostModel({1: 1.0, 16: of_sixteen})
+    controller = Controller([member], costs, N_VOCAB)
+
+    def seconds(step: Step) -> float:
+        return 1.0 + (of_sixteen - 1.0) * (step.passed - 1) / 15.0
+
+    timed = Retimed(controller, seconds)
+    steps = replied(context, [1, 2], GREEDY, Limits(1500, NO_END), timed)
+    plain_cost, spent = len(said(steps)), sum(map(seconds, steps))
+    (standing,) = controller.standings
+    assert standing.state is state
+    assert (standing.reason != "") == (state is State.PARKED)
+    assert (plain_cost / spent > 1.2) if state is State.ON else (plain_cost / spent > 0.98)

@@ -1,0 +1,236 @@
+"""What prompt lookup proposes, and that a step's work does not grow with the context."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any, SupportsIndex
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.drafters.lookup.suffix_index import SuffixIndex
+from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampler import Sampler
+
+SAMPLER = Sampler(SamplingSettings())
+common = settings(max_examples=200, deadline=None, derandomize=True)
+
+
+def proposal(history: Sequence[int], limit: int = 100, **options: int) -> list[int]:
+    lookup = PromptLookup(**options)
+    lookup.begin(history, SAMPLER)
+    return list(lookup.propose(history, limit).tokens)
+
+
+def test_it_proposes_what_followed_the_same_words() -> None:
+    assert proposal([1, 2, 3, 4, 5, 6, 7, 1, 2, 3], limit=4) == [4, 5, 6, 7]
+
+
+def test_the_latest_occurrence_counts() -> None:
+    assert proposal([1, 2, 3, 4, 4, 4, 1, 2, 3, 5, 5, 5, 1, 2, 3], limit=3) == [5, 5, 5]
+
+
+def test_a_longer_match_goes_before_a_later_one() -> None:
+    history = [9, 1, 2, 3, 4, 4, 4, 4, 8, 1, 2, 3, 5, 5, 5, 9, 1, 2, 3]
+    assert proposal(history, limit=4) == [4, 4, 4, 4]
+
+
+def test_a_match_too_short_proposes_nothing() -> None:
+    history = [1, 2, 3, 4, 5, 3]
+    assert proposal(history) == []
+    assert proposal(history, limit=2, min_match=1) == [4, 5]
+    history = [1, 2, 3, 4, 5, 2, 3]
+    assert proposal(history, min_match=3) == []
+    assert proposal(history, limit=2) == [4, 5]
+
+
+@pytest.mark.parametrize("history", [[], [1], [1, 2, 3, 4]])
+def test_without_a_repetition_it_proposes_nothing(history: list[int]) -> None:
+    assert proposal(history, min_match=1) == []
+
+
+def test_the_limit_and_its_own_maximum_bound_a_draft() -> None:
+    history = [*range(20), *range(12)]
+    assert proposal(history) == [*range(12, 20), *range(12)] * 3 + [12, 13, 14]
+    assert proposal(history, limit=5) == [12, 13, 14, 15, 16]
+    assert proposal(history, limit=0) == []
+    assert proposal(history, max_draft=3) == [12, 13, 14]
+
+
+def test_text_that_repeats_itself_is_continued_past_its_end() -> None:
+    assert proposal([1, 2, 3] * 4, limit=8) == [1, 2, 3, 1, 2, 3, 1, 2]
+    assert proposal([5] * 4) == [5] * 63
+
+
+@common
+@given(
+    st.lists(st.integers(0, 2), max_size=50),
+    st.integers(0, 9),
+    st.integers(1, 4),
+    st.integers(1, 9),
+)
+def test_a_draft_continues_the_longest_match(
+    history: list[int], limit: int, min_match: int, max_draft: int
+) -> None:
+    index = SuffixIndex()
+    for token in history:
+        index.append(token)
+    drafted = proposal(history, limit, min_match=min_match, max_draft=max_draft)
+    enough = index.match_length >= min_match
+    assert len(drafted) == (min(limit, max_draft) if enough else 0)
+    continued = [*history, *drafted]
+    assert drafted == continued[index.match_end : index.match_end + len(drafted)]
+
+
+def test_a_draft_bears_its_name_and_was_drawn_from_nothing() -> None:
+    lookup = PromptLookup()
+    lookup.begin([1, 2, 3, 4, 1, 2, 3], SAMPLER)
+    draft = lookup.propose([1, 2, 3, 4, 1, 2, 3], 2)
+    assert (lookup.name, lookup.is_free, lookup.backlog([1, 2])) == ("lookup", True, 0)
+    assert (draft.drafter, draft.is_sampled) == ("lookup", False)
+
+
+@common
+@given(st.lists(st.integers(0, 2), max_size=60), st.integers(1, 20))
+def test_the_longer_the_match_the_more_is_expected_of_a_token(
+    history: list[int], limit: int
+) -> None:
+    lookup = PromptLookup(min_match=1)
+    lookup.begin(history, SAMPLER)
+    draft = lookup.propose(history, limit)
+    assert len(draft.confidence) == len(draft.evidence) == len(draft)
+    assert list(draft.evidence) == sorted(draft.evidence)
+    assert list(draft.confidence) == sorted(draft.confidence)
+    assert all(0.0 < chance < 1.0 for chance in draft.confidence)
+    same = dict(zip(draft.evidence, draft.confidence, strict=True))
+    assert [same[one] for one in draft.evidence] == list(draft.confidence)
+
+
+def test_evidence_follows_the_match_as_it_would_grow() -> None:
+    """A token three into a draft on a match of 2 is judged only when 5 tokens matched."""
+    lookup = PromptLookup()
+    lookup.begin([1, 2, 3, 4, 5, 6, 7, 8, 1, 2], SAMPLER)
+    short = lookup.propose([1, 2, 3, 4, 5, 6, 7, 8, 1, 2], 6)
+    grown = PromptLookup()
+    grown.begin([1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5], SAMPLER)
+    longer = grown.propose([1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5], 3)
+    assert short.tokens[3:] == longer.tokens
+    assert short.evidence[3:] == longer.evidence
+
+
+def test_a_reply_is_learnt_as_it_grows() -> None:
+    lookup = PromptLookup()
+    history = [1, 2, 3, 4, 9]
+    lookup.begin(history, SAMPLER)
+    history += [1, 2, 3]
+    lookup.commit(history)
+    assert lookup.propose(history, 2).tokens == (4, 9)
+
+
+@pytest.fixture
+def appended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Every token that some index takes in."""
+    tokens: list[int] = []
+    append = SuffixIndex.append
+
+    def counted(index: SuffixIndex, token: int) -> None:
+        tokens.append(token)
+        append(index, token)
+
+    monkeypatch.setattr(SuffixIndex, "append", counted)
+    return tokens
+
+
+def test_a_conversation_that_goes_on_keeps_its_index(appended: list[int]) -> None:
+    lookup = PromptLookup()
+    lookup.begin([1, 2, 3, 4], SAMPLER)
+    lookup.begin([1, 2, 3, 4, 5, 1, 2, 3], SAMPLER)
+    assert appended == [1, 2, 3, 4, 5, 1, 2, 3]
+    assert lookup.propose([1, 2, 3, 4, 5, 1, 2, 3], 2).tokens == (4, 5)
+
+
+@pytest.mark.parametrize("other", [[1, 2, 9, 9, 1, 2], [1, 2, 3], []])
+def test_another_conversation_starts_afresh(appended: list[int], other: list[int]) -> None:
+    lookup = PromptLookup(min_match=2)
+    lookup.begin([1, 2, 3, 4, 1, 2], SAMPLER)
+    appended.clear()
+    lookup.begin(other, SAMPLER)
+    assert appended == other
+    assert list(lookup.propose(other, 5).tokens) == proposal(other, 5, min_match=2)
+
+
+class Watched(list[int]):
+    """A list that counts the elements taken out of it, and is never copied whole."""
+
+    taken = 0
+
+    def __getitem__(self, key: SupportsIndex | slice) -> "int | list[int]":  # type: ignore[override]
+        found = super().__getitem__(key)
+        self.taken += len(found) if isinstance(found, list) else 1
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("a step goes through the whole history")
+
+
+def test_a_step_after_100_000_tokens_touches_a_handful(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    prompt = generator.integers(0, 50, size=100_000).tolist()
+    prompt[50_000:60_000] = prompt[:10_000]
+    prompt[70_000:75_000] = [7] * 5000
+    calls = 0
+    look_up = SuffixIndex._next
+
+    def counted(index: SuffixIndex, state: int, token: int) -> int:
+        nonlocal calls
+        calls += 1
+        return look_up(index, state, token)
+
+    monkeypatch.setattr(SuffixIndex, "_next", counted)
+    lookup = PromptLookup(max_draft=8)
+    lookup.begin(prompt, SAMPLER)
+    assert calls < 6 * len(prompt)
+    history = Watched(prompt)
+    calls = 0
+    for token in prompt[1000:1200]:
+        history.append(token)
+        lookup.commit(history)
+        lookup.propose(history, 8)
+    assert calls < 6 * 200 + 100
+    assert history.taken <= 200 * (1 + 8)
+
+
+def test_a_step_after_a_long_run_of_one_token_works_no_longer() -> None:
+    lookup = PromptLookup()
+    history = [7] * 20_000
+    lookup.begin(history, SAMPLER)
+    lines = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    history.append(7)
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        lookup.commit(history)
+        lookup.propose(history, 8)
+    finally:
+        sys.settrace(before)
+    assert 0 < lines < 1000
+
+
+def test_tokens_that_are_only_guessed_count_for_one_proposal() -> None:
+    lookup = PromptLookup()
+    history = [1, 2, 3, 4, 5, 6, 1, 2]
+    lookup.begin(history, SAMPLER)
+    assert lookup.propose([*history, 3, 4], 2).tokens == (5, 6)
+    assert lookup.propose([*history, 4, 5], 3).tokens == (6, 1, 2)
+    assert lookup.propose([*history, 9], 2).tokens == ()
+    assert lookup.propose([*history, 9, 1, 2], 2).tokens == (9, 1), "what followed the last time"
+    assert lookup.propose(history, 2).tokens == (3, 4)

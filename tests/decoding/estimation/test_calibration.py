@@ -1,0 +1,121 @@
+"""Calibration: what it measures, how long it takes, and what it leaves behind."""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import pytest
+
+from backends.base import Context, Logits
+from decoding.estimation.calibration import calibrate, ends_early
+from decoding.estimation.cost import CostModel, Measured
+
+TEXT = [1, 2, 3, 4, 5, 0] * 22
+
+
+class Slow:
+    """A context whose passes take the time a curve says, on a clock of its own."""
+
+    def __init__(self, inner, plain: float, slope: float) -> None:
+        self._inner = inner
+        self._plain, self._slope = plain, slope
+        self.now = 0.0
+
+    def __getattr__(self, name: str):
+        return getattr(self._inner, name)
+
+    def clock(self) -> float:
+        return self.now
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        assert n_logits == len(tokens), "every row is asked for, as in verification"
+        self.now += self._plain * (1 + self._slope * (len(tokens) - 1))
+        return self._inner.forward(tokens, n_logits)
+
+
+def measured(context: Slow) -> Measured:
+    return calibrate(cast(Context, context), TEXT, context.clock)
+
+
+@pytest.mark.parametrize(
+    ("plain", "most_seconds"), [(0.001, 1.5), (0.010, 1.5), (0.030, 5.0), (0.200, 5.0)]
+)
+@pytest.mark.parametrize("slope", [0.01, 0.4])
+def test_it_finds_the_curve_in_time(
+    table: Callable, fake_context: Callable, plain: float, most_seconds: float, slope: float
+) -> None:
+    context = Slow(fake_context(table(0), n_ctx=64, n_chunk=16), plain, slope)
+    found = measured(context)
+    assert context.now <= most_seconds
+    assert context.length == 0
+    assert {1, 2, 4} <= set(found.seconds)
+    for n, seconds in found.seconds.items():
+        assert seconds == pytest.approx(plain * (1 + slope * (n - 1)))
+    assert found.switching == pytest.approx(0.0)
+
+
+def test_a_fast_model_gets_more_points_than_a_slow_one(
+    table: Callable, fake_context: Callable
+) -> None:
+    def points(plain: float) -> int:
+        context = Slow(fake_context(table(0), n_ctx=64, n_chunk=16), plain, 0.4)
+        return len(measured(context).seconds)
+
+    assert points(0.005) > points(0.2) > points(2.0)
+
+
+@pytest.mark.parametrize(
+    ("slope", "points", "most_plain_passes"),
+    [(1.0, {1, 2}, 4), (0.6, {1, 2}, 4), (0.1, {1, 2, 4}, 5)],
+)
+def test_a_model_of_seconds_a_token_is_timed_once_on_what_may_pay(
+    table: Callable, fake_context: Callable, slope: float, points: set[int], most_plain_passes: int
+) -> None:
+    context = Slow(fake_context(table(0), n_ctx=64, n_chunk=16), 4.0, slope)
+    found = measured(context)
+    assert set(found.seconds) == points
+    assert context.now <= most_plain_passes * 4.0
+    assert context.length == 0
+
+
+def test_the_limits_of_a_context_hold(table: Callable, fake_context: Callable) -> None:
+    context = Slow(fake_context(table(0), n_ctx=8, n_chunk=4), 0.01, 0.4)
+    found = measured(context)
+    assert max(found.seconds) == 4
+    assert max(context.forwards) <= 4
+
+
+@pytest.mark.parametrize(
+    ("slope", "longest"),
+    [(0.005, 64), (0.05, 64), (0.09, 32), (0.13, 32), (0.14, 16), (0.4, 16)],
+)
+@pytest.mark.parametrize(("plain", "most_seconds"), [(0.002, 1.5), (0.010, 1.5), (0.050, 7.0)])
+def test_where_the_longest_pass_takes_little_it_goes_on(
+    table: Callable,
+    fake_context: Callable,
+    slope: float,
+    longest: int,
+    plain: float,
+    most_seconds: float,
+) -> None:
+    """A pass over 16 tokens takes 3 plain steps at a slope of 0.133, one over 32 at 0.065."""
+    context = Slow(fake_context(table(0), n_ctx=128, n_chunk=64), plain, slope)
+    found = measured(context)
+    assert max(found.seconds) == longest
+    assert CostModel(found.seconds).largest == longest
+    assert not ends_early(found.seconds, cast(Context, context))
+    assert found.seconds[longest] == pytest.approx(plain * (1 + slope * (longest - 1)))
+    assert context.now <= most_seconds
+
+
+def test_a_flat_curve_of_before_ends_early_where_the_context_takes_more(
+    table: Callable, fake_context: Callable
+) -> None:
+    flat, steep = {1: 0.01, 16: 0.012}, {1: 0.01, 16: 0.057}
+
+    def early(seconds: dict[int, float], n_chunk: int) -> bool:
+        return ends_early(seconds, fake_context(table(0), n_ctx=128, n_chunk=n_chunk))
+
+    assert early(flat, 64)
+    assert not early(flat, 31)
+    assert not early(steep, 64)
+    assert not early({1: 4.0, 4: 4.1}, 64), "a slow model is timed on few points"

@@ -1,0 +1,66 @@
+"""The cost curve: between its points, and how passes correct it."""
+
+import pytest
+
+from decoding.estimation.cost import CostModel, DraftCost
+
+POINTS = {1: 0.010, 2: 0.018, 4: 0.024, 8: 0.040}
+
+
+def test_between_points_it_is_a_straight_line() -> None:
+    costs = CostModel(POINTS)
+    assert costs.largest == 8
+    assert costs.seconds(3) == pytest.approx(0.021)
+    assert costs.relative(6) == pytest.approx(3.2)
+    assert costs.relative(1) == 1.0
+
+
+def test_load_that_all_passes_share_leaves_the_shape() -> None:
+    costs = CostModel(POINTS)
+    for _ in range(60):
+        for n, seconds in POINTS.items():
+            costs.observe(n, 2.0 * seconds)
+    for n, seconds in POINTS.items():
+        assert costs.seconds(n) == pytest.approx(2.0 * seconds, rel=0.02)
+        assert costs.relative(n) == pytest.approx(seconds / POINTS[1], rel=0.03)
+
+
+def test_one_length_that_costs_more_is_learned_beside_plain_steps() -> None:
+    costs = CostModel(POINTS)
+    for _ in range(200):
+        costs.observe(1, 0.010)
+        costs.observe(4, 0.036)
+    assert costs.relative(4) == pytest.approx(3.6, rel=0.05)
+    assert costs.relative(8) >= 4.0  # others are taken to have become dearer too
+
+
+def test_a_pass_that_met_a_hiccup_counts_for_little() -> None:
+    costs = CostModel(POINTS)
+    costs.observe(1, 100.0)
+    assert costs.seconds(1) < 0.011
+
+
+def test_a_plain_step_after_a_draft_is_expected_to_be_slower() -> None:
+    costs = CostModel(POINTS, switching=0.1)
+    for _ in range(100):
+        costs.observe(1, 0.011, after_draft=True)
+    assert costs.seconds(1) == pytest.approx(0.010)
+    assert costs.of_draft(3) == pytest.approx(1.4 + 0.1)
+    assert costs.of_draft(0) == 0.0
+
+
+@pytest.mark.parametrize(("n", "seconds"), [(0, 0.01), (9, 0.01), (1, 0.0), (1, -1.0)])
+def test_what_cannot_be_is_ignored(n: int, seconds: float) -> None:
+    costs = CostModel(POINTS)
+    costs.observe(n, seconds)
+    assert costs.seconds(1) == 0.010
+
+
+def test_a_drafter_reads_all_but_the_last_before_it_draws() -> None:
+    cost = DraftCost(0.004, 0.001)
+    assert cost.seconds(3, 1) == pytest.approx(0.012)
+    assert cost.seconds(3, 101) == pytest.approx(0.112)
+    for _ in range(60):
+        cost.observe(2, 1, 0.016)
+    assert cost.draw_seconds == pytest.approx(0.008, rel=0.01)
+    assert cost.read_seconds == pytest.approx(0.002, rel=0.01)

@@ -1,0 +1,197 @@
+"""The best length of a draft, over curves that need not rise evenly."""
+
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.estimation.cost import CostModel
+from decoding.planning.draft_length import (
+    NOTHING,
+    best_length,
+    best_tail,
+    break_even,
+    predicted_speedup,
+)
+
+common = settings(max_examples=200, deadline=None, derandomize=True)
+
+STEPPED = {
+    1: 1.0, 2: 1.89, 3: 2.5, 4: 2.3, 5: 3.3, 6: 3.9, 7: 4.4, 8: 4.0, 12: 5.9, 16: 6.1,
+}  # fmt: skip
+FLAT = {1: 1.0, 16: 1.15}
+STEEP = {1: 1.0, 16: 40.0}
+PLENTY = 1e9
+
+chances = st.floats(0.01, 0.99)
+
+
+def costs(points: dict[int, float], switching: float = 0.0) -> CostModel:
+    return CostModel(points, switching)
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> CostModel:
+    """Any curve, rising or not."""
+    further = draw(st.lists(st.floats(1.0, 9.0), min_size=1, max_size=15))
+    return costs({1: 1.0, **dict(enumerate(further, start=2))})
+
+
+def tokens_and_cost(
+    acceptance: list[float], length: int, curve: CostModel, draft_cost: float
+) -> tuple[float, float]:
+    """Expected tokens of a step that drafts length, and its cost."""
+    expected, together = 1.0, 1.0
+    for chance in acceptance[:length]:
+        together *= chance
+        expected += together
+    return expected, 1.0 + curve.of_draft(length) + length * draft_cost
+
+
+def test_a_longer_draft_pays_where_a_shorter_one_does_not() -> None:
+    curve = costs(STEPPED)
+    plan = best_length([0.8] * 15, curve, rate=1.0, affordable=PLENTY)
+    assert plan.length == 3
+    assert plan.gain == pytest.approx(0.8 + 0.64 + 0.512 - 1.3)
+    assert best_length([0.8] * 2, curve, rate=1.0, affordable=PLENTY) == NOTHING
+
+
+def test_the_further_the_better_where_tokens_cost_nothing() -> None:
+    assert best_length([0.9] * 15, costs(FLAT), rate=1.0, affordable=PLENTY).length == 15
+    assert best_length([0.3] * 15, costs(STEEP), rate=1.0, affordable=PLENTY) == NOTHING
+
+
+def test_no_draft_is_longer_than_the_curve_or_the_proposal() -> None:
+    assert best_length([0.99] * 40, costs(FLAT), rate=1.0, affordable=PLENTY).length == 15
+    assert best_length([0.99] * 4, costs(FLAT), rate=1.0, affordable=PLENTY).length == 4
+    assert best_length([], costs(FLAT), rate=1.0, affordable=PLENTY) == NOTHING
+    assert best_length([0.99], costs({1: 1.0}), rate=1.0, affordable=PLENTY) == NOTHING
+
+
+@common
+@given(curves(), st.lists(chances, max_size=20), st.floats(0.0, 0.3))
+def test_no_length_has_a_higher_ratio_than_the_best_at_its_own_rate(
+    curve: CostModel, acceptance: list[float], draft_cost: float
+) -> None:
+    """Dinkelbach: at the rate of the best ratio, no length gains anything over that one."""
+    lengths = range(min(len(acceptance), curve.largest - 1) + 1)
+    ratios = []
+    for length in lengths:
+        tokens, cost = tokens_and_cost(acceptance, length, curve, draft_cost)
+        ratios.append(tokens / cost)
+    rate = max(1.0, *ratios)
+    plan = best_length(acceptance, curve, rate=rate, affordable=PLENTY, draft_cost=draft_cost)
+    assert ratios[plan.length] == pytest.approx(rate)
+
+
+@common
+@given(curves(), st.lists(chances, max_size=20), st.floats(1.0, 9.0), st.floats(0.0, 0.3))
+def test_a_rate_out_of_reach_does_not_keep_from_what_pays(
+    curve: CostModel, acceptance: list[float], rate: float, draft_cost: float
+) -> None:
+    """After better times the best ratio within reach is taken, never plain decoding instead."""
+    plan = best_length(acceptance, curve, rate=rate, affordable=PLENTY, draft_cost=draft_cost)
+    tokens, cost = tokens_and_cost(acceptance, plan.length, curve, draft_cost)
+    assert tokens >= cost * (1.0 - 1e-9)
+    for length in range(1, min(len(acceptance), curve.largest - 1) + 1):
+        other_tokens, other_cost = tokens_and_cost(acceptance, length, curve, draft_cost)
+        if other_tokens > other_cost * (1.0 + 1e-9):
+            assert plan.length > 0
+
+
+@common
+@given(curves(), st.lists(chances, min_size=1, max_size=20), st.floats(0.0, 6.0))
+def test_only_what_is_affordable_is_planned(
+    curve: CostModel, acceptance: list[float], affordable: float
+) -> None:
+    plan = best_length(acceptance, curve, rate=1.0, affordable=affordable, draft_cost=0.1)
+    lost = curve.of_draft(plan.length) + plan.length * 0.1
+    assert plan.length == 0 or lost <= affordable + 1e-9
+    whole = best_length(acceptance, curve, rate=1.0, affordable=PLENTY, draft_cost=0.1)
+    assert plan.gain <= whole.gain + 1e-12
+
+
+def test_a_cheaper_length_is_taken_where_the_best_cannot_be_afforded() -> None:
+    curve = costs(STEPPED)
+    assert best_length([0.97] * 15, curve, rate=1.0, affordable=PLENTY).length == 15
+    assert best_length([0.97] * 15, curve, rate=1.0, affordable=4.0).length == 9
+    assert best_length([0.97] * 15, curve, rate=1.0, affordable=1.35).length == 3
+    assert best_length([0.97] * 15, curve, rate=1.0, affordable=0.5) == NOTHING
+
+
+def test_costs_of_drafting_and_of_switching_count() -> None:
+    free = best_length([0.8] * 15, costs(FLAT), rate=1.0, affordable=PLENTY)
+    drawn = best_length([0.8] * 15, costs(FLAT), rate=1.0, affordable=PLENTY, draft_cost=0.2)
+    late = best_length([0.8] * 15, costs(FLAT), rate=1.0, affordable=PLENTY, start_cost=5.0)
+    assert drawn.length < free.length
+    assert late == NOTHING
+    assert best_length([0.9], costs({1: 1, 2: 1.89}), rate=1.0, affordable=PLENTY).length == 1
+    assert best_length([0.9], costs({1: 1, 2: 1.89}, 0.05), rate=1.0, affordable=PLENTY) == NOTHING
+
+
+def test_a_draft_begun_is_continued_by_what_is_left_to_gain() -> None:
+    """Two tokens drawn at STEPPED stand before a pass that is cheaper with a third."""
+    curve = costs(STEPPED)
+    more = best_length([0.1, 0.8], curve, rate=1.0, affordable=PLENTY, drafted=2)
+    assert (more.length, more.gain) == (1, pytest.approx(0.1 + 0.2))
+    assert best_length([0.1], curve, rate=1.0, affordable=PLENTY, drafted=3) == NOTHING
+    onward = best_length([0.9] * 12, curve, rate=1.0, affordable=PLENTY, drafted=3)
+    assert onward.length in (4, 12)
+    assert best_length([0.9], curve, rate=1.0, affordable=PLENTY, drafted=15) == NOTHING
+
+
+def test_a_continuation_pays_its_own_way_at_the_present_rate() -> None:
+    begun = best_length([0.5], costs({1: 1.0, 2: 1.2, 3: 1.4}), rate=2.0, affordable=1.0, drafted=1)
+    assert (begun.length, begun.gain) == (1, pytest.approx(0.5 - 2.0 * 0.2))
+    dear = best_length([0.5], costs({1: 1.0, 2: 1.2, 3: 1.4}), rate=3.0, affordable=1.0, drafted=1)
+    assert dear == NOTHING
+
+
+@pytest.mark.parametrize("points", [STEPPED, FLAT, STEEP])
+@pytest.mark.parametrize("draft_cost", [0.0, 0.02, 0.25])
+def test_break_even_is_where_the_predicted_speedup_is_1(
+    points: dict[int, float], draft_cost: float
+) -> None:
+    curve = costs(points)
+    needed = break_even(curve, draft_cost)
+    if needed > 1.0:
+        assert predicted_speedup(lambda _: 1.0, curve, draft_cost) < 1.0
+        return
+    assert predicted_speedup(lambda _: needed + 0.001, curve, draft_cost) >= 1.0
+    assert predicted_speedup(lambda _: max(needed - 0.001, 0.0), curve, draft_cost) < 1.0
+
+
+def test_break_even_of_known_curves() -> None:
+    assert break_even(costs({1: 1.0, 2: 1.7})) == pytest.approx(0.7, abs=1e-3)
+    assert break_even(costs({1: 1.0, 2: 1.7}), draft_cost=0.1) == pytest.approx(0.8, abs=1e-3)
+    assert break_even(costs({1: 1.0, 2: 1.7}, 0.05)) == pytest.approx(0.75, abs=1e-3)
+    assert break_even(costs({1: 1.0, 2: 2.1})) == float("inf")
+    assert 0.6 < break_even(costs(STEPPED)) < 0.7
+
+
+@common
+@given(curves(), chances)
+def test_the_predicted_speedup_is_reached_by_the_best_plan(curve: CostModel, chance: float) -> None:
+    predicted = predicted_speedup(lambda _: chance, curve, 0.05)
+    plan = best_length(
+        [chance] * 15, curve, rate=max(predicted, 1.0), affordable=PLENTY, draft_cost=0.05
+    )
+    tokens, cost = tokens_and_cost([chance] * 15, plan.length, curve, 0.05)
+    assert tokens / cost == pytest.approx(max(predicted, 1.0))
+
+
+def test_the_speedup_may_differ_by_position() -> None:
+    curve = costs({1: 1.0, 2: 1.5, 3: 2.0})
+    chances_by_place = [1.0, 0.0]
+    assert predicted_speedup(lambda p: chances_by_place[p], curve) == pytest.approx(2.0 / 1.5)
+
+
+def test_a_tail_is_kept_as_far_as_it_pays() -> None:
+    curve = costs({1: 1.0, 2: 1.1, 3: 1.2, 4: 2.5, 16: 9.0})
+    keep = partial(best_tail, costs=curve, rate=1.0, affordable=PLENTY)
+    assert keep([0.9, 0.9, 0.9, 0.9], 1) == 1
+    assert keep([0.9, 0.05, 0.9, 0.9], 1) == 0
+    assert keep([0.05, 0.9, 0.9, 0.9], 1) == 0, "what was drawn will hardly stand"
+    assert keep([0.9, 0.9], 2) == 0
+    assert best_tail([0.9, 0.9], 1, curve, rate=1.0, affordable=0.05) == 0

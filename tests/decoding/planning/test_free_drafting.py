@@ -1,0 +1,124 @@
+"""Free drafters are asked as often as that pays, and noticed soon when they begin to be right."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.estimation.cost import CostModel
+from decoding.events import Step
+from decoding.planning.controller import Controller
+from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampler import Sampler
+from tests.fixtures.drafters import IdleDrafter
+from tests.fixtures.forms import certain
+
+SAMPLER = Sampler(SamplingSettings(0.0))
+COSTS = {1: 1.0, 2: 1.2, 8: 1.6}
+
+
+class Clock:
+    """Seconds pass while a drafter is at work, and at no other time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Echo(IdleDrafter):
+    """Says nothing, or what the model is about to say; each question takes its time."""
+
+    name = "echo"
+    is_free = True
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.asked = 0
+        self._clock = clock
+        self._seconds = seconds
+        self.knows_from = 1_000_000
+        """Tokens of the history from which it knows what the model says."""
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        del keep_on
+        self.asked += 1
+        self._clock.now += self._seconds
+        if len(history) < self.knows_from:
+            return NO_DRAFT
+        return certain((7,) * min(limit, 4), self.name, 0.9)
+
+
+def run(controller: Controller, steps: int) -> list[int]:
+    """The tokens drafted at each step of a reply in which the model says 7 all the time."""
+    history = [7]
+    controller.begin(history, SAMPLER)
+    found: list[int] = []
+    for _ in range(steps):
+        controller.commit(history)
+        draft = controller.propose(history, 8)
+        tokens = (*draft.tokens, 7)
+        passed = controller.costs.seconds(len(tokens))
+        drafted = len(draft)
+        step = Step(tokens, draft.drafter, drafted, drafted, 0.0, passed, passed, 0.0)
+        controller.observe(step)
+        history.extend(tokens)
+        found.append(drafted)
+    return found
+
+
+def controlled(seconds: float) -> tuple[Echo, Controller]:
+    clock = Clock()
+    echo = Echo(clock, seconds)
+    return echo, Controller([ManagedDrafter(echo)], CostModel(COSTS), 10, clock)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-4])
+def test_where_a_step_is_long_it_is_asked_at_every_step(seconds: float) -> None:
+    echo, controller = controlled(seconds)
+    run(controller, 300)
+    assert echo.asked == 300
+
+
+def test_where_a_step_is_short_asking_in_vain_takes_little_of_it() -> None:
+    echo, controller = controlled(0.02)
+    run(controller, 300)
+    assert 0 < 0.02 * echo.asked < 0.01 * 300
+
+
+def test_what_is_right_again_is_noticed_within_sixteen_steps_and_asked_at_each() -> None:
+    echo, controller = controlled(0.02)
+    echo.knows_from = 300
+    drafted = run(controller, 400)
+    noticed = drafted.index(4)
+    assert 299 < noticed <= 299 + 16
+    assert echo.asked - 100 < 100
+    assert drafted[noticed:].count(0) <= 2
+
+
+def test_what_it_takes_to_learn_is_part_of_the_price() -> None:
+    """Learning may take as long as asking: then it is asked as seldom as if asking took both."""
+    asked: list[int] = []
+    for asking, learning in ((1e-3, 0.0), (1e-3, 2e-2), (2.1e-2, 0.0)):
+        echo, controller = controlled(asking)
+        member = controller.members[0]
+        learn, clock = member.learn, echo._clock
+
+        def slowly(draft: Draft, step: Step, learn=learn, clock=clock, seconds=learning) -> None:
+            clock.now += seconds
+            learn(draft, step)
+
+        member.learn = slowly
+        run(controller, 300)
+        asked.append(echo.asked)
+    assert asked[0] > 2 * asked[1]
+    assert asked[1] == asked[2]
+
+
+def test_what_is_dropped_is_asked_no_more() -> None:
+    echo, controller = controlled(0.0)
+    run(controller, 10)
+    controller.members[0].drop("it failed")
+    run(controller, 10)
+    assert echo.asked == 10

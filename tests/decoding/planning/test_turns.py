@@ -1,0 +1,64 @@
+"""Under turns every drafter drafts, alone and beside others, whatever that costs."""
+
+from decoding.draft import Draft
+from decoding.estimation.cost import CostModel, DraftCost
+from decoding.events import Step
+from decoding.planning.controller import Controller
+from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampler import Sampler
+from decoding.shape import Shape
+from tests.fixtures.drafters import Rehearsed
+
+TEXT = [0, *range(10, 300, 10)]
+DEAR_PASSES = CostModel({1: 1.0, 16: 16.0})
+
+
+class Dear(Rehearsed):
+    is_free = False
+
+
+def everyone() -> Controller:
+    """Two free drafters that seldom agree and two that cost a plain step a token: nothing pays."""
+    free = [ManagedDrafter(Rehearsed("odd", TEXT, 1)), ManagedDrafter(Rehearsed("even", TEXT, 2))]
+    dear = [
+        ManagedDrafter(Dear(name, TEXT, 3), cost=DraftCost(1.0, 1.0)) for name in ("one", "other")
+    ]
+    return Controller([*free, *dear], DEAR_PASSES, 1000, max_branches=8).at_no_cost()
+
+
+def drafts(controller: Controller, count: int, reply: int = 0) -> list[Draft]:
+    controller.begin([0], Sampler(SamplingSettings()))
+    assert controller.turns is not None
+    controller.turns.start(reply)
+    return [controller.propose([0], 15) for _ in range(count)]
+
+
+def test_everyone_drafts_alone_and_the_free_ones_together() -> None:
+    found = [(draft.drafter, draft.shape) for draft in drafts(everyone(), 5)]
+    assert found == [
+        ("even+odd", Shape.TREE), ("odd", Shape.LINE), ("even", Shape.LINE),
+        ("one", Shape.LINE), ("other", Shape.LINE),
+    ]  # fmt: skip
+
+
+def test_a_reply_begins_with_the_turn_of_its_number() -> None:
+    controller = everyone()
+    assert [drafts(controller, 1, reply)[0].drafter for reply in (3, 4, 6, 8)] == [
+        "one", "other", "odd", "one",
+    ]  # fmt: skip
+
+
+def test_lengths_change_from_round_to_round() -> None:
+    found = drafts(everyone(), 20)
+    assert len({len(draft) for draft in found if draft.drafter == "even"}) > 1
+    assert max(len(draft) for draft in found if not draft.is_tree) >= 4
+
+
+def test_what_it_costs_and_what_came_of_it_changes_nothing() -> None:
+    controller = everyone()
+    expected = [draft.drafter for draft in drafts(controller, 5)]
+    for draft in drafts(controller, 20):
+        rejected = Step((999,), draft.drafter, draft.drafted, 0, 9.0, 9.0, 18.0, 0.0)
+        controller.observe(rejected)
+    assert [draft.drafter for draft in drafts(controller, 5)] == expected

@@ -1,0 +1,338 @@
+"""Warping of logits against a slow reference, drawing, settings, and the streams of a reply."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from backends.base import ModelError, UsageError
+from decoding.sampling import truncation
+from decoding.sampling.distribution import (
+    PENALTY_WINDOW,
+    Distribution,
+    SamplingSettings,
+    point_mass,
+    warp,
+)
+from decoding.sampling.sampler import Sampler
+
+common = hypothesis_settings(max_examples=100, deadline=None, derandomize=True)
+PLAIN = SamplingSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What settings leave of a row, by the definitions one after another."""
+
+    probabilities: dict[int, float]
+    scores: list[float]
+    margin: float
+    """How near a top-p or min-p border passed to a token; too near, rounding decides."""
+
+
+def reference(
+    logits: NDArray[np.float32], settings: SamplingSettings, recent: Sequence[int]
+) -> Reference:
+    scores = [float(value) for value in logits]
+    penalty = np.float32(settings.repeat_penalty)
+    for token in set(recent[-PENALTY_WINDOW:]):
+        if token < len(scores):
+            value = np.float32(scores[token])
+            scores[token] = float(value / penalty if value > 0 else value * penalty)
+    ranked = sorted(range(len(scores)), key=lambda token: (-scores[token], token))
+    if settings.temperature == 0.0:
+        return Reference({ranked[0]: 1.0}, scores, 1.0)
+    if settings.top_k:
+        ranked = ranked[: settings.top_k]
+    best = scores[ranked[0]]
+    weights = [math.exp(scores[token] - best) for token in ranked]
+    margin = 1.0
+    if settings.top_p < 1.0:
+        wanted = settings.top_p * math.fsum(weights)
+        cumulative, count = 0.0, 0
+        while cumulative < wanted and count < len(ranked):
+            margin = min(margin, abs(wanted - cumulative) / wanted)
+            cumulative += weights[count]
+            count += 1
+        margin = min(margin, abs(cumulative - wanted) / wanted)
+        ranked, weights = ranked[:count], weights[:count]
+    if settings.min_p > 0.0:
+        margin = min(margin, *(abs(weight - settings.min_p) for weight in weights), 1.0)
+        ranked = [t for t, weight in zip(ranked, weights, strict=True) if weight >= settings.min_p]
+    heated = [math.exp((scores[token] - best) / settings.temperature) for token in ranked]
+    total = math.fsum(heated)
+    probabilities = {t: h / total for t, h in zip(ranked, heated, strict=True)}
+    return Reference(probabilities, scores, margin)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> NDArray[np.float32]:
+    """Logits of small and large vocabularies, some with ties, some with impossible tokens."""
+    n_vocab = draw(st.one_of(st.integers(2, 400), st.sampled_from([5000, 5119, 8192])))
+    generator = np.random.default_rng(draw(st.integers(0, 2**32)))
+    row = generator.normal(scale=draw(st.sampled_from([0.1, 3.0, 12.0])), size=n_vocab)
+    if draw(st.booleans()):
+        row = row.round()
+    if draw(st.booleans()):
+        row[generator.random(n_vocab) < 0.4] = -np.inf
+        row[draw(st.integers(0, n_vocab - 1))] = 1.0
+    return row.astype(np.float32)
+
+
+sampling_settings = st.builds(
+    SamplingSettings,
+    temperature=st.sampled_from([0.0, 0.3, 0.7, 1.0, 1.0, 2.5]),
+    top_k=st.sampled_from([0, 1, 2, 5, 39, 40, 399, 400, 10_000]),
+    top_p=st.sampled_from([0.05, 0.5, 0.9, 0.95, 0.999, 1.0, 1.0]),
+    min_p=st.sampled_from([0.0, 0.0, 0.01, 0.05, 0.5, 1.0]),
+    repeat_penalty=st.sampled_from([1.0, 1.1, 1.5, 0.8]),
+)
+
+
+@common
+@given(rows(), sampling_settings, st.data())
+def test_warp_agrees_with_the_slow_reference(
+    logits: NDArray[np.float32], settings: SamplingSettings, data: st.DataObject
+) -> None:
+    token = st.integers(0, len(logits) + 3)
+    recent = data.draw(st.lists(token, max_size=PENALTY_WINDOW + 20))
+    before = logits.copy()
+    found = warp(logits, settings, recent)
+    expected = reference(logits, settings, recent)
+    assert np.array_equal(logits, before)
+    assert (np.diff(found.ids) > 0).all()
+    assert found.probabilities.sum() == pytest.approx(1.0, abs=1e-12)
+    assume(expected.margin > 1e-9)
+    # Which of several equally likely tokens a border keeps is left open: compare the values.
+    values = sorted(expected.probabilities.values())
+    np.testing.assert_allclose(np.sort(found.probabilities), values, rtol=1e-9, atol=1e-300)
+    kept_worst = min(expected.probabilities, key=lambda token: expected.probabilities[token])
+    for token in expected.probabilities.keys() ^ set(found.ids.tolist()):
+        assert expected.scores[token] == expected.scores[kept_worst]
+    for token in expected.probabilities.keys() & set(found.ids.tolist()):
+        assert found.of(token) == pytest.approx(expected.probabilities[token], rel=1e-9)
+
+
+@common
+@given(st.integers(0, 2**32), st.sampled_from([100, 6000]), st.integers(1, 60))
+def test_top_k_keeps_exactly_the_highest(seed: int, n_vocab: int, count: int) -> None:
+    logits = np.random.default_rng(seed).normal(size=n_vocab).astype(np.float32)
+    kept = warp(logits, SamplingSettings(1.0, top_k=count, top_p=1.0, min_p=0.0))
+    assert kept.ids.tolist() == sorted(np.argsort(-logits, kind="stable")[:count].tolist())
+
+
+@pytest.mark.parametrize("n_vocab", [10, 6000])
+def test_ties_at_the_border_of_top_k_go_to_the_lower_ids(n_vocab: int) -> None:
+    logits = np.zeros(n_vocab, dtype=np.float32)
+    logits[7] = 1.0
+    kept = warp(logits, SamplingSettings(1.0, top_k=4, top_p=1.0, min_p=0.0))
+    assert kept.ids.tolist() == [0, 1, 2, 7]
+
+
+def test_top_p_reaches_past_its_first_guess_in_a_flat_distribution() -> None:
+    logits = np.zeros(4000, dtype=np.float32)
+    kept = warp(logits, SamplingSettings(1.0, top_k=0, top_p=0.5, min_p=0.0))
+    assert len(kept.ids) == 2000
+    assert kept.probabilities.tolist() == pytest.approx([1 / 2000] * 2000)
+
+
+def test_min_p_1_keeps_all_of_the_best() -> None:
+    logits = np.array([2.0, 1.0, 2.0, 0.0], dtype=np.float32)
+    kept = warp(logits, SamplingSettings(1.0, top_k=0, top_p=1.0, min_p=1.0))
+    assert kept.ids.tolist() == [0, 2]
+    assert kept.probabilities.tolist() == [0.5, 0.5]
+
+
+def test_borders_are_set_before_the_temperature() -> None:
+    logits = np.log(np.array([0.6, 0.3, 0.1])).astype(np.float32)
+    kept = warp(logits, SamplingSettings(100.0, top_k=0, top_p=0.8, min_p=0.0))
+    assert kept.ids.tolist() == [0, 1]
+    assert kept.probabilities.tolist() == pytest.approx([0.5, 0.5], abs=0.01)
+
+
+@common
+@given(rows(), sampling_settings)
+def test_temperature_0_is_the_first_of_the_best(
+    logits: NDArray[np.float32], settings: SamplingSettings
+) -> None:
+    greedy = SamplingSettings(0.0, settings.top_k, settings.top_p, settings.min_p)
+    found = warp(logits, greedy)
+    assert found.ids.tolist() == [int(logits.argmax())]
+    assert found.probabilities.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("bad", [[0.0, np.nan, 1.0], [-np.inf] * 3, [0.0, np.inf, 1.0]])
+def test_a_row_without_a_finite_best_is_an_error(bad: list[float], temperature: float) -> None:
+    with pytest.raises(ModelError):
+        warp(np.array(bad, dtype=np.float32), SamplingSettings(temperature))
+
+
+def test_the_penalty_makes_repeated_tokens_less_likely_on_either_side_of_0() -> None:
+    logits = np.array([2.0, -2.0, 1.0], dtype=np.float32)
+    settings = SamplingSettings(1.0, 0, 1.0, 0.0, repeat_penalty=2.0)
+    weights = np.exp([1.0, -4.0, 1.0])
+    found = warp(logits, settings, [0, 1, 1, 0])
+    assert found.probabilities.tolist() == pytest.approx((weights / weights.sum()).tolist())
+
+
+def test_the_penalty_looks_at_the_last_64_tokens_only() -> None:
+    logits = np.array([2.0, 1.0, 0.0], dtype=np.float32)
+    settings = SamplingSettings(1.0, 0, 1.0, 0.0, repeat_penalty=2.0)
+    inside = warp(logits, settings, [0] + [1] * 63)
+    outside = warp(logits, settings, [0] + [1] * 64)
+    only_one = warp(logits, settings, [1])
+    assert outside.probabilities.tolist() == only_one.probabilities.tolist()
+    assert inside.of(0) < outside.of(0)
+
+
+@st.composite
+def distributions(draw: st.DrawFn) -> Distribution:
+    ids = sorted(draw(st.sets(st.integers(0, 50), min_size=1, max_size=8)))
+    weight = st.one_of(st.just(0.0), st.floats(1e-12, 1.0))
+    weights = np.array(draw(st.lists(weight, min_size=len(ids), max_size=len(ids))))
+    weights[draw(st.integers(0, len(ids) - 1))] = 1.0
+    return Distribution(np.array(ids), weights / weights.sum())
+
+
+@common
+@given(distributions(), st.floats(0.0, 1.0, exclude_min=True))
+def test_draw_inverts_the_cumulative_and_skips_zeros(law: Distribution, number: float) -> None:
+    token = law.draw(number)
+    below = law.probabilities[law.ids < token].sum()
+    assert law.of(token) > 0.0
+    assert below - 1e-12 <= number <= below + law.of(token) + 1e-12
+
+
+@common
+@given(distributions())
+def test_draw_gives_possible_tokens_at_both_ends(law: Distribution) -> None:
+    possible = law.ids[law.probabilities > 0.0]
+    assert law.draw(1.0) == possible[-1]
+    assert law.draw(2.0**-53) == possible[0]
+
+
+@common
+@given(distributions(), st.lists(st.integers(0, 60)))
+def test_at_and_of_tell_the_same(law: Distribution, tokens: list[int]) -> None:
+    listed = dict(zip(law.ids.tolist(), law.probabilities.tolist(), strict=True))
+    expected = [listed.get(token, 0.0) for token in tokens]
+    assert [law.of(token) for token in tokens] == expected
+    assert law.at(np.array(tokens, dtype=np.int64)).tolist() == expected
+
+
+def test_point_mass_is_all_on_one_token() -> None:
+    law = point_mass(3)
+    assert (law.of(3), law.of(2), law.of(4)) == (1.0, 0.0, 0.0)
+    assert law.draw(0.3) == 3
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -0.1},
+        {"temperature": math.nan},
+        {"temperature": math.inf},
+        {"temperature": 100.1},
+        {"top_k": -1},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"top_p": math.nan},
+        {"min_p": -0.1},
+        {"min_p": 1.1},
+        {"min_p": math.nan},
+        {"repeat_penalty": 0.0},
+        {"repeat_penalty": -1.0},
+        {"repeat_penalty": math.inf},
+        {"seed": -1},
+        {"seed": 2**63},
+    ],
+)
+def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="out of range"):
+        SamplingSettings(**wrong)
+
+
+def test_settings_at_their_bounds_are_taken() -> None:
+    SamplingSettings(0.0, 0, 1.0, 0.0, 1.0, 0)
+    SamplingSettings(100.0, 1 << 31, 1e-9, 1.0, 100.0, 2**63 - 1)
+
+
+def test_a_seed_fixes_both_streams_and_another_changes_them() -> None:
+    one, same, other = (Sampler(SamplingSettings(seed=seed)) for seed in (5, 5, 6))
+    numbers = [
+        (list(sampler.verification.random(4)), list(sampler.drafting.random(4)))
+        for sampler in (one, same, other)
+    ]
+    assert numbers[0] == numbers[1]
+    assert numbers[0][0] != numbers[2][0]
+    assert numbers[0][1] != numbers[2][1]
+
+
+def test_drafting_and_verification_do_not_share_numbers() -> None:
+    sampler = Sampler(SamplingSettings(seed=1))
+    drafting = set(sampler.drafting.random(100).tolist())
+    assert drafting.isdisjoint(sampler.verification.random(100).tolist())
+
+
+def test_drawing_for_a_draft_leaves_the_verification_stream_alone() -> None:
+    one, other = Sampler(SamplingSettings(seed=1)), Sampler(SamplingSettings(seed=1))
+    one.drafting.random(10)
+    assert one.verification.random() == other.verification.random()
+
+
+@common
+@given(st.integers(0, 2**32), st.integers(0, 80), st.integers(0, 5))
+def test_penalties_see_the_drafted_prefix(seed: int, n_history: int, n_drafted: int) -> None:
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=20).astype(np.float32)
+    text = generator.integers(0, 20, size=n_history + n_drafted).tolist()
+    settings = SamplingSettings(1.0, 0, 1.0, 0.0, repeat_penalty=1.7)
+    found = Sampler(settings).distribution(logits, text[:n_history], text[n_history:])
+    expected = warp(logits, settings, text)
+    assert found.probabilities.tolist() == expected.probabilities.tolist()
+
+
+def test_a_drafted_token_is_penalised() -> None:
+    logits = np.ones(3, dtype=np.float32)
+    sampler = Sampler(SamplingSettings(1.0, 0, 1.0, 0.0, repeat_penalty=2.0))
+    assert sampler.distribution(logits, [0], [1]).of(1) < sampler.distribution(logits, [0]).of(1)
+
+
+def test_without_a_penalty_the_history_is_not_looked_at() -> None:
+    logits = np.array([1.0, 2.0, 0.5], dtype=np.float32)
+    found = Sampler(PLAIN).distribution(logits, [1, 1, 1], [1])
+    assert found.probabilities.tolist() == warp(logits, PLAIN).probabilities.tolist()
+
+
+def test_where_min_p_alone_settles_it_the_outcome_is_that_of_every_border() -> None:
+    """Bit by bit, on rows from clear to flat, some with ties at the borders."""
+    random = np.random.default_rng(4)
+    settled = Counter[bool]()
+    for _ in range(600):
+        row = random.normal(0.0, random.choice([0.5, 3.0, 9.0]), 500).astype(np.float32)
+        row = np.round(row * 2) / 2 if random.random() < 0.3 else row
+        row += random.choice([0.0, 1e5, -1e5])
+        top_k, top_p = (
+            int(random.choice([0, 1, 5, 40])),
+            float(random.choice([0.3, 0.9, 0.95, 1.0])),
+        )
+        settings = SamplingSettings(0.8, top_k, top_p, float(random.choice([0.02, 0.1, 1.0])))
+        highest = float(row.max())
+        found = truncation._likeliest(row, highest, settings)
+        settled[found is not None] += 1
+        if found is not None:
+            ids, scores = truncation._cut(row, highest, settings)
+            assert found[0].tolist() == ids.tolist()
+            assert found[1].tolist() == scores.tolist()
+    assert min(settled[True], settled[False]) > 100
+    row = np.array([5.0, 0.0], dtype=np.float32)
+    assert truncation._likeliest(row, 5.0, SamplingSettings(0.8, 0, 0.9, 0.0)) is None
