@@ -80,7 +80,8 @@ def is_forked(proposals: Sequence[Proposal]) -> bool:
 def union(proposals: Sequence[Proposal], most: int, branches: int) -> UnionTree:
     """The likeliest tokens of all proposals, at most so many nodes and branches, best first.
 
-    A token has the same acceptance in all proposals, as weighed by `consensus`, and is never likelier than its parent, so that a best-first search visits only the nodes it keeps.
+    A token has the same acceptance in all proposals, as weighed by `consensus`, and is never
+    likelier than its parent, so that a best-first search visits only the nodes it keeps.
     """
     tree = UnionTree()
     queue: list[tuple[float, int, int, list[int]]] = []
