@@ -2,10 +2,10 @@
 
 The rules of decoding.sampling.distribution.warp, in the same order. GPUs have no float64, and
 float32 sums depend on the order of summation: over a large vocabulary their error exceeds 1e-5. So
-each token's
-weight, its probability relative to the likeliest token, is a multiple of 2**-40, and sums are exact
-in int64. The remaining rounding is that of one exponential in float32: probabilities have a
-relative error of about 1e-6, and tokens below 2**-40 of the likeliest have none. Values within that
+each token's weight, its probability relative to the likeliest token, is a multiple of 2**-40, and
+sums are exact in int64. The remaining rounding is that of one exponential in float32: probabilities
+have a relative error of about 1e-6, and tokens below 2**-40 of the likeliest have none. Values
+within that
 error of a threshold (top-p, min-p, a uniform number) may fall on its other side.
 """
 

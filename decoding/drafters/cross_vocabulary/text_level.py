@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from backends.base import Logits
-from decoding.draft import NO_DRAFT, Draft, KeepOn, with_confidence, evidence_class
+from decoding.draft import NO_DRAFT, Draft, KeepOn, evidence_class, with_confidence
 from decoding.drafters.cross_vocabulary.follower import Follower
 from decoding.drafters.cross_vocabulary.shared_vocabulary import SharedVocabulary
 from decoding.drafters.cross_vocabulary.speller import Speller
