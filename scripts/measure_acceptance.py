@@ -36,7 +36,7 @@ def demo_pair() -> tuple[Model, Model]:
     target = llamacpp.load(path)
     with TemporaryDirectory() as folder:
         store = SelfDrafts(Path(folder))
-        copy = store.get(target.info, Recipe("q4_0"), lambda done, total: None)
+        copy = store.get(target.info, Recipe("q4_0"), lambda _done, _total: None)
         return target, llamacpp.load(copy)
 
 

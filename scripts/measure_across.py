@@ -103,7 +103,7 @@ def main() -> None:
     assert path is not None
     with TemporaryDirectory() as folder, closing(llamacpp.load(path)) as target:
         store = SelfDrafts(Path(folder))
-        own = store.get(target.info, Recipe("q4_0"), lambda done, total: None)
+        own = store.get(target.info, Recipe("q4_0"), lambda _done, _total: None)
         files = {"own vocabulary": own}
         for name, change in _CHANGES.items():
             files[name] = Path(folder) / f"{name}.gguf"

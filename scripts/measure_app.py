@@ -18,7 +18,7 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,11 +27,11 @@ from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
 from app.tui.app import SWITCH_SECONDS, SpecchatApp
-from app.tui.screens.chat_screen import ChatScreen
+from app.tui.chat_screen import ChatScreen
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.scripted import ScriptedModel, opened
 
-SPECCHAT = [sys.executable, "-m", "app.cli.main"]
+SPECCHAT = [sys.executable, "-m", "app.cli.entry"]
 QUESTION = "Write a long story about a lighthouse."
 TOKENS = 512
 FLOOD = 3000
@@ -180,7 +180,7 @@ async def flood(pieces: list[str]) -> tuple[float, float]:
 
 
 @contextmanager
-def own_home() -> Iterator[None]:
+def own_home() -> Generator[None]:
     """Settings and chats apart from the user's; the same text in every run."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {

@@ -90,7 +90,7 @@ def main() -> None:
     target = llamacpp.load(path)
     with TemporaryDirectory() as folder:
         store = SelfDrafts(Path(folder))
-        own = llamacpp.load(store.get(target.info, Recipe("q4_0"), lambda done, total: None))
+        own = llamacpp.load(store.get(target.info, Recipe("q4_0"), lambda _done, _total: None))
     prompts: dict[str, list[list[int]]] = {}
     for kind, tokens in tokenized(target):
         prompts.setdefault(kind, []).append(tokens)

@@ -82,7 +82,7 @@ def main() -> None:
     target = llamacpp.load(path)
     with TemporaryDirectory() as folder:
         store = SelfDrafts(Path(folder))
-        drafter = llamacpp.load(store.get(target.info, Recipe("q4_0"), lambda done, total: None))
+        drafter = llamacpp.load(store.get(target.info, Recipe("q4_0"), lambda _done, _total: None))
     context, draft_context = target.open(1024), drafter.open(1024)
     limits = Limits(arguments.tokens, target.tokenizer.end_tokens)
     figures: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)

@@ -5,6 +5,9 @@ with top-k 40: acceptance of both with the same drafter, prompts and draft lengt
 the target with its matrices rounded to a few bits.
 """
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 import argparse
 import statistics
 import time

@@ -62,7 +62,7 @@ def drafters(context: Context, n_vocab: int) -> dict[str, Callable[[], Drafter]]
 def one_of(count: int, q_draft: Distribution) -> Distribution:
     """The law of a token whose line was chosen from count."""
     token = int(q_draft.ids[0])  # it is the same whatever came up
-    return select([(token,)] * count, lambda prefix: q_draft, by_likelihood)[1][0]
+    return select([(token,)] * count, lambda _prefix: q_draft, by_likelihood)[1][0]
 
 
 def by_rank(p_target: Distribution, q_draft: Distribution) -> list[float]:
@@ -106,7 +106,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         store = SelfDrafts(Path(folder))
         recipe = Recipe.parse(arguments.recipe)
-        drafter = llamacpp.load(store.get(target.info, recipe, lambda done, total: None))
+        drafter = llamacpp.load(store.get(target.info, recipe, lambda _done, _total: None))
     context, draft_context = target.open(_CONTEXT), drafter.open(_CONTEXT)
     limits = Limits(arguments.tokens, target.tokenizer.end_tokens)
     prompts = [prompt for _, prompt in tokenized(target)[:: arguments.every]]

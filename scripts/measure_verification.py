@@ -58,7 +58,8 @@ def kept(laws: Sequence[Distribution], line: SampledLine, length: int) -> tuple[
     of_draft = line.distributions
     count = min(length, len(line.tokens))
     reached, token_level = 1.0, 0.0
-    share, failing = 1.0, []
+    share = 1.0
+    failing: list[float] = []
     for place, (token, p_target, q_draft) in enumerate(
         zip(line.tokens[:count], laws, of_draft, strict=False), start=1
     ):

@@ -15,3 +15,7 @@ def main() -> None:
     finally:
         # Another Ctrl-C would replace the exit code while the interpreter ends.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    main()

@@ -127,9 +127,3 @@ def _run() -> int | str | None:
     except Exception as error:
         stderr.show_error(crash_report(error, Paths.of_this_user()))
     return EXIT_ERROR
-
-
-if __name__ == "__main__":
-    from app.cli.entry import main as run_process
-
-    run_process()

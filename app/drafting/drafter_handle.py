@@ -30,7 +30,7 @@ class DrafterHandle:
     corpus: Corpus | None = None
 
     @property
-    def all(self) -> "Iterator[DrafterHandle]":
+    def all(self) -> Iterator["DrafterHandle"]:
         """Itself and, recursively, its parts."""
         yield self
         for part in self.parts:

@@ -5,13 +5,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from threading import Event as Flag
+from typing import TYPE_CHECKING
 
 from app.chat.conversation import Conversation
 from app.engine.reply import Reply
-from app.engine.reply_metrics import ReplyMetrics
 from backends.base import SpecchatError, Tokenizer
 from decoding.events import Event, FinishReason, Prefill, Step
 from decoding.sampling.distribution import SamplingSettings
+
+if TYPE_CHECKING:
+    from app.engine.reply_metrics import ReplyMetrics
 
 
 class Stage(StrEnum):

@@ -16,7 +16,7 @@ from app.paths import Paths
 from backends.base import DiskFullError, ModelInfo, UsageError
 from backends.base.private_file import FILE_MODE, make_private_folder
 from backends.base.regular_file import open_regular
-from decoding.estimation.agreement import Reply
+from decoding.checks.agreement import Reply
 from models.self_draft.recipe import Recipe
 from models.tuning.recipe_search import Tried
 
@@ -117,7 +117,7 @@ class TuningResults:
         return True
 
     def _reply(self, kept: object) -> Reply:
-        prompt, said = (tuple(map(int, part)) for part in cast(list[list[int]], kept))
+        prompt, said = (tuple(map(int, part)) for part in cast("list[list[int]]", kept))
         if (
             not prompt
             or not said

@@ -4,7 +4,7 @@ Recipes are tried in the order of models/tuning/recipe_search.py, on what the mo
 nothing of the user's is read. Each result is kept as it is found, the winner for good.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ from backends.chat.chat_template import ChatTemplate, Message
 from backends.chat.template_process import TemplateProcess
 from backends.engines.engine_resources import free_memory
 from backends.engines.model_loading import derives
-from decoding.estimation.agreement import Agreement, Reply, spoken
+from decoding.checks.agreement import Agreement, Reply, spoken
 from decoding.estimation.cost import CostModel
 from decoding.generation import Limits
 from decoding.planning.draft_length import break_even, predicted_speedup
@@ -90,7 +90,7 @@ class Tuning:
         gpu_layers: int | None,
         notify: Callable[[str], None],
         say: Callable[[str], None],
-        tell: Callable[[str], None] = lambda text: None,
+        tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
         if target.info.rollback is not Rollback.ANY:
             name, reason = target.info.name, target.info.rollback_refusal
@@ -168,7 +168,7 @@ class Tuning:
             return f"{error.what}: {error.why}" if error.why else error.what
 
     @contextmanager
-    def _made(self, recipe: Recipe, files: CandidateFiles) -> Iterator[Model]:
+    def _made(self, recipe: Recipe, files: CandidateFiles) -> Generator[Model]:
         target = self._target
         with ExitStack() as stack:
             path = None if derives(target.info) else stack.enter_context(files.made(recipe))

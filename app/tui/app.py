@@ -18,9 +18,9 @@ from app.paths import Paths
 from app.settings.answering import Answering
 from app.settings.preferences import Preferences, read_preferences
 from app.tui.appearance import set_theme
+from app.tui.chat_screen import ChatScreen
 from app.tui.conversation.dialogue import Dialogue
 from app.tui.keymap import check_keys, keys_of
-from app.tui.screens.chat_screen import ChatScreen
 from app.tui.terminal.exit_signals import ExitSignals
 from app.tui.terminal.inert_paste import keep_pastes_inert
 from app.tui.terminal.printable_lines import PrintableLines, show_stand_ins

@@ -4,16 +4,21 @@ A template is an untrusted program. The sandbox isolates it from the system, the
 its memory and processor time, and the parent kills the process if it takes too long.
 """
 
+# what Jinja calls globals and filters is untyped:
+# pyright: reportUnknownMemberType=false
+
 import json
 import sys
-from collections.abc import Callable
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from jinja2 import TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MAX_MEMORY_BYTES = 1 << 29
 MAX_SECONDS = 10
@@ -50,10 +55,10 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 def _limit_resources() -> None:
     """Bound memory and processor time, except on Windows."""
-    try:
-        import resource
-    except ImportError:
+    if sys.platform == "win32":
         return
+    import resource
+
     for kind, most in ((resource.RLIMIT_AS, MAX_MEMORY_BYTES), (resource.RLIMIT_CPU, MAX_SECONDS)):
         try:
             resource.setrlimit(kind, (most, most))

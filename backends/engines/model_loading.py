@@ -66,7 +66,7 @@ def derive(
     skipped: Sequence[int],
     experts: int | None = None,
     *,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Model:
     """Make a drafter in memory from a loaded model that derives.
 

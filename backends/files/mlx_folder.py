@@ -75,9 +75,9 @@ class MlxFolder:
         if self.count("num_hidden_layers") > _MAX_LAYERS:
             raise ModelError(f"its {_CONFIG} is damaged", "it has too many layers")
         kinds: object = self.config.get("layer_types") or []
-        if not isinstance(kinds, list) or len(cast(list[object], kinds)) > _MAX_LAYERS:
+        if not isinstance(kinds, list) or len(cast("list[object]", kinds)) > _MAX_LAYERS:
             raise ModelError(f"its {_CONFIG} is damaged", "layer_types is no list of layers")
-        return tuple(map(str, cast(list[object], kinds)))
+        return tuple(map(str, cast("list[object]", kinds)))
 
 
 def is_mlx_folder(path: Path) -> bool:
@@ -102,7 +102,9 @@ def read_mlx_folder(path: Path) -> MlxFolder:
         raise ModelError(f"cannot read {file}", "it is missing", REMEDY)
     written = read_settings(file, _MAX_CONFIG)
     text_part = written.get("text_config")
-    settings = written | cast(dict[str, Any], text_part) if isinstance(text_part, dict) else written
+    settings = (
+        written | cast("dict[str, Any]", text_part) if isinstance(text_part, dict) else written
+    )
     weights = sorted(path.glob(WEIGHT_FILES))
     if not weights:
         raise ModelError(f"there are no weights in {path}", "model.safetensors is missing", REMEDY)
@@ -130,7 +132,7 @@ def read_settings(file: Path, most_bytes: int = _MAX_SETTINGS) -> dict[str, Any]
         raise ModelError(f"{file} is damaged", why, REMEDY) from error
     if not isinstance(value, dict):
         raise ModelError(f"{file} is damaged", "it holds no settings", REMEDY)
-    return cast(dict[str, Any], value)
+    return cast("dict[str, Any]", value)
 
 
 def _number_bytes(tensors: Iterable[tuple[str, StoredTensor]]) -> int:

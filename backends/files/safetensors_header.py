@@ -57,7 +57,7 @@ def stored_tensors(path: Path) -> dict[str, StoredTensor]:
 def _tensors(header: object, data_bytes: int) -> dict[str, StoredTensor]:
     if not isinstance(header, dict):
         raise ValueError("its header is no object")
-    entries = cast(dict[str, object], header)
+    entries = cast("dict[str, object]", header)
     return {
         name: _checked(name, entry, data_bytes)
         for name, entry in entries.items()
@@ -68,7 +68,7 @@ def _tensors(header: object, data_bytes: int) -> dict[str, StoredTensor]:
 def _checked(name: str, entry: object, data_bytes: int) -> StoredTensor:
     """Tensor of an entry, if the entry is consistent."""
     shown = repr(name[:64])
-    facts = cast(dict[str, Any], entry) if isinstance(entry, dict) else {}
+    facts = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
     offsets, shape = facts.get("data_offsets"), facts.get("shape")
     if not _are_counts(offsets) or len(offsets) != 2:
         raise ValueError(f"tensor {shown} has no place")
@@ -87,4 +87,4 @@ def _checked(name: str, entry: object, data_bytes: int) -> StoredTensor:
 def _are_counts(value: object) -> TypeGuard[list[int]]:
     if not isinstance(value, list):
         return False
-    return all(type(item) is int and item >= 0 for item in cast(list[object], value))
+    return all(type(item) is int and item >= 0 for item in cast("list[object]", value))

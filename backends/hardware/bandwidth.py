@@ -1,5 +1,9 @@
 """Memory bandwidth of this machine, which bounds its decoding speed."""
 
+# pynvml has no type stubs:
+# pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false
+
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor

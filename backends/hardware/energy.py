@@ -1,5 +1,8 @@
 """Energy used by this machine, where it has a counter."""
 
+# pynvml has no type stubs:
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol

@@ -13,7 +13,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 def physical_cores() -> int:
     """Physical cores this process may use."""
     count = psutil.cpu_count(logical=False) or os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
+    if sys.platform == "linux":
         count = min(count, len(os.sched_getaffinity(0)))
     return max(count, 1)
 

@@ -126,7 +126,7 @@ class LlamaContext:
 
     def _rows(self, count: int) -> Logits:
         assert self.pointer is not None, "the context is closed"
-        rows = cast("ctypes._Pointer[ctypes.c_float]", api.llama_get_logits(self.pointer))
+        rows = cast("ctypes._Pointer[ctypes.c_float]", api.llama_get_logits(self.pointer))  # noqa: SLF001
         address = ctypes.addressof(rows.contents)
         if address != self._viewed:  # the engine has moved them
             self._viewed, self._views = address, {}

@@ -1,10 +1,10 @@
 """Models loaded by llama.cpp."""
 
-import ctypes
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llama_cpp import llama_cpp as api
 
@@ -22,6 +22,9 @@ from backends.llamacpp import library
 from backends.llamacpp.llama_context import MAX_LOGITS, LlamaContext
 from backends.llamacpp.llama_tokenizer import LlamaTokenizer
 from backends.llamacpp.load_checks import checked_header, load_error
+
+if TYPE_CHECKING:
+    import ctypes
 
 _ACTIVE_EXPERTS = "expert_used_count"
 _ALL_LAYERS = 999

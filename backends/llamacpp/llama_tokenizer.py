@@ -32,13 +32,13 @@ class LlamaTokenizer:
 
     @property
     def bos(self) -> int | None:
-        token = cast(int, api.llama_vocab_bos(self._vocabulary))
+        token = cast("int", api.llama_vocab_bos(self._vocabulary))
         wanted = api.llama_vocab_get_add_bos(self._vocabulary)
         return token if wanted and token != _NO_TOKEN else None
 
     @property
     def eos(self) -> int | None:
-        token = cast(int, api.llama_vocab_eos(self._vocabulary))
+        token = cast("int", api.llama_vocab_eos(self._vocabulary))
         return token if token != _NO_TOKEN else None
 
     @property

@@ -1,5 +1,8 @@
 """Context of MLX: one token sequence with its caches."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any

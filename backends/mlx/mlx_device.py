@@ -1,5 +1,8 @@
 """The MLX build, the device it runs on, and the memory that processor and GPU share."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false
+
 import time
 from importlib import metadata
 

@@ -1,5 +1,9 @@
 """Models loaded by MLX."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 import glob
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -133,7 +137,7 @@ def n_vocab_of(module: nn.Module) -> int:
 
 def weights_of(module: nn.Module) -> list[tuple[str, mx.array]]:
     """Arrays of a model by name."""
-    return cast(list[tuple[str, mx.array]], tree_flatten(module.parameters()))
+    return cast("list[tuple[str, mx.array]]", tree_flatten(module.parameters()))
 
 
 def _describe(

@@ -70,7 +70,7 @@ def _lenient(
 
 
 def _typical(
-    p_target: Distribution, q_draft: Distribution, token: int, strength: float
+    p_target: Distribution, _q_draft: Distribution, token: int, strength: float
 ) -> Judgement:
     """Accept where p > min(strength, sqrt(strength) * exp(-H(p))), whatever q_draft is.
 

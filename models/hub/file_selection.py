@@ -2,16 +2,19 @@
 
 import difflib
 import itertools
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from backends.base import DownloadError, UsageError
 from models.byte_sizes import size_text
 from models.hub.error_mapping import shorten
 from models.hub.repository import Repository, RepositoryFile
 from models.model_names import is_model_file, part, quantization_of, stem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 DEFAULT_QUANTIZATION = "Q4_K_M"
 _FOLDER_FILES = (

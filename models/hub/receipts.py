@@ -25,7 +25,7 @@ def is_ours(receipts: Path, repository: str, commit: str, file: str) -> bool:
 
 def _files(known: dict[str, Any], repository: str, commit: str) -> list[str]:
     files = known.get(_key(repository, commit))
-    return [str(file) for file in cast(list[object], files)] if isinstance(files, list) else []
+    return [str(file) for file in cast("list[object]", files)] if isinstance(files, list) else []
 
 
 def _key(repository: str, commit: str) -> str:

@@ -81,7 +81,7 @@ def parse_listing(name: str, content: bytes) -> Repository:
     entries: object = listing.get("siblings") or []
     if not isinstance(entries, list):
         raise ValueError("the listing names no files")
-    listed = cast(list[object], entries)
+    listed = cast("list[object]", entries)
     if len(listed) > _MOST_FILES:
         raise ValueError(f"the listing names more than {_MOST_FILES:,} files")
     files = tuple(file for file in map(_file, listed) if file)
@@ -120,7 +120,7 @@ def _require_consistent(files: tuple[RepositoryFile, ...]) -> None:
 def _object(value: object, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{what}: not an object")
-    return cast(dict[str, Any], value)
+    return cast("dict[str, Any]", value)
 
 
 def _matching(form: re.Pattern[str], value: object, what: str) -> str:

@@ -53,7 +53,7 @@ def mlx_folder_size(folder: Path, name: str) -> int | None:
     if not config or ("quantization" not in config and "mlx" not in name.lower()):
         return None
     weights = read_object(folder / "model.safetensors.index.json").get("weight_map")
-    named = cast(dict[str, object], weights).values() if isinstance(weights, dict) else ()
+    named = cast("dict[str, object]", weights).values() if isinstance(weights, dict) else ()
     needed = [folder / str(file) for file in set(named)] or sorted(folder.glob("*.safetensors"))
     return _size(list(files_below(folder, 1))) if _size(needed) else None
 

@@ -18,7 +18,7 @@ def ollama_models(store: Path) -> Iterator[Installed]:
     manifests = store / "manifests"
     for manifest in files_below(manifests):
         layers = read_object(manifest).get("layers")
-        for layer in cast(list[object], layers) if isinstance(layers, list) else []:
+        for layer in cast("list[object]", layers) if isinstance(layers, list) else []:
             blob = _blob(layer, store)
             if blob is not None:
                 name = _name(manifest.relative_to(manifests))
@@ -27,7 +27,7 @@ def ollama_models(store: Path) -> Iterator[Installed]:
 
 def _blob(layer: object, store: Path) -> tuple[Path, int] | None:
     """File and size of a layer that is a GGUF model, None for other layers."""
-    known = cast(dict[str, Any], layer) if isinstance(layer, dict) else {}
+    known = cast("dict[str, Any]", layer) if isinstance(layer, dict) else {}
     digest = _DIGEST.fullmatch(str(known.get("digest")))
     if known.get("mediaType") != _MODEL or not digest:
         return None

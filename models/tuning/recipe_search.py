@@ -64,7 +64,7 @@ class RecipeSearch:
         n_layers: int,
         bodies: Sequence[Recipe],
         speedup: Callable[[float, float], float],
-        can_skip: Callable[[Skipped], bool] = lambda skipped: True,
+        can_skip: Callable[[Skipped], bool] = lambda _skipped: True,
     ) -> None:
         self._n_layers = n_layers
         self._can_skip = can_skip

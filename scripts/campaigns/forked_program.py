@@ -37,9 +37,9 @@ class Program:
 
     process: int
     terminal: int
-    parts: list[tuple[float, str]] = field(default_factory=list)
+    parts: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     raw: bytearray = field(default_factory=bytearray)
-    children: list[psutil.Process] = field(default_factory=list)
+    children: list[psutil.Process] = field(default_factory=list[psutil.Process])
     _code: int | None = None
     _rest: bytes = b""
 

@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,7 +66,7 @@ class Expected:
     is_whole: bool = False
     since: float = 0.0
     """When the question was sent."""
-    typed: list[tuple[float, str]] = field(default_factory=list)
+    typed: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
 
 
 @dataclass(slots=True)
@@ -77,12 +77,12 @@ class Campaign:
     model: Path
     hub: str
     random: random.Random
-    kills: Counter[str] = field(default_factory=Counter)
-    signals: Counter[str] = field(default_factory=Counter)
-    violations: list[str] = field(default_factory=list)
-    lost_answer: list[float] = field(default_factory=list)
-    lost_typing: list[float] = field(default_factory=list)
-    whole: dict[str, int] = field(default_factory=dict)
+    kills: Counter[str] = field(default_factory=Counter[str])
+    signals: Counter[str] = field(default_factory=Counter[str])
+    violations: list[str] = field(default_factory=list[str])
+    lost_answer: list[float] = field(default_factory=list[float])
+    lost_typing: list[float] = field(default_factory=list[float])
+    whole: dict[str, int] = field(default_factory=dict[str, int])
     """Questions whose answers were seen whole, and the tokens of these."""
     asked: int = 0
 
@@ -326,8 +326,22 @@ def kill_once(campaign: Campaign) -> None:
 # Checks
 
 
-def _chats(campaign: Campaign, program: Program, expected: Expected, sent: float) -> Iterator[str]:
+def _answers(path: Path) -> dict[str, str]:
+    """Answers of the last three chats by their question, "" where there is none."""
     from app.history import History
+
+    answers: dict[str, str] = {}
+    with contextlib.closing(History.open(path)) as history:
+        for chat in history.chats(limit=3):
+            messages = history.messages(chat.number)
+            for place, message in enumerate(messages):
+                if message.role == "user" and (asked := _QUESTION.search(message.text)):
+                    after = messages[place + 1 : place + 2]
+                    answers[asked[0]] = after[0].text if after else ""
+    return answers
+
+
+def _chats(campaign: Campaign, program: Program, expected: Expected, sent: float) -> Iterator[str]:
     from scripts.models.counting_model import numbers
 
     path = campaign.home / "data" / "chats.sqlite3"
@@ -337,15 +351,7 @@ def _chats(campaign: Campaign, program: Program, expected: Expected, sent: float
         found = connection.execute("PRAGMA integrity_check").fetchall()
         if found != [("ok",)]:
             yield f"the database is damaged: {found[:3]}"
-    history = History.open(path)
-    answers: dict[str, str] = {}
-    with contextlib.closing(history):
-        for chat in history.chats(limit=3):
-            messages = history.messages(chat.number)
-            for place, message in enumerate(messages):
-                if message.role == "user" and (asked := _QUESTION.search(message.text)):
-                    after = messages[place + 1 : place + 2]
-                    answers[asked[0]] = after[0].text if after else ""
+    answers = _answers(path)
     if not expected.question:
         return
     question, shown = expected.question, program.shown(sent, expected.since)
@@ -443,7 +449,7 @@ def _saved(campaign: Campaign, question: str) -> int:
 
 
 @contextlib.contextmanager
-def local_hub(model: Path) -> Iterator[str]:
+def local_hub(model: Path) -> Generator[str]:
     """A hub in a process of its own, as its threads must not be forked; its address."""
     source = "from scripts.campaigns.kill_app import serve; serve()"
     command = [sys.executable, "-c", source, str(model)]

@@ -21,7 +21,7 @@ def changed(value: Any, random: Random) -> Any:
 def _changed(value: Any, random: Random) -> Any:
     """Walk down at random and change what is met."""
     if isinstance(value, dict) and value and random.randrange(5):
-        table = dict(cast(dict[str, Any], value))
+        table = dict(cast("dict[str, Any]", value))
         key = random.choice(list(table))
         if random.randrange(8) == 0:
             del table[key]
@@ -31,7 +31,7 @@ def _changed(value: Any, random: Random) -> Any:
             table[key] = _changed(table[key], random)
         return table
     if isinstance(value, list) and value and random.randrange(3):
-        items = list(cast(list[Any], value))
+        items = list(cast("list[Any]", value))
         at = random.randrange(len(items))
         items[at] = _changed(items[at], random)
         return items

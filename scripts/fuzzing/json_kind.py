@@ -14,8 +14,8 @@ from app.paths import Paths
 from app.settings.answering import restored
 from backends.base import ModelInfo, Rollback
 from backends.engines.runner import Runner
+from decoding.checks.agreement import Reply
 from decoding.estimation.acceptance import Acceptance
-from decoding.estimation.agreement import Reply
 from models.hub import receipts
 from models.metadata.content_hash import content_hash
 from models.self_draft.recipe import Recipe

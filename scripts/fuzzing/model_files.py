@@ -75,7 +75,7 @@ class Engine(Gguf):
 
     def read(self, path: Path) -> str:
         paths = Paths(path.parent, path.parent, path.parent)
-        models = proven_models.ProvenModels(paths, lambda text: None)
+        models = proven_models.ProvenModels(paths, lambda _text: None)
         try:
             _checked_header(path)
             require_distinct_tokens(path)
@@ -166,6 +166,7 @@ class Safetensors:
     file_name = "model.safetensors"
 
     def samples(self, folder: Path) -> Sequence[bytes]:
+        del folder
         return [_safetensors({"embed.weight": (64, 32), "norm.weight": (32,), "a.b": ()})]
 
     def damage(self, good: bytes, random: Random) -> bytes:
@@ -192,6 +193,7 @@ class MlxConfig:
     file_name = "config.json"
 
     def samples(self, folder: Path) -> Sequence[bytes]:
+        del folder
         return [json.dumps(_CONFIG).encode()]
 
     def damage(self, good: bytes, random: Random) -> bytes:

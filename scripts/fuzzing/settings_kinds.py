@@ -52,6 +52,7 @@ class CatalogueKind:
     file_name = "catalogue.toml"
 
     def samples(self, folder: Path) -> Sequence[bytes]:
+        del folder
         return [catalogue.FILE.read_bytes()]
 
     def damage(self, good: bytes, random: Random) -> bytes:

@@ -37,6 +37,7 @@ class TemplateKind:
     file_name = "chat_template.jinja"
 
     def samples(self, folder: Path) -> Sequence[bytes]:
+        del folder
         return [_CHATML.encode()]
 
     def damage(self, good: bytes, random: Random) -> bytes:

@@ -239,6 +239,15 @@ def _digests() -> list[Mode]:
         other = {"rfilename": "b.gguf", "size": 7, "lfs": {"sha256": right, "size": 7}}
         listing["siblings"].append(other)
 
+    bad_commits: dict[str, object] = {
+        "a path": outside,
+        "half one": "0123",
+        "in capitals": "A" * 40,
+        "a number": int("1" * 40),
+        "a list": [],
+        "missing": None,
+        "of 64 digits": "0" * 64,
+    }
     return [
         Mode("a digest in capitals", _of_model(lfs_sha256=right.upper()), none),
         Mode("half a digest", _of_model(lfs_sha256=right[:32]), none),
@@ -253,15 +262,7 @@ def _digests() -> list[Mode]:
         Mode("a digest of other bytes", _of_model(lfs_sha256="0" * 64), "arrived damaged"),
         *(
             Mode(f"a commit that is {what}", commit(value), "commit: its digest is invalid")
-            for what, value in {
-                "a path": outside,
-                "half one": "0123",
-                "in capitals": "A" * 40,
-                "a number": int("1" * 40),
-                "a list": [],
-                "missing": None,
-                "of 64 digits": "0" * 64,
-            }.items()
+            for what, value in bad_commits.items()
         ),
     ]
 

@@ -6,7 +6,7 @@ import random
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,7 +165,7 @@ def _entry(path: str, content: bytes) -> dict[str, Any]:
 
 
 @contextmanager
-def serving(hub: HostileHub) -> Iterator[None]:
+def serving(hub: HostileHub) -> Generator[None]:
     """Serve a hub and its storage, each from an origin of its own."""
     with _listening(hub, False) as hub.endpoint, _listening(hub, True) as hub.storage:
         try:
@@ -175,7 +175,7 @@ def serving(hub: HostileHub) -> Iterator[None]:
 
 
 @contextmanager
-def _listening(hub: HostileHub, is_storage: bool) -> Iterator[str]:
+def _listening(hub: HostileHub, is_storage: bool) -> Generator[str]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         # Little waits unread in the system's buffers, so that what is sent is what is received.
         server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BLOCK)

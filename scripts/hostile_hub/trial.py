@@ -6,7 +6,7 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +34,6 @@ MODES = (*listing_modes(), *file_modes(), *cache_modes())
 _LONGEST_SECONDS = 20.0
 _LONGEST_ERROR = 1500
 _MOST_MEMORY = 64 << 20
-_PATIENCE = {"timeout": 5.0, "window": 5.0, "window_bytes": 1000, "attempts": 2, "first_wait": 0.01}
-_HASTE = {**_PATIENCE, "window": 1.0}
 _DIGESTS = {digest(FILE, CONTENT)}
 _ALLOWED = re.compile(
     r"CACHEDIR\.TAG|\.locks(/models--[\w-]+(/specchat-[0-9a-f]{64}\.lock)?)?"
@@ -71,7 +69,11 @@ def try_mode(mode: Mode, root: Path) -> Verdict:
             hub.endpoint,
             hub.cache,
             root / "receipts.json",
-            **(_HASTE if mode.is_slow else _PATIENCE),
+            timeout=5.0,
+            window=1.0 if mode.is_slow else 5.0,
+            window_bytes=1000,
+            attempts=2,
+            first_wait=0.01,
         )
         began = time.monotonic()
         job = DownloadJob(DownloadRequest(REPOSITORY), settings)
@@ -180,7 +182,7 @@ def _state(path: Path) -> str:
 
 
 @contextmanager
-def _token() -> Iterator[None]:
+def _token() -> Generator[None]:
     """A token that no other host may see, and no proxy on the way."""
     wanted = {"HF_TOKEN": "hf_secret", "NO_PROXY": "127.0.0.1"}
     before = {name: os.environ.get(name) for name in wanted}

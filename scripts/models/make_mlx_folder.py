@@ -6,6 +6,9 @@ In float32 the weights are those of the file, dequantized; with --bits they are 
 groups of 32. The tokenizer and the chat template are those of the file.
 """
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 import argparse
 import json
 import shutil

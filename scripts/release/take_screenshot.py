@@ -16,7 +16,7 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings.preferences import Preferences
 from app.tui.app import SpecchatApp
-from app.tui.screens.chat_screen import ChatScreen
+from app.tui.chat_screen import ChatScreen
 from decoding.sampling.distribution import SamplingSettings
 
 _QUESTION = """\

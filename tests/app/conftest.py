@@ -126,7 +126,7 @@ def launch() -> Iterator[Launch]:
         ) -> Popen[bytes]:
             prelude = [sys.executable, "-S", "-E", "-c", _PRELUDE.format(first=first)]
             streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-            begin = cast(Callable[..., Popen[bytes]], Popen)
+            begin = cast("Callable[..., Popen[bytes]]", Popen)
             process = begin([*prelude, *command, *arguments], **streams | options)
             stack.callback(_end, process)
             return process

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.base import Tokenizer
 from decoding.text import TextStream
+
+if TYPE_CHECKING:
+    from backends.base import Tokenizer
 
 common = settings(max_examples=200, deadline=None, derandomize=True)
 SMILE = "\N{GRINNING FACE}"
@@ -26,7 +28,7 @@ class Pieces:
 
 
 def text_stream(pieces: Sequence[bytes], stops: tuple[str, ...] = ()) -> TextStream:
-    return TextStream(cast(Tokenizer, Pieces(pieces)), stops)
+    return TextStream(cast("Tokenizer", Pieces(pieces)), stops)
 
 
 def fed(pieces: Sequence[bytes], *stops: str) -> tuple[list[str], str, bool]:

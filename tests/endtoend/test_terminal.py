@@ -25,7 +25,7 @@ class Terminal:
 
     def __init__(self) -> None:
         self._socket = f"specchat-{uuid.uuid4().hex[:8]}"
-        app = f"SPECCHAT_TEMPERATURE=0 {sys.executable} -m app.cli.main --draft lookup"
+        app = f"SPECCHAT_TEMPERATURE=0 {sys.executable} -m app.cli.entry --draft lookup"
         command = f"{app}; echo left with $?; cat"
         self._tmux("-f", os.devnull, "new-session", "-d", "-x", "100", "-y", "30", command)
 

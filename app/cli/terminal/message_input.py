@@ -23,12 +23,13 @@ class TypedLines:
     def __init__(self) -> None:
         self.prompt = "> "
         self._readline = None
-        with contextlib.suppress(ImportError):
-            import readline
+        if sys.platform != "win32":
+            with contextlib.suppress(ImportError):
+                import readline
 
-            self._readline = readline
-            readline.parse_and_bind("set enable-bracketed-paste on")
-            readline.parse_and_bind(r'"\e\C-m": accept-line')  # Enter after a lone Esc
+                self._readline = readline
+                readline.parse_and_bind("set enable-bracketed-paste on")
+                readline.parse_and_bind(r'"\e\C-m": accept-line')  # Enter after a lone Esc
 
     def __iter__(self) -> "TypedLines":
         return self

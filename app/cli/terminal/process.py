@@ -49,6 +49,16 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _write_unblocked(output: bytes) -> None:
+    """Write to standard error; a terminal that accepts no output must not block the end."""
+    if sys.platform != "win32":
+        os.set_blocking(2, False)
+        os.write(2, output)
+        os.set_blocking(2, True)
+    else:
+        os.write(2, output)
+
+
 def abandon(code: int) -> NoReturn:
     """End the process at once from any thread, when the main thread does not respond.
 
@@ -57,9 +67,7 @@ def abandon(code: int) -> NoReturn:
     erase = stderr.ERASE_LINE if stderr.status_shown() else ""
     with contextlib.suppress(OSError, ValueError):
         _restore_modes()
-        os.set_blocking(2, False)  # a terminal that accepts no output must not block the end
-        os.write(2, (_LEAVE_APP_SCREEN if _other_screen else erase).encode())
-        os.set_blocking(2, True)
+        _write_unblocked((_LEAVE_APP_SCREEN if _other_screen else erase).encode())
     os._exit(code)
 
 

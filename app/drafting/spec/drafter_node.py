@@ -56,7 +56,7 @@ class DrafterNode:
         return Path(self.reference.name).name.removesuffix(".gguf")
 
     @property
-    def models(self) -> "Iterator[str]":
+    def models(self) -> Iterator[str]:
         """Names of the drafter models, including those of its parts."""
         if self.kind in MODELS:
             yield self.name
@@ -64,7 +64,7 @@ class DrafterNode:
             yield from part.models
 
     @property
-    def recipes(self) -> "Iterator[Recipe]":
+    def recipes(self) -> Iterator[Recipe]:
         """Recipes of self-drafters, including those of its parts."""
         if self.recipe is not None:
             yield self.recipe
@@ -72,7 +72,7 @@ class DrafterNode:
             yield from part.recipes
 
     @property
-    def references(self) -> "Iterator[Reference | HubReference]":
+    def references(self) -> Iterator[Reference | HubReference]:
         """References of the models, including those of its parts."""
         if self.reference is not None:
             yield self.reference

@@ -1,5 +1,9 @@
 """Caches of a model's layers, created so that they can be rolled back if possible."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 import json
 import math
 import struct
@@ -98,7 +102,7 @@ def _described(value: Any, parts: list[Any]) -> Any:
             parts.append(np.array(mx.contiguous(value).reshape(-1).view(mx.uint8), copy=False))
         return {"dtype": str(value.dtype).removeprefix("mlx.core."), "shape": value.shape}
     if isinstance(value, list | tuple):
-        return [_described(item, parts) for item in cast(Sequence[Any], value)]
+        return [_described(item, parts) for item in cast("Sequence[Any]", value)]
     return value
 
 
@@ -124,13 +128,13 @@ def unpack(caches: Sequence[Any], packed: CacheState) -> None:
 def _filled(described: Any, packed: CacheState) -> tuple[Any, CacheState]:
     """Value of a description, with arrays from the front of packed, and the remaining bytes."""
     if isinstance(described, dict):
-        entry = cast(dict[str, Any], described)
+        entry = cast("dict[str, Any]", described)
         dtype, shape = _DTYPES[entry["dtype"]], entry["shape"]
         size = dtype.size * math.prod(shape)
         return mx.array(packed[:size]).view(dtype).reshape(shape), packed[size:]
     if isinstance(described, list):
         values: list[Any] = []
-        for item in cast(list[Any], described):
+        for item in cast("list[Any]", described):
             value, packed = _filled(item, packed)
             values.append(value)
         return values, packed

@@ -3,6 +3,9 @@
 A batch gives each node a position and a mask of its own in mlx-lm's models.
 """
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,5 +1,8 @@
 """Cache of a sliding-window layer that can be rolled back."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+
 from typing import Any
 
 from mlx_lm.models.base import create_causal_mask

@@ -117,7 +117,7 @@ def _counts(settings: object, depth: int = 0) -> Iterator[tuple[str, int]]:
     """Counts of layers, experts and heads in all parts of the settings."""
     if not isinstance(settings, dict) or depth > _MAX_DEPTH:
         return
-    for name, value in cast(dict[str, object], settings).items():
+    for name, value in cast("dict[str, object]", settings).items():
         if type(value) is int and _COUNTED.search(name):
             yield name, value
         yield from _counts(value, depth + 1)

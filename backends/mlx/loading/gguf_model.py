@@ -1,5 +1,8 @@
 """Loading a llama GGUF file into mlx-lm's llama, with its quantized layers unchanged."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false
+
 import re
 from pathlib import Path
 from typing import Any, cast
@@ -62,7 +65,7 @@ def load_gguf(path: Path, settings: MlxFolder) -> tuple[nn.Module, MlxTokenizer]
 def read_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
     """Tensors (quantized ones in three parts) and metadata; safe only for a checked file."""
     loaded = mx.load(str(path), format="gguf", return_metadata=True)
-    return cast(tuple[dict[str, mx.array], dict[str, Any]], loaded)
+    return cast("tuple[dict[str, mx.array], dict[str, Any]]", loaded)
 
 
 def build(config: dict[str, Any], tensors: dict[str, mx.array]) -> nn.Module:
@@ -75,7 +78,7 @@ def build(config: dict[str, Any], tensors: dict[str, mx.array]) -> nn.Module:
     weights = renamed(config, tensors)
     module = llama.Model(llama.ModelArgs.from_dict(config))
 
-    def packing(name: str, layer: nn.Module) -> bool | dict[str, int]:
+    def packing(name: str, _layer: nn.Module) -> bool | dict[str, int]:
         if f"{name}.scales" not in weights:
             return False
         columns = weights[f"{name}.scales"].shape[-1] * GROUP
@@ -85,7 +88,7 @@ def build(config: dict[str, Any], tensors: dict[str, mx.array]) -> nn.Module:
     module.eval()
     module.load_weights(list(weights.items()))
     if factors is not None:
-        for layer in cast(list[Any], module.layers):
+        for layer in cast("list[Any]", module.layers):
             rope = StretchedRope(config["head_dim"], config["rope_theta"], factors)
             layer.self_attn.rope = rope
     mx.eval(module.parameters())

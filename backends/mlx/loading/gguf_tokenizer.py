@@ -4,6 +4,9 @@ Byte-level BPE only. Pre-tokenizers are those of llama.cpp (llama-vocab.cpp), so
 give the same token ids.
 """
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false
+
 from collections.abc import Sequence
 from typing import Any
 

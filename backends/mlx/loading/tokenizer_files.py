@@ -1,5 +1,9 @@
 """Reading the tokenizer of an MLX folder and its settings."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -82,7 +86,7 @@ def read_tokenizer(
         """Token that the settings give by its text."""
         text = settings.get(key)
         if isinstance(text, dict):
-            text = cast(dict[str, Any], text).get("content")
+            text = cast("dict[str, Any]", text).get("content")
         number = engine.token_to_id(text) if isinstance(text, str) else None
         return number if number is not None and number < n_vocab else None
 
@@ -100,7 +104,7 @@ def read_tokenizer(
 
 def _ends(settings: dict[str, Any]) -> set[int]:
     value = settings.get("eos_token_id")
-    listed = cast(list[object], value) if isinstance(value, list) else [value]
+    listed = cast("list[object]", value) if isinstance(value, list) else [value]
     return {number for number in listed if type(number) is int}
 
 
@@ -118,9 +122,9 @@ def _template(folder: Path, settings: dict[str, Any]) -> str | None:
     if template is None:
         template = read_settings(folder / "chat_template.json").get("chat_template")
     if isinstance(template, list):
-        listed = [entry for entry in cast(list[object], template) if isinstance(entry, dict)]
-        entries = cast(list[dict[str, object]], listed)
+        listed = [entry for entry in cast("list[object]", template) if isinstance(entry, dict)]
+        entries = cast("list[dict[str, object]]", listed)
         template = {str(entry.get("name")): entry.get("template") for entry in entries}
     if isinstance(template, dict):
-        template = cast(dict[str, object], template).get("default")
+        template = cast("dict[str, object]", template).get("default")
     return template if isinstance(template, str) else None

@@ -59,7 +59,7 @@ def _indexed(folder: Path) -> dict[str, set[str]]:
     if not isinstance(weight_map, dict):
         raise damaged
     tensors: dict[str, set[str]] = {}
-    for tensor, name in cast(dict[str, object], weight_map).items():
+    for tensor, name in cast("dict[str, object]", weight_map).items():
         if not isinstance(name, str) or Path(name).name != name:
             raise damaged
         if not fnmatch(name, WEIGHT_FILES):

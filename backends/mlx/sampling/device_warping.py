@@ -9,6 +9,9 @@ within that
 error of a threshold (top-p, min-p, a uniform number) may fall on its other side.
 """
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false
+
 from dataclasses import dataclass
 
 import mlx.core as mx

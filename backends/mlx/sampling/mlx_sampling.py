@@ -1,5 +1,8 @@
 """Drafting and verification in one context on its device, with one synchronisation each."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -84,7 +87,7 @@ class MlxSampling:
             of_drawn = mx.take_along_axis(mx.concatenate(rows), together[:, None], axis=-1)[:, 0]
             usable = mx.all(mx.concatenate(sound))
             mx.eval(together, of_drawn, usable)
-        ids = cast(list[int], together.tolist())
+        ids = cast("list[int]", together.tolist())
         context.tokens.extend([*tokens, *ids[:-1]])
         _check(usable)
         probabilities = np.ldexp(np.array(of_drawn), -PROBABILITY_BITS).tolist()
@@ -117,12 +120,12 @@ class MlxSampling:
         _check(usable)
         if listener is not None:
             listener(np.array(likeliest[0]).astype(np.int64))
-        return cast(int, accepted.item()), cast(int, next_token.item())
+        return cast("int", accepted.item()), cast("int", next_token.item())
 
 
 def _stacked(rows: Sequence[DeviceRow], n_vocab: int) -> mx.array:
     """Drafter rows padded or cut to the target's vocabulary; a drafter never draws other tokens."""
-    arrays = mx.stack([cast(MlxRow, row).array for row in rows])
+    arrays = mx.stack([cast("MlxRow", row).array for row in rows])
     missing = n_vocab - arrays.shape[-1]
     return mx.pad(arrays, [(0, 0), (0, missing)]) if missing > 0 else arrays[:, :n_vocab]
 

@@ -21,7 +21,7 @@ def derive(
     skipped: Sequence[int],
     experts: int | None = None,
     *,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> MlxModel:
     """Make a drafter from a target's weights.
 

@@ -1,5 +1,8 @@
 """View of a model that uses fewer experts per token and shares all weights."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
+
 import copy
 from typing import Any, cast
 
@@ -30,7 +33,7 @@ def _changed(held: Any, active: int, wanted: int) -> Any:
     """Copy of a module with its changed children; unchanged modules are shared."""
     if not isinstance(held, nn.Module | dict | list):
         return held
-    places = cast(Any, enumerate(held) if isinstance(held, list) else held.items())
+    places = cast("Any", enumerate(held) if isinstance(held, list) else held.items())
     changed: dict[Any, Any] = {}
     for key, value in places:
         new = _changed(value, active, wanted)

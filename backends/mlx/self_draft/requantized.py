@@ -1,5 +1,9 @@
 """Copy of a model in fewer bits, which shares unchanged weights."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 import copy
 import itertools
 from collections.abc import Callable
@@ -25,7 +29,9 @@ def in_fewer_bits(model: nn.Module, bits: int, progress: Callable[[int, int], No
     precise (such as a router). Matrices are evaluated one by one: at most one is held in floats.
     progress: called after each with the number done and in total.
     """
-    wanted = cast(_Wanted, getattr(model, "quant_predicate", None) or (lambda path, module: True))
+    wanted = cast(
+        "_Wanted", getattr(model, "quant_predicate", None) or (lambda _path, _module: True)
+    )
     total = sum(_is_matrix(module) for module in model.modules())
     done = itertools.count(1)
 
@@ -48,7 +54,7 @@ def _copied(held: Any, path: str, made: _Made, wanted: _Wanted) -> Any:
             return made(held) if wanted(path, held) is True else held
     elif not isinstance(held, dict | list):
         return held
-    places = cast(Any, held.items() if isinstance(held, dict) else enumerate(held))
+    places = cast("Any", held.items() if isinstance(held, dict) else enumerate(held))
     changed: dict[Any, Any] = {}
     for key, value in places:
         new = _copied(value, f"{path}.{key}" if path else str(key), made, wanted)

@@ -1,5 +1,8 @@
 """View of a model that skips some of its layers and shares all weights."""
 
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 import copy
 import operator
 from collections.abc import Sequence
@@ -54,7 +57,7 @@ def without_layers(model: nn.Module, skipped: Sequence[int]) -> nn.Module:
     Raises:
         DraftUnavailableError: its layers are not held as one list.
     """
-    layers = list(cast(Sequence[nn.Module], getattr(model, "layers", ())))
+    layers = list(cast("Sequence[nn.Module]", getattr(model, "layers", ())))
     wanted = [
         SkippedLayer(layer) if number in skipped else layer for number, layer in enumerate(layers)
     ]
@@ -74,7 +77,7 @@ def _exchanged(
         changed = None
         if isinstance(value, nn.Module):
             changed = _exchanged(value, held, wanted)
-        elif isinstance(value, list) and _are_same(cast(list[object], value), held):
+        elif isinstance(value, list) and _are_same(cast("list[object]", value), held):
             changed = wanted
         if changed is not None:
             view = copy.copy(module)

@@ -79,7 +79,7 @@ class Cascade:
     def at_no_cost(self) -> "Cascade":
         """Another on the same context, whose model is drafted for whatever that costs."""
         other = copy.copy(self)
-        other._below = self._below.at_no_cost()
+        other._below = self._below.at_no_cost()  # noqa: SLF001 (its own class)
         return other
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:

@@ -149,7 +149,7 @@ class TextLevel:
     def guess(self, history: Sequence[int]) -> Callable[[SamplingSettings], Distribution] | None:
         """The first token after history as a point mass, at any settings; None without one."""
         draft = self.propose(history, 1)
-        return (lambda settings: point_mass(draft.tokens[0])) if draft.tokens else None
+        return (lambda _settings: point_mass(draft.tokens[0])) if draft.tokens else None
 
 
 def _refused(keep_on: KeepOn, confidence: Sequence[float], first: int) -> int | None:

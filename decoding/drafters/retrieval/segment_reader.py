@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,7 +53,7 @@ class Reader:
 
     def release_pages(self) -> None:
         """Release the memory that searches touched; the pages stay in the system's cache."""
-        if hasattr(mmap, "MADV_DONTNEED") and not self._is_small:
+        if sys.platform != "win32" and not self._is_small:
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:

@@ -40,7 +40,7 @@ main()
 
 CRASH = """
 from app.cli.main import main
-from app.tui.screens.chat_screen import ChatScreen
+from app.tui.chat_screen import ChatScreen
 
 def crash(self):
     raise ValueError("PWN \\x1b]0;PWN\\x07\\x9b2J[@click=app.quit]")

@@ -15,7 +15,7 @@ from app.learned import tuning_results
 from app.learned.tuning_results import TuningResults, append_line
 from app.paths import Paths
 from backends.base import DiskFullError, ModelInfo, Rollback
-from decoding.estimation.agreement import Reply
+from decoding.checks.agreement import Reply
 from models.self_draft.recipe import Recipe
 from models.tuning.recipe_search import Tried
 

@@ -34,7 +34,7 @@ from app.paths import Paths
 from backends import mlx
 from backends.base import DiskFullError, DraftUnavailableError, Model
 from backends.engines.model_loading import derive
-from decoding.estimation.agreement import Agreement, spoken
+from decoding.checks.agreement import Agreement, spoken
 from decoding.estimation.cost import CostModel
 from decoding.generation import Limits
 from decoding.planning.draft_length import predicted_speedup

@@ -23,8 +23,8 @@ from app.paths import Paths
 from backends import llamacpp
 from backends.base import DiskFullError, DraftUnavailableError, Model
 from backends.llamacpp.requantize import requantize
+from decoding.checks.agreement import Agreement, Reply, spoken
 from decoding.checks.greedy_check import greedy_reply
-from decoding.estimation.agreement import Agreement, Reply, spoken
 from decoding.estimation.cost import CostModel
 from decoding.generation import Limits
 from decoding.planning.draft_length import predicted_speedup

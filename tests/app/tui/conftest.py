@@ -13,9 +13,9 @@ from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.tui.app import SpecchatApp
+from app.tui.chat_screen import ChatScreen
 from app.tui.conversation.chat_view import ChatView
 from app.tui.prompt.prompt_area import PromptArea
-from app.tui.screens.chat_screen import ChatScreen
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel, opened

@@ -232,7 +232,7 @@ words = st.lists(fragments, max_size=8).map("".join)
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.lists(words, min_size=1, max_size=4))
 def test_no_words_of_a_user_become_control_tokens_or_are_lost(contents: list[str]) -> None:
-    stub = cast(TemplateProcess, InThisProcess())
+    stub = cast("TemplateProcess", InThisProcess())
     made, text = prompt(stub, "", [Message("user", content) for content in contents])
     written = "".join(f"{START}user\n{content}{END}\n" for content in contents)
     assert text == f"{written}{START}assistant\n"

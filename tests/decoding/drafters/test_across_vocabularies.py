@@ -82,7 +82,7 @@ def target_rows(seed: int, settings: SamplingSettings) -> exact.Rows:
 def sampler_on(path: exact.Path, settings: SamplingSettings) -> Sampler:
     """Draws of a drafter are choices of a path."""
     stand_in: Any = SimpleNamespace(distribution=Sampler(settings).distribution, drafting=path)
-    return cast(Sampler, stand_in)
+    return cast("Sampler", stand_in)
 
 
 GREEDY = sampler_on(exact.Path(), SamplingSettings(temperature=0.0))

@@ -33,7 +33,7 @@ class Slow:
 
 
 def measured(context: Slow) -> Measured:
-    return calibrate(cast(Context, context), TEXT, context.clock)
+    return calibrate(cast("Context", context), TEXT, context.clock)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_where_the_longest_pass_takes_little_it_goes_on(
     found = measured(context)
     assert max(found.seconds) == longest
     assert CostModel(found.seconds).largest == longest
-    assert not ends_early(found.seconds, cast(Context, context))
+    assert not ends_early(found.seconds, cast("Context", context))
     assert found.seconds[longest] == pytest.approx(plain * (1 + slope * (longest - 1)))
     assert context.now <= most_seconds
 

@@ -6,11 +6,11 @@ is learned of it, and what is of another law is left out.
 
 from collections import defaultdict
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from decoding.draft import Draft
-from decoding.drafters.model.planned import PlannedDrafter
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.cost import DraftCost, TreeSize
 from decoding.estimation.level_cost import LevelCost
@@ -26,6 +26,9 @@ from decoding.verification.traversal import verify_traversal
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.drawn_trees import RowsAfter, Rule, from_the_top, random_tree, target_of
 from tests.fixtures.enumeration import Path, Prefix
+
+if TYPE_CHECKING:
+    from decoding.drafters.model.planned import PlannedDrafter
 
 CASES = 60
 Kept = dict[tuple[int, int], float]

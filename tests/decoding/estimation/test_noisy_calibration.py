@@ -115,7 +115,7 @@ def busy(table: Callable, fake_context: Callable) -> Callable[..., Busy]:
 
 
 def calibrated(context: Busy) -> Measured:
-    return calibrate(cast(Context, context), TEXT, context.clock)
+    return calibrate(cast("Context", context), TEXT, context.clock)
 
 
 @pytest.mark.parametrize(("noise", "plain"), [(Spikes, 0.005), (Phases, 0.014)])
@@ -128,7 +128,7 @@ def test_what_is_sure_on_a_busy_machine_is_right(
     assert len(kept) >= 0.8 * len(found)
     assert right >= 0.9 * len(kept)
     contexts = [busy(noise(seed), plain) for seed in SEEDS]
-    medians = [by_medians(cast(Context, one), one.clock) for one in contexts]
+    medians = [by_medians(cast("Context", one), one.clock) for one in contexts]
     assert sum(is_right(one.seconds, GROUPED) for one in medians) <= 0.5 * len(medians)
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from numpy.typing import NDArray
 
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.drafters.composed.cascade import Cascade
@@ -37,6 +36,7 @@ from tests.fixtures.simulator import (
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
     from tests.decoding.conftest import FakeContext
 

@@ -28,7 +28,7 @@ class Vocabulary:
 
 
 def compare(target: tuple[bytes | None, ...], drafter: tuple[bytes | None, ...]) -> None:
-    model, small = (cast(Tokenizer, Vocabulary(entries)) for entries in (target, drafter))
+    model, small = (cast("Tokenizer", Vocabulary(entries)) for entries in (target, drafter))
     require_same_vocabulary(model, small, "small")
 
 

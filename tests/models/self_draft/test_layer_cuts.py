@@ -11,9 +11,10 @@ import pytest
 
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
+from typing import TYPE_CHECKING
+
 from backends import llamacpp
 from backends.base import DraftUnavailableError
-from backends.files.gguf_cursor import Scalar
 from backends.files.gguf_header import GgufHeader, read_header
 from backends.llamacpp.requantize import requantize
 from models.self_draft import layer_cuts
@@ -21,6 +22,9 @@ from models.self_draft.candidate_files import CandidateFiles
 from models.self_draft.layer_cuts import can_cut
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
+
+if TYPE_CHECKING:
+    from backends.files.gguf_cursor import Scalar
 
 TinyLlama = Callable[..., Path]
 TEXT = [40 + 7 * place % 60 for place in range(24)]

@@ -12,7 +12,7 @@ from app.engine.engine_status import Phase
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.tui.app import SpecchatApp
-from app.tui.screens.chat_screen import ChatScreen
+from app.tui.chat_screen import ChatScreen
 from app.tui.screens.drafters_screen import DraftersScreen
 from decoding.sampling.distribution import SamplingSettings
 from tests.app.tui.conftest import Chat

@@ -83,7 +83,7 @@ def emitted(case: Case, weigh: Weigh, longest: Longest) -> Floats:
     of_drafts, law = case.law_of_drafts().ravel(), case.law()
     found = np.zeros_like(law)
     for passes in product([False, True], repeat=case.length):
-        kept = cast(int, longest(mx.array(passes)).item())
+        kept = cast("int", longest(mx.array(passes)).item())
         of_these = of_drafts * np.where(passes, chances, 1.0 - chances).prod(-1)
         each_head = (N_VOCAB**kept, N_VOCAB ** (case.length - kept), N_VOCAB)
         heads = (of_these[:, None] * after[:, kept]).reshape(each_head).sum(1)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from decoding.estimation.agreement import Agreement, Reply, spoken
+from decoding.checks.agreement import Agreement, Reply, spoken
 from decoding.generation import Limits
 from decoding.sampling.distribution import SamplingSettings, warp
 
