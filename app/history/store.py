@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from app.history.schema import (
 )
 from app.history.search import condition
 from backends.base.private_file import FILE_MODE, make_private_folder, private_opener
-from backends.base.regular_file import open_regular
+from backends.base.regular_file import NotRegularError
 from backends.base.whole_characters import whole_characters
 
 _WAIT_SECONDS = 3.0
@@ -298,23 +299,33 @@ class History:
 
 
 def _private_file(path: Path) -> os.stat_result:
-    """Make the file where there is none, its owner's alone; what SQLite opens is a regular file.
+    """Create the database if there is none, for its owner alone; refuse anything but regular files.
+
+    Existing files are not opened: closing one would drop the locks that every other connection of
+    this process holds on it (sqlite.org/howtocorrupt.html, section 2.2), and another process would
+    then take the log away from under them.
 
     Raises:
-        OSError: it cannot be made, or is something else.
+        OSError: it cannot be created, or is something else.
     """
     make_private_folder(path.parent)
     with suppress(FileExistsError), open(path, "xb", opener=private_opener):
         pass
     for suffix in BESIDE:
         with suppress(FileNotFoundError):
-            open_regular(path.with_name(f"{path.name}{suffix}")).close()
-    with open_regular(path) as file:
-        found = os.fstat(file.fileno())
-    if os.name != "nt" and found.st_mode & 0o077:
+            _regular(path.with_name(f"{path.name}{suffix}"))
+    status = _regular(path)
+    if os.name != "nt" and status.st_mode & 0o077:
         with suppress(OSError):
-            path.chmod(FILE_MODE)  # what is said is its user's alone
-    return found
+            path.chmod(FILE_MODE)
+    return status
+
+
+def _regular(path: Path) -> os.stat_result:
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise NotRegularError(path)
+    return status
 
 
 def _storable(value: str | float) -> str | float:
