@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from app.drafting.drafter_building import Builder
 from app.drafting.drafter_handle import DrafterHandle
-from app.drafting.spec.drafter_node import SELF, DrafterNode, LinkKind
+from app.drafting.spec.drafter_node import SELF, DrafterNode, NodeKind
 from app.learned.trial_results import TrialResult
 from app.loading.memory_plan import MemoryPlan
 from app.loading.proven_models import ProvenModels
@@ -55,9 +55,9 @@ def drafter(
             break
         if pair.speedup is None and tried >= _MOST_NEW:
             continue
-        built = _tried(pair.drafter, known, builder)
-        if built is not None:
-            return built
+        handle = _tried(pair.drafter, known, builder)
+        if handle is not None:
+            return handle
         tried += 1
     return None
 
@@ -131,26 +131,26 @@ def _tried(one: Candidate, known: Knowledge, builder: Builder) -> DrafterHandle 
     """Build a drafter and keep it if it pays; saves the result unless resources ran out."""
     key = known.key(one)
     try:
-        built = builder.build(_link(one))
+        handle = builder.build(_node(one))
     except (OutOfMemoryError, DiskFullError, DownloadError):
         return None
     except (DraftUnavailableError, ModelError) as error:
         words = f"{error.what}: {error.why}" if error.why else error.what
         known.findings.add(key, TrialResult(failed=words))
         return None
-    if built.member.cost is not None:
-        draw_cost = built.member.cost.draw_seconds / known.costs.seconds(1)
+    if handle.member.cost is not None:
+        draw_cost = handle.member.cost.draw_seconds / known.costs.seconds(1)
         known.findings.add(key, TrialResult(draw_cost))
-    known.memory.remember(built.key, built.member.estimates.acceptance, built.facts)
+    known.memory.remember(handle.key, handle.member.estimates.acceptance, handle.facts)
     known.memory.save()
-    if pays(built.member, known.costs):
-        return built
-    builder.drop(built)
+    if pays(handle.member, known.costs):
+        return handle
+    builder.drop(handle)
     return None
 
 
-def _link(one: Candidate) -> DrafterNode:
+def _node(one: Candidate) -> DrafterNode:
     if one.recipe is not None:
-        return DrafterNode(LinkKind.SELF, SELF)
+        return DrafterNode(NodeKind.SELF, SELF)
     assert one.path is not None
-    return DrafterNode(LinkKind.MODEL, one.name, reference=Reference(one.name, one.path))
+    return DrafterNode(NodeKind.MODEL, one.name, reference=Reference(one.name, one.path))

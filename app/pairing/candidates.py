@@ -15,7 +15,7 @@ from app.drafting.spec.drafter_node import (
     NGRAM,
     RETRIEVAL,
     SELF,
-    LinkKind,
+    NodeKind,
 )
 from app.drafting.vocabulary_translation import VocabularyTranslation
 from app.learned.acceptance_memory import AcceptanceMemory
@@ -46,11 +46,11 @@ from models.tuning.recipe_gain import prospect
 
 _COMPOSED = {
     Composition(
-        LinkKind.CASCADE, (LOOKUP,)
+        NodeKind.CASCADE, (LOOKUP,)
     ): "prompt lookup drafts for the self-drafter, which drafts for the model",
-    Composition(LinkKind.VOTE, (LOOKUP,)): "prompt lookup and the self-drafter vote on each token",
-    Composition(LinkKind.TREE): "the self-drafter drafts a tree",
-    Composition(LinkKind.PATHS): "the self-drafter drafts several lines, one of which is judged",
+    Composition(NodeKind.VOTE, (LOOKUP,)): "prompt lookup and the self-drafter vote on each token",
+    Composition(NodeKind.TREE): "the self-drafter drafts a tree",
+    Composition(NodeKind.PATHS): "the self-drafter drafts several lines, one of which is judged",
 }
 
 
@@ -124,7 +124,7 @@ def _composed(own: Candidate, target: Target) -> Iterator[Candidate]:
         )
         if not own.is_compatible:
             candidate = replace(candidate, why=f"{SELF}: {own.why}")
-        elif target.tree_refusal and composition.kind is LinkKind.TREE:
+        elif target.tree_refusal and composition.kind is NodeKind.TREE:
             why = f"{target.reference.name} {target.tree_refusal}"
             candidate = replace(candidate, is_compatible=False, why=why)
         yield candidate
