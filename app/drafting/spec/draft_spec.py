@@ -156,7 +156,7 @@ class _Reader:
             PathsSettings.parse(settings[1:])
         check = self._check_branching if kind in _BRANCHING else self._check
         check(kind, parts)
-        name = f"{kind}({','.join(one.name for one in parts)}){settings}"
+        name = f"{kind}({','.join(drafter.name for drafter in parts)}){settings}"
         return DrafterNode(kind, name, parts=parts, settings=settings[1:])
 
     def _check_branching(self, kind: NodeKind, parts: Sequence[DrafterNode]) -> None:
@@ -194,7 +194,7 @@ class _Reader:
             raise UsageError(
                 f"{part} cannot draft", "next-token layers are not run by this version"
             )
-        words = [*WORDS, *(one.alias for one in target.drafters)] if target else WORDS
+        words = [*WORDS, *(known.alias for known in target.drafters)] if target else WORDS
         try:
             name = drafter.model if drafter else part
             reference = resolve(name, self._paths.models, words, self._forms)

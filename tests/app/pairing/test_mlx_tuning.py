@@ -153,7 +153,7 @@ def test_what_cannot_be_used_is_set_aside_and_said_once(
 def test_a_recipe_that_cannot_be_kept_is_an_error(target: Model, paths: Paths) -> None:
     paths.data.mkdir(parents=True)
     paths.recipes.touch()  # a file where the folder is to be
-    with pytest.raises(DiskFullError, match="cannot be kept"):
+    with pytest.raises(DiskFullError, match="cannot be saved"):
         remember(Tuned(Recipe("q4_0"), 0.5, 0.5), target.info, paths)
     paths.recipes.unlink()
     remember(Tuned(Recipe("q4_0"), 0.5, 0.5), target.info, paths)
