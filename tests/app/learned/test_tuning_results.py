@@ -161,7 +161,7 @@ def test_a_full_disk_is_an_error_that_says_so(
         patch.setattr(tuning_results.os, "write", full)
         with pytest.raises(DiskFullError, match="cannot be saved") as refused:
             kept.add(Recipe("q2_k"), Tried(0.1, 0.1))
-    assert "the same command" in refused.value.remedy
+    assert "repeat the command" in refused.value.remedy
     assert opened(info, paths, []).tried == FOUND
 
 
