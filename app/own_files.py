@@ -20,5 +20,5 @@ def own_entries(paths: Paths) -> Iterator["os.DirEntry[str]"]:
 
 def entries(folder: Path) -> Iterator["os.DirEntry[str]"]:
     """Entries of a folder; none if it cannot be read."""
-    with suppress(OSError), os.scandir(folder) as found:
-        yield from found
+    with suppress(OSError), os.scandir(folder) as entries:
+        yield from entries

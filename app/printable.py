@@ -43,12 +43,12 @@ def printable(text: str) -> str:
     """Make text of several lines printable; CR LF becomes a newline."""
     if text.isprintable():
         return text
-    return _IN_TEXT.sub(lambda found: "" if found[1] else STAND_INS[ord(found[0])], text)
+    return _IN_TEXT.sub(lambda match: "" if match[1] else STAND_INS[ord(match[0])], text)
 
 
 def one_line(text: str) -> str:
     """Make text printable on one line: newlines and tabs become ␊ and ␉."""
-    return STOPPED_IN_LINE.sub(lambda found: line_stand_in(found[0]), text)
+    return STOPPED_IN_LINE.sub(lambda match: line_stand_in(match[0]), text)
 
 
 def line_stand_in(character: str) -> str:
@@ -60,4 +60,4 @@ def line_stand_in(character: str) -> str:
 def printable_json(value: object, indent: int | None = None) -> str:
     """JSON with control characters escaped; parsing it gives the value."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
-    return _IN_TEXT.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _IN_TEXT.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -112,7 +112,7 @@ def main() -> None:
         print(f"learned from {learn(session, asked, given.tokens):,} tokens")
         ways: list[Method] = [Ours(PLAIN, session, None)]
         for spec in given.drafts:
-            drafting = build(session.spec(spec), session.place(print))
+            drafting = build(session.spec(spec), session.environment(print))
             stack.enter_context(closing(drafting))
             drafting.compare(True)
             print(f"{spec}: {', '.join(drafting.names)}")

@@ -107,7 +107,7 @@ def main() -> None:
         first_answers(session, settings, given.tokens)
         ways = [Ours(PLAIN, session, None)]
         for spec in given.draft:
-            drafting = build(session.spec(spec), session.place(print))
+            drafting = build(session.spec(spec), session.environment(print))
             stack.enter_context(closing(drafting))
             ways.append(Ours(spec, session, drafting.controller))
         totals = {way.name: Total() for way in ways}

@@ -1,4 +1,4 @@
-"""The built-in prompts as tokens, for tests and measurements."""
+"""Tokenizes the built-in prompts for tests and measurements."""
 
 from app.builtin_prompts import built_in_prompts
 from backends.base import Model

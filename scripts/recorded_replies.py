@@ -1,4 +1,4 @@
-"""What the bundled model answers to the prompts of the bench, kept in a file for replaying.
+"""Replies of the bundled model to the prompts of the bench, recorded in a file for replay.
 
 One JSON object a line: once at temperature 0 and with five seeds at 0.8.
 """

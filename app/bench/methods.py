@@ -113,7 +113,7 @@ class Methods:
 
 def methods(
     session: Session,
-    place: DrafterEnvironment,
+    environment: DrafterEnvironment,
     given: str,
     scratch: Path,
     *,
@@ -124,28 +124,28 @@ def methods(
     given: the requested --draft. scratch: an empty folder, so that drafters start without anything
     learned before. Unavailable methods are left out, with a note.
     """
-    place = replace(place, paths=replace(place.paths, data=scratch))
+    environment = replace(environment, paths=replace(environment.paths, data=scratch))
     specs = [LOOKUP, SELF, draft_spec.AUTO]
     if given.lower() not in (*specs, draft_spec.OFF):
         specs.insert(2, given)
     with ExitStack() as stack:
         result = Methods(ExitStack(), [Ours(PLAIN, session, None)])
-        built: list[DrafterHandle] = []
+        handles: list[DrafterHandle] = []
         for text in specs:
-            drafting = build(session.spec(text), place)
+            drafting = build(session.spec(text), environment)
             stack.enter_context(closing(drafting))
             drafting.compare(True)
             if drafting.missing:
                 result.notes.append(f"{text} was left out: {drafting.missing}")
             if drafting.controller is None:
                 continue
-            built += drafting.built
+            handles += drafting.handles
             result.chosen.append(Ours(text, session, drafting.controller))
             if text == draft_spec.AUTO:
                 result.auto = drafting.controller
             if with_fixed:
                 result.chosen += _fixed(text, session, drafting)
-        _add_baselines(result, stack, session, built)
+        _add_baselines(result, stack, session, handles)
         result.resources = stack.pop_all()
     return result
 
@@ -161,7 +161,7 @@ def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
             )
             for length in FIXED_LENGTHS
         ]
-    members = [built.member for built in drafting.built if built.model]
+    members = [handle.member for handle in drafting.handles if handle.model]
     if text == draft_spec.AUTO or drafting.controller is None or not members:
         return []
     length = FIXED_LENGTHS[0]
@@ -170,10 +170,12 @@ def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
 
 
 def _add_baselines(
-    methods: Methods, stack: ExitStack, session: Session, built: Sequence[DrafterHandle]
+    methods: Methods, stack: ExitStack, session: Session, handles: Sequence[DrafterHandle]
 ) -> None:
     try:
-        baselines = baseline_engines(session.model, session.context.n_ctx, _baseline_drafter(built))
+        baselines = baseline_engines(
+            session.model, session.context.n_ctx, _baseline_drafter(handles)
+        )
     except SpecchatError as error:
         methods.notes.append(str(error).splitlines()[0])
         return
@@ -182,15 +184,15 @@ def _add_baselines(
         methods.chosen.append(Theirs(baseline.name, session, baseline.reply))
 
 
-def _baseline_drafter(built: Sequence[DrafterHandle]) -> Model | None:
+def _baseline_drafter(handles: Sequence[DrafterHandle]) -> Model | None:
     """The first drafter model that mlx-lm can use too: on MLX, with the target's vocabulary."""
     return next(
         (
-            one.model
-            for one in built
-            if one.model
-            and one.model.info.backend == MLX
-            and isinstance(one.member.drafter, DraftModel)
+            handle.model
+            for handle in handles
+            if handle.model
+            and handle.model.info.backend == MLX
+            and isinstance(handle.member.drafter, DraftModel)
         ),
         None,
     )

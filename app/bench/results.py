@@ -12,8 +12,6 @@ from decoding.shape import Shape
 PLAIN = "off"
 AUTO = "auto"
 SCHEMA = 1
-SUPPLIED_TEXT = ("copy", "summary", "document")
-"""Kinds of prompts that contain the text of the answer."""
 
 
 @dataclass(frozen=True, slots=True)

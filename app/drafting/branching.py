@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from app.drafting.drafter_handle import DrafterHandle
 from app.drafting.drafter_id import composed
 from app.drafting.spec.branching_spec import Children, PathsSettings, TreeSettings
-from app.drafting.spec.drafter_node import LinkKind
+from app.drafting.spec.drafter_node import NodeKind
 from app.learned.acceptance_memory import AcceptanceMemory
 from backends.base import Context, ContextFacts, DraftUnavailableError, Model
 from decoding.drafters.model.draft_model import DraftModel
@@ -55,7 +55,7 @@ class Branching:
         self._check(name, "nodes", settings.nodes, self._most_nodes(context))
         shape = likeliest(BY_RANK, settings.nodes, settings.depth)
         drafter = self._tree_drafter(name, context, shape, settings)
-        return self._built(key, part, drafter, cost, shape.widths, planned=drafter)
+        return self._derived(key, part, drafter, cost, shape.widths, planned=drafter)
 
     def _most_nodes(self, drafting: Context) -> int:
         """Largest tree that the target can verify and the drafter's context can grow."""
@@ -86,7 +86,7 @@ class Branching:
         if depth < 1:  # too small for a second branch
             return
         settings = TreeSettings(nodes, depth)
-        name, key = _ids(LinkKind.TREE, part)
+        name, key = _ids(NodeKind.TREE, part)
         tree = self.tree(name, key, part, settings)
         if tree.member.planned is None:
             return
@@ -99,7 +99,7 @@ class Branching:
     ) -> Iterator[DrafterHandle]:
         settings = PathsSettings()
         if always or paths_may_gain(part.member, cost, costs, settings.k):
-            name, key = _ids(LinkKind.PATHS, part)
+            name, key = _ids(NodeKind.PATHS, part)
             paths = self.paths(name, key, part, settings)
             yield _beside(part, paths)
 
@@ -141,7 +141,7 @@ class Branching:
             end_tokens=self._end_tokens,
         )
         widths = [1, *(settings.k for _ in range(1, settings.length))]
-        return self._built(key, part, drafter, cost, widths)
+        return self._derived(key, part, drafter, cost, widths)
 
     def _branching(self, name: str, part: DrafterHandle) -> tuple[Context, DraftCost]:
         """Context and cost of a drafter model, if it can run branches."""
@@ -163,7 +163,7 @@ class Branching:
                 f"{name} cannot draft", f"it has {wanted} {what}, and at most {most} can be run"
             )
 
-    def _built(
+    def _derived(
         self,
         key: str,
         part: DrafterHandle,
@@ -174,7 +174,7 @@ class Branching:
         planned: PlannedDrafter | None = None,
     ) -> DrafterHandle:
         acceptance = self.memory.recall(key)
-        if not acceptance.counts():  # until more is known, as if only one branch could be right
+        if not acceptance.counts():  # until it is measured, as if only one branch could be right
             known = part.member.estimates.acceptance
             acceptance = Acceptance(known.counts(), is_trial=known.is_trial)
         levels = LevelCost(cost.draw_seconds, cost.read_seconds, widths, is_steady=cost.is_steady)
@@ -182,7 +182,7 @@ class Branching:
         return DrafterHandle(key, member, note=part.note, parts=(part,))
 
 
-def _ids(kind: LinkKind, part: DrafterHandle) -> tuple[str, str]:
+def _ids(kind: NodeKind, part: DrafterHandle) -> tuple[str, str]:
     """Name and id of a form of a drafter with the usual settings."""
     return composed(kind, [part.member.name]), composed(kind, [part.key])
 

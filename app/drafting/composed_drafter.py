@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from app.drafting.drafter_handle import DrafterHandle
 from app.drafting.drafter_id import composed
-from app.drafting.spec.drafter_node import LinkKind
+from app.drafting.spec.drafter_node import NodeKind
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
 from app.loading.target_context import TargetContext
@@ -50,13 +50,13 @@ class Composer:
             raise DraftUnavailableError(
                 f"{name} cannot draft",
                 f"{drafter.name} has another vocabulary than {self.target.info.name}: "
-                "it can be the first of a cascade alone",
+                "only the first drafter of a cascade may have",
             )
-        key = composed(LinkKind.CASCADE, [below.key, model.key])
+        key = composed(NodeKind.CASCADE, [below.key, model.key])
         below = self._for(model, below)
         costs = self.calibrations.target(model.model, TargetContext(model.model, context))
         n_vocab = min(self.target.info.n_vocab, model.model.info.n_vocab)
-        one = Cascade(
+        cascade = Cascade(
             name,
             context,
             Controller([below.member], costs, n_vocab),
@@ -66,14 +66,14 @@ class Composer:
             end_tokens=self.target.tokenizer.end_tokens,
         )
         acceptance = self.memory.recall(key)
-        if not acceptance.counts():  # its tokens have the law of the model's own
+        if not acceptance.counts():  # its tokens have the distribution of the model's own
             known = model.member.estimates.acceptance
             acceptance = Acceptance(known.counts(), is_trial=known.is_trial)
         # The cost of the model alone, until its speed in the cascade is known.
         alone = DraftCost(cost.draw_seconds, cost.read_seconds, is_steady=cost.is_steady)
         return DrafterHandle(
             key,
-            ManagedDrafter(one, acceptance, alone),
+            ManagedDrafter(cascade, acceptance, alone),
             note=_notes(below, model),
             parts=(below, model),
         )
@@ -85,8 +85,8 @@ class Composer:
         return replace(below, key=key, member=member)
 
     def vote(self, name: str, key: str, parts: Sequence[DrafterHandle]) -> DrafterHandle:
-        """A vote among the parts, which takes as long as all of them; key: its id."""
-        one = Vote(
+        """A vote among the parts, as costly as all of them; key: its id."""
+        drafter = Vote(
             name,
             [part.member.drafter for part in parts],
             end_tokens=self.target.tokenizer.end_tokens,
@@ -97,7 +97,7 @@ class Composer:
             sum(cost.read_seconds for cost in costs),
             is_steady=all(cost.is_steady for cost in costs),
         )
-        member = ManagedDrafter(one, self.memory.recall(key), together if costs else None)
+        member = ManagedDrafter(drafter, self.memory.recall(key), together if costs else None)
         return DrafterHandle(key, member, note=_notes(*parts), parts=tuple(parts))
 
 

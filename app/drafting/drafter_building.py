@@ -1,4 +1,4 @@
-"""Builds the drafters of a session from the links of a spec."""
+"""Builds the drafters of a session from the nodes of a parsed spec."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -13,7 +13,7 @@ from app.drafting.drafter_handle import DrafterHandle
 from app.drafting.drafter_id import composed
 from app.drafting.drafter_model import open_drafter, tried
 from app.drafting.spec.branching_spec import PathsSettings, TreeSettings
-from app.drafting.spec.drafter_node import DrafterNode, LinkKind
+from app.drafting.spec.drafter_node import DrafterNode, NodeKind
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
 from app.learned.ngram_file import NgramFile
@@ -83,15 +83,15 @@ class Builder:
     """
 
     def __init__(
-        self, place: DrafterEnvironment, calibrations: Calibrations, memory: AcceptanceMemory
+        self, environment: DrafterEnvironment, calibrations: Calibrations, memory: AcceptanceMemory
     ) -> None:
         self.reductions: list[str] = []
-        self._place = place
+        self._environment = environment
         self._calibrations = calibrations
         self._memory = memory
-        self._room = place.room
+        self._room = environment.room
 
-    def build(self, link: DrafterNode) -> DrafterHandle:
+    def build(self, node: DrafterNode) -> DrafterHandle:
         """Build a drafter and its parts.
 
         Raises:
@@ -99,138 +99,144 @@ class Builder:
             DownloadError: its model cannot be downloaded.
             ModelError: its model cannot be run.
         """
-        built = self._made(link)
+        handle = self._made(node)
         if self._room is not None:
-            self._room -= built.held_bytes
-        return built
+            self._room -= handle.held_bytes
+        return handle
 
-    def beside(self, built: DrafterHandle, costs: CostModel) -> Iterator[DrafterHandle]:
+    def beside(self, handle: DrafterHandle, costs: CostModel) -> Iterator[DrafterHandle]:
         """Drafters of trees and paths that may gain, which share a drafter's model."""
-        branching = Branching(self._place.target, self._place.context, self._memory)
-        yield from branching.beside(built, costs, always=self._place.every_form)
+        branching = Branching(self._environment.target, self._environment.context, self._memory)
+        yield from branching.beside(handle, costs, always=self._environment.every_form)
 
-    def drop(self, built: DrafterHandle) -> None:
+    def drop(self, handle: DrafterHandle) -> None:
         """Free a drafter that will not be used."""
         if self._room is not None:
-            self._room += built.held_bytes
-        built.close()
+            self._room += handle.held_bytes
+        handle.close()
 
-    def _made(self, link: DrafterNode) -> DrafterHandle:
-        match link.kind:
-            case LinkKind.LOOKUP:
-                return self._free(link, PromptLookup())
-            case LinkKind.RETRIEVAL:
-                return self._retrieval(link)
-            case LinkKind.NGRAM:
-                return self._ngram(link)
-            case LinkKind.JACOBI | LinkKind.LOOKAHEAD:
-                info, context = self._place.target.info, self._place.context
+    def _made(self, node: DrafterNode) -> DrafterHandle:
+        match node.kind:
+            case NodeKind.LOOKUP:
+                return self._free(node, PromptLookup())
+            case NodeKind.RETRIEVAL:
+                return self._retrieval(node)
+            case NodeKind.NGRAM:
+                return self._ngram(node)
+            case NodeKind.JACOBI | NodeKind.LOOKAHEAD:
+                info, context = self._environment.target.info, self._environment.context
                 return DrafterHandle(
-                    link.name, self_speculation.member(link, info, context, self._memory)
+                    node.name, self_speculation.member(node, info, context, self._memory)
                 )
-            case LinkKind.SELF | LinkKind.MODEL:
-                return self._on_a_model(link)
-            case LinkKind.CASCADE | LinkKind.VOTE | LinkKind.TREE | LinkKind.PATHS:
-                return self._composed(link)
+            case NodeKind.SELF | NodeKind.MODEL:
+                return self._on_a_model(node)
+            case NodeKind.CASCADE | NodeKind.VOTE | NodeKind.TREE | NodeKind.PATHS:
+                return self._composed(node)
 
-    def _free(self, link: DrafterNode, drafter: Drafter) -> DrafterHandle:
+    def _free(self, node: DrafterNode, drafter: Drafter) -> DrafterHandle:
         """A drafter without a model; its key is its name."""
-        return DrafterHandle(link.name, ManagedDrafter(drafter, self._memory.recall(link.name)))
+        return DrafterHandle(node.name, ManagedDrafter(drafter, self._memory.recall(node.name)))
 
-    def _retrieval(self, link: DrafterNode) -> DrafterHandle:
-        if not may_index(self._place.paths):
+    def _retrieval(self, node: DrafterNode) -> DrafterHandle:
+        if not may_index(self._environment.paths):
             why = "the setting 'retrieval' keeps earlier chats from being indexed"
-            raise DraftUnavailableError(f"{link.name} is switched off", why)
-        corpus = open_corpus(self._place.paths, self._place.target)
-        built = self._free(link, Retrieval(corpus))
-        return replace(built, note="; ".join(corpus.faults), corpus=corpus)
+            raise DraftUnavailableError(f"{node.name} is switched off", why)
+        corpus = open_corpus(self._environment.paths, self._environment.target)
+        handle = self._free(node, Retrieval(corpus))
+        return replace(handle, note="; ".join(corpus.faults), corpus=corpus)
 
-    def _ngram(self, link: DrafterNode) -> DrafterHandle:
+    def _ngram(self, node: DrafterNode) -> DrafterHandle:
         """The n-gram drafter, with the n-grams learned from this model before."""
-        place = self._place
-        if not may_learn(place.paths):
-            return self._free(link, Ngram())
-        info = place.target.info
+        environment = self._environment
+        if not may_learn(environment.paths):
+            return self._free(node, Ngram())
+        info = environment.target.info
         name = fingerprint(info.path)
-        file = NgramFile(place.paths.ngrams / f"{name}.ngrams", name, info.n_vocab)
+        file = NgramFile(environment.paths.ngrams / f"{name}.ngrams", name, info.n_vocab)
         learned = NgramMemory(file)
-        return replace(self._free(link, learned.drafter), note=learned.note, learned=learned)
+        return replace(self._free(node, learned.drafter), note=learned.note, learned=learned)
 
-    def _composed(self, link: DrafterNode) -> DrafterHandle:
+    def _composed(self, node: DrafterNode) -> DrafterHandle:
         """A composed drafter, with its parts."""
         with ExitStack() as stack:
             parts: list[DrafterHandle] = []
-            for part in link.parts:
+            for part in node.parts:
                 parts.append(self.build(part))
                 stack.callback(self.drop, parts[-1])
-            built = self._compose(link, parts)
+            handle = self._compose(node, parts)
             stack.pop_all()
         if self._room is not None:  # build takes it again with the whole
-            self._room += built.held_bytes
-        return built
+            self._room += handle.held_bytes
+        return handle
 
-    def _compose(self, link: DrafterNode, parts: Sequence[DrafterHandle]) -> DrafterHandle:
-        place = self._place
-        composer = Composer(place.target, self._calibrations, self._memory)
-        branching = Branching(place.target, place.context, self._memory)
-        key = composed(link.kind, [part.key for part in parts], link.settings)
-        match link.kind:
-            case LinkKind.CASCADE:
-                return composer.cascade(link.name, parts)
-            case LinkKind.TREE:
-                return branching.tree(link.name, key, parts[0], TreeSettings.parse(link.settings))
-            case LinkKind.PATHS:
-                return branching.paths(link.name, key, parts[0], PathsSettings.parse(link.settings))
+    def _compose(self, node: DrafterNode, parts: Sequence[DrafterHandle]) -> DrafterHandle:
+        environment = self._environment
+        composer = Composer(environment.target, self._calibrations, self._memory)
+        branching = Branching(environment.target, environment.context, self._memory)
+        key = composed(node.kind, [part.key for part in parts], node.settings)
+        match node.kind:
+            case NodeKind.CASCADE:
+                return composer.cascade(node.name, parts)
+            case NodeKind.TREE:
+                return branching.tree(node.name, key, parts[0], TreeSettings.parse(node.settings))
+            case NodeKind.PATHS:
+                return branching.paths(node.name, key, parts[0], PathsSettings.parse(node.settings))
             case _:
-                return composer.vote(link.name, key, parts)
+                return composer.vote(node.name, key, parts)
 
-    def _on_a_model(self, link: DrafterNode) -> DrafterHandle:
-        place = self._place
-        expected = facts_before(link.reference) if link.reference else None
+    def _on_a_model(self, node: DrafterNode) -> DrafterHandle:
+        environment = self._environment
+        expected = facts_before(node.reference) if node.reference else None
         if expected is not None:  # what cannot fit is not downloaded
-            drafter_context(link.name, expected, place.context.n_ctx, self._room)
-        facts, loaded = self._source(link)
-        n_ctx, reductions = drafter_context(link.name, facts, place.context.n_ctx, self._room)
+            drafter_context(node.name, expected, environment.context.n_ctx, self._room)
+        facts, loaded = self._source(node)
+        n_ctx, reductions = drafter_context(node.name, facts, environment.context.n_ctx, self._room)
         with ExitStack() as stack:
             model = stack.enter_context(closing(loaded()))
-            is_own = link.reference is None
-            opened = open_drafter(link.name, model, place.target, n_ctx, is_own=is_own)
+            is_own = node.reference is None
+            opened = open_drafter(node.name, model, environment.target, n_ctx, is_own=is_own)
             context = opened.context
-            cost = self._calibrations.drafter(model, context, link.known_as)
+            cost = self._calibrations.drafter(model, context, node.known_as)
             key = fingerprint(model.info.path, model.info.variant)
             acceptance = self._memory.recall(key)
             if not acceptance.counts():
-                acceptance = tried(opened, place.target, place.context)
+                acceptance = tried(opened, environment.target, environment.context)
             stack.pop_all()
         self.reductions += reductions
         kv_bytes = context.n_ctx * context.kv_bytes_per_token
         member = ManagedDrafter(opened.drafter, acceptance, cost)
         return DrafterHandle(key, member, model, kv_bytes, opened.note, context=context)
 
-    def _source(self, link: DrafterNode) -> tuple[ModelFacts, Callable[[], Model]]:
+    def _source(self, node: DrafterNode) -> tuple[ModelFacts, Callable[[], Model]]:
         """Facts about a drafter's model, and a function that loads it."""
-        place = self._place
-        info = place.target.info
-        if link.reference is not None:
-            path = place.obtain(link.reference).path
-            facts = facts_of(path, drafter_backend(path, place.backend))
+        environment = self._environment
+        info = environment.target.info
+        if node.reference is not None:
+            path = environment.obtain(node.reference).path
+            facts = facts_of(path, drafter_backend(path, environment.backend))
             return facts, lambda: load_drafter(
-                place.models, path, place.backend, place.threads, place.gpu_layers
+                environment.models,
+                path,
+                environment.backend,
+                environment.threads,
+                environment.gpu_layers,
             )
-        if link.recipe is None:
-            set_aside_unusable(info, place.paths, place.notify)
-        recipe = link.recipe or own_recipe(info, place.paths)
+        if node.recipe is None:
+            set_aside_unusable(info, environment.paths, environment.notify)
+        recipe = node.recipe or own_recipe(info, environment.paths)
         own = None if derives(info) else self._own_file(recipe)
         return (
             facts_of(own) if own else self_drafter.facts(info, recipe),
-            lambda: self_drafter.made(place.target, recipe, own, place.gpu_layers, place.models),
+            lambda: self_drafter.made(
+                environment.target, recipe, own, environment.gpu_layers, environment.models
+            ),
         )
 
     def _own_file(self, recipe: Recipe) -> Path:
-        place = self._place
+        environment = self._environment
         words = f"making the self-drafter {recipe.slug}"
-        return SelfDrafts(place.paths.self_drafts).get(
-            place.target.info,
+        return SelfDrafts(environment.paths.self_drafts).get(
+            environment.target.info,
             recipe,
-            lambda done, total: place.notify(f"{words}: {done} of {total}"),
+            lambda done, total: environment.notify(f"{words}: {done} of {total}"),
         )

@@ -31,7 +31,7 @@ class DrafterHandle:
 
     @property
     def all(self) -> Iterator["DrafterHandle"]:
-        """Itself and, recursively, its parts."""
+        """This drafter and, recursively, its parts."""
         yield self
         for part in self.parts:
             yield from part.all
@@ -47,15 +47,15 @@ class DrafterHandle:
     @property
     def held_bytes(self) -> int:
         """Memory of weights and key-value caches."""
-        weights = sum(one.model.info.weight_bytes for one in self.all if one.model)
-        return weights + sum(one.kv_bytes for one in self.all)
+        weights = sum(handle.model.info.weight_bytes for handle in self.all if handle.model)
+        return weights + sum(handle.kv_bytes for handle in self.all)
 
     def close(self) -> None:
         """Free its models, close its files, and save learned n-grams."""
-        for one in self.all:
-            if one.model:
-                one.model.close()
-            if one.corpus:
-                one.corpus.close()
-            if one.learned:
-                one.learned.save()
+        for handle in self.all:
+            if handle.model:
+                handle.model.close()
+            if handle.corpus:
+                handle.corpus.close()
+            if handle.learned:
+                handle.learned.save()

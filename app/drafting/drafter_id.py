@@ -1,23 +1,23 @@
-"""Ids of drafters that are made of others: what is learned of them is kept under these."""
+"""Ids of composed drafters, the keys of their measurements."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.drafting.spec.drafter_node import LinkKind
+from app.drafting.spec.drafter_node import NodeKind
 
 
-def composed(kind: LinkKind, parts: Iterable[str], settings: str = "") -> str:
-    """A drafter made of parts: its id by their ids, as well as its name by their names."""
+def composed(kind: NodeKind, parts: Iterable[str], settings: str = "") -> str:
+    """Combine the ids of parts to an id, or their names to a name."""
     return f"{kind}({','.join(parts)})" + (f":{settings}" if settings else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """A drafter made of drafters without a model, and of one model after them."""
+    """A composed drafter of parts without a model, followed by one drafter model."""
 
-    kind: LinkKind
+    kind: NodeKind
     before: tuple[str, ...] = ()
 
     def of(self, model: str) -> str:
-        """Its id by the model's id, or its name by the model's name."""
+        """Return its id given the model's id, or its name given the model's name."""
         return composed(self.kind, (*self.before, model))

@@ -1,4 +1,4 @@
-"""The drafter that is made of its target: what it will take, and making it."""
+"""Self-drafters, made from their target: expected size, expected gain, and making them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,21 +12,21 @@ from models.self_draft.recipe import Recipe
 from models.tuning.recipe_gain import Prospect
 
 _GROUP = 64
-"""Weights that share a scale and an offset, where they are made in memory."""
+"""Weights that share a scale and an offset, in a copy made in memory."""
 
 
 def read_bytes(info: ModelInfo, recipe: Recipe) -> int:
-    """About the weights that one of its tokens reads, with as many experts as in the target."""
+    """Approximate bytes of weights read per drafted token, with the target's active experts."""
     return round(_whole(info, recipe) * info.bytes_read_per_token / max(info.weight_bytes, 1))
 
 
 def added_bytes(info: ModelInfo, recipe: Recipe) -> int:
-    """About the weights that it takes beside its target's."""
+    """Approximate bytes of weights in addition to the target's."""
     return 0 if derives(info) and recipe.bits is None else round(_whole(info, recipe))
 
 
 def _whole(info: ModelInfo, recipe: Recipe) -> float:
-    """About its weights."""
+    """Approximate bytes of all its weights."""
     kept = 1.0 - len(recipe.skipped_layers) / max(info.n_layers, 1)
     bits = recipe.file_bits
     if derives(info) and recipe.bits:
@@ -36,7 +36,7 @@ def _whole(info: ModelInfo, recipe: Recipe) -> float:
 
 
 def facts(info: ModelInfo, recipe: Recipe) -> ModelFacts:
-    """What the memory bill needs to know of one that is made of loaded weights.
+    """Facts for the memory bill of a self-drafter made from loaded weights.
 
     Raises:
         ModelError: the target's files cannot be read.
@@ -46,19 +46,19 @@ def facts(info: ModelInfo, recipe: Recipe) -> ModelFacts:
     return replace(facts_of(info.path, info.backend), weight_bytes=added_bytes(info, recipe))
 
 
-def doubt(info: ModelInfo, hoped: Prospect) -> str:
-    """Why no recipe is expected to pay for a model before it is tuned, in words; "" if one may."""
-    if hoped.can_pay:
+def doubt(info: ModelInfo, best: Prospect) -> str:
+    """Why no recipe is expected to pay for an untuned model, in words; "" if one may."""
+    if best.can_pay:
         return ""
-    share = f"{100 * hoped.acceptance:.0f} %"
+    share = f"{100 * best.acceptance:.0f} %"
     return (
-        f"no copy of {info.name} is expected to pay: a token of the best, {hoped.recipe.text}, "
-        f"reads as much as {hoped.draw_cost:.2f} steps, and of such about {share} are accepted"
+        f"no copy of {info.name} is expected to pay: a token of the best, {best.recipe.text}, "
+        f"costs {best.draw_cost:.2f} of a step, and about {share} would be accepted"
     )
 
 
 def key(info: ModelInfo, recipe: Recipe) -> str:
-    """By which what was learned of one that is made of loaded weights is remembered."""
+    """Key in the acceptance memory of a self-drafter made from loaded weights."""
     return fingerprint(info.path, recipe.slug)
 
 
@@ -69,12 +69,13 @@ def made(
     gpu_layers: int | None,
     models: ProvenModels,
 ) -> Model:
-    """Make one of a target, run as that is.
+    """Make the self-drafter of a target, with the target's engine and threads.
 
-    path: its file, None where it is made of loaded weights. models: loads it, and is told of it.
+    path: its file, None to make it from the loaded weights. models: loads the file, and reports
+    progress.
 
     Raises:
-        DraftUnavailableError: it cannot be made of this model.
+        DraftUnavailableError: it cannot be made from this model.
         ModelError: its file cannot be run.
         UsageError: the recipe does not fit the model.
     """

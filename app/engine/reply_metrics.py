@@ -128,8 +128,10 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
         accepted_lengths=tuple(statistics.accepted_lengths),
         steps_by_shape=dict(statistics.steps_by_shape),
         by_drafter={
-            name: DrafterMetrics(one.steps, one.drafted, one.accepted, one.draft_seconds)
-            for name, one in statistics.by_drafter.items()
+            name: DrafterMetrics(
+                drafter.steps, drafter.drafted, drafter.accepted, drafter.draft_seconds
+            )
+            for name, drafter in statistics.by_drafter.items()
         },
         load_seconds=session.load_seconds,
         prefill_seconds=statistics.prefill_seconds,

@@ -48,9 +48,11 @@ class Session:
     """Frees the model and ends the template's process."""
     _chat: int | None = field(default=None, init=False)
 
-    def place(self, notify: Callable[[str], None]) -> DrafterEnvironment:
+    def environment(self, notify: Callable[[str], None]) -> DrafterEnvironment:
         """The environment for building further drafters; notify gets a line on each phase."""
-        return drafter_place(self.model, self.context, self.paths, self.options, notify, self.room)
+        return drafter_environment(
+            self.model, self.context, self.paths, self.options, notify, self.room
+        )
 
     @property
     def forms(self) -> tuple[Form, ...]:
@@ -80,7 +82,7 @@ class Session:
         spec = self.spec(requested)
         self.drafting.remember()
         self.drafting.save()  # the new ones read it
-        drafting = build(spec, self.place(notify))
+        drafting = build(spec, self.environment(notify))
         self.drafting.close()
         self.drafting = drafting
         drafting.leave_out(self._chat)
@@ -170,7 +172,7 @@ class Session:
         self.resources.close()
 
 
-def drafter_place(
+def drafter_environment(
     model: Model,
     context: TargetContext,
     paths: Paths,

@@ -8,7 +8,7 @@ from pathlib import Path
 from app.drafting import self_speculation
 from app.drafting.drafter_building import Builder, DrafterEnvironment, DrafterHandle
 from app.drafting.spec.draft_spec import DraftSpec
-from app.drafting.spec.drafter_node import LinkKind
+from app.drafting.spec.drafter_node import NodeKind
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
 from app.loading.memory_plan import MemoryPlan
@@ -37,7 +37,7 @@ class Drafting:
     """Why requested drafters are not available."""
     reductions: tuple[str, ...] = ()
     """What was reduced to fit the drafters into memory."""
-    built: tuple[DrafterHandle, ...] = ()
+    handles: tuple[DrafterHandle, ...] = ()
     controller: Controller | None = None
     memory: AcceptanceMemory | None = None
     costs_file: Path | None = None
@@ -56,34 +56,34 @@ class Drafting:
     @property
     def names(self) -> list[str]:
         """Names of the drafters in order of preference."""
-        return [built.member.name for built in self.built]
+        return [handle.member.name for handle in self.handles]
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Peculiarities of the drafters, and what was reduced to fit them into memory."""
-        return (*self.reductions, *(built.note for built in self.built if built.note))
+        return (*self.reductions, *(handle.note for handle in self.handles if handle.note))
 
     @property
-    def all_built(self) -> Iterator[DrafterHandle]:
+    def all_handles(self) -> Iterator[DrafterHandle]:
         """Every drafter and, recursively, its parts."""
-        for built in self.built:
-            yield from built.all
+        for handle in self.handles:
+            yield from handle.all
 
     @property
     def drafter_bytes(self) -> int:
         """Memory of the drafters' weights."""
-        return sum(built.model.info.weight_bytes for built in self.all_built if built.model)
+        return sum(handle.model.info.weight_bytes for handle in self.all_handles if handle.model)
 
     @property
     def kv_bytes(self) -> int:
         """Memory of the drafters' key-value caches."""
-        return sum(built.kv_bytes for built in self.all_built)
+        return sum(handle.kv_bytes for handle in self.all_handles)
 
     def compare(self, is_comparison: bool) -> None:
         """Disable learning from replies while replies to one prompt are compared."""
-        for built in self.all_built:
-            if isinstance(built.member.drafter, Ngram):
-                built.member.drafter.is_forgetful = is_comparison
+        for handle in self.all_handles:
+            if isinstance(handle.member.drafter, Ngram):
+                handle.member.drafter.is_forgetful = is_comparison
 
     def remember(self) -> None:
         """Save measured acceptance; costs that have drifted are deleted, to be measured again."""
@@ -92,32 +92,32 @@ class Drafting:
         if self.costs_file and self.controller.costs.has_drifted:
             with suppress(OSError):
                 self.costs_file.unlink(missing_ok=True)
-        for built in self.built:
-            member = built.member
+        for handle in self.handles:
+            member = handle.member
             if member.lines is not None and member.estimates.judged.judged == 0.0:
-                continue  # its counts are those of another drafter
-            self.memory.remember(built.key, member.estimates.acceptance, built.facts)
-            for part in built.parts:
+                continue  # its counts are still its drafter's
+            self.memory.remember(handle.key, member.estimates.acceptance, handle.facts)
+            for part in handle.parts:
                 self._remember_part(part, self.memory)
         self.memory.save()
-        for built in self.all_built:
-            if built.learned:
-                built.learned.keep()
+        for handle in self.all_handles:
+            if handle.learned:
+                handle.learned.keep()
 
     def save(self) -> None:
         """Write learned n-grams now, for the drafters that are built next."""
-        for built in self.all_built:
-            if built.learned:
-                built.learned.save()
+        for handle in self.all_handles:
+            if handle.learned:
+                handle.learned.save()
 
     def leave_out(self, chat: int | None) -> None:
         """Exclude the current chat from retrieval: the prompt holds a newer version of it."""
-        for built in self.all_built:
-            if built.corpus:
-                built.corpus.without = chat
+        for handle in self.all_handles:
+            if handle.corpus:
+                handle.corpus.without = chat
 
     def _remember_part(self, part: DrafterHandle, memory: AcceptanceMemory) -> None:
-        """What was learned of a drafter by one that it is a part of."""
+        """Save the acceptance that a part was measured to have within a composed drafter."""
         if part.member.estimates.judged.judged > 0.0:
             memory.remember(part.key, part.member.estimates.acceptance, {"name": part.member.name})
         for below in part.parts:
@@ -125,11 +125,11 @@ class Drafting:
 
     def close(self) -> None:
         """Free the drafter models, and save learned n-grams."""
-        for built in self.built:
-            built.close()
+        for handle in self.handles:
+            handle.close()
 
 
-def build(spec: DraftSpec, place: DrafterEnvironment) -> Drafting:
+def build(spec: DraftSpec, environment: DrafterEnvironment) -> Drafting:
     """Build the drafters of a spec; unavailable ones are left out, with the reason.
 
     Raises:
@@ -137,27 +137,27 @@ def build(spec: DraftSpec, place: DrafterEnvironment) -> Drafting:
             memory while a reply uses the first.
         ModelError: the target cannot be run.
     """
-    info = place.target.info
-    if not spec.links:
+    info = environment.target.info
+    if not spec.nodes:
         return Drafting(spec.requested, "switched off")
     if info.rollback is not Rollback.ANY:
         return Drafting(spec.requested, f"{info.name} {info.rollback_refusal}")
-    calibrations = Calibrations(place.paths, place.notify)
-    costs = calibrations.target(place.target, place.context)
-    memory = AcceptanceMemory(info.path, place.paths)
-    builder = Builder(place, calibrations, memory)
+    calibrations = Calibrations(environment.paths, environment.notify)
+    costs = calibrations.target(environment.target, environment.context)
+    memory = AcceptanceMemory(info.path, environment.paths)
+    builder = Builder(environment, calibrations, memory)
     with ExitStack() as stack:
-        built, missing = _requested(spec, place, builder, costs, stack)
+        handles, missing = _requested(spec, environment, builder, costs, stack)
         if spec.is_automatic:
-            known = _knowledge(place, costs, calibrations, memory)
-            built += _automatic(place, builder, known, stack) if known else []
-        controller = _controller(built, place, costs) if built else None
+            known = _knowledge(environment, costs, calibrations, memory)
+            handles += _automatic(environment, builder, known, stack) if known else []
+        controller = _controller(handles, environment, costs) if handles else None
         stack.pop_all()
     return Drafting(
         requested=spec.requested,
         missing=missing,
         reductions=tuple(builder.reductions),
-        built=tuple(built),
+        handles=tuple(handles),
         controller=controller,
         memory=memory,
         costs_file=calibrations.file(info),
@@ -165,77 +165,81 @@ def build(spec: DraftSpec, place: DrafterEnvironment) -> Drafting:
 
 
 def _controller(
-    built: Sequence[DrafterHandle], place: DrafterEnvironment, costs: CostModel
+    handles: Sequence[DrafterHandle], environment: DrafterEnvironment, costs: CostModel
 ) -> Controller:
-    context = place.context
+    context = environment.context
     return Controller(
-        [one.member for one in built],
+        [handle.member for handle in handles],
         costs,
-        place.target.info.n_vocab,
-        reader=TextKindReader(place.target.tokenizer.piece),
+        environment.target.info.n_vocab,
+        reader=TextKindReader(environment.target.tokenizer.piece),
         max_branches=context.max_branches if context.can_verify_tree else 1,
     )
 
 
 def _requested(
-    spec: DraftSpec, place: DrafterEnvironment, builder: Builder, costs: CostModel, stack: ExitStack
+    spec: DraftSpec,
+    environment: DrafterEnvironment,
+    builder: Builder,
+    costs: CostModel,
+    stack: ExitStack,
 ) -> tuple[list[DrafterHandle], str]:
-    """Build the drafters that a spec names; returns them, and why others are missing.
+    """Build the drafters that a spec names; return them, and why others are missing.
 
-    stack: closes them.
+    stack: to close them.
     """
-    links = list(spec.links)
+    nodes = list(spec.nodes)
     if spec.is_automatic and costs.is_steady:
-        links += self_speculation.worthwhile(costs, automatic.WORTHWHILE)
+        nodes += self_speculation.worthwhile(costs, automatic.WORTHWHILE)
     drafters: list[DrafterHandle] = []
     missing: list[str] = []
-    for link in links:
+    for node in nodes:
         try:
-            built = builder.build(link)
+            handle = builder.build(node)
         except (DownloadError, DraftUnavailableError, ModelError) as error:
             if not spec.is_automatic:
                 missing.append(f"{error.what}: {error.why}" if error.why else error.what)
             continue
-        if not automatic.pays(built.member, costs):
+        if not automatic.pays(handle.member, costs):
             if spec.is_automatic:
-                builder.drop(built)
+                builder.drop(handle)
                 continue
-            if link.kind is LinkKind.SELF and link.recipe is None:
-                built = _with_doubt(built, place)
-        drafters += _with_forms(built, builder, costs, stack)
+            if node.kind is NodeKind.SELF and node.recipe is None:
+                handle = _with_doubt(handle, environment)
+        drafters += _with_forms(handle, builder, costs, stack)
     return drafters, "; ".join(missing)
 
 
 def _with_forms(
-    built: DrafterHandle, builder: Builder, costs: CostModel, stack: ExitStack
+    handle: DrafterHandle, builder: Builder, costs: CostModel, stack: ExitStack
 ) -> Iterator[DrafterHandle]:
-    """A drafter and the trees and paths that its model can draft too, to be closed by stack."""
-    stack.callback(built.close)
-    yield built
-    for form in builder.beside(built, costs):
+    """A drafter, and the trees and paths that its model can also draft; stack closes them."""
+    stack.callback(handle.close)
+    yield handle
+    for form in builder.beside(handle, costs):
         stack.callback(form.close)
         yield form
 
 
-def _with_doubt(built: DrafterHandle, place: DrafterEnvironment) -> DrafterHandle:
-    """A self-drafter with a note why no self-drafter is expected to pay."""
-    doubt = own(_target(place), place.paths).doubt
-    return replace(built, note="; ".join(filter(None, [built.note, doubt])))
+def _with_doubt(handle: DrafterHandle, environment: DrafterEnvironment) -> DrafterHandle:
+    """Add a note why no self-drafter is expected to pay."""
+    doubt = own(_target(environment), environment.paths).doubt
+    return replace(handle, note="; ".join(filter(None, [handle.note, doubt])))
 
 
 def _automatic(
-    place: DrafterEnvironment, builder: Builder, known: Knowledge, stack: ExitStack
+    environment: DrafterEnvironment, builder: Builder, known: Knowledge, stack: ExitStack
 ) -> Iterator[DrafterHandle]:
     """Build the installed drafter model that pays most, if any does."""
-    n_ctx = place.context.n_ctx
-    room = available_memory() if place.room is None else place.room
-    drafter = automatic.drafter(known, builder, place.paths, MemoryPlan(n_ctx, n_ctx, room))
+    n_ctx = environment.context.n_ctx
+    room = available_memory() if environment.room is None else environment.room
+    drafter = automatic.drafter(known, builder, environment.paths, MemoryPlan(n_ctx, n_ctx, room))
     if drafter is not None:
         yield from _with_forms(drafter, builder, known.costs, stack)
 
 
 def _knowledge(
-    place: DrafterEnvironment,
+    environment: DrafterEnvironment,
     costs: CostModel,
     calibrations: Calibrations,
     memory: AcceptanceMemory,
@@ -247,15 +251,23 @@ def _knowledge(
     if not costs.is_steady:
         return None
     try:
-        target = _target(place)
+        target = _target(environment)
     except ModelError:
         return None
     return Knowledge.of(
-        target, place.target, costs, calibrations, memory, place.threads, place.gpu_layers
+        target,
+        environment.target,
+        costs,
+        calibrations,
+        memory,
+        environment.threads,
+        environment.gpu_layers,
     )
 
 
-def _target(place: DrafterEnvironment) -> Target:
-    info = place.target.info
+def _target(environment: DrafterEnvironment) -> Target:
+    info = environment.target.info
     reference = Reference(info.path.name, info.path)
-    return Target(reference, facts_of(info.path, info.backend), place.target, place.backend)
+    return Target(
+        reference, facts_of(info.path, info.backend), environment.target, environment.backend
+    )

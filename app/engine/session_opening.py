@@ -8,7 +8,7 @@ from pathlib import Path
 
 from app.drafting.spec import draft_spec
 from app.drafting.spec.draft_spec import DraftSpec
-from app.engine.session import Session, drafter_place
+from app.engine.session import Session, drafter_environment
 from app.engine.session_drafters import build
 from app.large_blocks import return_large_blocks
 from app.learned.memory_bandwidth import memory_bandwidth
@@ -98,9 +98,9 @@ class _Opening:
             spec.check(reference.name, model.info.n_layers, model.info.active_experts)
             if options.threads and model.info.backend == MLX:
                 reductions.append("--threads has no effect: MLX chooses its threads itself")
-            place = drafter_place(model, context, paths, options, notify, planned.room)
+            environment = drafter_environment(model, context, paths, options, notify, planned.room)
             bandwidth = memory_bandwidth(model.info, paths)
-            drafting = build(spec, replace(place, every_form=self.every_form))
+            drafting = build(spec, replace(environment, every_form=self.every_form))
             resources = stack.pop_all()
         return Session(
             paths=paths,

@@ -99,7 +99,7 @@ def _ranking(
     if target.model and target.model.info.rollback is not Rollback.ANY:
         drafters = undraftable(f"{name} {target.model.info.rollback_refusal}", drafters)
     paired = known.pair if known else unmeasured
-    pairs = sorted((paired(one, planned) for one in drafters), key=_order)
+    pairs = sorted((paired(candidate, planned) for candidate in drafters), key=_order)
     plain = known.costs.seconds(1) if known else None
     return Ranking(name, is_here, plain, tuple(pairs), spread)
 

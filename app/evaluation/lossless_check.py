@@ -36,7 +36,7 @@ from decoding.shape import Shape
 
 TOKENS = 64
 REPLIES = 1500
-"""With each settings."""
+"""Sampled replies with each settings."""
 
 _SECONDS = 90.0
 """Time limit for sampled replies in all, on a slow machine: fewer detect only coarser faults."""
@@ -54,15 +54,15 @@ _PASS_TOKENS = 16
 
 _OPENING = "My favourite season is the summer. Her favourite season is the"
 _BEFORE, _END = 16, 8
-"""Replies put into the prompt, each followed by so many tokens of the opening's end.
+"""Replies put into the prompt, each followed by the last tokens of the opening.
 
-So prompt lookup has a proposal whichever of its two tokens a reply begins with.
+So prompt lookup has a proposal for either first token of a reply.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence of the result; lossless is False where it is broken."""
+    """One sentence of the result; lossless: False if it reports a violation."""
 
     text: str
     lossless: bool = True
@@ -72,8 +72,8 @@ class Finding:
 class Distance:
     """Total variation between lossy replies and the model's distribution, from 0 to 1.
 
-    plain_mean, plain_most: that of as many plain replies by chance, on average and at most, except
-    once in 10,000 times.
+    plain_mean, plain_most: that of as many plain replies, on average, and exceeded by chance once
+    in 10,000 times.
     """
 
     measured: float
@@ -88,7 +88,7 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class _Tested:
-    """A loaded pair: the context is its session's, the controller drafts at no cost."""
+    """A loaded pair, with the session's context and a controller that ignores costs."""
 
     session: Session
     context: Context
@@ -96,7 +96,7 @@ class _Tested:
 
     @property
     def names(self) -> set[str]:
-        """The drafters."""
+        """Names of the drafters."""
         return {member.name for member in self.controller.members}
 
 
@@ -112,9 +112,8 @@ def verify_session(
 ) -> Iterator[Finding | Doing | Distance]:
     """Check a loaded pair, from rounding over greedy replies to the distribution.
 
-    The controller's drafters draft at every step, in turns, whatever that costs. rule: a lossy
-    rule, whose distance from the model's distribution is measured; it has no effect at temperature
-    0.
+    The controller's drafters draft at every step, in turns, at any cost. rule: a lossy rule, whose
+    distance from the model's distribution is measured; it has no effect at temperature 0.
     """
     with session.context.use() as context:
         yield from _findings(_Tested(session, context, controller.at_no_cost()), rule)
@@ -125,8 +124,8 @@ def _findings(pair: _Tested, rule: LossyRule | None) -> Iterator[Finding | Doing
     yield Finding(
         "Passes over several tokens give the same bits as over one."
         if rounding == 0.0
-        else f"Passes over several tokens round otherwise than over one: logits move by up to "
-        f"{rounding:.2g}, which can turn near-ties."
+        else f"Passes over several tokens round differently than over one: logits move by up to "
+        f"{rounding:.2g}, which can decide near-ties."
     )
     yield from _greedy(pair, rounding)
     if rule is None:
@@ -136,7 +135,7 @@ def _findings(pair: _Tested, rule: LossyRule | None) -> Iterator[Finding | Doing
         yield from _distance(pair, rule)
     for member in pair.controller.members:
         if member.dropped:
-            yield Finding(f"{member.name} drafted no more, as {member.dropped}.")
+            yield Finding(f"{member.name} stopped drafting: {member.dropped}.")
 
 
 def _rounding(session: Session, context: Context) -> float:
@@ -152,7 +151,7 @@ def _greedy(pair: _Tested, rounding: float) -> Iterator[Finding | Doing]:
     limits = Limits(TOKENS, session.model.tokenizer.end_tokens)
     prompts = built_in_prompts()
     every: list[Step] = []
-    replies = turned = 0
+    replies = different = 0
     for number, prompt in enumerate(prompts, start=1):
         yield Doing(f"temperature 0: prompt {number} of {len(prompts)}")
         tokens = session.template.prompt([Message("user", prompt.text)]).tokens
@@ -162,25 +161,25 @@ def _greedy(pair: _Tested, rounding: float) -> Iterator[Finding | Doing]:
         replies += 1
         steps = list(greedy_reply(context, tokens, limits, pair.controller))
         every += steps
-        said = [token for step in steps for token in step.tokens]
-        diverging = list(divergences(context, tokens, said))
-        turned += len(diverging)
+        output = [token for step in steps for token in step.tokens]
+        diverging = list(divergences(context, tokens, output))
+        different += len(diverging)
         if diverging and any(step.branch is not None for step in steps):
             rounding = max(rounding, branch_difference(context, tokens))
         for divergence in diverging:
             yield _blame(session, divergence, rounding, f"prompt {number} ({prompt.kind})")
-    yield Finding(_agreement(every, replies, turned))
+    yield Finding(_agreement(every, replies, different))
     yield from _coverage(pair, _GREEDY, tallied(every, pair.names))
 
 
-def _agreement(steps: Sequence[Step], replies: int, turned: int) -> str:
-    """Summary of the greedy replies: tokens that are plain decoding's, drafted and accepted."""
-    said = sum(len(step.tokens) for step in steps)
+def _agreement(steps: Sequence[Step], replies: int, different: int) -> str:
+    """Summary of the greedy replies: tokens that equal plain decoding's, drafted and accepted."""
+    count = sum(len(step.tokens) for step in steps)
     drafted, accepted = sum(step.drafted for step in steps), sum(step.accepted for step in steps)
     trees = sum(step.shape is Shape.TREE for step in steps)
     return (
-        f"Temperature 0: {said - turned:,} of {said:,} tokens in {replies} replies are what plain "
-        f"decoding says after the same text ({drafted:,} drafted in {trees:,} trees and "
+        f"Temperature 0: {count - different:,} of {count:,} tokens in {replies} replies are "
+        f"plain decoding's after the same text ({drafted:,} drafted in {trees:,} trees and "
         f"{len(steps) - replies - trees:,} other steps, {accepted:,} accepted)."
     )
 
@@ -193,7 +192,7 @@ def _coverage(pair: _Tested, settings: SamplingSettings, forms: Counter[Form]) -
     expected = possible(pair.controller, pair.context, settings)
     missing = [str(form) for form in expected if not forms[form]]
     if missing and settings.lossy is None:
-        yield Finding(f"{where}, not tested, as none came up: {', '.join(missing)}.")
+        yield Finding(f"{where}, not tested, as none occurred: {', '.join(missing)}.")
 
 
 def _where(settings: SamplingSettings) -> str:
@@ -215,7 +214,7 @@ def _blame(session: Session, divergence: Divergence, rounding: float, where: str
     )
     # Both logits may have moved, each by as much as was measured.
     if margin <= 2 * rounding:
-        return Finding(f"{text}: a near-tie that rounding turned.")
+        return Finding(f"{text}: a near-tie decided by rounding.")
     return Finding(f"{text}: more than rounding explains.", lossless=False)
 
 
@@ -229,12 +228,12 @@ class _Drawn:
 
     @property
     def every(self) -> Counter[Outcome]:
-        """All replies."""
+        """Replies of all turns together."""
         return sum(self.replies, Counter[Outcome]())
 
     @property
     def words(self) -> str:
-        """What was compared, in words."""
+        """The compared replies, in words."""
         return (
             f"the first {LENGTH} tokens of {self.every.total():,} replies, "
             f"with {self.forms.total():,} drafted,"
@@ -264,14 +263,14 @@ def _draw(
 
 
 def _repetitive_prompt(pair: _Tested, settings: SamplingSettings) -> list[int]:
-    """A prompt whose end occurs several times before, each time continued by the model itself."""
+    """A prompt whose suffix occurs several times before, each time continued by the model."""
     prompt = list(pair.session.raw_prompt(_OPENING).tokens)
     end = prompt[-_END:]
     for seed in range(_BEFORE):
-        said, _ = reply(pair.context, prompt, replace(settings, seed=seed), None)
-        if len(prompt) + 2 * (len(said) + len(end)) > pair.context.n_ctx:
+        continuation, _ = reply(pair.context, prompt, replace(settings, seed=seed), None)
+        if len(prompt) + 2 * (len(continuation) + len(end)) > pair.context.n_ctx:
             break
-        prompt += [*said, *end]
+        prompt += [*continuation, *end]
     return prompt
 
 
@@ -279,9 +278,9 @@ def _distribution(pair: _Tested, settings: SamplingSettings) -> Iterator[Finding
     drawn = yield from _draw(pair, settings, _SECONDS / 2)
     chance = p_value(drawn.exact, *drawn.replies)
     lossless = chance >= FALSE_ALARM
-    verdict = "as the model alone gives them" if lossless else "not what the model alone gives"
+    verdict = ("follow" if lossless else "do not follow") + " the model's own distribution"
     yield Finding(
-        f"{_where(settings)}: {drawn.words} are {verdict} (chi-square p = {chance:.2g}; a correct "
+        f"{_where(settings)}: {drawn.words} {verdict} (chi-square p = {chance:.2g}; a correct "
         f"engine fails below {FALSE_ALARM:g} once in {1 / FALSE_ALARM:,.0f} times).",
         lossless,
     )
@@ -293,8 +292,8 @@ def _distance(pair: _Tested, rule: LossyRule) -> Iterator[Finding | Doing | Dist
     drawn = yield from _draw(pair, settings, _SECONDS)
     noise = plain_distances(drawn.exact, drawn.every.total())
     yield Finding(
-        f"{_where(settings)}, {rule.words}: {drawn.words} were compared with what the model alone "
-        "gives."
+        f"{_where(settings)}, {rule.words}: {drawn.words} were compared with the model's own "
+        "distribution."
     )
     yield from _coverage(pair, settings, drawn.forms)
     yield Distance(

@@ -1,4 +1,4 @@
-"""Rows of tables in the pages of a SQLite file, also of damaged ones: each row by itself.
+"""Reads single rows from the pages of a SQLite file, which may be damaged.
 
 Format: https://www.sqlite.org/fileformat2.html
 """
@@ -13,7 +13,7 @@ Value = int | float | str | bytes | None
 
 _TABLE_LEAF = 0x0D
 _PAGE_KINDS = frozenset({0x00, 0x02, 0x05, 0x0A, _TABLE_LEAF})
-"""First bytes of pages; that of pages which hold the rest of a long row is 0."""
+"""First bytes of pages; 0 is that of an overflow page, below 2**24 pages."""
 
 _LEAF_HEAD_BYTES, _POINTER_BYTES = 8, 2
 _FILE_HEAD_BYTES = 100
@@ -23,19 +23,19 @@ _REAL, _ZERO, _ONE, _BLOB = 7, 8, 9, 12
 
 
 @dataclass(frozen=True, slots=True)
-class FoundRow:
-    """A row by its number. missing: bytes of its last columns that could not be read."""
+class RecoveredRow:
+    """A row with its number. missing: bytes of its last columns that could not be read."""
 
     number: int
     values: tuple[Value, ...]
     missing: int = 0
 
 
-def rows(file: PageFile) -> Iterator[FoundRow]:
-    """The rows of all tables.
+def rows(file: PageFile) -> Iterator[RecoveredRow]:
+    """Rows of all tables.
 
-    Older versions of a page are looked at only where the newest is no page of a database any more,
-    as they hold what was deleted since. Those rows come last.
+    Older versions of a page are read only if the newest is not a valid page, as they also hold
+    deleted rows. Their rows come last.
     """
     older: list[tuple[int, int]] = []
     for number in file.numbers:
@@ -53,7 +53,7 @@ def rows(file: PageFile) -> Iterator[FoundRow]:
 
 
 def _start(number: int) -> int:
-    """Where a page begins; the first one has the head of the file before it."""
+    """Offset of a page's header; in the first page the file's header precedes it."""
     return _FILE_HEAD_BYTES if number == 1 else 0
 
 
@@ -61,7 +61,7 @@ def _kind(page: bytes, number: int) -> int | None:
     return page[_start(number)] if page else None
 
 
-def _rows_of(page: bytes, number: int, file: PageFile) -> Iterator[FoundRow]:
+def _rows_of(page: bytes, number: int, file: PageFile) -> Iterator[RecoveredRow]:
     if _kind(page, number) != _TABLE_LEAF:
         return
     start = _start(number)
@@ -70,37 +70,37 @@ def _rows_of(page: bytes, number: int, file: PageFile) -> Iterator[FoundRow]:
     last = min(first + _POINTER_BYTES * count, len(page))
     seen: set[int] = set()
     for at in range(first, last, _POINTER_BYTES):
-        place = int.from_bytes(page[at : at + _POINTER_BYTES]) % len(page)  # as SQLite reads it
-        if place not in seen:
-            seen.add(place)
-            row = _row(page, place, file)
+        offset = int.from_bytes(page[at : at + _POINTER_BYTES]) % len(page)  # as in SQLite
+        if offset not in seen:
+            seen.add(offset)
+            row = _row(page, offset, file)
             if row is not None:
                 yield row
 
 
-def _row(page: bytes, place: int, file: PageFile) -> FoundRow | None:
-    """The row whose cell begins at a place, None where there is none."""
+def _row(page: bytes, offset: int, file: PageFile) -> RecoveredRow | None:
+    """Row of the cell at an offset, None if there is none."""
     try:
-        size, place = _varint(page, place)
-        number, place = _varint(page, place)
-        payload = _payload(page, place, size, file)
+        size, offset = _varint(page, offset)
+        number, offset = _varint(page, offset)
+        payload = _payload(page, offset, size, file)
         values = _values(payload)
     except (IndexError, ValueError, struct.error):
         return None
-    return FoundRow(_signed(number), values, max(size - len(payload), 0))
+    return RecoveredRow(_signed(number), values, max(size - len(payload), 0))
 
 
-def _payload(page: bytes, place: int, size: int, file: PageFile) -> bytes:
-    """The bytes of a row: in its page, and those of a long one in a chain of further pages."""
+def _payload(page: bytes, offset: int, size: int, file: PageFile) -> bytes:
+    """Bytes of a row; a long one continues in a chain of overflow pages."""
     usable = len(page)
     most = usable - 35
     if size <= most:
-        return page[place : place + size]
+        return page[offset : offset + size]
     least = (usable - 12) * 32 // 255 - 23
     local = least + (size - least) % (usable - 4)
     local = local if local <= most else least
-    parts = [page[place : place + local]]
-    following = int.from_bytes(page[place + local : place + local + 4])
+    parts = [page[offset : offset + local]]
+    following = int.from_bytes(page[offset + local : offset + local + 4])
     rest = size - local
     seen: set[int] = set()
     while rest > 0 and following not in seen and (more := file.page(following)):
@@ -112,25 +112,25 @@ def _payload(page: bytes, place: int, size: int, file: PageFile) -> bytes:
 
 
 def _values(payload: bytes) -> tuple[Value, ...]:
-    """The columns of a row; of the last one that is there at all, as much as there is.
+    """Columns of a row; the last one present may be incomplete.
 
     Raises:
-        ValueError, IndexError, struct.error: these are no columns.
+        ValueError, IndexError, struct.error: the bytes are no row.
     """
-    head_bytes, place = _varint(payload, 0)
+    head_bytes, offset = _varint(payload, 0)
     kinds: list[int] = []
-    while place < head_bytes:
-        kind, place = _varint(payload, place)
+    while offset < head_bytes:
+        kind, offset = _varint(payload, offset)
         kinds.append(kind)
     if not 0 < len(kinds) <= _MOST_COLUMNS:
         raise ValueError
-    if place > head_bytes:  # the last kind is damaged, and the columns before it are not
-        kinds[-1], place = 0, head_bytes
+    if offset > head_bytes:  # only the last kind is damaged
+        kinds[-1], offset = 0, head_bytes
     values: list[Value] = []
     for kind in kinds:
         size = _size(kind)
-        values.append(_value(kind, payload[place : place + size]))
-        place += size
+        values.append(_value(kind, payload[offset : offset + size]))
+        offset += size
     return tuple(values)
 
 
@@ -154,15 +154,15 @@ def _value(kind: int, data: bytes) -> Value:
     return data.decode(errors="replace") if kind % 2 else data
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A number of one to nine bytes, and the place after it."""
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
+    """Number of one to nine bytes, and the offset after it."""
     number = 0
     for index in range(8):
-        byte = data[place + index]
+        byte = data[offset + index]
         number = number << 7 | byte & 0x7F
         if byte < 0x80:
-            return number, place + index + 1
-    return number << 8 | data[place + 8], place + 9
+            return number, offset + index + 1
+    return number << 8 | data[offset + 8], offset + 9
 
 
 def _signed(number: int) -> int:

@@ -1,4 +1,4 @@
-"""Makes a damaged chat database anew of all that can be read of it; a copy is kept first."""
+"""Rebuilds a damaged chat database from its readable rows, after making a copy."""
 
 import shutil
 import sqlite3
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.history.chat import as_seconds, as_text, title_of
 from app.history.page_file import PAGE_SIZES, PageFile
-from app.history.page_rows import FoundRow, rows
+from app.history.page_rows import RecoveredRow, rows
 from app.history.schema import DamagedFileError, prepare
 from backends.base.atomic_file import temporary_beside
 from backends.base.private_file import private_opener
@@ -17,10 +17,10 @@ from backends.base.regular_file import open_regular
 
 _LOG = "-wal"
 BESIDE = (_LOG, "-shm", "-journal")
-"""What SQLite calls its own files beside the database."""
+"""Suffixes of SQLite's own files beside the database."""
 
 _MOST_TRIED_BYTES = 1 << 28
-"""Of a file that is read with every size of pages."""
+"""Largest file that is read with every page size."""
 
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _CHAT_COLUMNS, _MESSAGE_COLUMNS = (7, 8), 6
@@ -34,36 +34,36 @@ _NEW_MESSAGE = """INSERT INTO messages (number, chat, role, text, ending, create
 
 
 @dataclass(slots=True)
-class _Readable:
-    """Rows by their numbers. A second row of a number that is taken gets the next free one."""
+class _Recovered:
+    """Rows by number. A second row with the same number gets the next free one."""
 
-    chats: dict[int, FoundRow] = field(default_factory=dict[int, FoundRow])
-    messages: dict[int, FoundRow] = field(default_factory=dict[int, FoundRow])
+    chats: dict[int, RecoveredRow] = field(default_factory=dict[int, RecoveredRow])
+    messages: dict[int, RecoveredRow] = field(default_factory=dict[int, RecoveredRow])
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether an error of SQLite's module says that the file is damaged."""
+    """Whether an error of the sqlite3 module means that the file is damaged."""
     code = getattr(error, "sqlite_errorcode", 0)
     return isinstance(error, DamagedFileError | UnicodeDecodeError) or code & 0xFF in _DAMAGE
 
 
 def repair(path: Path, wait_seconds: float, *, is_ours: bool) -> str:
-    """Replace a database by one with every row that can be read; says what was done.
+    """Replace a database by one with every readable row; return a report for the user.
 
-    is_ours: False where it may be another program's; if no row of it looks like ours, nothing is
-    done, and "" returned.
+    is_ours: False if it may belong to another program: if no row looks like ours, it stays
+    unchanged and "" is returned.
 
     Raises:
-        OSError, sqlite3.Error: it cannot be; the database is as it was.
+        OSError, sqlite3.Error: it cannot be replaced, and stays unchanged.
     """
-    found = _readable(path)
-    if not (is_ours or found.chats or found.messages):
+    recovered = _recovered(path)
+    if not (is_ours or recovered.chats or recovered.messages):
         return ""
     fresh = temporary_beside(path)
     try:
-        _write(fresh, found, wait_seconds)
+        _write(fresh, recovered, wait_seconds)
         kept = _keep(path)
-        for suffix in BESIDE:  # SQLite would take up an old log beside a new file
+        for suffix in BESIDE:  # SQLite would apply an old log to the new file
             _beside(path, suffix).unlink(missing_ok=True)
         fresh.replace(path)
     finally:
@@ -71,8 +71,8 @@ def repair(path: Path, wait_seconds: float, *, is_ours: bool) -> str:
             with suppress(OSError):
                 _beside(fresh, suffix).unlink(missing_ok=True)
     return (
-        f"the file of the chats was damaged: {len(found.messages):,} messages were saved from it; "
-        f"a copy of it as it was is {kept}"
+        f"the chat database was damaged: {len(recovered.messages):,} messages were recovered; "
+        f"a copy of the damaged file is {kept}"
     )
 
 
@@ -81,7 +81,7 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def _keep(path: Path) -> Path:
-    """Copy the file and its log, readable by their owner alone; returns the copy of the file."""
+    """Copy the file and its log, readable by their owner only; return the copy of the file."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     number = 0
     while True:
@@ -101,23 +101,23 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copyfileobj(file, copy)
 
 
-def _readable(path: Path) -> _Readable:
-    """All rows that can be read; by another size of pages where the usual one gives none."""
+def _recovered(path: Path) -> _Recovered:
+    """All readable rows; other page sizes are tried if the usual one yields none."""
     log = _beside(path, _LOG)
-    found = _Readable()
+    recovered = _Recovered()
     for page_bytes in (None, *PAGE_SIZES):
         with PageFile(path, log, page_bytes) as file:
             for row in rows(file):
                 if len(row.values) in _CHAT_COLUMNS and row.values[0] is None:
-                    _add(found.chats, row)
+                    _add(recovered.chats, row)
                 elif len(row.values) == _MESSAGE_COLUMNS and row.values[0] is None:
-                    _add(found.messages, row)
-        if found.chats or found.messages or path.stat().st_size > _MOST_TRIED_BYTES:
+                    _add(recovered.messages, row)
+        if recovered.chats or recovered.messages or path.stat().st_size > _MOST_TRIED_BYTES:
             break
-    return found
+    return recovered
 
 
-def _add(known: dict[int, FoundRow], row: FoundRow) -> None:
+def _add(known: dict[int, RecoveredRow], row: RecoveredRow) -> None:
     before = known.setdefault(row.number, row)
     if before is row or before.values == row.values:
         return
@@ -125,17 +125,17 @@ def _add(known: dict[int, FoundRow], row: FoundRow) -> None:
         known[row.number] = row
     elif not row.missing:
         number = max(known) + 1
-        known[number] = FoundRow(number, row.values)
+        known[number] = RecoveredRow(number, row.values)
 
 
-def _write(fresh: Path, found: _Readable, wait_seconds: float) -> None:
+def _write(fresh: Path, recovered: _Recovered, wait_seconds: float) -> None:
     with open(fresh, "xb", opener=private_opener):
         pass
     with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
         prepare(connection, wait_seconds)
         connection.execute("BEGIN")
-        messages = [_message(one) for _, one in sorted(found.messages.items())]
-        chats = {number: _chat(row) for number, row in found.chats.items()}
+        messages = [_message(row) for _, row in sorted(recovered.messages.items())]
+        chats = {number: _chat(row) for number, row in recovered.chats.items()}
         for _, chat, role, text, _, created in messages:
             if chat not in chats:
                 title = title_of(text) if role == "user" else ""
@@ -146,7 +146,7 @@ def _write(fresh: Path, found: _Readable, wait_seconds: float) -> None:
         connection.execute("COMMIT")
 
 
-def _chat(row: FoundRow) -> tuple[object, ...]:
+def _chat(row: RecoveredRow) -> tuple[object, ...]:
     _, title, model, system, created, updated, removed, *settings = row.values
     return (
         row.number, as_text(title), as_text(model), as_text(system), as_seconds(created),
@@ -155,7 +155,7 @@ def _chat(row: FoundRow) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _message(row: FoundRow) -> tuple[int, int, str, str, str, float]:
+def _message(row: RecoveredRow) -> tuple[int, int, str, str, str, float]:
     _, chat, role, text, ending, created = row.values
     number = chat if isinstance(chat, int) else 0
     ending = _CUT if row.missing else as_text(ending)

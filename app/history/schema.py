@@ -1,4 +1,4 @@
-"""Tables of the chat database, and the way to a newer layout."""
+"""Schema of the chat database: tables, migrations and integrity checks."""
 
 import sqlite3
 import time
@@ -46,7 +46,7 @@ _SETTINGS = """
 ALTER TABLE chats ADD COLUMN settings TEXT NOT NULL DEFAULT '{}';
 """
 _STEPS = (_TABLES, _SETTINGS)
-"""What leads from each layout to the next; the first begins with an empty file."""
+"""Migrations from each schema version to the next, from an empty file on."""
 
 VERSION = len(_STEPS)
 
@@ -56,10 +56,10 @@ _PROBES = (
     "SELECT number, chat, role, text, ending, created FROM messages LIMIT 1",
     "SELECT rowid FROM words LIMIT 1",
 )
-"""What a file must answer to be of use."""
+"""Queries that a usable file must answer."""
 
 _MOST_CHECKED_BYTES = 32 << 20
-"""The check takes 1 ms a megabyte; in a larger file damage is found where it is met."""
+"""Largest file that is checked when opened, at 1 ms per megabyte."""
 
 _WITHOUT_CHAT = "SELECT chat FROM messages WHERE chat NOT IN (SELECT number FROM chats) LIMIT 1"
 
@@ -72,7 +72,7 @@ class NewerSchemaError(Exception):
 
 
 class DamagedFileError(Exception):
-    """The file is damaged, which SQLite finds only when it is asked."""
+    """The file is damaged in a way that SQLite does not report by itself."""
 
 
 class ForeignFileError(Exception):
@@ -83,11 +83,11 @@ class ForeignFileError(Exception):
 
 
 def connected(path: Path, wait_seconds: float) -> sqlite3.Connection:
-    """The file, brought to the present layout.
+    """Open the file and migrate it to the present schema.
 
     Raises:
         ForeignFileError: it is another program's.
-        NewerSchemaError: this version does not know the layout.
+        NewerSchemaError: a newer version wrote it.
         DamagedFileError, sqlite3.Error, UnicodeDecodeError: it is damaged, or cannot be written.
     """
     connection = sqlite3.connect(path, timeout=wait_seconds, isolation_level=None)
@@ -107,35 +107,35 @@ def connected(path: Path, wait_seconds: float) -> sqlite3.Connection:
 
 
 def _check(connection: sqlite3.Connection) -> None:
-    """Find damage that queries are silent about, such as messages that an index lacks.
+    """Check for damage that queries do not report, such as missing index entries.
 
     Raises:
-        DamagedFileError: there is some.
+        DamagedFileError: the file is damaged.
     """
     for table in ("messages", "chats"):
-        ((found, *_), *_) = connection.execute(f"PRAGMA integrity_check({table})").fetchall()
-        if found != "ok":
+        ((result, *_), *_) = connection.execute(f"PRAGMA integrity_check({table})").fetchall()
+        if result != "ok":
             raise DamagedFileError(f"the table {table} is malformed")
     if connection.execute(_WITHOUT_CHAT).fetchall():
         raise DamagedFileError("messages belong to no chat")
 
 
 def is_odd(error: BaseException | None) -> bool:
-    """Whether SQLite could read the file and a statement of ours did not fit what is in it."""
+    """Whether SQLite could read the file, but its tables do not fit our statements."""
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
 
 
 def _text(data: bytes) -> str:
-    """A column as it can be shown, damaged or not."""
+    """Decode a column; damaged bytes become substitute characters."""
     return data.decode(errors="replace")
 
 
 def prepare(connection: sqlite3.Connection, wait_seconds: float) -> None:
-    """Bring the tables to the present layout; two programs may do so at once.
+    """Migrate the tables to the present schema; two programs may do so at once.
 
     Raises:
         ForeignFileError: it is another program's.
-        NewerSchemaError: this version does not know the layout.
+        NewerSchemaError: a newer version wrote it.
         sqlite3.Error: it is not a database, or cannot be written.
     """
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
@@ -152,7 +152,7 @@ def prepare(connection: sqlite3.Connection, wait_seconds: float) -> None:
         if version > VERSION and _layout(connection) != _present_layout():
             raise NewerSchemaError
         if not 0 <= version <= VERSION:
-            raise DamagedFileError("it names a version whose layout it has not")
+            raise DamagedFileError("its tables are not those of its schema version")
         for step in _STEPS[version:]:
             for statement in _statements(step):
                 connection.execute(statement)
@@ -160,7 +160,7 @@ def prepare(connection: sqlite3.Connection, wait_seconds: float) -> None:
             connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except BaseException:
-        if connection.in_transaction:  # after some errors SQLite has already gone back
+        if connection.in_transaction:  # after some errors SQLite has already rolled back
             connection.execute("ROLLBACK")
         raise
 
@@ -181,7 +181,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _write_ahead(connection: sqlite3.Connection, wait_seconds: float) -> None:
-    """Switch to a log written ahead; SQLite itself does not wait here for another program."""
+    """Switch to a write-ahead log; SQLite itself does not wait here for another program."""
     end = time.monotonic() + wait_seconds
     while True:
         try:
@@ -195,12 +195,12 @@ def _write_ahead(connection: sqlite3.Connection, wait_seconds: float) -> None:
 
 
 def _statements(step: str) -> list[str]:
-    """The statements one by one: executescript would end the transaction."""
-    found: list[str] = []
+    """Split a migration into statements: executescript would end the transaction."""
+    statements: list[str] = []
     statement = ""
     for line in step.splitlines(keepends=True):
         statement += line
         if sqlite3.complete_statement(statement):
-            found.append(statement)
+            statements.append(statement)
             statement = ""
-    return found
+    return statements

@@ -1,4 +1,4 @@
-"""The chat database: one file, which two programs may use at once."""
+"""The chat database: one SQLite file, which several programs may use at once."""
 
 import os
 import sqlite3
@@ -28,7 +28,7 @@ _KEPT_SECONDS = 86_400.0
 """How long a removed chat can be restored."""
 
 _LOCK_SECONDS = 60.0
-"""Another program repairs the file."""
+"""Time to wait while another program repairs the file."""
 
 _Result = TypeVar("_Result")
 
@@ -46,18 +46,14 @@ _VERSIONS = """
 
 
 class _DamageError(HistoryError):
-    """The file is damaged, or looks so."""
+    """The file is or seems damaged."""
 
 
 class History:
     """All chats. One thread at a time may use it; each write is a transaction of its own."""
 
     def __init__(self, path: Path, *, repairs: bool) -> None:
-        """As open.
-
-        Raises:
-            HistoryError: it cannot be used.
-        """
+        """Raises HistoryError, as open does."""
         self._path = path
         self._news: list[str] = []
         self._may_repair = repairs
@@ -67,26 +63,26 @@ class History:
         except _DamageError as error:
             self._repair(error)
         self.has_purged = False
-        """Whether chats were deleted for good since it was opened."""
-        with suppress(HistoryError):  # another program may be writing; next time will do
+        """Whether chats were deleted for good since the file was opened."""
+        with suppress(HistoryError):  # another program may be writing; the next start purges
             self.purge()
 
     @classmethod
     def open(cls, path: Path, *, repairs: bool = True) -> "History":
-        """Open the file, or make it; a damaged one is made anew of what can be read of it.
+        """Open or create the file; a damaged one is rebuilt from its readable rows.
 
-        repairs: False leaves a damaged one as it is.
+        repairs: False leaves a damaged file as it is, which is then an error.
 
         Raises:
-            HistoryError: it cannot be used.
+            HistoryError: the file cannot be used.
         """
         return cls(path.absolute(), repairs=repairs)
 
     def news(self) -> str:
-        """What the user should know of the file, each thing once."""
-        told = "; ".join(self._news)
+        """Return each message for the user once."""
+        news = "; ".join(self._news)
         self._news.clear()
-        return told
+        return news
 
     def _connect(self) -> None:
         try:
@@ -100,10 +96,10 @@ class History:
             raise kind(f"cannot open the chats in {self._path}", why) from error
 
     def _repair(self, error: "_DamageError") -> None:
-        """Make the file anew of what can be read of it, unless another program just did.
+        """Rebuild the file from its readable rows, unless another program just did.
 
         Raises:
-            HistoryError: error, or what kept it from being repaired.
+            HistoryError: error, or why it cannot be repaired.
         """
         from filelock import FileLock, Timeout
 
@@ -116,17 +112,17 @@ class History:
             with lock:
                 if os.path.samestat(self._file, self._path.stat()):
                     ours = not is_odd(error.__cause__)
-                    done = repair(self._path, _WAIT_SECONDS, is_ours=ours)
-                    if not done:
+                    report = repair(self._path, _WAIT_SECONDS, is_ours=ours)
+                    if not report:
                         raise error
-                    self._news.append(done)
+                    self._news.append(report)
                 self._connect()
         except (OSError, Timeout, NotImplementedError, sqlite3.Error) as trouble:
-            why = f"{error.why}; nor can they be repaired: {trouble}"
+            why = f"{error.why}; the file cannot be repaired: {trouble}"
             raise HistoryError(error.what, why) from trouble
 
     def _healing(self, work: Callable[[], _Result]) -> _Result:
-        """What work returns; if it finds the file damaged, it is done again on a repaired one."""
+        """Run work and return its result; if the file is damaged, repair it and run work again."""
         try:
             return work()
         except _DamageError as error:
@@ -134,24 +130,24 @@ class History:
         return work()
 
     def create(self, model: str, system: str = "", settings: str = "{}") -> int:
-        """A new chat; returns its number. settings: its own, a JSON object."""
+        """Create a chat and return its number. settings: those of this chat, a JSON object."""
         now = time.time()
         row = (model, system, settings, now, now)
         sql = "INSERT INTO chats (model, system, settings, created, updated) VALUES (?, ?, ?, ?, ?)"
         return self._run(sql, row).lastrowid or 0
 
     def chats(self, query: str = "", limit: int = 500) -> list[Chat]:
-        """Chats that hold every word of query, the last one may be cut; the latest first."""
+        """Chats that contain every word of query, latest first; the last may be a prefix."""
         where, values = condition(query)
         sql = f"""SELECT {_COLUMNS} FROM chats WHERE removed IS NULL {where and f"AND {where}"}
             ORDER BY updated DESC, chats.number DESC LIMIT ?"""
         return [Chat.of(row) for row in self._rows(sql, [*values, limit])]
 
     def chat(self, number: int) -> Chat:
-        """One chat.
+        """Return a chat by its number.
 
         Raises:
-            HistoryError: there is none of this number.
+            HistoryError: there is no such chat.
         """
         sql = f"SELECT {_COLUMNS} FROM chats WHERE chats.number = ? AND removed IS NULL"
         rows = self._rows(sql, (number,))
@@ -160,16 +156,16 @@ class History:
         return Chat.of(rows[0])
 
     def messages(self, chat: int) -> list[Saved]:
-        """Its messages, oldest first."""
+        """Messages of a chat, oldest first."""
         sql = "SELECT number, role, text, ending, created FROM messages WHERE chat = ? ORDER BY 1"
         return [Saved.of(row) for row in self._rows(sql, (chat,))]
 
     def versions(self) -> list[Version]:
-        """The present state of each chat, the latest first."""
+        """Present version of each chat, latest first."""
         return [Version.of(*row) for row in self._rows(_VERSIONS, ())]
 
     def questions(self, limit: int = 100) -> list[str]:
-        """The last questions of all chats, oldest first."""
+        """Last questions of all chats, oldest first."""
         sql = """SELECT text FROM messages JOIN chats ON chat = chats.number
             WHERE role = 'user' AND removed IS NULL ORDER BY messages.number DESC LIMIT ?"""
         return [as_text(text) for (text,) in reversed(self._rows(sql, (limit,)))]
@@ -177,7 +173,7 @@ class History:
     def add(self, chat: int, role: str, text: str, ending: str = "") -> int:
         """Append a message; the first question gives an untitled chat its title.
 
-        A chat that another window removed meanwhile comes back: it is in use.
+        A chat that another window removed meanwhile is restored.
         """
         now = time.time()
 
@@ -195,7 +191,7 @@ class History:
         return self._together(write)
 
     def update(self, message: int, text: str, ending: str = "") -> None:
-        """Save a message as it now stands."""
+        """Replace the text of a message."""
         self._run(
             "UPDATE messages SET text = ?, ending = ? WHERE number = ?", (text, ending, message)
         )
@@ -205,11 +201,11 @@ class History:
         self._run("DELETE FROM messages WHERE chat = ? AND number >= ?", (chat, message))
 
     def rename(self, chat: int, title: str) -> None:
-        """Give a chat another title."""
+        """Change the title of a chat."""
         self._run("UPDATE chats SET title = ? WHERE number = ?", (title, chat))
 
     def set_system(self, chat: int, system: str) -> None:
-        """Change what the model is told first."""
+        """Change the system message."""
         self._run("UPDATE chats SET system = ? WHERE number = ?", (system, chat))
 
     def set_model(self, chat: int, model: str) -> None:
@@ -217,36 +213,36 @@ class History:
         self._run("UPDATE chats SET model = ? WHERE number = ?", (model, chat))
 
     def settings(self, chat: int) -> str:
-        """What was set for a chat alone: a JSON object, as it was kept."""
+        """Settings of this chat only, the JSON object as stored."""
         rows = self._rows("SELECT settings FROM chats WHERE number = ?", (chat,))
         return as_text(rows[0][0]) if rows else "{}"
 
     def set_settings(self, chat: int, settings: str) -> None:
-        """Keep what is set for a chat alone: a JSON object."""
+        """Store the settings of this chat only, a JSON object."""
         self._run("UPDATE chats SET settings = ? WHERE number = ?", (settings, chat))
 
     def remove(self, chat: int) -> None:
-        """Put a chat away; it can be restored for a day."""
+        """Remove a chat, which can be restored for a day."""
         self._run("UPDATE chats SET removed = ? WHERE number = ?", (time.time(), chat))
 
     def restore(self, chat: int) -> None:
-        """Bring a removed chat back."""
+        """Restore a removed chat."""
         self._run("UPDATE chats SET removed = NULL WHERE number = ?", (chat,))
 
     def removed_last(self) -> int | None:
-        """The chat that was removed last, of those that can be restored."""
+        """Number of the chat removed last, None if none can be restored."""
         sql = """SELECT number FROM chats WHERE removed >= ? ORDER BY removed DESC LIMIT 1"""
         rows = self._rows(sql, (time.time() - _KEPT_SECONDS,))
         return int(rows[0][0]) if rows else None
 
     def purge(self) -> None:
-        """Delete for good what was removed more than a day ago."""
+        """Delete chats for good that were removed more than a day ago."""
         sql = "DELETE FROM chats WHERE removed < ?"
         deleted = self._run(sql, (time.time() - _KEPT_SECONDS,)).rowcount
         self.has_purged = self.has_purged or deleted > 0
 
     def close(self) -> None:
-        """Close the file; what was saved is saved."""
+        """Close the file."""
         with suppress(sqlite3.Error):
             self._connection.close()
 
@@ -259,7 +255,7 @@ class History:
     def _executed(
         self, sql: str, values: Sequence[str | float] = ()
     ) -> tuple[sqlite3.Cursor, list[tuple[Any, ...]]]:
-        """A statement that is done, and its rows: damage may show only after the first."""
+        """Execute a statement and fetch all rows, as damage may show only after the first."""
         self._check_file()
         try:
             cursor = self._connection.execute(sql, [_storable(value) for value in values])
@@ -269,7 +265,7 @@ class History:
             raise kind(f"cannot use the chats in {self._path}", str(error)) from error
 
     def _together(self, write: Callable[[], int]) -> int:
-        """Several writes, of which all happen or none."""
+        """Run several writes in one transaction."""
 
         def transaction() -> int:
             self._executed("BEGIN IMMEDIATE")
@@ -277,7 +273,7 @@ class History:
                 result = write()
                 self._executed("COMMIT")
             except BaseException:
-                if self._connection.in_transaction:  # on a full disk SQLite has already gone back
+                if self._connection.in_transaction:  # a full disk already caused a rollback
                     with suppress(sqlite3.Error):
                         self._connection.execute("ROLLBACK")
                 raise
@@ -286,7 +282,7 @@ class History:
         return self._healing(transaction)
 
     def _check_file(self) -> None:
-        """What is written to a deleted file is lost without a word from SQLite."""
+        """Check that the file still exists: SQLite reports no error for a deleted one."""
         try:
             same = os.path.samestat(self._file, self._path.stat())
         except OSError as error:
@@ -329,5 +325,5 @@ def _regular(path: Path) -> os.stat_result:
 
 
 def _storable(value: str | float) -> str | float:
-    """Halves of characters, as of a file name in another encoding, cannot be stored."""
+    """Replace unpaired surrogates, as in undecodable file names, which SQLite cannot store."""
     return whole_characters(value) if isinstance(value, str) else value

@@ -1,7 +1,7 @@
 """Measures the cost of passes per model, engine, device and threads, and caches it on disk.
 
-A curve that another program disturbed is kept too, and says how sure it is. It is measured again at
-a few later starts, and what they find is put together.
+A curve measured under load is stored with its uncertainty, repeated at a few later starts and
+combined with their results.
 """
 
 import math
@@ -32,11 +32,11 @@ CONTEXT = 2 * MOST_TOKENS
 """Size in tokens of the context in which passes are measured."""
 
 _WAITS = (60.0, 3600.0, 24 * 3600.0)
-"""Seconds after which an unsure curve is measured again, made of one, two or more measurements.
+"""Seconds until an uncertain curve is measured again, after one, two, and more measurements.
 
 On a simulated machine whose passes are interrupted four times in five, a curve is within 15 % after
-one measurement in 27 of 60 cases, after two in 48, after three in 57, and after more in no more
-(tests/decoding/test_noisy_calibration.py). From then on only the load may go.
+one measurement in 27 of 60 cases, after two in 48, after three in 57, and never in more
+(tests/decoding/estimation/test_noisy_calibration.py).
 """
 
 
@@ -105,14 +105,14 @@ class Calibrations:
             self.notify(f"measuring what {name} costs here")
             tokens = _text(model)
             before = ProcessorTimes.now()
-            found = calibrate(context, tokens)
-            found = replace(found, load=before.load_until(ProcessorTimes.now()))
+            measured = calibrate(context, tokens)
+            measured = replace(measured, load=before.load_until(ProcessorTimes.now()))
 
         def added(before: dict[str, Any]) -> dict[str, Any]:
-            return _record(model.info, _with(_read(before), found))
+            return _record(model.info, _with(_read(before), measured))
 
-        now = _read(change_object(path, added))  # with what others measured meanwhile
-        return now.measured if now else found
+        now = _read(change_object(path, added))  # other processes may have measured meanwhile
+        return now.measured if now else measured
 
     def file(self, info: ModelInfo) -> Path:
         """Path of the stored costs of a loaded model."""
@@ -123,9 +123,9 @@ class Calibrations:
 
 
 def _is_to_improve(kept: _Kept, path: Path, facts: ContextFacts) -> bool:
-    """Whether to measure again: not at every start, and only after the load had time to end.
+    """Whether to measure again: only if uncertain, and when the load may have ended.
 
-    A context that holds a conversation is no start: whoever talks should not wait for it.
+    Never if the context holds a conversation, as the user would have to wait.
     """
     if facts.length:
         return False
@@ -142,10 +142,10 @@ def _age(path: Path) -> float:
         return 0.0
 
 
-def _with(kept: _Kept | None, found: Measured) -> _Kept:
+def _with(kept: _Kept | None, measured: Measured) -> _Kept:
     if kept is None:
-        return _Kept(found, 1)
-    return _Kept(combined(kept.measured, found), kept.times + 1)
+        return _Kept(measured, 1)
+    return _Kept(combined(kept.measured, measured), kept.times + 1)
 
 
 def _record(info: ModelInfo, kept: _Kept) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _read(record: dict[str, Any]) -> _Kept | None:
         points = {int(n): float(value) for n, value in record["seconds"].items()}
         switching = float(record["switching"])
         is_old = schema == _SURE_SCHEMA
-        unsure = {} if is_old else {int(n): float(one) for n, one in record["unsure"].items()}
+        unsure = {} if is_old else {int(n): float(share) for n, share in record["unsure"].items()}
         times = 1 if is_old else int(record["times"])
         load = float(record.get("load", 0.0))
     except (KeyError, AttributeError, TypeError, ValueError, OverflowError):

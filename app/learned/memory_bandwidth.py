@@ -15,10 +15,9 @@ from models.json_file import read_object, write_object
 
 
 def memory_bandwidth(info: ModelInfo, paths: Paths, *, again: bool = False) -> Bandwidth | None:
-    """Bandwidth of the device that runs a model, None where it cannot be measured.
+    """Bandwidth of the device that runs a model, None if it cannot be measured.
 
-    A measurement can only be too low, as other programs use memory too: with `again` the highest
-    one is kept.
+    Other programs can only lower a measurement: with `again` the higher result is kept.
     """
     if info.device.startswith("GPU"):
         return mlx_bandwidth(paths, again=again) if info.backend == MLX else of_gpu()
@@ -26,7 +25,7 @@ def memory_bandwidth(info: ModelInfo, paths: Paths, *, again: bool = False) -> B
 
 
 def processor_bandwidth(threads: int, paths: Paths, *, again: bool = False) -> Bandwidth | None:
-    """Bandwidth of the processor with this many threads, None where memory is too short to try."""
+    """Bandwidth of the processor with this many threads, None if memory is too short to measure."""
 
     def measure() -> Bandwidth | None:
         try:
@@ -38,7 +37,7 @@ def processor_bandwidth(threads: int, paths: Paths, *, again: bool = False) -> B
 
 
 def mlx_bandwidth(paths: Paths, *, again: bool = False) -> Bandwidth | None:
-    """Bandwidth of MLX's device, None where memory is too short to try."""
+    """Bandwidth of MLX's device, None if memory is too short to measure."""
     return _cached(f"{processor_name()} {MLX}", bandwidth_of_mlx, paths, again=again)
 
 

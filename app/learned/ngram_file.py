@@ -1,4 +1,4 @@
-"""File of n-gram statistics: the model they belong to, then the entries, all checked.
+"""File of n-gram statistics of one model, with checks of its integrity.
 
 Layout, little-endian: magic (8 bytes), CRC-32 of all that follows (4), fingerprint of the model
 (24), size of its vocabulary (4), count of entries (4), tokens learned (8), counts by kind of guess
@@ -81,10 +81,10 @@ class NgramFile:
         return NgramStatistics.of(contents, counts.reshape(2, KINDS))
 
     def write(self, statistics: NgramStatistics) -> None:
-        """Replace the file whole, readable by its owner alone.
+        """Replace the file atomically, readable by its owner only.
 
         Raises:
-            OSError: it cannot be written; the file is as it was.
+            OSError: it cannot be written; the old file is untouched.
         """
         contents = statistics.table.contents
         facts = (self.fingerprint.encode(), self.n_vocab, contents.slots.size, contents.learned)
@@ -97,7 +97,7 @@ class NgramFile:
         write_whole(self.path, seal(MAGIC, body))
 
     def set_aside(self) -> None:
-        """Make room for a new file; the last unusable one is kept beside it.
+        """Rename an unusable file to make room for a new one; the last such file is kept.
 
         Raises:
             OSError: it cannot be renamed.
@@ -106,7 +106,5 @@ class NgramFile:
 
 
 def _is_possible(counts: NDArray[np.float64]) -> bool:
-    came_true, judged = counts.reshape(2, KINDS)
-    return bool(
-        np.isfinite(judged).all() and (came_true >= 0).all() and (came_true <= judged).all()
-    )
+    correct, judged = counts.reshape(2, KINDS)
+    return bool(np.isfinite(judged).all() and (correct >= 0).all() and (correct <= judged).all())

@@ -1,8 +1,9 @@
-"""Cache key of measurements of a model: its weights, and the engine that runs them."""
+"""Cache keys of measurements of a model: its weights, and the engine that runs them."""
 
 import hashlib
 from pathlib import Path
 
+from backends.base import ModelInfo
 from backends.engines.runner import Runner
 from models.metadata.fingerprint import fingerprint
 
@@ -16,3 +17,12 @@ def run_key(path: Path, variant: str, runner: Runner) -> str:
     described = f"{runner.engine} {runner.device} {runner.threads}"
     digest = hashlib.sha256(described.encode()).hexdigest()[:16]
     return f"{fingerprint(path, variant)}-{digest}"
+
+
+def loaded_key(info: ModelInfo) -> str:
+    """Filename-safe key of a loaded model, as run_key.
+
+    Raises:
+        OSError: the files of the model cannot be read.
+    """
+    return run_key(info.path, info.variant, Runner.of(info))

@@ -4,10 +4,9 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
-from app.learned.run_key import run_key
+from app.learned.run_key import loaded_key
 from app.paths import Paths
 from backends.base import ModelInfo
-from backends.engines.runner import Runner
 from models.json_file import read_object, write_object
 
 SCHEMA = 1
@@ -28,46 +27,49 @@ class TrialResult:
 
 
 class TrialResults:
-    """Findings of a target with one engine build, device and number of threads, in one file.
+    """Results of trials with a target on one engine build, device and number of threads.
 
-    Keys name the drafter's own: after a change of either, drafters are tried again.
+    Keys include the engine, device and threads of the drafter: after a change it is tried again.
     """
 
     def __init__(self, info: ModelInfo, paths: Paths) -> None:
-        self._path = paths.findings / f"{run_key(info.path, info.variant, Runner.of(info))}.json"
+        self._path = paths.findings / f"{loaded_key(info)}.json"
         saved = read_object(self._path)
-        found: Any = saved.get("found") if saved.get("schema") == SCHEMA else None
-        entries = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-        self._findings: dict[str, TrialResult] = {}
+        stored: Any = saved.get("found") if saved.get("schema") == SCHEMA else None
+        entries = cast("dict[str, Any]", stored) if isinstance(stored, dict) else {}
+        self._results: dict[str, TrialResult] = {}
         for key, entry in list(entries.items())[-_MOST:]:
-            finding = _parsed(entry)
-            if finding is not None:
-                self._findings[key] = finding
+            result = _parsed(entry)
+            if result is not None:
+                self._results[key] = result
 
     def of(self, key: str | None) -> TrialResult | None:
-        """Finding of the drafter with a run key, None if there is none."""
-        return None if key is None else self._findings.get(key)
+        """Result of the drafter with a run key, None if there is none."""
+        return None if key is None else self._results.get(key)
 
-    def add(self, key: str | None, finding: TrialResult) -> None:
-        """Save a finding in place of the previous one; without a key nothing is saved."""
+    def add(self, key: str | None, result: TrialResult) -> None:
+        """Save a result in place of the previous one; without a key nothing is saved."""
         if key is None:
             return
-        self._findings.pop(key, None)
-        self._findings[key] = finding
-        entries = {name: asdict(one) for name, one in list(self._findings.items())[-_MOST:]}
-        write_object(self._path, {"schema": SCHEMA, "found": entries})
+        self._results.pop(key, None)
+        self._results[key] = result
+        latest = list(self._results.items())[-_MOST:]
+        write_object(
+            self._path,
+            {"schema": SCHEMA, "found": {name: asdict(result) for name, result in latest}},
+        )
 
 
 def _parsed(entry: Any) -> TrialResult | None:
-    """The finding of an entry, None if it is malformed."""
+    """Result of an entry, None if it is malformed."""
     try:
         cost = entry["draw_cost"]
-        finding = TrialResult(
+        result = TrialResult(
             None if cost is None else float(cost),
             str(entry["failed"]),
             entry["has_other_tokens"] is True,
         )
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
-    is_valid = finding.draw_cost is None or 0.0 < finding.draw_cost < math.inf
-    return finding if is_valid else None
+    is_valid = result.draw_cost is None or 0.0 < result.draw_cost < math.inf
+    return result if is_valid else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.learned.tuning_key import tuning_key
+from app.learned.run_key import loaded_key
 from app.paths import Paths
 from backends.base import (
     DiskFullError,
@@ -42,8 +42,8 @@ class Tuned:
 
 def own_recipe(info: ModelInfo, paths: Paths) -> Recipe:
     """Default recipe of `self`: the tuned one, else the one with the highest expected gain."""
-    found = tuned(info, paths)
-    return found.recipe if found else prospect(info).recipe
+    best = tuned(info, paths)
+    return best.recipe if best else prospect(info).recipe
 
 
 def tuned(info: ModelInfo, paths: Paths) -> Tuned | None:
@@ -51,29 +51,29 @@ def tuned(info: ModelInfo, paths: Paths) -> Tuned | None:
     return _known(read_object(tuned_file(info, paths)), info)
 
 
-def remember(found: Tuned, info: ModelInfo, paths: Paths) -> None:
+def remember(best: Tuned, info: ModelInfo, paths: Paths) -> None:
     """Save the result of tuning, replacing any earlier one.
 
     Raises:
         DiskFullError: it cannot be written.
     """
     path = tuned_file(info, paths)
-    measured = {"acceptance": found.acceptance, "draw_cost": found.draw_cost}
-    entry = {"schema": SCHEMA, "key": tuning_key(info), "recipe": found.recipe.text, **measured}
+    measured = {"acceptance": best.acceptance, "draw_cost": best.draw_cost}
+    entry = {"schema": SCHEMA, "key": loaded_key(info), "recipe": best.recipe.text, **measured}
     try:
         make_private_folder(path.parent)
         write_whole(path, json.dumps(entry))
     except OSError as error:
         raise DiskFullError(
-            "the recipe that tuning found cannot be kept",
+            "the tuned recipe cannot be saved",
             f"{path.parent}: {error.strerror or error}",
-            "Free some space and use the same command: it measures nothing again.",
+            "Free some space and repeat the command: no measurement is repeated.",
         ) from error
 
 
 def tuned_file(info: ModelInfo, paths: Paths) -> Path:
     """Path of the stored recipe, by model, engine, device and threads."""
-    return paths.recipes / f"{tuning_key(info)}.json"
+    return paths.recipes / f"{loaded_key(info)}.json"
 
 
 def set_aside_unusable(info: ModelInfo, paths: Paths, say: Callable[[str], None]) -> None:
@@ -83,23 +83,23 @@ def set_aside_unusable(info: ModelInfo, paths: Paths, say: Callable[[str], None]
         return
     with contextlib.suppress(OSError):
         path.replace(path.with_suffix(".unusable"))
-        say(f"what tuning found for {info.name} cannot be used: set aside, {path.stem}.unusable")
+        say(f"the tuned recipe of {info.name} cannot be used: set aside, {path.stem}.unusable")
 
 
 def _known(kept: dict[str, Any], info: ModelInfo) -> Tuned | None:
     """Parse a stored recipe; None if it is invalid for this model."""
     try:
-        found = Tuned(
+        best = Tuned(
             Recipe.parse(str(kept["recipe"])), float(kept["acceptance"]), float(kept["draw_cost"])
         )
-        found.recipe.check(info.name, info.n_layers, info.active_experts)
+        best.recipe.check(info.name, info.n_layers, info.active_experts)
         if not derives(info):
-            require_cut(info, found.recipe.skipped_layers)
+            require_cut(info, best.recipe.skipped_layers)
     except (
         KeyError, TypeError, ValueError, OverflowError,
         DraftUnavailableError, ModelError, UsageError,
     ):  # fmt: skip
         return None
-    sound = 0.0 <= found.acceptance <= 1.0 and 0.0 < found.draw_cost < math.inf
-    is_ours = kept.get("schema") == SCHEMA and kept.get("key") == tuning_key(info)
-    return found if sound and is_ours else None
+    sound = 0.0 <= best.acceptance <= 1.0 and 0.0 < best.draw_cost < math.inf
+    is_ours = kept.get("schema") == SCHEMA and kept.get("key") == loaded_key(info)
+    return best if sound and is_ours else None

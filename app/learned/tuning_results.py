@@ -1,6 +1,6 @@
 """Stores intermediate results of tuning, so that an interrupted run can be resumed.
 
-One line of JSON for each result, added whole: two processes that tune at once lose nothing.
+Each result is one line of JSON, appended atomically, so that two processes may tune at once.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from app.learned.tuning_key import tuning_key
+from app.learned.run_key import loaded_key
 from app.paths import Paths
 from backends.base import DiskFullError, ModelInfo, UsageError
 from backends.base.private_file import FILE_MODE, make_private_folder
@@ -26,15 +26,15 @@ _LONGEST, _MOST_LINES = 1 << 20, 10_000
 
 
 class TuningResults:
-    """The results of one model at one place, those of earlier runs first.
+    """Results of one model with one engine, device and threads, those of earlier runs first.
 
-    say: gets a line where some could not be used; they are set aside and measured anew.
+    say: gets a line if some are unusable; they are set aside and measured again.
     """
 
     def __init__(self, info: ModelInfo, paths: Paths, say: Callable[[str], None]) -> None:
-        self.path = paths.tuning / f"{tuning_key(info)}.jsonl"
+        self.path = paths.tuning / f"{loaded_key(info)}.jsonl"
         self._info = info
-        self._key = tuning_key(info)
+        self._key = loaded_key(info)
         self.tried: dict[Recipe, Tried | str] = {}
         """Measurement of a recipe, or the reason why it yields no drafter."""
         self.replies: list[Reply] = []
@@ -47,19 +47,19 @@ class TuningResults:
             DiskFullError: it cannot be written.
         """
         self.replies = list(replies)
-        self._add({"replies": [[one.prompt, one.said] for one in replies]})
+        self._add({"replies": [[reply.prompt, reply.said] for reply in replies]})
 
-    def add(self, recipe: Recipe, found: Tried | str) -> None:
+    def add(self, recipe: Recipe, result: Tried | str) -> None:
         """Save the measurement of a recipe, or the reason why it yields no drafter.
 
         Raises:
             DiskFullError: it cannot be written.
         """
-        self.tried[recipe] = found
-        if isinstance(found, str):
-            self._add({"recipe": recipe.text, "failed": found})
+        self.tried[recipe] = result
+        if isinstance(result, str):
+            self._add({"recipe": recipe.text, "failed": result})
         else:
-            measured = {"acceptance": found.acceptance, "draw_cost": found.draw_cost}
+            measured = {"acceptance": result.acceptance, "draw_cost": result.draw_cost}
             self._add({"recipe": recipe.text, **measured})
 
     def remove(self) -> None:
@@ -73,9 +73,9 @@ class TuningResults:
             append_line(self.path, line.encode())
         except OSError as error:
             raise DiskFullError(
-                "what was measured cannot be kept",
+                "the measurements cannot be saved",
                 f"{self.path.parent}: {error.strerror or error}",
-                "Free some space; the same command then measures the rest.",
+                "Free some space and repeat the command: it measures the rest.",
             ) from error
 
     def _read(self, say: Callable[[str], None]) -> None:
@@ -93,7 +93,7 @@ class TuningResults:
         with contextlib.suppress(OSError):
             self.path.replace(self.path.with_suffix(".unusable"))
             append_line(self.path, b"".join(line + b"\n" for line in sound))
-        say("a part of what was measured earlier cannot be used: it is measured anew")
+        say("some earlier measurements cannot be used: they are repeated")
 
     def _take(self, line: bytes) -> bool:
         """Add a line if it is valid and of this model and version; return whether it is."""
@@ -102,13 +102,13 @@ class TuningResults:
             if entry["schema"] != SCHEMA or entry["key"] != self._key:
                 return False
             if "replies" in entry:
-                found = [self._reply(one) for one in entry["replies"]]
-                self.replies = self.replies or found
+                replies = [self._reply(stored) for stored in entry["replies"]]
+                self.replies = self.replies or replies
                 return True
             recipe = Recipe.parse(entry["recipe"])
             info = self._info
             recipe.check(info.name, info.n_layers, info.active_experts)
-            self.tried.setdefault(recipe, _found(entry))
+            self.tried.setdefault(recipe, _result(entry))
         except (
             AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
             UsageError,
@@ -116,15 +116,12 @@ class TuningResults:
             return False
         return True
 
-    def _reply(self, kept: object) -> Reply:
-        prompt, said = (tuple(map(int, part)) for part in cast("list[list[int]]", kept))
-        if (
-            not prompt
-            or not said
-            or not all(0 <= one < self._info.n_vocab for one in prompt + said)
-        ):
+    def _reply(self, stored: object) -> Reply:
+        prompt, reply = (tuple(map(int, part)) for part in cast(list[list[int]], stored))
+        in_range = all(0 <= token < self._info.n_vocab for token in prompt + reply)
+        if not (prompt and reply and in_range):
             raise ValueError
-        return Reply(prompt, said)
+        return Reply(prompt, reply)
 
 
 def append_line(path: Path, line: bytes) -> None:
@@ -143,10 +140,10 @@ def append_line(path: Path, line: bytes) -> None:
         raise OSError(28, "No space left on device")
 
 
-def _found(entry: dict[str, Any]) -> Tried | str:
+def _result(entry: dict[str, Any]) -> Tried | str:
     if "failed" in entry:
         return str(entry["failed"])
-    found = Tried(float(entry["acceptance"]), float(entry["draw_cost"]))
-    if not 0.0 <= found.acceptance <= 1.0 or not 0.0 < found.draw_cost < math.inf:
+    tried = Tried(float(entry["acceptance"]), float(entry["draw_cost"]))
+    if not 0.0 <= tried.acceptance <= 1.0 or not 0.0 < tried.draw_cost < math.inf:
         raise ValueError
-    return found
+    return tried

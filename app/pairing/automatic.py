@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from app.drafting.drafter_building import Builder
 from app.drafting.drafter_handle import DrafterHandle
-from app.drafting.spec.drafter_node import SELF, DrafterNode, LinkKind
+from app.drafting.spec.drafter_node import SELF, DrafterNode, NodeKind
 from app.learned.trial_results import TrialResult
 from app.loading.memory_plan import MemoryPlan
 from app.loading.proven_models import ProvenModels
@@ -55,9 +55,9 @@ def drafter(
             break
         if pair.speedup is None and tried >= _MOST_NEW:
             continue
-        built = _tried(pair.drafter, known, builder)
-        if built is not None:
-            return built
+        handle = _tried(pair.drafter, known, builder)
+        if handle is not None:
+            return handle
         tried += 1
     return None
 
@@ -70,25 +70,25 @@ def promising(known: Knowledge, paths: Paths, planned: MemoryPlan) -> Iterator[P
     """
     compared_count = 0
     models = ProvenModels(paths, known.calibrations.notify)
-    pairs = [known.pair(one, planned) for one in _at_hand(known, paths)]
+    pairs = [known.pair(candidate, planned) for candidate in _at_hand(known, paths)]
     for pair in sorted(pairs, key=lambda pair: _gain(pair, known), reverse=True):
-        one = pair.drafter
+        candidate = pair.drafter
         if _gain(pair, known) < WORTHWHILE:
             return
-        if one.is_compatible:
+        if candidate.is_compatible:
             yield pair
             continue
         if pair.speedup is None:
             compared_count += 1
             if compared_count > _MOST_COMPARED:
                 continue
-        opened = known.pair(compared(one, known.target, models), planned)
+        opened = known.pair(compared(candidate, known.target, models), planned)
         if _gain(opened, known) >= WORTHWHILE:
             yield opened
         elif opened.drafter.is_compatible is False:
-            known.findings.add(known.key(one), TrialResult(failed=opened.drafter.why))
+            known.trials.add(known.key(candidate), TrialResult(failed=opened.drafter.why))
         elif opened.drafter.kind is Kind.ACROSS_VOCABULARIES:
-            known.findings.add(known.key(one), TrialResult(has_other_tokens=True))
+            known.trials.add(known.key(candidate), TrialResult(has_other_tokens=True))
 
 
 def pays(member: ManagedDrafter, costs: CostModel) -> bool:
@@ -108,49 +108,51 @@ def _at_hand(known: Knowledge, paths: Paths) -> Iterator[Candidate]:
     if predicted_speedup(lambda _: 1.0, known.costs) < WORTHWHILE:
         return  # not even a perfect drafter that takes no time would pay
     seen = [path.resolve() for path in (known.target.path, mine.path) if path]
-    for one in unopened(known.target, paths, known.memory):
-        if one.path is not None and one.path.resolve() not in seen:
-            seen.append(one.path.resolve())
-            yield one
+    for candidate in unopened(known.target, paths, known.memory):
+        if candidate.path is not None and candidate.path.resolve() not in seen:
+            seen.append(candidate.path.resolve())
+            yield candidate
 
 
 def _gain(pair: Pair, known: Knowledge) -> float:
     """Predicted speedup of a drafter; 0.0 for one that should not be tried."""
-    one = pair.drafter
-    if one.is_compatible is False or pair.fit is Fit.TOO_BIG or pair.draw_cost is None:
+    candidate = pair.drafter
+    if candidate.is_compatible is False or pair.fit is Fit.TOO_BIG or pair.draw_cost is None:
         return 0.0
     if pair.speedup is not None:
         return pair.speedup
-    if one.kind is Kind.ACROSS_VOCABULARIES or known.finding(one) is not None:
+    if candidate.kind is Kind.ACROSS_VOCABULARIES or known.trial(candidate) is not None:
         return 0.0  # its kind has no prior, or an attempt yielded no acceptance
-    expected = POSITION_PRIOR if one.prior is None else one.prior
+    expected = POSITION_PRIOR if candidate.prior is None else candidate.prior
     return predicted_speedup(lambda _: expected, known.costs, pair.draw_cost)
 
 
-def _tried(one: Candidate, known: Knowledge, builder: Builder) -> DrafterHandle | None:
+def _tried(candidate: Candidate, known: Knowledge, builder: Builder) -> DrafterHandle | None:
     """Build a drafter and keep it if it pays; saves the result unless resources ran out."""
-    key = known.key(one)
+    key = known.key(candidate)
     try:
-        built = builder.build(_link(one))
+        handle = builder.build(_node(candidate))
     except (OutOfMemoryError, DiskFullError, DownloadError):
         return None
     except (DraftUnavailableError, ModelError) as error:
         words = f"{error.what}: {error.why}" if error.why else error.what
-        known.findings.add(key, TrialResult(failed=words))
+        known.trials.add(key, TrialResult(failed=words))
         return None
-    if built.member.cost is not None:
-        draw_cost = built.member.cost.draw_seconds / known.costs.seconds(1)
-        known.findings.add(key, TrialResult(draw_cost))
-    known.memory.remember(built.key, built.member.estimates.acceptance, built.facts)
+    if handle.member.cost is not None:
+        draw_cost = handle.member.cost.draw_seconds / known.costs.seconds(1)
+        known.trials.add(key, TrialResult(draw_cost))
+    known.memory.remember(handle.key, handle.member.estimates.acceptance, handle.facts)
     known.memory.save()
-    if pays(built.member, known.costs):
-        return built
-    builder.drop(built)
+    if pays(handle.member, known.costs):
+        return handle
+    builder.drop(handle)
     return None
 
 
-def _link(one: Candidate) -> DrafterNode:
-    if one.recipe is not None:
-        return DrafterNode(LinkKind.SELF, SELF)
-    assert one.path is not None
-    return DrafterNode(LinkKind.MODEL, one.name, reference=Reference(one.name, one.path))
+def _node(candidate: Candidate) -> DrafterNode:
+    if candidate.recipe is not None:
+        return DrafterNode(NodeKind.SELF, SELF)
+    assert candidate.path is not None
+    return DrafterNode(
+        NodeKind.MODEL, candidate.name, reference=Reference(candidate.name, candidate.path)
+    )

@@ -15,7 +15,7 @@ from app.drafting.spec.drafter_node import (
     NGRAM,
     RETRIEVAL,
     SELF,
-    LinkKind,
+    NodeKind,
 )
 from app.drafting.vocabulary_translation import VocabularyTranslation
 from app.learned.acceptance_memory import AcceptanceMemory
@@ -46,11 +46,11 @@ from models.tuning.recipe_gain import prospect
 
 _COMPOSED = {
     Composition(
-        LinkKind.CASCADE, (LOOKUP,)
+        NodeKind.CASCADE, (LOOKUP,)
     ): "prompt lookup drafts for the self-drafter, which drafts for the model",
-    Composition(LinkKind.VOTE, (LOOKUP,)): "prompt lookup and the self-drafter vote on each token",
-    Composition(LinkKind.TREE): "the self-drafter drafts a tree",
-    Composition(LinkKind.PATHS): "the self-drafter drafts several lines, one of which is judged",
+    Composition(NodeKind.VOTE, (LOOKUP,)): "prompt lookup and the self-drafter vote on each token",
+    Composition(NodeKind.TREE): "the self-drafter drafts a tree",
+    Composition(NodeKind.PATHS): "the self-drafter drafts several lines, one of which is judged",
 }
 
 
@@ -68,12 +68,12 @@ def candidates(
     if not mine.doubt:
         yield from _composed(mine, target)
     seen = [path.resolve() for path in (target.path, mine.path) if path]
-    for one in unopened(target, paths, memory):
-        if one.path is None:
-            yield one
-        elif one.path.resolve() not in seen:
-            seen.append(one.path.resolve())
-            yield compared(one, target, models)
+    for candidate in unopened(target, paths, memory):
+        if candidate.path is None:
+            yield candidate
+        elif candidate.path.resolve() not in seen:
+            seen.append(candidate.path.resolve())
+            yield compared(candidate, target, models)
 
 
 def unopened(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:
@@ -124,7 +124,7 @@ def _composed(own: Candidate, target: Target) -> Iterator[Candidate]:
         )
         if not own.is_compatible:
             candidate = replace(candidate, why=f"{SELF}: {own.why}")
-        elif target.tree_refusal and composition.kind is LinkKind.TREE:
+        elif target.tree_refusal and composition.kind is NodeKind.TREE:
             why = f"{target.reference.name} {target.tree_refusal}"
             candidate = replace(candidate, is_compatible=False, why=why)
         yield candidate
@@ -140,20 +140,20 @@ def own(target: Target, paths: Paths) -> Candidate:
     chosen = tuned(info, paths)
     if chosen is not None:
         words = f"the model itself in {chosen.recipe.text}, as tuning found"
-        one = Candidate(SELF, Kind.SELF, True, words, tuned=chosen, recipe=chosen.recipe)
+        candidate = Candidate(SELF, Kind.SELF, True, words, tuned=chosen, recipe=chosen.recipe)
     else:
         best = prospect(info)
         doubt = self_drafter.doubt(info, best)
         words = f"the model itself in {best.recipe.text}"
-        one = Candidate(
+        candidate = Candidate(
             SELF, Kind.SELF, True, words, recipe=best.recipe, prior=best.acceptance, doubt=doubt
         )
-    return _with_file(one, target, paths)
+    return _with_file(candidate, target, paths)
 
 
-def _with_file(one: Candidate, target: Target, paths: Paths) -> Candidate:
+def _with_file(candidate: Candidate, target: Target, paths: Paths) -> Candidate:
     """A self-drafter with its memory, and its file if it was made before."""
-    model, recipe = target.model, one.recipe
+    model, recipe = target.model, candidate.recipe
     assert model is not None
     assert recipe is not None
     info = model.info
@@ -163,17 +163,19 @@ def _with_file(one: Candidate, target: Target, paths: Paths) -> Candidate:
             made = SelfDrafts(paths.self_drafts).made(info, recipe)
         except OSError as error:
             why = f"it cannot be saved: {error.strerror or error}"
-            return replace(one, is_compatible=False, why=why)
+            return replace(candidate, is_compatible=False, why=why)
         if made is not None:
-            return replace(_described(replace(one, path=made), target), variant=recipe.variant)
+            return replace(
+                _described(replace(candidate, path=made), target), variant=recipe.variant
+            )
         path, variant, when = None, "", "at its first use"
     try:
         facts = self_drafter.facts(info, recipe)
     except ModelError as error:
-        return replace(one, is_compatible=False, why=error.what)
+        return replace(candidate, is_compatible=False, why=error.what)
     return replace(
-        one,
-        why=f"{one.why}, made {when}",
+        candidate,
+        why=f"{candidate.why}, made {when}",
         path=path,
         facts=facts,
         read_bytes=self_drafter.read_bytes(info, recipe),
@@ -204,60 +206,62 @@ def _unopened(name: str, path: Path, kind: Kind | None = None) -> Candidate:
     return Candidate(name, kind, False, f"{path} cannot be read", path)
 
 
-def compared(one: Candidate, target: Target, models: ProvenModels) -> Candidate:
+def compared(candidate: Candidate, target: Target, models: ProvenModels) -> Candidate:
     """An installed model with its facts, its vocabulary compared with the target's."""
-    one = _described(one, target)
-    if one.is_compatible is False or one.path is None:
-        return one
+    candidate = _described(candidate, target)
+    if candidate.is_compatible is False or candidate.path is None:
+        return candidate
     try:
-        with models.vocabulary(one.path) as drafter:
-            return _compared(one, drafter, target)
+        with models.vocabulary(candidate.path) as drafter:
+            return _compared(candidate, drafter, target)
     except ModelError as error:
-        return replace(one, is_compatible=False, why=_words(error))
+        return replace(candidate, is_compatible=False, why=_words(error))
 
 
-def _described(one: Candidate, target: Target) -> Candidate:
+def _described(candidate: Candidate, target: Target) -> Candidate:
     """An installed model with the facts of its headers."""
-    path = one.path
+    path = candidate.path
     assert path is not None
     try:
         headers = [read_header(part) for part in parts(path)] if path.is_file() else []
         tensors = [tensor for header in headers for tensor in header.tensors]
         facts = facts_of(path, drafter_backend(path, target.backend))
     except ModelError as error:
-        return replace(one, is_compatible=False, why=_words(error))
+        return replace(candidate, is_compatible=False, why=_words(error))
     read = read_per_token(headers[0], tensors) if headers else facts.weight_bytes
-    return replace(one, facts=facts, read_bytes=read)
+    return replace(candidate, facts=facts, read_bytes=read)
 
 
 def _words(error: ModelError) -> str:
     return f"{error.what}: {error.why}" if error.why else error.what
 
 
-def _compared(one: Candidate, drafter: Vocabulary, target: Target) -> Candidate:
+def _compared(candidate: Candidate, drafter: Vocabulary, target: Target) -> Candidate:
     if drafter.rollback is not Rollback.ANY:
         why = "it keeps a running state, which cannot be rolled back"
-        return replace(one, is_compatible=False, why=why)
-    if one.kind is Kind.SELF:
-        return replace(one, is_compatible=True)
-    one = replace(one, kind=None)
+        return replace(candidate, is_compatible=False, why=why)
+    if candidate.kind is Kind.SELF:
+        return replace(candidate, is_compatible=True)
+    candidate = replace(candidate, kind=None)
     if target.model is None:
-        return replace(one, why="vocabularies are compared once the model is installed")
+        return replace(candidate, why="vocabularies are compared once the model is installed")
     ours = target.model.tokenizer
     try:
-        require_same_vocabulary(ours, drafter.tokenizer, one.name)
+        require_same_vocabulary(ours, drafter.tokenizer, candidate.name)
     except DraftUnavailableError as mismatch:
         translation = VocabularyTranslation.of(ours, drafter.tokenizer)
         if translation is None:
             return replace(
-                one, is_compatible=False, why=f"{mismatch.why}; it cannot represent text"
+                candidate, is_compatible=False, why=f"{mismatch.why}; it cannot represent text"
             )
         share, kind = translation.shared.share, Kind.ACROSS_VOCABULARIES
-        return replace(one, kind=kind, is_compatible=True, why=translation.words, shared=share)
+        return replace(
+            candidate, kind=kind, is_compatible=True, why=translation.words, shared=share
+        )
     why = "the same tokens as the model"
-    return replace(one, kind=Kind.SAME_VOCABULARY, is_compatible=True, why=why, shared=1.0)
+    return replace(candidate, kind=Kind.SAME_VOCABULARY, is_compatible=True, why=why, shared=1.0)
 
 
 def undraftable(why: str, drafters: Sequence[Candidate]) -> list[Candidate]:
     """Candidates marked as incompatible, for a target that cannot verify drafts."""
-    return [replace(one, is_compatible=False, why=why) for one in drafters]
+    return [replace(candidate, is_compatible=False, why=why) for candidate in drafters]

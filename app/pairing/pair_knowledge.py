@@ -41,7 +41,7 @@ class Knowledge:
     calibrations: Calibrations
     costs: CostModel
     memory: AcceptanceMemory
-    findings: TrialResults
+    trials: TrialResults
 
     @classmethod
     def of(
@@ -54,24 +54,24 @@ class Knowledge:
         threads: int | None = None,
         gpu_layers: int | None = None,
     ) -> Self:
-        """Knowledge of a target whose costs were measured, with the findings saved for it."""
-        findings = TrialResults(model.info, calibrations.paths)
-        return cls(target, model, threads, gpu_layers, calibrations, costs, memory, findings)
+        """Knowledge of a target whose costs were measured, with its saved trial results."""
+        trials = TrialResults(model.info, calibrations.paths)
+        return cls(target, model, threads, gpu_layers, calibrations, costs, memory, trials)
 
-    def pair(self, one: Candidate, planned: MemoryPlan | None) -> Pair:
+    def pair(self, candidate: Candidate, planned: MemoryPlan | None) -> Pair:
         """A candidate with every figure known for it with this target."""
-        pair = unmeasured(one, planned)
-        if one.is_compatible is False:
+        pair = unmeasured(candidate, planned)
+        if candidate.is_compatible is False:
             return pair
-        finding = self.finding(one)
-        if finding is not None and finding.failed:
-            return replace(pair, drafter=replace(one, is_compatible=False, why=finding.failed))
-        cost, source = self._draw_cost(one, finding)
-        share, is_trial = self._remembered(one)
-        costs = TreeCosts(self.costs, one.tree) if one.tree else self.costs
-        expected = one.tuned.acceptance if share is None and one.tuned else share
+        trial = self.trial(candidate)
+        if trial is not None and trial.failed:
+            return replace(pair, drafter=replace(candidate, is_compatible=False, why=trial.failed))
+        cost, source = self._draw_cost(candidate, trial)
+        share, is_trial = self._remembered(candidate)
+        costs = TreeCosts(self.costs, candidate.tree) if candidate.tree else self.costs
+        expected = candidate.tuned.acceptance if share is None and candidate.tuned else share
         speedup = None
-        if cost is not None and expected is not None and not one.is_free:
+        if cost is not None and expected is not None and not candidate.is_free:
             speedup = predicted_speedup(lambda _: expected, costs, cost)
         return replace(
             pair,
@@ -83,88 +83,94 @@ class Knowledge:
             break_even=None if cost is None else break_even(costs, cost),
         )
 
-    def finding(self, one: Candidate) -> TrialResult | None:
+    def trial(self, candidate: Candidate) -> TrialResult | None:
         """Result of the last automatic attempt to use a candidate, with the present settings."""
-        return self.findings.of(self.key(one))
+        return self.trials.of(self.key(candidate))
 
-    def key(self, one: Candidate) -> str | None:
-        """Key of a candidate's finding; None if it is not available on this machine."""
+    def key(self, candidate: Candidate) -> str | None:
+        """Key of a candidate's trial result; None if it is not available on this machine."""
         info = self.model.info
         try:
-            if one.recipe is not None:
-                return run_key(info.path, one.recipe.slug, Runner.of(info))
-            runner = self._runner(one)
-            return run_key(one.path, one.variant, runner) if one.path and runner else None
+            if candidate.recipe is not None:
+                return run_key(info.path, candidate.recipe.slug, Runner.of(info))
+            runner = self._runner(candidate)
+            return (
+                run_key(candidate.path, candidate.variant, runner)
+                if candidate.path and runner
+                else None
+            )
         except OSError:
             return None
 
     def _draw_cost(
-        self, one: Candidate, finding: TrialResult | None
+        self, candidate: Candidate, trial: TrialResult | None
     ) -> tuple[float | None, CostSource | None]:
         """Cost of one drafted token in plain steps, and its source."""
-        if one.needs_no_model:
+        if candidate.needs_no_model:
             return 0.0, CostSource.FREE
-        if one.kind is Kind.COMPOSED:
+        if candidate.kind is Kind.COMPOSED:
             return None, None
-        measured, source = self._measured_cost(one, finding)
+        measured, source = self._measured_cost(candidate, trial)
         if measured is not None:
             return measured, source
-        if one.read_bytes is None:
+        if candidate.read_bytes is None:
             return None, None
-        return one.read_bytes / max(self.model.info.bytes_read_per_token, 1), CostSource.SIZE
+        return candidate.read_bytes / max(self.model.info.bytes_read_per_token, 1), CostSource.SIZE
 
     def _measured_cost(
-        self, one: Candidate, finding: TrialResult | None
+        self, candidate: Candidate, trial: TrialResult | None
     ) -> tuple[float | None, CostSource]:
         """Cost of a drafted token by calibration, else by tuning, else by the last attempt."""
-        calibrated = self._calibrated_cost(one)
+        calibrated = self._calibrated_cost(candidate)
         if calibrated is not None:
             source = CostSource.MEASURED if calibrated.is_steady else CostSource.BUSY
             return calibrated.draw_seconds / self.costs.seconds(1), source
-        if one.tuned is not None:
-            return one.tuned.draw_cost, CostSource.MEASURED
-        return finding.draw_cost if finding else None, CostSource.MEASURED
+        if candidate.tuned is not None:
+            return candidate.tuned.draw_cost, CostSource.MEASURED
+        return trial.draw_cost if trial else None, CostSource.MEASURED
 
-    def _calibrated_cost(self, one: Candidate) -> DraftCost | None:
+    def _calibrated_cost(self, candidate: Candidate) -> DraftCost | None:
         """Saved calibration of a drafter model, run as a session with this target would."""
-        runner = self._runner(one)
-        if one.path is None or runner is None:
+        runner = self._runner(candidate)
+        if candidate.path is None or runner is None:
             return None
         try:
-            return self.calibrations.known_drafter(one.path, runner, one.variant)
+            return self.calibrations.known_drafter(candidate.path, runner, candidate.variant)
         except OSError:
             return None
 
-    def _runner(self, one: Candidate) -> Runner | None:
+    def _runner(self, candidate: Candidate) -> Runner | None:
         """Engine, device and threads that would run a candidate; None if none can."""
-        if one.path is None:
+        if candidate.path is None:
             return None
-        if one.variant:  # derived from the target's loaded weights
+        if candidate.variant:  # derived from the target's loaded weights
             return Runner.of(self.model.info)
         try:
-            return drafter_runner(one.path, self.target.backend, self.threads, self.gpu_layers)
+            return drafter_runner(
+                candidate.path, self.target.backend, self.threads, self.gpu_layers
+            )
         except ModelError:
             return None
 
-    def _remembered(self, one: Candidate) -> tuple[float | None, bool]:
+    def _remembered(self, candidate: Candidate) -> tuple[float | None, bool]:
         """Acceptance with this target at all temperatures, and whether only a trial gave it."""
-        key = self._memory_key(one)
+        key = self._memory_key(candidate)
         if key is None:
             return None, False
         known = self.memory.recall(key)
-        return share_of(known, is_free=one.is_free), known.is_trial
+        return share_of(known, is_free=candidate.is_free), known.is_trial
 
-    def _memory_key(self, one: Candidate) -> str | None:
+    def _memory_key(self, candidate: Candidate) -> str | None:
         """Key of a candidate in the acceptance memory; None if its file does not exist yet."""
-        if one.needs_no_model:
-            return one.name
-        if one.path is None:
+        if candidate.needs_no_model:
+            return candidate.name
+        if candidate.path is None:
             return None
         try:
-            own = fingerprint(one.path, one.variant)
+            own = fingerprint(candidate.path, candidate.variant)
         except OSError:
             return None
-        return one.composition.of(own) if one.composition else own
+        return candidate.composition.of(own) if candidate.composition else own
 
 
 def share_of(known: Acceptance, *, is_free: bool = False) -> float | None:
@@ -179,31 +185,31 @@ def share_of(known: Acceptance, *, is_free: bool = False) -> float | None:
     return sum(count[0] for count in counts) / judged if judged else None
 
 
-def unmeasured(one: Candidate, planned: MemoryPlan | None) -> Pair:
+def unmeasured(candidate: Candidate, planned: MemoryPlan | None) -> Pair:
     """A candidate for a target without measurements."""
-    is_installed = one.needs_no_model or one.path is not None
-    if one.is_compatible is False:
-        return Pair(one, is_installed)
-    return Pair(one, is_installed, *_memory(one, planned))
+    is_installed = candidate.needs_no_model or candidate.path is not None
+    if candidate.is_compatible is False:
+        return Pair(candidate, is_installed)
+    return Pair(candidate, is_installed, *_memory(candidate, planned))
 
 
-def _memory(one: Candidate, planned: MemoryPlan | None) -> tuple[int | None, Fit | None]:
+def _memory(candidate: Candidate, planned: MemoryPlan | None) -> tuple[int | None, Fit | None]:
     """Memory of a candidate with the context it would get, and whether it fits."""
-    if one.kind is Kind.NGRAM:
+    if candidate.kind is Kind.NGRAM:
         return N_BYTES, Fit.FITS
-    if one.needs_no_model:
+    if candidate.needs_no_model:
         return 0, Fit.FITS
-    if one.facts is None:
+    if candidate.facts is None:
         return None, None
     n_ctx = planned.n_ctx if planned else DEFAULT_CONTEXT
-    wanted = bill(one.facts, _context(one.facts, n_ctx)).total
+    wanted = bill(candidate.facts, _context(candidate.facts, n_ctx)).total
     if planned is None or planned.room is None:
         return wanted, None
     try:
-        n_ctx, reductions = drafter_context(one.name, one.facts, n_ctx, planned.room)
+        n_ctx, reductions = drafter_context(candidate.name, candidate.facts, n_ctx, planned.room)
     except DraftUnavailableError:
         return wanted, Fit.TOO_BIG
-    size = bill(one.facts, n_ctx).total
+    size = bill(candidate.facts, n_ctx).total
     return size, Fit.TIGHT if reductions else fit(size, planned.room)
 
 

@@ -15,24 +15,24 @@ def doubt(spread: float) -> str:
     return f"{BUSY}: may be off by {_percent(spread)} or more"
 
 
-def facts_in_words(one: Pair) -> Iterator[str]:
+def facts_in_words(pair: Pair) -> Iterator[str]:
     """Facts on a drafter, the most important first."""
-    drafter = one.drafter
+    drafter = pair.drafter
     if drafter.kind and drafter.kind != drafter.name:
         yield drafter.kind
     if drafter.is_compatible is False:
         yield f"cannot draft: {drafter.why}"
         return
-    gain = _gain(one)
+    gain = _gain(pair)
     if gain:
         yield gain
-    if drafter.doubt and one.speedup is None:
+    if drafter.doubt and pair.speedup is None:
         yield drafter.doubt
     if drafter.kind is Kind.COMPOSED:
         yield "whether it pays is measured while it drafts"
-    if one.memory_bytes:
-        yield size_text(one.memory_bytes) + (f", {_FITS[one.fit]}" if one.fit else "")
-    if not one.is_installed and drafter.kind not in (Kind.SELF, Kind.COMPOSED):
+    if pair.memory_bytes:
+        yield size_text(pair.memory_bytes) + (f", {_FITS[pair.fit]}" if pair.fit else "")
+    if not pair.is_installed and drafter.kind not in (Kind.SELF, Kind.COMPOSED):
         yield "not on this machine"
     yield drafter.why
 
@@ -44,24 +44,24 @@ _FITS = {
 }
 
 
-def _gain(one: Pair) -> str:
+def _gain(pair: Pair) -> str:
     """The expected gain, or the acceptance that it needs."""
-    least = one.break_even
+    least = pair.break_even
     parts: list[str] = []
-    if one.speedup is not None:
-        parts.append(f"{one.speedup:.2f}× plain expected")
-    if one.acceptance is not None:
-        share = _percent(one.acceptance)
-        source = "expected from a trial" if one.is_trial else "so far"
+    if pair.speedup is not None:
+        parts.append(f"{pair.speedup:.2f}× plain expected")
+    if pair.acceptance is not None:
+        share = _percent(pair.acceptance)
+        source = "expected from a trial" if pair.is_trial else "so far"
         parts.append(f"acceptance {share} {source}")
     if least == math.inf:
         parts.append("no gain here, even at 100 % acceptance")
-    elif least is not None and one.drafter.needs_no_model:
+    elif least is not None and pair.drafter.needs_no_model:
         parts.append(f"drafts at no cost, break-even acceptance: {_percent(least)}")
     elif least is not None:
         parts.append(f"break-even acceptance: {_percent(least)}")
-    if one.draw_cost and one.cost_source:
-        parts.append(f"a token costs {one.draw_cost:.2f} of a step ({one.cost_source})")
+    if pair.draw_cost and pair.cost_source:
+        parts.append(f"a token costs {pair.draw_cost:.2f} of a step ({pair.cost_source})")
     return ", ".join(parts)
 
 

@@ -1,7 +1,7 @@
 """Finds the recipe of the fastest self-drafter of a model on this machine.
 
-Recipes are tried in the order of models/tuning/recipe_search.py, on what the model itself said:
-nothing of the user's is read. Each result is kept as it is found, the winner for good.
+Recipes are tried in the order of models/tuning/recipe_search.py, on replies of the model to
+built-in prompts. Each result is saved at once, so that an interrupted run can be resumed.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -46,7 +46,7 @@ _SETTINGS = SamplingSettings(temperature=0.8, seed=1)
 """Sampling settings of the measured replies and of acceptance."""
 
 _REPLIES = 4
-_SAID = 32
+_REPLY_TOKENS = 32
 _CONTEXT = 512
 
 
@@ -137,18 +137,18 @@ class Tuning:
         self, recipe: Recipe, search: RecipeSearch, agreement: Agreement, files: CandidateFiles
     ) -> None:
         """Measure a recipe unless that was done in an earlier run."""
-        found = self._results.tried.get(recipe)
-        if found is None:
+        result = self._results.tried.get(recipe)
+        if result is None:
             number = len(self._results.tried) + 1
             self._notify(f"recipe {number}: {recipe.text}{self._so_far}")
-            found = self._measured(recipe, agreement, files)
-            self._results.add(recipe, found)
-            self._tell(f"recipe {number}: {recipe.text}: {_words(found)}")
-        if isinstance(found, str):
-            self._failed[recipe] = found
+            result = self._measured(recipe, agreement, files)
+            self._results.add(recipe, result)
+            self._tell(f"recipe {number}: {recipe.text}: {_words(result)}")
+        if isinstance(result, str):
+            self._failed[recipe] = result
             search.fail(recipe)
             return
-        search.learn(recipe, found)
+        search.learn(recipe, result)
         best = search.ranking[0]
         self.best_so_far = f"{best.recipe.text}, {best.speedup:.2f}× plain predicted"
 
@@ -191,25 +191,26 @@ class Tuning:
 
     def _replies(self, context: Context) -> Sequence[Reply]:
         """Replies of an earlier run, else new ones to some built-in prompts."""
-        longest = max((len(one.prompt) + len(one.said) for one in self._results.replies), default=0)
+        replies = self._results.replies
+        longest = max((len(reply.prompt) + len(reply.said) for reply in replies), default=0)
         if not 0 < longest < context.n_ctx:
             tokenizer = self._target.tokenizer
-            limits = Limits(_SAID, tokenizer.end_tokens)
-            found: list[Reply] = []
+            limits = Limits(_REPLY_TOKENS, tokenizer.end_tokens)
+            replies = []
             with closing(TemplateProcess()) as templates:
                 template = ChatTemplate(tokenizer, templates)
                 for number, text in enumerate(_prompts(), start=1):
-                    self._notify(f"the model says something to compare with: {number}")
+                    self._notify(f"generating a reply for comparison: {number}")
                     tokens = template.prompt([Message("user", text)]).tokens
-                    if tokens and len(tokens) + _SAID < context.n_ctx:
-                        found.append(spoken(context, tokens, _SETTINGS, limits))
-            if not found:
+                    if tokens and len(tokens) + _REPLY_TOKENS < context.n_ctx:
+                        replies.append(spoken(context, tokens, _SETTINGS, limits))
+            if not replies:
                 raise DraftUnavailableError(
                     f"{self._target.info.name} cannot be tuned",
                     f"its context of {context.n_ctx} tokens holds no reply",
                 )
-            self._results.add_replies(found)
-        return self._results.replies
+            self._results.add_replies(replies)
+        return replies
 
     def _finished(self, ranking: list[Ranked], costs: CostModel) -> TuningResult:
         info = self._target.info
@@ -230,17 +231,17 @@ class Tuning:
 def _prompts() -> list[str]:
     """The shortest of the built-in prompts, of different kinds."""
     shortest: dict[str, str] = {}
-    for prompt in sorted(built_in_prompts(), key=lambda one: len(one.text)):
+    for prompt in sorted(built_in_prompts(), key=lambda prompt: len(prompt.text)):
         shortest.setdefault(prompt.kind, prompt.text)
     return list(shortest.values())[:_REPLIES]
 
 
-def _words(found: Tried | str) -> str:
-    """The measurement, or the reason why there is none."""
-    if isinstance(found, str):
-        return found
-    share = f"{100 * found.acceptance:.0f} % accepted"
-    return f"{share}, a token costs {found.draw_cost:.2f} of a step"
+def _words(result: Tried | str) -> str:
+    """The measurement in words, or the reason why there is none."""
+    if isinstance(result, str):
+        return result
+    share = f"{100 * result.acceptance:.0f} % accepted"
+    return f"{share}, a token costs {result.draw_cost:.2f} of a step"
 
 
 def _n_ctx(model: Model) -> int:

@@ -1,4 +1,4 @@
-"""Prompt caches kept on disk, bounded in size and age; what cannot be used is dropped, silently."""
+"""Saved prompt caches on disk, bounded in size and age; unusable files are silently removed."""
 
 import hashlib
 import shutil
@@ -15,40 +15,40 @@ from backends.base import CacheState
 from backends.base.private_file import make_private_folder
 
 MOST_BYTES = 1_000_000_000
-"""What all files take together at most."""
+"""Largest total size of all files."""
 
 MOST_FILES = 64
-"""Each prompt is compared with all of them, which takes time and memory."""
+"""Largest number of files: each prompt is compared with all of them."""
 
 KEPT_SECONDS = 7 * 86_400.0
-"""After this time without use a file goes: it holds a conversation."""
+"""Time without use after which a file is removed, as it holds a conversation."""
 
 _SHARE_OF_FREE_DISK = 0.1
 _LEFTOVER_SECONDS = 60.0
-"""A file half written that nobody wrote to for so long was left by a program that was killed."""
+"""Age from which a partly written file is known to be left by a killed process."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedStates:
-    """A folder of states. Their key says by what they were computed: a state fits no other."""
+    """A folder of states, each usable only by the model and engine that its key identifies."""
 
     folder: Path
     most_bytes: int = MOST_BYTES
 
     def of(self, key: bytes) -> list[SavedState]:
-        """The states under a key; damaged files among them are removed."""
-        found: list[SavedState] = []
+        """States of a key; damaged files among them are removed."""
+        states: list[SavedState] = []
         for path in self._files(f"{key.hex()[:16]}-*.state"):
             with suppress(OSError):
                 saved = read_head(path)
                 if saved is None:
                     _remove(path)
                 elif saved.key == key:
-                    found.append(saved)
-        return found
+                    states.append(saved)
+        return states
 
     def read(self, saved: SavedState) -> CacheState | None:
-        """The state itself, which then counts as used last; None where it cannot be had."""
+        """Read a state and mark it as just used; None if it is damaged or does not fit memory."""
         try:
             state = read_state(saved)
             if state is None:
@@ -62,9 +62,9 @@ class SavedStates:
     def save(
         self, key: bytes, tokens: Sequence[int], state: CacheState, is_wanted: Callable[[], bool]
     ) -> bool:
-        """Keep a state, and remove those used longest ago for it; False if it was given up.
+        """Save a state, evicting the least recently used ones; False if it became unwanted.
 
-        is_wanted is asked every few megabytes. A full disk is no error: then nothing is kept.
+        is_wanted: called every few megabytes. A full disk is no error: nothing is saved then.
         """
         name = hashlib.sha256(np.array(tokens, dtype="<i4").tobytes()).hexdigest()[:16]
         try:
@@ -78,16 +78,16 @@ class SavedStates:
         return True
 
     def remove(self, saved: SavedState) -> None:
-        """Forget one state."""
+        """Delete a state."""
         _remove(saved.path)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Delete all states."""
         for path in (*self._files("*.state"), *self._files(".*.state.*")):
             _remove(path)
 
     def tidy(self) -> None:
-        """Remove what is too old, too much, or was left half written."""
+        """Delete states that are too old, too many, or only partly written."""
         now = time.time()
         for path in self._files("*.state"):
             if _used(path) < now - KEPT_SECONDS:
@@ -98,7 +98,7 @@ class SavedStates:
         self._evict()
 
     def limit(self) -> int:
-        """Bytes that may be kept: at most a tenth of what the disk has free without them."""
+        """Largest total size: at most a tenth of the disk space free without the states."""
         try:
             free = shutil.disk_usage(self.folder).free
         except OSError:

@@ -1,4 +1,4 @@
-"""File of a saved prompt-cache state: key, tokens, and the engine's bytes, all checked.
+"""File of a saved prompt cache: key, tokens and the engine's state, with integrity checks.
 
 Layout, little-endian: magic (8 bytes), key (32), SHA-256 of the state (32), count of tokens (8),
 size of the state (8), the tokens (4 each), SHA-256 of all before (32), the state.
@@ -79,10 +79,10 @@ def read_state(saved: SavedState) -> CacheState | None:
 def write_state(
     path: Path, key: bytes, tokens: Sequence[int], state: CacheState, is_wanted: Callable[[], bool]
 ) -> bool:
-    """Replace a file whole, readable by its owner alone; False if it became unwanted meanwhile.
+    """Write a file atomically, readable by its owner only; False if it became unwanted meanwhile.
 
     Raises:
-        OSError: it cannot be written; nothing is left of it.
+        OSError: it cannot be written; no partial file is left.
     """
     table = np.array(tokens, dtype="<i4").tobytes()
     digest = hashlib.sha256()

@@ -84,8 +84,10 @@ class StateKeeper:
             self._save_within(_CHANGE_SECONDS)
         if self._key is None or len(prompt) - 1 - kept < WORTHWHILE:
             return
-        known = [(self._spared(one.tokens, prompt), one) for one in self._states.of(self._key)]
-        for spared, saved in sorted(known, key=lambda pair: pair[0], reverse=True):
+        states = [
+            (self._spared(saved.tokens, prompt), saved) for saved in self._states.of(self._key)
+        ]
+        for spared, saved in sorted(states, key=lambda pair: pair[0], reverse=True):
             if spared - kept < WORTHWHILE or self._restore(saved):
                 return
 

@@ -175,7 +175,7 @@ def known(name: str, names: Iterable[str], what: str) -> str:
     names = sorted(names)
     if name in names:
         return name
-    begun = [one for one in names if name and one.startswith(name.lower())]
+    begun = [known for known in names if name and known.startswith(name.lower())]
     near = begun or difflib.get_close_matches(name, names, n=1)
     listed = f"known: {', '.join(names)}" if names else "there is none"
     raise UsageError(what, f"nearest: {', '.join(near)}" if near else listed)

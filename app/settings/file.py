@@ -161,7 +161,7 @@ def _check_setting(name: str, value: object, path: Path) -> None:
 
 def _check_key(where: str, name: str, value: object, path: Path) -> None:
     what = f"{path} has an unknown action {where!r}"
-    catalogue.known(name, [one.name for one in actions.ACTIONS if one.keys], what)
+    catalogue.known(name, [action.name for action in actions.ACTIONS if action.keys], what)
     if not isinstance(value, str) or not value.strip():
         why = 'one key is "ctrl+n", several are "ctrl+n,f10"'
         raise UsageError(f"{where} in {path} cannot be {catalogue.shown(value)}", why)

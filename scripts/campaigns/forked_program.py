@@ -1,4 +1,4 @@
-"""specchat in a process of its own, forked from one that has imported everything already.
+"""Runs specchat in a child process, forked from one that has already imported everything.
 
 It runs in a real pseudo-terminal or with pipes, and everything it shows is noted with its time.
 """

@@ -1,4 +1,4 @@
-"""Damage files of every kind that specchat reads.
+"""Fuzzes specchat's readers with damaged files of every kind.
 
 Run: `python -m scripts.campaigns.fuzz_files [KIND …]`.
 

@@ -1,4 +1,4 @@
-"""Whether every file that specchat keeps opens without damage, by its own readers."""
+"""Checks with specchat's own readers that all files of a home are undamaged."""
 
 import json
 import re

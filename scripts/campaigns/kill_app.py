@@ -1,4 +1,4 @@
-"""Kills the app and the commands at random moments, and checks what is left of what was said.
+"""Kills the app and the commands at random moments, and checks that no data is lost.
 
 Run: uv run python -m scripts.campaigns.kill_app [--kills N] [--seed N] [--folder F]
 

@@ -1,4 +1,4 @@
-"""Thousands of requests to one process: its memory, files, threads and children stay as they are.
+"""Soak test: thousands of requests to one process must not leak memory, files or threads.
 
 Run: uv run python -m scripts.campaigns.soak [--requests N] [--seed N] [--growth PERCENT]
 

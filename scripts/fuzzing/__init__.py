@@ -1,1 +1,1 @@
-"""Damaging files of every kind that specchat reads, and watching what its readers make of them."""
+"""Fuzzing: damages files of every kind that specchat reads, and checks its readers."""

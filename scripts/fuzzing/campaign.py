@@ -1,4 +1,4 @@
-"""Many damaged files, read by workers that are replaced when a file ends or stops them."""
+"""Reads many damaged files in worker processes, which are replaced if one crashes or hangs."""
 
 import multiprocessing
 from collections import Counter
@@ -22,7 +22,7 @@ _START_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file by its number, and what became of it."""
+    """Number of a file, and the result of reading it."""
 
     number: int
     reading: Reading
@@ -30,7 +30,7 @@ class Found:
 
 @dataclass(slots=True)
 class Summary:
-    """What became of the files so far."""
+    """Counts of the results so far."""
 
     outcomes: Counter[str] = field(default_factory=Counter[str])
     faults: list[Found] = field(default_factory=list[Found])

@@ -1,4 +1,4 @@
-"""The database of chats, opened, read, searched and written to as the app does."""
+"""Fuzzes the chat database: opened, read, searched and written to, as by the app."""
 
 import json
 import random as chance
@@ -35,7 +35,7 @@ _STATEMENTS = (
 
 
 class ChatDatabaseKind:
-    """Half of the files have damaged bytes, half rows and tables that nobody of ours wrote."""
+    """Half of the files have damaged bytes, half have foreign rows and tables."""
 
     name = "chat-database"
     file_name = "chats.sqlite3"

@@ -1,4 +1,4 @@
-"""Damage to the bytes of a good file: what disks, networks and strangers do to one."""
+"""Damages the bytes of a valid file, as disks, networks and attackers may."""
 
 import struct
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Mutation = Callable[[bytearray, Random], None]
 
 
 def damaged(good: bytes, random: Random) -> bytes:
-    """The bytes of a good file after one to four pieces of damage; the same for the same random."""
+    """Apply one to four kinds of damage, reproducible by the state of random."""
     data = bytearray(good)
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         random.choice(MUTATIONS)(data, random)
@@ -22,7 +22,7 @@ def damaged(good: bytes, random: Random) -> bytes:
 
 
 def flip_bits(data: bytearray, random: Random) -> None:
-    """Turn over single bits."""
+    """Flip single bits."""
     for _ in range(random.choice((1, 2, 8, 64))):
         if data:
             data[random.randrange(len(data))] ^= 1 << random.randrange(8)
@@ -35,13 +35,13 @@ def write_bytes(data: bytearray, random: Random) -> None:
 
 
 def write_zeros(data: bytearray, random: Random) -> None:
-    """Empty a block, as a disk that lost it."""
+    """Zero a block, as after a lost write."""
     start, end = _block(data, random)
     data[start:end] = bytes(end - start)
 
 
 def lie(data: bytearray, random: Random) -> None:
-    """Write an extreme number where a length, a count or an offset may stand."""
+    """Write an extreme number at a possible length, count or offset."""
     form = random.choice(("<H", "<I", "<Q", ">I", ">Q"))
     size = struct.calcsize(form)
     if len(data) < size:
@@ -54,12 +54,12 @@ def lie(data: bytearray, random: Random) -> None:
 
 
 def cut(data: bytearray, random: Random) -> None:
-    """End early."""
+    """Truncate the file."""
     del data[random.randrange(len(data) + 1) :]
 
 
 def leave_out(data: bytearray, random: Random) -> None:
-    """Lose a block; what follows moves up."""
+    """Remove a block."""
     start, end = _block(data, random)
     del data[start:end]
 
@@ -71,7 +71,7 @@ def repeat(data: bytearray, random: Random) -> None:
 
 
 def move(data: bytearray, random: Random) -> None:
-    """Put a block where another belongs."""
+    """Move a block."""
     start, end = _block(data, random)
     block = bytes(data[start:end])
     at = random.randrange(len(data) + 1)
@@ -79,7 +79,7 @@ def move(data: bytearray, random: Random) -> None:
 
 
 def append(data: bytearray, random: Random) -> None:
-    """Go on after the end."""
+    """Append bytes."""
     data += random.randbytes(random.choice((1, 16, _LONGEST_BLOCK)))
 
 

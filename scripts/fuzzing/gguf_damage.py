@@ -1,4 +1,4 @@
-"""Damage to what a GGUF file says: numbers out of range, tokens twice, tensors in odd places."""
+"""Damages the metadata of a GGUF file: values, tokens and tensor entries."""
 
 import struct
 from collections.abc import Callable
@@ -64,7 +64,7 @@ Mutation = Callable[[GgufParts, Random], None]
 
 
 def damaged(good: bytes, random: Random) -> bytes:
-    """A file after one to four pieces of damage; one in six times to its bytes as well."""
+    """Apply one to four kinds of damage, and one time in six damage the bytes too."""
     parts = GgufParts.of(good)
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         random.choice(MUTATIONS)(parts, random)
@@ -73,7 +73,7 @@ def damaged(good: bytes, random: Random) -> bytes:
 
 
 def change_value(parts: GgufParts, random: Random) -> None:
-    """Put an extreme in place of a value, of the type it had."""
+    """Replace a value by an extreme one of the same type."""
     one = _any(parts.entries, random)
     if one is None:
         return
@@ -86,14 +86,14 @@ def change_value(parts: GgufParts, random: Random) -> None:
 
 
 def change_type(parts: GgufParts, random: Random) -> None:
-    """Put a value of another type in place of one."""
+    """Replace a value by one of another type."""
     one = _any(parts.entries, random)
     if one is not None:
         one.kind, one.payload = _value(random)
 
 
 def add_value(parts: GgufParts, random: Random) -> None:
-    """Say something more of the architecture, or of the file."""
+    """Add a value for the architecture or the file."""
     name = parts.entry(b"general.architecture")
     prefix = name.payload[8:] if name else b"llama"
     key = random.choice([f"{prefix.decode(errors='replace')}.{key}" for key in _MORE_KEYS])
@@ -104,13 +104,13 @@ def add_value(parts: GgufParts, random: Random) -> None:
 
 
 def lose_value(parts: GgufParts, random: Random) -> None:
-    """Leave out a value."""
+    """Remove a value."""
     if parts.entries:
         del parts.entries[random.randrange(len(parts.entries))]
 
 
 def repeat_value(parts: GgufParts, random: Random) -> None:
-    """Say a value twice."""
+    """Duplicate a value."""
     one = _any(parts.entries, random)
     if one is not None:
         parts.entries.append(Entry(one.key, one.kind, one.payload))
@@ -141,14 +141,14 @@ def change_tokens(parts: GgufParts, random: Random) -> None:
 
 
 def change_token_figures(parts: GgufParts, random: Random) -> None:
-    """Put odd kinds and scores beside tokens, or too few of them."""
+    """Replace kinds and scores of tokens by odd ones, or by too few."""
     one = parts.entry(random.choice((b".token_type", b".scores")))
     if one is not None and one.kind == ARRAY:
         _change_list(one, random)
 
 
 def change_tensor(parts: GgufParts, random: Random) -> None:
-    """Lie about a tensor: its name, shape, type or place."""
+    """Change the name, shape, type or offset of a tensor."""
     one = _any(parts.tensors, random)
     if one is None:
         return
@@ -180,13 +180,13 @@ def change_all_types(parts: GgufParts, random: Random) -> None:
 
 
 def lose_tensor(parts: GgufParts, random: Random) -> None:
-    """Leave out a tensor."""
+    """Remove a tensor."""
     if parts.tensors:
         del parts.tensors[random.randrange(len(parts.tensors))]
 
 
 def add_tensor(parts: GgufParts, random: Random) -> None:
-    """Add a tensor that lies where another does, under its name or a new one."""
+    """Add a tensor at the offset of another, with its name or a new one."""
     one = _any(parts.tensors, random)
     if one is None:
         return
@@ -198,7 +198,7 @@ def add_tensor(parts: GgufParts, random: Random) -> None:
 
 
 def rename_architecture(parts: GgufParts, random: Random) -> None:
-    """Say that the tensors are another architecture's, with its keys named after it."""
+    """Change the architecture and the prefix of its keys."""
     name = parts.entry(b"general.architecture")
     if name is None or name.kind != STRING:
         return
@@ -210,7 +210,7 @@ def rename_architecture(parts: GgufParts, random: Random) -> None:
 
 
 def change_together(parts: GgufParts, random: Random) -> None:
-    """Change a count and the shapes that follow from it, so that they fit each other."""
+    """Change a count together with the shapes that depend on it."""
     before, after = random.choice(
         ((32, 33), (32, 64), (8, 7), (8, 16), (16, 24), (64, 96), (16, 0))
     )

@@ -1,4 +1,4 @@
-"""A GGUF file taken apart, so that single values of it can be damaged and all else stays whole."""
+"""Splits a GGUF file into its entries, so that single values can be damaged."""
 
 import struct
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ _ALIGNMENT = 32
 
 @dataclass(slots=True)
 class Entry:
-    """A value by its key: payload is what follows the number of its type."""
+    """Key and value; payload: the bytes after the type number."""
 
     key: bytes
     kind: int
@@ -19,7 +19,7 @@ class Entry:
 
 @dataclass(slots=True)
 class TensorEntry:
-    """Where a tensor lies, as the file says."""
+    """Entry of a tensor in the header."""
 
     name: bytes
     shape: list[int]
@@ -29,7 +29,7 @@ class TensorEntry:
 
 @dataclass(slots=True)
 class GgufParts:
-    """What a file is made of; whole() puts it together as it stands, sound or not."""
+    """Parts of a file; whole() serializes them without checks."""
 
     entries: list[Entry] = field(default_factory=list[Entry])
     tensors: list[TensorEntry] = field(default_factory=list[TensorEntry])
@@ -37,7 +37,7 @@ class GgufParts:
 
     @classmethod
     def of(cls, good: bytes) -> "GgufParts":
-        """Take a good file apart."""
+        """Parse a valid file."""
         n_tensors, n_entries = struct.unpack_from("<QQ", good, 8)
         parts, at = cls(), 24
         for _ in range(n_entries):
@@ -57,11 +57,11 @@ class GgufParts:
         return parts
 
     def entry(self, key: bytes) -> Entry | None:
-        """The value of a key that ends so, None where there is none."""
+        """Entry whose key has this suffix, None if there is none."""
         return next((one for one in self.entries if one.key.endswith(key)), None)
 
     def whole(self) -> bytes:
-        """The file."""
+        """Serialize the file."""
         head = b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors), len(self.entries))
         for one in self.entries:
             head += as_text(one.key) + struct.pack("<I", one.kind) + one.payload
@@ -73,12 +73,12 @@ class GgufParts:
 
 
 def as_text(text: bytes) -> bytes:
-    """A text as the format has it."""
+    """Serialize a text."""
     return struct.pack("<Q", len(text)) + text
 
 
 def texts(payload: bytes) -> list[bytes]:
-    """The texts of a list of texts, whose length may lie by now."""
+    """Parse a list of texts, whose length may be damaged."""
     found, at = list[bytes](), 12
     while at + 8 <= len(payload):
         text, at = _text(payload, at)
@@ -87,7 +87,7 @@ def texts(payload: bytes) -> list[bytes]:
 
 
 def as_texts(found: list[bytes]) -> bytes:
-    """A list of texts as the format has it, after the number of its type."""
+    """Serialize a list of texts, without its type number."""
     return struct.pack("<IQ", STRING, len(found)) + b"".join(map(as_text, found))
 
 

@@ -1,4 +1,4 @@
-"""Damage to what a JSON file says: values of another size, sign, type or depth."""
+"""Damages values of a JSON document: their size, sign, type or depth."""
 
 import math
 from random import Random
@@ -12,14 +12,14 @@ _ODD: tuple[Any, ...] = (
 
 
 def changed(value: Any, random: Random) -> Any:
-    """A copy in which one to three values are others, missing, or deep in lists."""
+    """Copy with one to three values replaced, removed or deeply nested."""
     for _ in range(random.choice((1, 1, 2, 3))):
         value = _changed(value, random)
     return value
 
 
 def _changed(value: Any, random: Random) -> Any:
-    """Walk down at random and change what is met."""
+    """Change a value at a random path."""
     if isinstance(value, dict) and value and random.randrange(5):
         table = dict(cast("dict[str, Any]", value))
         key = random.choice(list(table))

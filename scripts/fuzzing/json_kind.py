@@ -1,4 +1,4 @@
-"""Small files of JSON in which specchat keeps what it measured and learned."""
+"""Fuzzes the JSON files with specchat's measurements and learned data."""
 
 import json
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _RECIPE = Recipe.parse("q4_0")
 
 
 class JsonKind:
-    """One damaged file in the place of each: most readers find it another's, one its own."""
+    """One damaged file at the path of every such file; it has the schema of one of them."""
 
     name = "json"
     file_name = "kept.json"
@@ -94,7 +94,7 @@ def _place(folder: Path) -> tuple[Paths, ModelInfo]:
 
 
 def _named(info: ModelInfo, paths: Paths) -> list[Path]:
-    """The files of findings and of acceptance, where the program's own writers put them."""
+    """Paths of the files of trial results and acceptance, as named by their writers."""
     TrialResults(info, paths).add("drafter", TrialResult(0.4))
     memory = AcceptanceMemory(info.path, paths)
     memory.remember("key", Acceptance({"kind": (3.0, 5.0)}), {})

@@ -1,4 +1,4 @@
-"""A kind of file that specchat reads, as a campaign of damaged files sees it."""
+"""Contract of a kind of file to fuzz."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,30 +10,30 @@ READ, REFUSED, REBUILT = "read", "refused", "rebuilt"
 
 
 class Kind(Protocol):
-    """How files of one kind are made, damaged and read."""
+    """Makes, damages and reads files of one kind."""
 
     @property
     def name(self) -> str:
-        """What the command line calls it."""
+        """Name on the command line."""
         ...
 
     @property
     def file_name(self) -> str:
-        """What the file is called in the empty folder that it is read in."""
+        """Name of the file in the empty folder in which it is read."""
         ...
 
     def samples(self, folder: Path) -> Sequence[bytes]:
-        """Good files of the kind, written by the program's own writers; folder is empty."""
+        """Valid files of the kind, from specchat's own writers; folder is empty."""
         ...
 
     def damage(self, good: bytes, random: Random) -> bytes:
-        """A damaged copy, the same one for the same state of random."""
+        """Damaged copy, reproducible by the state of random."""
         ...
 
     def read(self, path: Path) -> str:
-        """Read the file as the program does, and say what became of it.
+        """Read the file as specchat does, and return the result in words.
 
         Raises:
-            SpecchatError: it was refused by name. Any other exception is a fault.
+            SpecchatError: the file was refused. Any other exception is a fault.
         """
         ...

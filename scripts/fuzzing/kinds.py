@@ -1,4 +1,4 @@
-"""Every kind of file that a campaign can damage, by its name."""
+"""Kinds of files to fuzz, by name."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Model files: their headers as specchat reads them, and what an engine makes of them."""
+"""Fuzzes model files: the readers of their headers, and loading with an engine."""
 
 import json
 import struct
@@ -43,7 +43,7 @@ _TOKENS = 4
 
 
 class Gguf:
-    """Whatever reads a GGUF file without an engine."""
+    """GGUF files, read without an engine."""
 
     name = "gguf"
     file_name = "model.gguf"
@@ -65,7 +65,7 @@ class Gguf:
 
 
 class Engine(Gguf):
-    """The way of a file through the app: checks, the child that proves it, an answer."""
+    """GGUF files, loaded as by the app: checks, a trial in a child process, an answer."""
 
     name = "engine"
 
@@ -160,7 +160,7 @@ def _refusal(read: Callable[[], object]) -> SpecchatError | None:
 
 
 class Safetensors:
-    """A file of weights with its settings beside it, read without an engine."""
+    """Safetensors files with their settings, read without an engine."""
 
     name = "safetensors"
     file_name = "model.safetensors"
@@ -187,7 +187,7 @@ class Safetensors:
 
 
 class MlxConfig:
-    """The settings of a folder of weights."""
+    """Settings of an MLX folder."""
 
     name = "mlx-config"
     file_name = "config.json"

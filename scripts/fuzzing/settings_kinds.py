@@ -1,4 +1,4 @@
-"""Files of TOML: a person's settings, and the catalogue of models."""
+"""Fuzzes the TOML files: settings and catalogue."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ max_tokens = 200
 
 
 class SettingsKind:
-    """Read, then changed as the settings screen does."""
+    """The settings file, read and then edited as by the settings screen."""
 
     name = "settings"
     file_name = "config.toml"
@@ -46,7 +46,7 @@ class SettingsKind:
 
 
 class CatalogueKind:
-    """Every entry with its files, as the list of models shows them."""
+    """The catalogue, with every entry as the model list shows it."""
 
     name = "catalogue"
     file_name = "catalogue.toml"

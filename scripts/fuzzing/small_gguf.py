@@ -1,4 +1,4 @@
-"""Good GGUF files of a few kilobytes, of six architectures, for a campaign to damage."""
+"""Valid GGUF files of a few kilobytes in six architectures, to be damaged."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files of bytes that specchat writes for itself: n-grams, saved states, the index of chats."""
+"""Fuzzes specchat's binary files: n-grams, prompt caches, the index of chats."""
 
 import hashlib
 import struct
@@ -27,7 +27,7 @@ _KEY = bytes(range(32))
 
 
 class NgramKind:
-    """Read at a start, drafted from, learned into and saved again."""
+    """N-gram statistics: read, drafted from, updated and saved."""
 
     name = "ngram"
     file_name = f"{_FINGERPRINT}.ngrams"
@@ -45,7 +45,7 @@ class NgramKind:
         return found
 
     def damage(self, good: bytes, random: Random) -> bytes:
-        """Half of them with a sum that fits, so that what follows it is looked at."""
+        """Half of the files get a valid checksum, so that their content is parsed."""
         data = damaged(good, random)
         if random.random() < 0.5 and len(data) > 12:
             data = data[:8] + struct.pack("<I", zlib.crc32(data[12:])) + data[12:]
@@ -62,7 +62,7 @@ class NgramKind:
 
 
 class SavedStateKind:
-    """Found by its key, read, and tidied away."""
+    """Saved prompt caches: found by key, read and evicted."""
 
     name = "saved-state"
     file_name = f"{_KEY.hex()[:16]}-{'0' * 16}.state"
@@ -75,7 +75,7 @@ class SavedStateKind:
         return [path.read_bytes() for path in sorted(folder.glob("*.state"))]
 
     def damage(self, good: bytes, random: Random) -> bytes:
-        """Some with sums that fit what is damaged."""
+        """Some files get valid checksums."""
         data = bytearray(damaged(good, random))
         if random.random() < 0.5 and len(data) >= 88:
             count = struct.unpack_from("<Q", data, 72)[0]
@@ -95,7 +95,7 @@ class SavedStateKind:
 
 
 class IndexKind:
-    """Opened, searched, checked, merged, and told to forget a chat."""
+    """Index of chats: opened, searched, checked, merged, and a chat removed."""
 
     name = "index"
     file_name = f"{'0' * 32}.segment"
@@ -118,7 +118,7 @@ class IndexKind:
         return found
 
     def damage(self, good: bytes, random: Random) -> bytes:
-        """Some with sums that fit, of the head and of all that follows."""
+        """Some files get valid checksums of the head and the rest."""
         data = bytearray(damaged(good, random))
         head = struct.calcsize("=8sI32sIIII")
         if random.random() < 0.6 and len(data) >= head:

@@ -1,4 +1,4 @@
-"""Chat templates of strangers, rendered with texts that try them."""
+"""Fuzzes chat templates, rendered with adversarial texts."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -31,7 +31,7 @@ _SAID = (
 
 
 class TemplateKind:
-    """A prompt is always made: by the template, or in the plain form with a note."""
+    """Chat templates; a damaged one must yield a prompt in the plain form, with a note."""
 
     name = "template"
     file_name = "chat_template.jinja"

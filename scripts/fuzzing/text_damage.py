@@ -1,4 +1,4 @@
-"""Damage to the text of JSON and TOML: values that no writer of ours writes."""
+"""Damages the text of JSON and TOML files with values that specchat never writes."""
 
 import re
 from random import Random
@@ -17,7 +17,7 @@ _ODD = (
 
 
 def damaged_text(good: bytes, random: Random) -> bytes:
-    """Odd values in place of some, deep nests and long keys among them, or damaged bytes."""
+    """Replace values by odd ones, such as deep nests and long keys, or damage bytes."""
     if random.random() < 0.4:
         return damaged(good, random)
     data = good

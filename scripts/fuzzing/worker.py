@@ -1,4 +1,4 @@
-"""The process that damages and reads files, one after the other, and may die of one."""
+"""Worker process that damages and reads files one by one, and may crash on any."""
 
 import sys
 import time
@@ -19,7 +19,7 @@ _RESET = Path("/proc/self/clear_refs")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What became of one damaged file."""
+    """Result of reading one damaged file."""
 
     outcome: str
     seconds: float = 0.0
@@ -48,7 +48,7 @@ def serve(make: Callable[[], Kind], seed: int, requests: Connection, folder: Pat
 
 
 def damaged_file(kind: Kind, samples: Sequence[bytes], seed: int, number: int) -> bytes:
-    """The file of a number in the campaign of a seed."""
+    """Damaged file by its number in the campaign of a seed."""
     random = Random(f"{kind.name} {seed} {number}")
     return kind.damage(random.choice(samples), random)
 
@@ -73,7 +73,7 @@ def _outcome(kind: Kind, path: Path) -> tuple[str, str]:
 
 
 def _start_of_memory() -> int:
-    """Resident bytes now; the highest value is counted anew from here."""
+    """Reset the peak of resident memory, and return its present bytes."""
     if sys.platform != "linux":
         return 0
     _RESET.write_text("5", encoding="ascii")

@@ -1,1 +1,1 @@
-"""A lying model hub, and what a download from it must not do: `python -m scripts.hostile_hub`."""
+"""Tests downloads from a hostile model hub: `python -m scripts.hostile_hub`."""

@@ -1,4 +1,4 @@
-"""An honest hub, and a cache in which somebody put what leads out of it or is not what it seems."""
+"""Hostile entries in the cache before a download from an honest hub."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ Plant = Callable[[Path, Path], None]
 
 
 def cache_modes() -> list[Mode]:
-    """Everything that may lie in the cache before a download."""
+    """All modes with a hostile cache."""
     part, blob = f"blobs/{_DIGEST}.specchat.incomplete", f"blobs/{_DIGEST}"
     entry, locks = f"snapshots/{COMMIT}/{FILE}", "../.locks/models--maker--Small-GGUF"
     folders = {

@@ -1,4 +1,4 @@
-"""Lies of the hub and its storage when a file is asked for."""
+"""Hostile responses to requests for files."""
 
 import gzip
 import itertools
@@ -13,7 +13,7 @@ _ESCAPES = "\x9b2J" * 20_000
 
 
 def file_modes() -> list[Mode]:
-    """Every lie about a file."""
+    """All modes with a hostile response to a file request."""
     return [*_names(), *_bodies(), *_slow_bodies(), *_ranges(), *_refusals(), *_redirects()]
 
 
@@ -219,7 +219,7 @@ def _ranges() -> list[Mode]:
             _cut_first(half, partial("bytes 100000-199999/200000", CONTENT)),
             "200000 bytes where",
         ),
-        Mode("a range nobody asked for", _stored(partial("bytes 0-1/2", CONTENT)), "answers 206"),
+        Mode("an unrequested range", _stored(partial("bytes 0-1/2", CONTENT)), "answers 206"),
         Mode("anew each time", _cut_first(half, restarted), "does not resume"),
         Mode("anew each time, refused", _stored(refused), "does not resume"),
         Mode(

@@ -1,4 +1,4 @@
-"""Lies in and about the listing of a repository."""
+"""Hostile listings of a repository."""
 
 import gzip
 import itertools
@@ -16,7 +16,7 @@ Edit = Callable[[dict[str, Any]], object]
 
 
 def listing_modes() -> list[Mode]:
-    """Every lie about a listing."""
+    """All modes with a hostile listing."""
     return [*_answers(), *_slow_answers(), *_redirects(), *_sizes(), *_digests(), *_shapes()]
 
 

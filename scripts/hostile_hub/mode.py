@@ -1,4 +1,4 @@
-"""One way in which a hub, or what lies in the cache, is hostile."""
+"""One hostile behaviour of a hub or a cache, and the expected outcome."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ Lie = Callable[[HostileHub], None]
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A lie, and what a download has to make of it."""
+    """A hostile behaviour, and the outcome that a download must have."""
 
     name: str
     lie: Lie

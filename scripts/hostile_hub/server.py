@@ -1,4 +1,4 @@
-"""A model hub on 127.0.0.1 that is honest but for the replies that a mode puts in their place."""
+"""A model hub on 127.0.0.1 whose replies a mode may replace by hostile ones."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ class Wire:
         """Write bytes, counted.
 
         Raises:
-            GoneError: nobody takes them.
+            GoneError: the client has closed the connection.
         """
         try:
             for at in range(0, len(content), _BLOCK):

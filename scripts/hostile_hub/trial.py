@@ -1,4 +1,4 @@
-"""A real download from a hostile hub, and what it did that it must not do."""
+"""Runs a real download from a hostile hub, and checks its effects."""
 
 import hashlib
 import os
@@ -44,7 +44,7 @@ _ALLOWED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a download from a hostile hub ended."""
+    """Outcome of a download from a hostile hub."""
 
     mode: Mode
     outcome: str
@@ -198,7 +198,7 @@ def _token() -> Generator[None]:
 
 
 def _peak_bytes() -> int:
-    """The most memory this process ever had; 0 on Windows, where it is not measured."""
+    """Peak memory of this process; 0 on Windows, where it is not measured."""
     if sys.platform == "win32":
         return 0
     import resource

@@ -260,7 +260,7 @@ def test_a_session_drafts_across_vocabularies_and_says_so(
             assert session.drafting.missing == ""
             (note,) = session.drafting.notes
             assert "drafts across vocabularies: 9" in note
-            member = session.drafting.built[0].member
+            member = session.drafting.handles[0].member
             assert member.estimates.judged.judged > 0.0
         session.close()
     assert replied["off"] == replied[str(other)]

@@ -52,7 +52,7 @@ def test_a_padded_drafter_vocabulary_is_no_obstacle(tiny_llama: Callable[..., Pa
     session, tokens, _ = _answer(tiny_llama(), str(padded))
     assert tokens == plain
     assert session.drafting.missing == ""
-    assert session.drafting.built[0].member.estimates.judged.judged > 0.0
+    assert session.drafting.handles[0].member.estimates.judged.judged > 0.0
 
 
 def test_a_recurrent_drafter_is_refused_with_the_reason(

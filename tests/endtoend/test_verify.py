@@ -50,7 +50,7 @@ def test_a_sound_engine_is_lossless(verify_tiny: Verify, monkeypatch: pytest.Mon
     code, said = verify_tiny()
     assert code == 0
     assert "Verdict: lossless" in said
-    assert re.search(r"([\d,]+) of \1 tokens in \d+ replies are what plain decoding says", said)
+    assert re.search(r"([\d,]+) of \1 tokens in \d+ replies are plain decoding's", said)
     assert "NOT" not in said
     for where in ("Temperature 0", "Temperature 1", "Temperature 1 with a repeat penalty"):
         drafted = next(line for line in said.splitlines() if line.startswith(f"{where}, tokens"))
@@ -72,7 +72,7 @@ def test_what_did_not_come_up_is_named(verify_tiny: Verify, monkeypatch: pytest.
     monkeypatch.setattr(lossless_check, "REPLIES", 4)
     code, said = verify_tiny(draft="retrieval,{}")
     assert code == 0
-    words = "Temperature 1, not tested, as none came up: lines of retrieval by sample match."
+    words = "Temperature 1, not tested, as none occurred: lines of retrieval by sample match."
     assert words in said
 
 
@@ -120,7 +120,7 @@ def test_a_block_that_ends_at_the_first_failure_is_found(
     monkeypatch.setattr(target_pass, "verify_block", first_failure)
     code, said = verify_tiny(noise=0.1)
     assert code == 1
-    assert "not what the model alone gives" in said
+    assert "do not follow the model's own distribution" in said
 
 
 @pytest.mark.usefixtures("sampled_alone", "drafting_never_pays")
@@ -135,7 +135,7 @@ def test_a_traversal_that_forgets_the_residual_is_found(
     monkeypatch.setattr(traversal, "scaled_residual", forgetful)
     code, said = verify_tiny(noise=0.1, draft="lookup,tree({})")
     assert code == 1
-    assert "not what the model alone gives" in said
+    assert "do not follow the model's own distribution" in said
 
 
 @pytest.mark.usefixtures("sampled_alone", "drafting_never_pays")
@@ -152,7 +152,7 @@ def test_a_union_that_keeps_a_sibling_is_found(
     code, said = verify_tiny(draft="lookup,ngram")
     assert code == 1
     assert "trees of several drafters together by sample match" in said
-    assert "not what the model alone gives" in said
+    assert "do not follow the model's own distribution" in said
 
 
 def test_accepting_every_draft_is_found(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch):
@@ -184,7 +184,7 @@ def test_a_wrong_residual_is_found_by_the_distribution_alone(
     monkeypatch.setattr(lossless_check, "built_in_prompts", lambda: prompts)
     code, said = verify_tiny()
     assert code == 1
-    assert "not what the model alone gives" in said
+    assert "do not follow the model's own distribution" in said
     assert "more than rounding explains" not in said
 
 

@@ -84,7 +84,7 @@ class _Question:
         """Print the answer; after an error, the part that came before it."""
         drafting = self.session.drafting
         if drafting.missing and drafting.requested != draft_spec.OFF:
-            effect = "drafting continues without one" if drafting.built else "drafting is off"
+            effect = "drafting continues without one" if drafting.handles else "drafting is off"
             stderr.note(f"note: {effect}: {drafting.missing}")
         rule = self.answering.sampling.lossy_in_effect
         warning = rule.warning if rule else ""

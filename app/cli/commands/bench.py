@@ -66,10 +66,14 @@ def bench(
     session_options = option_values.session_options(context)
     session = open_session(session_options, _CONTEXT)
     try:
-        place = session.place(stderr.status)
+        environment = session.environment(stderr.status)
         with tempfile.TemporaryDirectory() as scratch:
             compared = methods(
-                session, place, session_options.draft, Path(scratch), with_fixed=chosen.with_fixed
+                session,
+                environment,
+                session_options.draft,
+                Path(scratch),
+                with_fixed=chosen.with_fixed,
             )
             with closing(compared):
                 stderr.note(f"comparing {', '.join(method.name for method in compared.chosen)}")

@@ -14,7 +14,7 @@ from app.drafting.spec.drafter_node import (
     RETRIEVAL,
     SELF,
     DrafterNode,
-    LinkKind,
+    NodeKind,
 )
 from app.drafting.spec.spec_parts import EXAMPLE, split, unreadable
 from app.loading.session_options import AUTO_DRAFT
@@ -31,28 +31,28 @@ from models.self_draft.recipe import Recipe
 OFF, AUTO = "off", AUTO_DRAFT
 WORDS = (LOOKUP, RETRIEVAL, NGRAM, JACOBI, LOOKAHEAD, SELF, OFF, AUTO)
 
-_BRANCHING = frozenset({LinkKind.TREE, LinkKind.PATHS})
+_BRANCHING = frozenset({NodeKind.TREE, NodeKind.PATHS})
 """Drafters that run one drafter model along several branches."""
 
-_WITH_PARTS = frozenset({LinkKind.CASCADE, LinkKind.VOTE}) | _BRANCHING
+_WITH_PARTS = frozenset({NodeKind.CASCADE, NodeKind.VOTE}) | _BRANCHING
 """Drafters composed of others, which are named in brackets."""
 
-_WITH_SETTINGS = frozenset({LinkKind.LOOKAHEAD}) | _BRANCHING
+_WITH_SETTINGS = frozenset({NodeKind.LOOKAHEAD}) | _BRANCHING
 """Drafters that accept settings after a colon."""
 
-_LISTENING: frozenset[LinkKind] = frozenset({LinkKind.JACOBI, LinkKind.LOOKAHEAD})
+_LISTENING: frozenset[NodeKind] = frozenset({NodeKind.JACOBI, NodeKind.LOOKAHEAD})
 """Drafters that use the target's own passes, and so cannot be part of another."""
 
-_FREE: tuple[LinkKind, ...] = (LinkKind.LOOKUP, LinkKind.RETRIEVAL, LinkKind.NGRAM)
+_FREE: tuple[NodeKind, ...] = (NodeKind.LOOKUP, NodeKind.RETRIEVAL, NodeKind.NGRAM)
 """Drafters that auto always includes, as they cost next to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftSpec:
-    """A parsed SPEC; without links drafting is off."""
+    """A parsed SPEC; without nodes drafting is off."""
 
     requested: str
-    links: tuple[DrafterNode, ...]
+    nodes: tuple[DrafterNode, ...]
 
     @property
     def is_automatic(self) -> bool:
@@ -69,7 +69,7 @@ class DraftSpec:
             UsageError: a self-drafter skips layers that do not exist, or all of them, or runs at
                 least as many experts as the target.
         """
-        for recipe in (recipe for link in self.links for recipe in link.recipes):
+        for recipe in (recipe for node in self.nodes for recipe in node.recipes):
             if n_layers:
                 recipe.check(name, n_layers, active_experts)
 
@@ -107,19 +107,19 @@ class _Reader:
         self._forms = forms
 
     def read(self) -> tuple[DrafterNode, ...]:
-        return self._links(self._text)
+        return self._nodes(self._text)
 
-    def _links(self, text: str) -> tuple[DrafterNode, ...]:
-        """The links of a list, or the parts of one link."""
-        links = tuple(self._link(part.strip()) for part in split(text, _WITH_SETTINGS))
-        names = [name for link in links for name in {link.name, *link.models}]
+    def _nodes(self, text: str) -> tuple[DrafterNode, ...]:
+        """Parse a list of drafters: the whole SPEC, or the parts of a composed drafter."""
+        nodes = tuple(self._node(part.strip()) for part in split(text, _WITH_SETTINGS))
+        names = [name for node in nodes for name in {node.name, *node.models}]
         for name in names:
             if names.count(name) > 1:
                 what = f"--draft {self._text} names {name} twice"
                 raise UsageError(what, "each drafter has one place")
-        return links
+        return nodes
 
-    def _link(self, part: str) -> DrafterNode:
+    def _node(self, part: str) -> DrafterNode:
         if part.lower() in (OFF, AUTO, ""):
             raise UsageError(
                 f"--draft {self._text!r} {'contradicts itself' if part else 'has a gap'}",
@@ -128,43 +128,43 @@ class _Reader:
             )
         composed = re.fullmatch(r"([a-z]+)\((.*)\)(:.*)?", part, re.IGNORECASE | re.DOTALL)
         if composed and composed[1].lower() in _WITH_PARTS:
-            kind = LinkKind(composed[1].lower())
+            kind = NodeKind(composed[1].lower())
             if not composed[3] or kind in _WITH_SETTINGS:
                 return self._composed(kind, composed[2], (composed[3] or "").lower())
         word, colon, settings = part.partition(":")
         if word.lower() == SELF:
             recipe = Recipe.parse(settings) if colon else None
-            return DrafterNode(LinkKind.SELF, f"{SELF}{colon}{settings.lower()}", recipe)
-        named = set(LinkKind) - MODELS - _WITH_PARTS
+            return DrafterNode(NodeKind.SELF, f"{SELF}{colon}{settings.lower()}", recipe)
+        named = set(NodeKind) - MODELS - _WITH_PARTS
         if word.lower() in (_WITH_SETTINGS if colon else named):
-            kind = LinkKind(word.lower())
-            if kind is LinkKind.LOOKAHEAD:
+            kind = NodeKind(word.lower())
+            if kind is NodeKind.LOOKAHEAD:
                 LookaheadShape.parse(settings.lower()).check(MOST_TOKENS)
             return DrafterNode(kind, part.lower(), settings=settings.lower())
         if word.lower() in named:
             raise unreadable(self._text, f"{word.lower()} takes no settings")
         if word.lower() in _WITH_PARTS:
-            self._check(LinkKind(word.lower()), ())
+            self._check(NodeKind(word.lower()), ())
         return self._model(part)
 
-    def _composed(self, kind: LinkKind, inner: str, settings: str) -> DrafterNode:
+    def _composed(self, kind: NodeKind, inner: str, settings: str) -> DrafterNode:
         """A composed drafter; settings begin with their colon."""
-        parts = self._links(inner)
-        if kind is LinkKind.TREE:
+        parts = self._nodes(inner)
+        if kind is NodeKind.TREE:
             TreeSettings.parse(settings[1:])
-        if kind is LinkKind.PATHS:
+        if kind is NodeKind.PATHS:
             PathsSettings.parse(settings[1:])
         check = self._check_branching if kind in _BRANCHING else self._check
         check(kind, parts)
-        name = f"{kind}({','.join(one.name for one in parts)}){settings}"
+        name = f"{kind}({','.join(drafter.name for drafter in parts)}){settings}"
         return DrafterNode(kind, name, parts=parts, settings=settings[1:])
 
-    def _check_branching(self, kind: LinkKind, parts: Sequence[DrafterNode]) -> None:
+    def _check_branching(self, kind: NodeKind, parts: Sequence[DrafterNode]) -> None:
         if len(parts) != 1 or parts[0].kind not in MODELS:
             why = f"{kind} takes one drafter, which is a model"
             raise unreadable(self._text, why, f"Example: --draft '{kind}(self)'")
 
-    def _check(self, kind: LinkKind, parts: Sequence[DrafterNode]) -> None:
+    def _check(self, kind: NodeKind, parts: Sequence[DrafterNode]) -> None:
         """Check that a cascade or a vote can be composed of these parts."""
         example = f"Example: --draft '{kind}(lookup,self)'"
         if len(parts) < 2:
@@ -183,7 +183,7 @@ class _Reader:
                 f"Name it beside the {kind}, or leave its branches out.",
             )
         wrong = [part.name for part in parts[1:] if part.kind not in MODELS]
-        if kind is LinkKind.CASCADE and wrong:
+        if kind is NodeKind.CASCADE and wrong:
             why = f"{wrong[0]} is no model, which all but the first drafter of a cascade are"
             raise unreadable(self._text, why, example)
 
@@ -194,10 +194,10 @@ class _Reader:
             raise UsageError(
                 f"{part} cannot draft", "next-token layers are not run by this version"
             )
-        words = [*WORDS, *(one.alias for one in target.drafters)] if target else WORDS
+        words = [*WORDS, *(known.alias for known in target.drafters)] if target else WORDS
         try:
             name = drafter.model if drafter else part
             reference = resolve(name, self._paths.models, words, self._forms)
         except ModelError as error:
             raise UsageError(error.what, error.why, error.remedy) from error
-        return DrafterNode(LinkKind.MODEL, part, reference=reference)
+        return DrafterNode(NodeKind.MODEL, part, reference=reference)

@@ -9,7 +9,7 @@ from models.reference import HubReference, Reference
 from models.self_draft.recipe import Recipe
 
 
-class LinkKind(StrEnum):
+class NodeKind(StrEnum):
     """Kind of a drafter; its word in --draft, except for a model, which is named."""
 
     LOOKUP = "lookup"
@@ -25,11 +25,11 @@ class LinkKind(StrEnum):
     PATHS = "paths"
 
 
-LOOKUP, SELF = LinkKind.LOOKUP.value, LinkKind.SELF.value
-RETRIEVAL, NGRAM = LinkKind.RETRIEVAL.value, LinkKind.NGRAM.value
-JACOBI, LOOKAHEAD = LinkKind.JACOBI.value, LinkKind.LOOKAHEAD.value
+LOOKUP, SELF = NodeKind.LOOKUP.value, NodeKind.SELF.value
+RETRIEVAL, NGRAM = NodeKind.RETRIEVAL.value, NodeKind.NGRAM.value
+JACOBI, LOOKAHEAD = NodeKind.JACOBI.value, NodeKind.LOOKAHEAD.value
 
-MODELS = frozenset({LinkKind.SELF, LinkKind.MODEL})
+MODELS = frozenset({NodeKind.SELF, NodeKind.MODEL})
 """Drafters that consist of one model."""
 
 
@@ -41,7 +41,7 @@ class DrafterNode:
     is composed of. settings: the text after its colon.
     """
 
-    kind: LinkKind
+    kind: NodeKind
     name: str
     recipe: Recipe | None = None
     reference: Reference | HubReference | None = None

@@ -65,7 +65,7 @@ class ModelCommands:
         spec = draft_spec.parse(text, self.engine.paths, loaded.reference if loaded else None)
         if loaded is not None:
             spec.check(loaded.name, loaded.info.n_layers, loaded.info.active_experts)
-        references = [reference for link in spec.links for reference in link.references]
+        references = [reference for node in spec.nodes for reference in node.references]
         missing = [reference for reference in references if isinstance(reference, HubReference)]
         if missing:
             self._download(missing[0], text)

@@ -71,10 +71,10 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     make = Builder.build
 
-    def watched(self: Builder, link: DrafterNode) -> object:
-        if list(link.models):
-            names.append(link.name)
-        return make(self, link)
+    def watched(self: Builder, node: DrafterNode) -> object:
+        if list(node.models):
+            names.append(node.name)
+        return make(self, node)
 
     monkeypatch.setattr(Builder, "build", watched)
     return names
@@ -107,8 +107,8 @@ def started(target: Model, paths: Paths) -> Drafting:
     """What a start with --draft auto comes to."""
     with closing(target.open(256)) as context:
         held = TargetContext(target, context)
-        place = DrafterEnvironment(target, held, paths, 1, None, lambda text: None)
-        drafting = build(draft_spec.parse("auto", paths), place)
+        environment = DrafterEnvironment(target, held, paths, 1, None, lambda text: None)
+        drafting = build(draft_spec.parse("auto", paths), environment)
         with closing(drafting):
             return drafting
 
@@ -322,17 +322,17 @@ def test_a_copy_of_few_bits_is_not_offered_but_made_where_it_is_asked_for(
     list(requantize(tiny_llama(form="gpt2", layers=16, seed=6), path, "q4_0"))
     with closing(llamacpp.load(path, threads=1)) as model, closing(model.open(256)) as context:
         assert not prospect(model.info).can_pay
-        place = DrafterEnvironment(
+        environment = DrafterEnvironment(
             model, TargetContext(model, context), paths, 1, None, lambda text: None
         )
-        with closing(build(draft_spec.parse("auto", paths), place)):
+        with closing(build(draft_spec.parse("auto", paths), environment)):
             assert SELF not in tried
-        with closing(build(draft_spec.parse(SELF, paths), place)) as drafting:
+        with closing(build(draft_spec.parse(SELF, paths), environment)) as drafting:
             assert drafting.names == [SELF]
             assert drafting.state is State.PARKED
             assert "slower than plain here even if every drafted token" in drafting.reason
             assert any("no copy of few is expected to pay" in note for note in drafting.notes)
-        with closing(build(draft_spec.parse("self:q4_0", paths), place)) as drafting:
+        with closing(build(draft_spec.parse("self:q4_0", paths), environment)) as drafting:
             assert not any("expected to pay" in note for note in drafting.notes)
     shutil.rmtree(paths.data / "acceptance", ignore_errors=True)
     pairs = rank(SessionOptions(str(path), threads=1), paths, lambda _: None).pairs

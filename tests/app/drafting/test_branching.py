@@ -11,7 +11,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.spec import draft_spec
 from app.drafting.spec.branching_spec import Children, PathsSettings, TreeSettings
-from app.drafting.spec.drafter_node import LinkKind
+from app.drafting.spec.drafter_node import NodeKind
 from app.engine.session_drafters import Drafting, build
 from app.loading.target_context import TargetContext
 from app.paths import Paths
@@ -58,10 +58,10 @@ def context(target: Model) -> Context:
 
 
 def built(spec: str, target: Model, context: Context, paths: Paths) -> Drafting:
-    place = DrafterEnvironment(
+    environment = DrafterEnvironment(
         target, TargetContext(target, context), paths, None, None, lambda text: None
     )
-    return build(draft_spec.parse(spec, paths), place)
+    return build(draft_spec.parse(spec, paths), environment)
 
 
 def reply(context: Context, drafter: Drafter | None, sampling: SamplingSettings) -> list[Step]:
@@ -71,17 +71,17 @@ def reply(context: Context, drafter: Drafter | None, sampling: SamplingSettings)
 @pytest.mark.parametrize(
     ("text", "kind", "part", "settings"),
     [
-        ("tree(self)", LinkKind.TREE, "self", ""),
-        ("Tree(self:q4_0):depth=2", LinkKind.TREE, "self:q4_0", "depth=2"),
-        ("tree(self):nodes=4, depth=2", LinkKind.TREE, "self", "nodes=4, depth=2"),
-        ("paths(self:skip=3):k=3,length=2", LinkKind.PATHS, "self:skip=3", "k=3,length=2"),
+        ("tree(self)", NodeKind.TREE, "self", ""),
+        ("Tree(self:q4_0):depth=2", NodeKind.TREE, "self:q4_0", "depth=2"),
+        ("tree(self):nodes=4, depth=2", NodeKind.TREE, "self", "nodes=4, depth=2"),
+        ("paths(self:skip=3):k=3,length=2", NodeKind.PATHS, "self:skip=3", "k=3,length=2"),
     ],
 )
-def test_a_spec_is_read(paths: Paths, text: str, kind: LinkKind, part: str, settings: str) -> None:
-    links = draft_spec.parse(f"lookup,{text},ngram", paths).links
-    assert [link.kind for link in links] == [LinkKind.LOOKUP, kind, LinkKind.NGRAM]
-    assert [one.name for one in links[1].parts] == [part]
-    assert links[1].settings == settings
+def test_a_spec_is_read(paths: Paths, text: str, kind: NodeKind, part: str, settings: str) -> None:
+    nodes = draft_spec.parse(f"lookup,{text},ngram", paths).nodes
+    assert [node.kind for node in nodes] == [NodeKind.LOOKUP, kind, NodeKind.NGRAM]
+    assert [one.name for one in nodes[1].parts] == [part]
+    assert nodes[1].settings == settings
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_it_drafts_what_the_target_says(
     """But for near-ties: a branch leaves the cache in another order than plain decoding does."""
     with closing(built(spec, target, context, paths)) as drafting:
         assert drafting.missing == ""
-        (one,) = drafting.built
+        (one,) = drafting.handles
         assert isinstance(one.member.drafter, SPECS[spec])
         assert drafting.drafter_bytes > 0
         found = reply(context, first_hit_of(drafting), GREEDY)

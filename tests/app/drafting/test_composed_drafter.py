@@ -12,7 +12,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.spec import draft_spec
-from app.drafting.spec.drafter_node import LinkKind
+from app.drafting.spec.drafter_node import NodeKind
 from app.engine.session_drafters import build
 from app.loading.target_context import TargetContext
 from app.paths import Paths
@@ -66,10 +66,10 @@ def spelled(tiny_llama: Callable[..., Path]) -> Spelled:
 
 
 def built(spec: str, target: Model, context: Context, paths: Paths, room: int | None = None):
-    place = DrafterEnvironment(
+    environment = DrafterEnvironment(
         target, TargetContext(target, context), paths, None, None, lambda text: None, room
     )
-    return build(draft_spec.parse(spec, paths), place)
+    return build(draft_spec.parse(spec, paths), environment)
 
 
 def reply(context: Context, drafter: Drafter | None) -> list[Step]:
@@ -79,24 +79,24 @@ def reply(context: Context, drafter: Drafter | None) -> list[Step]:
 @pytest.mark.parametrize(
     ("text", "kind", "parts"),
     [
-        ("cascade(lookup,self)", LinkKind.CASCADE, ["lookup", "self"]),
-        ("Cascade( lookup, self:q4_0 ,self )", LinkKind.CASCADE, ["lookup", "self:q4_0", "self"]),
-        ("vote(lookup,self)", LinkKind.VOTE, ["lookup", "self"]),
+        ("cascade(lookup,self)", NodeKind.CASCADE, ["lookup", "self"]),
+        ("Cascade( lookup, self:q4_0 ,self )", NodeKind.CASCADE, ["lookup", "self:q4_0", "self"]),
+        ("vote(lookup,self)", NodeKind.VOTE, ["lookup", "self"]),
         (
             "cascade(vote(lookup,self:q2_k),self)",
-            LinkKind.CASCADE,
+            NodeKind.CASCADE,
             ["vote(lookup,self:q2_k)", "self"],
         ),
-        ("cascade(lookup,self),lookup", LinkKind.CASCADE, ["lookup", "self"]),
+        ("cascade(lookup,self),lookup", NodeKind.CASCADE, ["lookup", "self"]),
     ],
 )
 def test_a_spec_with_brackets_is_read(
-    paths: Paths, text: str, kind: LinkKind, parts: list[str]
+    paths: Paths, text: str, kind: NodeKind, parts: list[str]
 ) -> None:
-    link = draft_spec.parse(text, paths).links[0]
-    assert link.kind is kind
-    assert [part.name for part in link.parts] == parts
-    assert link.name == f"{kind}({','.join(parts)})"
+    node = draft_spec.parse(text, paths).nodes[0]
+    assert node.kind is kind
+    assert [part.name for part in node.parts] == parts
+    assert node.name == f"{kind}({','.join(parts)})"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_it_drafts_what_the_target_says(
     plain = said(reply(context, None))
     with closing(built(spelled(spec), target, context, paths)) as drafting:
         assert drafting.missing == ""
-        (one,) = drafting.built
+        (one,) = drafting.handles
         assert isinstance(one.member.drafter, kind)
         assert said(reply(context, first_hit_of(drafting))) == plain
         steps = reply(context, drafting.controller)
@@ -160,7 +160,7 @@ def test_its_models_are_billed_and_closed_with_it(
     drafting = built(spelled("cascade(lookup,far,near)"), target, context, paths)
     assert (drafting.drafter_bytes, drafting.kv_bytes) == (2 * weights, 2 * cache)
     drafting.close()
-    closed = [one.context for one in drafting.all_built if one.context]
+    closed = [one.context for one in drafting.all_handles if one.context]
     assert len(closed) == 2
 
 
@@ -176,7 +176,7 @@ def test_without_room_for_a_part_nothing_of_it_is_kept(
     spec = spelled("vote(far,middle,near),other")
     with closing(built(spec, target, context, paths, room)) as drafting:
         assert "memory is short" in drafting.missing
-        (one,) = drafting.built
+        (one,) = drafting.handles
         assert one.parts == (), "the parts were freed: there is room for another"
 
 
@@ -190,13 +190,13 @@ def test_what_was_learned_at_every_level_is_kept(
         drafting.remember()
         assert drafting.memory is not None
         assert drafting.memory.known_drafters() == [], "a cascade is no model that could be loaded"
-        (one,) = drafting.built
+        (one,) = drafting.handles
         below, model = one.parts
         learned = one.member.estimates.judged.judged, below.member.estimates.judged.judged
     assert learned[0] > 0.0
     assert below.key == f"lookup for {model.key}"
     with closing(built(spec, target, context, paths)) as again:
-        (one,) = again.built
+        (one,) = again.handles
         assert one.member.estimates.acceptance.counts()
         assert bool(one.parts[0].member.estimates.acceptance.counts()) == (learned[1] > 0.0)
 
@@ -206,7 +206,7 @@ def test_a_cascade_begins_with_what_its_model_costs_and_is_expected_to_reach(
     spelled: Spelled, target: Model, context: Context, paths: Paths
 ) -> None:
     with closing(built(spelled("cascade(lookup,near)"), target, context, paths)) as drafting:
-        (one,) = drafting.built
+        (one,) = drafting.handles
         model = one.parts[1]
         assert one.member.cost is not None
         assert model.member.cost is not None
@@ -221,11 +221,11 @@ def test_what_only_a_trial_expects_of_a_cascade_is_called_that(
 ) -> None:
     spec, dear = spelled("cascade(lookup,far)"), CostModel({1: 0.02, 2: 0.036, 16: 0.32})
     with closing(built(spec, target, context, paths)) as drafting:
-        reason = drafter_status(drafting.built[0].member, dear).reason
+        reason = drafter_status(drafting.handles[0].member, dear).reason
         assert "needs acceptance" in reason
         assert "a trial expects" in reason
         reply(context, drafting.controller)
-        assert drafting.built[0].member.estimates.judged.judged > 0.0
+        assert drafting.handles[0].member.estimates.judged.judged > 0.0
         drafting.remember()
     with closing(built(spec, target, context, paths)) as again:
-        assert ", had " in drafter_status(again.built[0].member, dear).reason
+        assert ", had " in drafter_status(again.handles[0].member, dear).reason

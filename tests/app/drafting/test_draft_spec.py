@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.drafting.spec.draft_spec import parse
-from app.drafting.spec.drafter_node import LinkKind
+from app.drafting.spec.drafter_node import NodeKind
 from app.paths import Paths
 from backends.base import UsageError
 from models.reference import HubReference, Reference
@@ -32,10 +32,10 @@ def test_a_short_name_is_of_the_targets_family(
     paths: Paths, target: str, alias: str, model: str
 ) -> None:
     reference = Reference(target, Path("/models") / target)
-    (link,) = parse(alias, paths, reference).links
-    assert link.name == alias
-    assert isinstance(link.reference, HubReference)
-    assert link.reference.name == model
+    (node,) = parse(alias, paths, reference).nodes
+    assert node.name == alias
+    assert isinstance(node.reference, HubReference)
+    assert node.reference.name == model
 
 
 def test_a_short_name_of_an_unknown_family_brings_the_nearest(paths: Paths) -> None:
@@ -47,8 +47,8 @@ def test_a_drafter_of_the_family_that_was_fetched_is_a_file(paths: Paths) -> Non
     paths.models.mkdir(parents=True)
     file = paths.models / "Llama-3.2-1B-Instruct-Q4_K_M.gguf"
     file.write_bytes(b"GGUF")
-    (link,) = parse("1b", paths, Reference("llama3.1-8b", Path("x.gguf"))).links
-    assert link.reference == Reference("llama3.2-1b", file)
+    (node,) = parse("1b", paths, Reference("llama3.1-8b", Path("x.gguf"))).nodes
+    assert node.reference == Reference("llama3.2-1b", file)
 
 
 def test_next_token_layers_are_refused_with_the_reason(paths: Paths) -> None:
@@ -60,18 +60,18 @@ def test_a_drafter_is_called_what_the_user_knows_it_by(paths: Paths) -> None:
     file = paths.models / "small.gguf"
     paths.models.mkdir(parents=True)
     file.touch()
-    (own,) = parse("self:q4_0", paths).links
-    (other,) = parse(str(file), paths).links
+    (own,) = parse("self:q4_0", paths).nodes
+    (other,) = parse(str(file), paths).nodes
     assert own.known_as == "the self-drafter"
     assert other.known_as == "small"
 
 
 def test_settings_after_commas_belong_to_the_drafter_before_them(paths: Paths) -> None:
-    links = parse("jacobi,Lookahead:W=3,n=4, g=2,lookup", paths).links
-    assert [(link.kind, link.settings) for link in links] == [
-        (LinkKind.JACOBI, ""),
-        (LinkKind.LOOKAHEAD, "w=3,n=4, g=2"),
-        (LinkKind.LOOKUP, ""),
+    nodes = parse("jacobi,Lookahead:W=3,n=4, g=2,lookup", paths).nodes
+    assert [(node.kind, node.settings) for node in nodes] == [
+        (NodeKind.JACOBI, ""),
+        (NodeKind.LOOKAHEAD, "w=3,n=4, g=2"),
+        (NodeKind.LOOKUP, ""),
     ]
 
 
@@ -102,8 +102,8 @@ def test_settings_that_mean_nothing_are_refused_with_the_reason(
 
 def test_the_largest_passes_that_are_measured_are_taken(paths: Paths) -> None:
     for spec in ("lookahead", "lookahead:w=13,n=2,g=3"):
-        (link,) = parse(spec, paths).links
-        assert link.name == spec
+        (node,) = parse(spec, paths).nodes
+        assert node.name == spec
 
 
 @pytest.mark.parametrize("spec", ["lookup,(self", "lookup),self", "lookup:3", "(lookup,self)", ","])
@@ -113,8 +113,8 @@ def test_what_cannot_be_read_is_refused(paths: Paths, spec: str) -> None:
 
 
 def test_a_word_is_read_in_any_case(paths: Paths) -> None:
-    links = parse("Lookup, SELF:Q4_0", paths).links
-    assert [(link.kind, link.name) for link in links] == [
-        (LinkKind.LOOKUP, "lookup"),
-        (LinkKind.SELF, "self:q4_0"),
+    nodes = parse("Lookup, SELF:Q4_0", paths).nodes
+    assert [(node.kind, node.name) for node in nodes] == [
+        (NodeKind.LOOKUP, "lookup"),
+        (NodeKind.SELF, "self:q4_0"),
     ]

@@ -54,10 +54,10 @@ def context(target: Model) -> Context:
 
 
 def built(spec: str, target: Model, context: Context, paths: Paths, room: int | None) -> Drafting:
-    place = DrafterEnvironment(
+    environment = DrafterEnvironment(
         target, TargetContext(target, context), paths, None, None, lambda text: None, room
     )
-    return build(draft_spec.parse(spec, paths), place)
+    return build(draft_spec.parse(spec, paths), environment)
 
 
 @pytest.mark.usefixtures("drafting_pays")
@@ -71,7 +71,7 @@ def test_a_view_fits_where_a_copy_does_not(target: Model, context: Context, path
         assert drafting.kv_bytes > 0
     assert self_drafter.added_bytes(info, copy) > 100_000
     with closing(built("self:q8_0", target, context, paths, room)) as drafting:
-        assert drafting.built == []
+        assert drafting.handles == ()
         assert "memory is short" in drafting.missing
     with closing(built("self:skip=0", target, context, paths, room)) as drafting:
         assert drafting.missing == ""
@@ -82,7 +82,7 @@ def test_each_recipe_is_remembered_by_itself(target: Model, context: Context, pa
     keys: set[str] = set()
     for spec in ("self:q8_0", "self:q4_0", "self:skip=0"):
         with closing(built(spec, target, context, paths, None)) as drafting:
-            keys |= {one.key for one in drafting.built if not one.member.lines}
+            keys |= {one.key for one in drafting.handles if not one.member.lines}
             controller = drafting.controller
             assert controller is not None
             for _ in generate(context, [40, 41], GREEDY, LIMITS, drafters=always(controller)):
@@ -104,10 +104,10 @@ def test_fewer_bits_than_there_are_must_be_asked_for(target: Model, context: Con
     models = ProvenModels(paths, lambda text: None)
     made = self_drafter.made(target, Recipe("q4_0"), None, None, models)
     with closing(made), closing(made.open(256)) as its_context:
-        place = DrafterEnvironment(
+        environment = DrafterEnvironment(
             made, TargetContext(made, its_context), paths, None, None, lambda text: None
         )
-        drafting = build(draft_spec.parse("self:q8_0", paths), place)
+        drafting = build(draft_spec.parse("self:q8_0", paths), environment)
         assert "no copy in 8 bits" in drafting.missing
 
 

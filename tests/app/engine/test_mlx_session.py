@@ -153,8 +153,8 @@ def test_the_bench_compares_with_mlx_lm(small_mlx: SmallMlx, tmp_path: Path) -> 
     drafter = str(small_mlx("plain", noise=0.1))
     options = SessionOptions(str(small_mlx("plain")), draft="off", threads=1)
     session = open_session(options, Paths.of_this_user(), lambda text: None)
-    place = session.place(lambda text: None)
-    found = methods(session, place, drafter, tmp_path, with_fixed=False)
+    environment = session.environment(lambda text: None)
+    found = methods(session, environment, drafter, tmp_path, with_fixed=False)
     try:
         names = [method.name for method in found.chosen]
         assert names[-2:] == ["mlx-lm", "mlx-lm speculative"]

@@ -122,7 +122,9 @@ def test_where_replies_are_compared_none_teaches_the_next(model: str) -> None:
     accepted: dict[bool, list[int]] = {}
     with closing(opened(model, "off")) as session:
         for compared in (False, True):
-            with closing(build(session.spec("ngram"), session.place(lambda _: None))) as drafting:
+            with closing(
+                build(session.spec("ngram"), session.environment(lambda _: None))
+            ) as drafting:
                 drafting.compare(compared)
                 replies = [reply_of(session, first_hit_of(drafting), GREEDY) for _ in range(3)]
             accepted[compared] = [sum(step.accepted for step in steps) for steps in replies]
@@ -149,8 +151,8 @@ def test_an_answer_with_drafters_of_its_own_is_compared_and_others_are_not(model
             answer = engine.ask(replace(asked, draft=draft))
             assert answer.wait(60)
             assert answer.error is None
-            built = sessions[0].drafting.built
-            found += [one.learned.drafter.is_forgetful for one in built if one.learned]
+            handles = sessions[0].drafting.handles
+            found += [handle.learned.drafter.is_forgetful for handle in handles if handle.learned]
     finally:
         engine.close(30.0)
     assert found == [False, True, False]

@@ -30,7 +30,7 @@ def session(tiny_llama: Callable[..., Path]) -> Iterator[Session]:
 
 def learned(drafting: Drafting, name: str) -> dict[str, tuple[float, float]]:
     """What is known of a drafter's tokens: accepted and judged, by kind."""
-    (member,) = (built.member for built in drafting.built if built.member.name == name)
+    (member,) = (handle.member for handle in drafting.handles if handle.member.name == name)
     return dict(member.estimates.acceptance.counts())
 
 
@@ -39,7 +39,9 @@ def sum_judged(counts: dict[str, tuple[float, float]]) -> float:
 
 
 def ngram(drafting: Drafting) -> Ngram:
-    found = [one.member.drafter for one in drafting.built if isinstance(one.member.drafter, Ngram)]
+    found = [
+        one.member.drafter for one in drafting.handles if isinstance(one.member.drafter, Ngram)
+    ]
     return found[0]
 
 

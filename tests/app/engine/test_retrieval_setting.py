@@ -10,7 +10,7 @@ import pytest
 from app.chat.conversation import Conversation
 from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.spec import draft_spec
-from app.drafting.spec.drafter_node import LinkKind
+from app.drafting.spec.drafter_node import NodeKind
 from app.engine import indexing
 from app.engine.answer import Request
 from app.engine.engine import Engine
@@ -41,10 +41,10 @@ def context(demo: Model) -> Iterator[Context]:
 
 
 def built(spec: str, demo: Model, context: Context, paths: Paths) -> Drafting:
-    place = DrafterEnvironment(
+    environment = DrafterEnvironment(
         demo, TargetContext(demo, context), paths, None, None, lambda text: None
     )
-    return build(draft_spec.parse(spec, paths), place)
+    return build(draft_spec.parse(spec, paths), environment)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_it_is_had_by_name(
 
 
 def test_auto_has_it_beside_prompt_lookup(paths: Paths) -> None:
-    kinds = [link.kind for link in draft_spec.parse("auto", paths).links]
-    assert kinds[:2] == [LinkKind.LOOKUP, LinkKind.RETRIEVAL]
+    kinds = [node.kind for node in draft_spec.parse("auto", paths).nodes]
+    assert kinds[:2] == [NodeKind.LOOKUP, NodeKind.RETRIEVAL]
 
 
 def test_switched_off_it_is_left_out_and_says_why(
@@ -91,7 +91,7 @@ def test_switched_off_the_index_is_deleted(paths: Paths, monkeypatch: pytest.Mon
 
 def test_the_chat_that_is_answered_is_left_out(demo: Model, context: Context, paths: Paths) -> None:
     with closing(built("retrieval", demo, context, paths)) as drafting:
-        (one,) = drafting.built
+        (one,) = drafting.handles
         assert one.corpus is not None
         drafting.leave_out(7)
         assert one.corpus.without == 7

@@ -61,10 +61,10 @@ def drafted(
 
         monkeypatch.setattr("app.learned.calibrations.calibrate", calibrate)
         context, paths = target.open(256), Paths.of_this_user()
-        place = DrafterEnvironment(
+        environment = DrafterEnvironment(
             target, TargetContext(target, context), paths, None, None, lambda text: None
         )
-        return context, build(draft_spec.parse(SELF, paths), place)
+        return context, build(draft_spec.parse(SELF, paths), environment)
 
     yield of
     shutil.rmtree(kept, ignore_errors=True)
@@ -81,7 +81,7 @@ def test_where_tokens_cost_little_trees_are_planned_beside_lines(
     context, drafting = drafted(FLAT)
     with closing(drafting):
         assert drafting.names[:2] == [SELF, f"tree({SELF})"]
-        assert sum(built.model is not None for built in drafting.all_built) == 1
+        assert sum(handle.model is not None for handle in drafting.all_handles) == 1
         for _ in range(2):  # what is one's own cache is the other's too
             found = reply(context, drafting.controller, 0.0)
             allowed = 2 * branch_difference(context, PROMPT)
@@ -93,7 +93,9 @@ def test_where_tokens_cost_little_trees_are_planned_beside_lines(
             assert widths
             assert min(widths) > 1, "a line is for the drafter of lines"
             assert sum(step.accepted for step in steps) > 0
-        assert [built.member.dropped for built in drafting.built] == [""] * len(drafting.built)
+        assert [handle.member.dropped for handle in drafting.handles] == [""] * len(
+            drafting.handles
+        )
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -102,7 +104,7 @@ def test_what_trees_learn_is_known_of_the_drafter_itself(
 ) -> None:
     context, drafting = drafted(FLAT)
     with closing(drafting):
-        lines, trees, *_ = drafting.built
+        lines, trees, *_ = drafting.handles
         assert drafting.memory is not None
         drafting.remember()
         assert not drafting.memory.recall(trees.key).counts(), "no tree was judged yet"

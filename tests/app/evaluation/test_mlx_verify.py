@@ -69,4 +69,4 @@ def test_a_block_rule_with_a_wrong_ratio_on_the_device_is_found(
     )
     ended = verify_small(250)
     assert ended.returncode == 1
-    assert "not what the model alone gives" in ended.stdout
+    assert "do not follow the model's own distribution" in ended.stdout

@@ -64,7 +64,7 @@ def test_what_was_deleted_does_not_come_back(path: Path) -> None:
         history.cut(chat, numbers[10])
         held = [path.read_bytes(), path.with_name(f"{path.name}-wal").read_bytes()]
     _written(path, *held)
-    assert "10 messages were saved" in repair(path, 1.0, is_ours=True)
+    assert "10 messages were recovered" in repair(path, 1.0, is_ours=True)
     with closing(History.open(path)) as history:
         assert [one.number for one in history.messages(chat)] == numbers[:10]
 

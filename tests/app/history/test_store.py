@@ -217,7 +217,7 @@ def test_a_version_that_was_damaged(history: History, path: Path) -> None:
             connection.execute(f"PRAGMA user_version = {version}")
         with closing(History.open(path)) as repaired:
             assert [saved.text for saved in repaired.messages(1)] == ["still there"]
-            assert "1 messages were saved" in repaired.news()
+            assert "1 messages were recovered" in repaired.news()
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

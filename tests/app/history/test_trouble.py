@@ -74,7 +74,7 @@ def test_a_damaged_file(path: Path) -> None:
     with closing(History.open(path)) as history:
         saved = history.messages(chat)
         assert {one.text for one in saved} == {"y" * 2000}
-        assert f"{len(saved)} messages were saved" in history.news()
+        assert f"{len(saved)} messages were recovered" in history.news()
         assert history.news() == ""
         history.add(chat, "user", "more")
     (kept,) = path.parent.glob("*.damaged-*")

@@ -22,7 +22,7 @@ PROCESSES, ROUNDS = 3, 8
 WORKER = """
 import sys
 from pathlib import Path
-from tests.app.test_ngram_memory import PROCESSES, ROUNDS, file, said, words
+from tests.app.learned.test_ngram_memory import PROCESSES, ROUNDS, file, said, words
 from app.learned.ngram_memory import NgramMemory
 
 number = int(sys.argv[2])

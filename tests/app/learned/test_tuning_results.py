@@ -94,7 +94,7 @@ def test_a_line_of_no_use_is_set_aside_and_said_once(
         assert again.tried == {Recipe(None, (1,)): "it cannot skip layers"}
         assert again.replies == REPLIES
     assert len(said) == 1
-    assert "measured anew" in said[0]
+    assert "repeated" in said[0]
     assert kept.path.with_suffix(".unusable").exists()
 
 
@@ -159,9 +159,9 @@ def test_a_full_disk_is_an_error_that_says_so(
 
     with monkeypatch.context() as patch:
         patch.setattr(tuning_results.os, "write", full)
-        with pytest.raises(DiskFullError, match="cannot be kept") as refused:
+        with pytest.raises(DiskFullError, match="cannot be saved") as refused:
             kept.add(Recipe("q2_k"), Tried(0.1, 0.1))
-    assert "the same command" in refused.value.remedy
+    assert "repeat the command" in refused.value.remedy
     assert opened(info, paths, []).tried == FOUND
 
 

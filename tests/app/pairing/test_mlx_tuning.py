@@ -94,13 +94,13 @@ def test_what_it_finds_is_what_self_means(target: Model, paths: Paths) -> None:
     assert known.acceptance == found.best.tried.acceptance
     assert not list(paths.tuning.iterdir())
     with closing(target.open(256)) as context:
-        place = DrafterEnvironment(
+        environment = DrafterEnvironment(
             target, TargetContext(target, context), paths, None, None, told.append
         )
-        with closing(build(draft_spec.parse("self", paths), place)) as drafting:
-            assert [one.key for one in drafting.built] == [self_drafter.key(info, known.recipe)]
-        with closing(build(draft_spec.parse("self:q4_0", paths), place)) as drafting:
-            assert drafting.built[0].key == self_drafter.key(info, Recipe("q4_0"))
+        with closing(build(draft_spec.parse("self", paths), environment)) as drafting:
+            assert [one.key for one in drafting.handles] == [self_drafter.key(info, known.recipe)]
+        with closing(build(draft_spec.parse("self:q4_0", paths), environment)) as drafting:
+            assert drafting.handles[0].key == self_drafter.key(info, Recipe("q4_0"))
     listed = Target(Reference("small", info.path), facts_of(info.path), target)
     models = ProvenModels(paths, lambda text: None)
     (own,) = [one for one in candidates(listed, models, None) if one.kind is Kind.SELF]
@@ -153,7 +153,7 @@ def test_what_cannot_be_used_is_set_aside_and_said_once(
 def test_a_recipe_that_cannot_be_kept_is_an_error(target: Model, paths: Paths) -> None:
     paths.data.mkdir(parents=True)
     paths.recipes.touch()  # a file where the folder is to be
-    with pytest.raises(DiskFullError, match="cannot be kept"):
+    with pytest.raises(DiskFullError, match="cannot be saved"):
         remember(Tuned(Recipe("q4_0"), 0.5, 0.5), target.info, paths)
     paths.recipes.unlink()
     remember(Tuned(Recipe("q4_0"), 0.5, 0.5), target.info, paths)

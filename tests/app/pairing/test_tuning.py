@@ -76,11 +76,11 @@ def test_the_winner_s_file_is_all_that_is_left(target: Model, paths: Paths) -> N
     assert max(most) <= 2
     assert own_recipe(target.info, paths) == best
     with closing(target.open(256)) as context:
-        place = DrafterEnvironment(
+        environment = DrafterEnvironment(
             target, TargetContext(target, context), paths, 1, None, lambda text: None
         )
-        with closing(build(parse("self", paths), place)) as drafting:
-            model = drafting.built[0].model
+        with closing(build(parse("self", paths), environment)) as drafting:
+            model = drafting.handles[0].model
             assert model is not None
             assert model.info.path == made
 
@@ -151,11 +151,11 @@ def test_fewer_experts_are_the_same_file(tiny_llama: TinyLlama, paths: Paths) ->
         closing(llamacpp.load(tiny_llama(layers=1, experts=(4, 2)), threads=1)) as model,
         closing(model.open(256)) as context,
     ):
-        place = DrafterEnvironment(
+        environment = DrafterEnvironment(
             model, TargetContext(model, context), paths, 1, None, lambda text: None
         )
-        with closing(build(parse("self:experts=1", paths), place)) as drafting:
-            drafter = drafting.built[0].model
+        with closing(build(parse("self:experts=1", paths), environment)) as drafting:
+            drafter = drafting.handles[0].model
             assert drafter is not None
             assert drafter.info.path == model.info.path
             assert (drafter.info.active_experts, drafter.info.variant) == (1, "experts1")
