@@ -51,7 +51,7 @@ class AcceptanceEstimates:
         """
         estimates: list[float] = []
         mean = self.acceptance.mean(self._drawn, self.prior)
-        better = _log_odds(self.mean_drawn) - _log_odds(mean)
+        better = _log_odds(self.mean_at_any_position) - _log_odds(mean)
         for position in range(first + count):
             mean = self.acceptance.mean(f"{self.bucket}:at{position}", mean)
             if position >= first:
@@ -71,7 +71,7 @@ class AcceptanceEstimates:
         ]
 
     @property
-    def mean_drawn(self) -> float:
+    def mean_at_any_position(self) -> float:
         """Acceptance of a drafter model over all replies and positions."""
         return self._mean(self._drawn, self.prior)
 
