@@ -182,7 +182,7 @@ def test_lookahead_runs_where_its_passes_cost_little_and_is_parked_elsewhere(
     timed = Retimed(controller, seconds)
     steps = replied(context, [1, 2], GREEDY, Limits(1500, NO_END), timed)
     plain_cost, spent = len(said(steps)), sum(map(seconds, steps))
-    (standing,) = controller.statuses
-    assert standing.state is state
-    assert (standing.reason != "") == (state is State.PARKED)
+    (status,) = controller.statuses
+    assert status.state is state
+    assert (status.reason != "") == (state is State.PARKED)
     assert (plain_cost / spent > 1.2) if state is State.ON else (plain_cost / spent > 0.98)
