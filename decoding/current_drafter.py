@@ -16,7 +16,7 @@ def always(drafter: Drafter | None) -> DrafterProvider:
 
 
 class CurrentDrafter:
-    """Asks a provider once per step, and lets a drafter that takes over begin and read there."""
+    """Asks a provider once per step; a drafter that takes over begins and reads first."""
 
     def __init__(self, provider: DrafterProvider, sampler: Sampler) -> None:
         self._provider = provider
@@ -24,14 +24,14 @@ class CurrentDrafter:
         self._drafter: Drafter | None = None
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Begin a reply to history and read it; yields after each chunk."""
+        """Begin a reply to history and read it; yields tokens held after each chunk."""
         drafter = self._drafter = self._provider()
         if drafter is not None:
             drafter.begin(history, self._sampler)
             yield from drafter.read(history)
 
     def commit(self, history: Sequence[int]) -> Drafter | None:
-        """The drafter of the next step, once it knows history; None to decode plainly."""
+        """The drafter of the next step, after it has taken in history; None to decode plainly."""
         drafter, previous = self._provider(), self._drafter
         self._drafter = drafter
         if drafter is not None:

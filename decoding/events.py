@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from decoding.rule import Rule
 from decoding.shape import Shape
-from decoding.silence import Silence, wasted
+from decoding.silence import Silence, total_seconds
 
 
 class FinishReason(StrEnum):
@@ -79,7 +79,11 @@ class Step:
     @property
     def own_draft_seconds(self) -> float:
         """Drafting time without that of drafters that proposed nothing."""
-        return self.draft_seconds - wasted(self.silences) if self.silences else self.draft_seconds
+        return (
+            self.draft_seconds - total_seconds(self.silences)
+            if self.silences
+            else self.draft_seconds
+        )
 
     @property
     def longest(self) -> int:

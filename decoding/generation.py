@@ -1,4 +1,4 @@
-"""The loop: draft, verify in one target pass, emit, roll back what was rejected."""
+"""The decoding loop: draft, verify in one target pass, emit, roll back rejected tokens."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from decoding.verification.target_pass import Judged, drawn, fits, judge, settle
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a reply ends."""
+    """Conditions that end a reply."""
 
     max_tokens: int
     end_tokens: frozenset[int]
@@ -38,7 +38,7 @@ def generate(
     is_cancelled: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Event]:
-    """Continue prompt; what the context holds of it already is not computed again.
+    """Generate a reply to prompt; the part that the context holds already is not computed again.
 
     Yields Prefill after each chunk, one Step per target pass, a Finish last. The first step is the
     last chunk of the prompt and carries the first token; it drafts nothing.
@@ -47,7 +47,7 @@ def generate(
 
     Raises:
         PromptTooLongError: the prompt leaves no room for an answer.
-        ModelError: the engine failed; every event before stands.
+        ModelError: the engine failed; all events before remain valid.
     """
     if len(prompt) >= context.n_ctx:
         raise PromptTooLongError(len(prompt), context.n_ctx)
@@ -82,7 +82,7 @@ def generate(
         if reason is None and is_cancelled():
             reason = FinishReason.CANCELLED
         if reason is not None:
-            drafter.commit(history)  # what learns misses no reply's end
+            drafter.commit(history)  # so that learning drafters see the end of the reply
             yield Finish(reason)
             return
         room = min(
@@ -111,7 +111,7 @@ def _step(
 ) -> Step:
     """One target pass over the last token and a draft of at most room tokens."""
     started = clock()
-    _check_held(context, history)
+    _check_context(context, history)
     current = drafter.commit(history)
     draft = current.propose(history, room) if current is not None and room > 0 else NO_DRAFT
     if not fits(context, len(history), draft):
@@ -143,11 +143,11 @@ def _step(
     )
 
 
-def _check_held(context: Context, history: Sequence[int]) -> None:
-    """Refuse to go on from another text than was said: the answer would no longer be the model's.
+def _check_context(context: Context, history: Sequence[int]) -> None:
+    """Check that the context holds the history; otherwise the answer would not be the model's.
 
     Raises:
-        ModelError: somebody else ran the context since the last step.
+        ModelError: the context was used elsewhere since the last step.
     """
     if context.length != len(history) - 1:
         raise ModelError(
@@ -159,7 +159,7 @@ def _check_held(context: Context, history: Sequence[int]) -> None:
 
 
 def _sources(draft: Draft, judged: Judged, accepted: int) -> tuple[str, ...]:
-    """Whose the accepted tokens were, where tokens of several drafters were put together."""
+    """Drafter of each accepted token, if the draft combined several drafters' tokens."""
     if not draft.sources or judged.path is None:
         return draft.sources[:accepted]
     return tuple(draft.sources[node] for node in judged.path[:accepted])
@@ -168,7 +168,7 @@ def _sources(draft: Draft, judged: Judged, accepted: int) -> tuple[str, ...]:
 def _up_to_end(
     accepted: tuple[int, ...], next_token: int, end_tokens: frozenset[int]
 ) -> tuple[int, ...]:
-    """Accepted tokens and the model's own; a token that ends the reply is the last."""
+    """Accepted tokens and the model's own next one, up to a token that ends the reply."""
     for position, token in enumerate(accepted):
         if token in end_tokens:
             return accepted[: position + 1]

@@ -1,4 +1,4 @@
-"""Bringing a context to hold given tokens, with as little work as it allows."""
+"""Prefill: brings a context to hold given tokens, and reuses what it holds already."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,7 +6,7 @@ from backends.base import Context, Logits
 
 
 def common_prefix(held: Sequence[int], wanted: Sequence[int], known: int = 0) -> int:
-    """How many leading tokens agree; the first known are taken to."""
+    """Number of leading tokens that agree; the first known ones are assumed to."""
     shorter = min(len(held), len(wanted))
     if held[known:shorter] == wanted[known:shorter]:
         return shorter
@@ -17,9 +17,9 @@ def common_prefix(held: Sequence[int], wanted: Sequence[int], known: int = 0) ->
 
 
 def reuse(context: Context, tokens: Sequence[int], known: int = 0) -> int:
-    """Cut the context back to what it shares with tokens, all but the last of which may be kept.
+    """Truncate the context to its common prefix with tokens, without the last of these.
 
-    Returns how many tokens it still holds; 0 where it cannot go back by a part.
+    Returns the number of tokens kept; 0 if it would have to roll back and cannot.
     """
     kept = min(common_prefix(context.tokens, tokens, known), len(tokens) - 1)
     if kept < context.length and not context.can_roll_back:
@@ -29,7 +29,7 @@ def reuse(context: Context, tokens: Sequence[int], known: int = 0) -> int:
 
 
 def prefill(context: Context, tokens: Sequence[int]) -> Iterator[tuple[int, Logits]]:
-    """Forward what of tokens the context lacks, in chunks.
+    """Forward the tokens that the context lacks, in chunks.
 
     Yields (tokens held, logits) after each; the last logits have one row, the others none.
     """

@@ -1,4 +1,4 @@
-"""What it took to ask a drafter that had nothing to say."""
+"""A request for a draft that was answered with nothing."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A drafter that was asked for a draft in vain, and the seconds that this took."""
+    """A drafter that proposed nothing when asked, and the seconds that this took."""
 
     drafter: str
     seconds: float
 
 
-def wasted(silences: Iterable[Silence]) -> float:
-    """Seconds of all of them."""
-    return sum(one.seconds for one in silences)
+def total_seconds(silences: Iterable[Silence]) -> float:
+    """Seconds spent on requests without an answer."""
+    return sum(silence.seconds for silence in silences)

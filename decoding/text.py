@@ -1,4 +1,4 @@
-"""Turns the tokens of a reply into text as they come."""
+"""Incremental detokenization of a reply."""
 
 import codecs
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from backends.base import Tokenizer
 
 
 class TextStream:
-    """Text of a growing reply: whole characters only, up to the first of the stop texts."""
+    """Text of a growing reply: whole characters only, up to the first stop text."""
 
     def __init__(self, tokenizer: Tokenizer, stops: tuple[str, ...] = ()) -> None:
         self._tokenizer = tokenizer
@@ -15,14 +15,14 @@ class TextStream:
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._held = ""
         self.stopped = False
-        """Whether a stop text came; nothing follows it."""
+        """Whether a stop text was reached; no text follows it."""
 
     def feed(self, tokens: Iterable[int]) -> str:
-        """The text that tokens add; what may be the beginning of a stop text waits."""
+        """The text that tokens add; a possible beginning of a stop text is held back."""
         return self._release(self._decode(b"".join(map(self._tokenizer.piece, tokens))))
 
     def finish(self) -> str:
-        """What was still held back; a character cut off becomes U+FFFD."""
+        """The text still held back; an incomplete character becomes U+FFFD."""
         rest = self._release(self._decode(b"", True))
         if self.stopped:
             return rest
@@ -34,16 +34,16 @@ class TextStream:
         if self.stopped or not self._stops:
             return "" if self.stopped else text
         text = self._held + text
-        found = [at for at in map(text.find, self._stops) if at >= 0]
-        if found:
+        stops = [start for start in map(text.find, self._stops) if start >= 0]
+        if stops:
             self.stopped = True
-            return text[: min(found)]
+            return text[: min(stops)]
         safe = len(text) - self._possible_start(text)
         self._held = text[safe:]
         return text[:safe]
 
     def _possible_start(self, text: str) -> int:
-        """How many characters at the end could begin a stop text."""
+        """Number of characters at the end that could begin a stop text."""
         longest = max(map(len, self._stops)) - 1
         for size in range(min(longest, len(text)), 0, -1):
             if any(stop.startswith(text[-size:]) for stop in self._stops):

@@ -147,10 +147,10 @@ def _accepted(draft: Sequence[int], following: Sequence[int]) -> int:
 
 
 def replayed(
-    members: Sequence[ManagedDrafter], replies: Sequence[Reply], points: dict[int, float]
+    drafters: Sequence[ManagedDrafter], replies: Sequence[Reply], points: dict[int, float]
 ) -> float:
     """Tokens in the time of a plain step, if these drafters drafted under the controller."""
-    controller = Controller(members, CostModel(points), n_vocab=1 << 20)
+    controller = Controller(drafters, CostModel(points), n_vocab=1 << 20)
     tokens = seconds = 0.0
     for reply in replies:
         text, end = reply.text, len(reply.prompt) + 1

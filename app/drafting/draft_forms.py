@@ -54,9 +54,9 @@ def possible(
 ) -> Iterator[Form]:
     """Forms that drafts can have with these settings: each drafter's own, then unions."""
     on_device = context.device_sampling is not None and Sampler(settings).warping is not None
-    for member in controller.members:
+    for member in controller.drafters:
         yield _of(member.drafter, on_device, is_greedy=settings.temperature == 0.0)
-    free = [member for member in controller.members if member.cost is None]
+    free = [member for member in controller.drafters if member.cost is None]
     if len(free) > 1 and controller.max_branches > 1:
         yield Form(_TOGETHER, Shape.TREE, Rule.SAMPLE_MATCH)
 

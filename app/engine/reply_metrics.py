@@ -112,7 +112,7 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
         state=drafting.state,
         reason=drafting.reason,
         drafters=tuple(drafting.names),
-        decision=str(controller.choice) if controller else "",
+        decision=str(controller.decision) if controller else "",
         shape=_shape(statistics.last_step),
         lossy=reply.lossy.words if reply.lossy else "",
         prompt_tokens=statistics.prompt_tokens,

@@ -45,12 +45,12 @@ class Drafting:
     @property
     def state(self) -> State:
         """Whether drafting is on, parked or off."""
-        return overall(self.controller.standings)[0] if self.controller else State.OFF
+        return overall(self.controller.statuses)[0] if self.controller else State.OFF
 
     @property
     def reason(self) -> str:
         """Why drafters are not available, parked or off."""
-        reasons = overall(self.controller.standings)[1] if self.controller else ""
+        reasons = overall(self.controller.statuses)[1] if self.controller else ""
         return "; ".join(filter(None, [self.missing, reasons]))
 
     @property

@@ -97,7 +97,7 @@ class _Tested:
     @property
     def names(self) -> set[str]:
         """Names of the drafters."""
-        return {member.name for member in self.controller.members}
+        return {member.name for member in self.controller.drafters}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def _findings(pair: _Tested, rule: LossyRule | None) -> Iterator[Finding | Doing
             yield from _distribution(pair, settings)
     else:
         yield from _distance(pair, rule)
-    for member in pair.controller.members:
+    for member in pair.controller.drafters:
         if member.dropped:
             yield Finding(f"{member.name} stopped drafting: {member.dropped}.")
 

@@ -19,7 +19,7 @@ from backends.base import DraftUnavailableError, Model, ModelError
 from backends.engines.runner import Runner
 from decoding.drafters.ngram.ngram_table import N_BYTES
 from decoding.estimation.acceptance import Acceptance
-from decoding.estimation.acceptance_keys import DRAWN, is_lossless
+from decoding.estimation.acceptance_keys import ANY_POSITION, is_lossless
 from decoding.estimation.cost import CostModel, DraftCost, TreeCosts
 from decoding.planning.draft_length import break_even, predicted_speedup
 from models.metadata.fingerprint import fingerprint
@@ -175,7 +175,7 @@ class Knowledge:
 
 def share_of(known: Acceptance, *, is_free: bool = False) -> float | None:
     """Acceptance at all temperatures; None if nothing was judged."""
-    kinds = "" if is_free else f":{DRAWN}"
+    kinds = "" if is_free else f":{ANY_POSITION}"
     counts = [
         count
         for kind, count in known.counts().items()

@@ -1,4 +1,4 @@
-"""How far drafters would say what a model said: each is read over the same replies, and timed."""
+"""Agreement of drafters with a target's replies, and their cost, without running the loop."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,14 +14,19 @@ from decoding.prefill import prefill, reuse
 from decoding.sampling.distribution import Distribution, SamplingSettings, warp
 
 _ROUNDS = 12
+"""Most rounds of timing; the quickest counts. A guess; not measured."""
+
 _LEAST_ROUNDS = 4
+"""Least rounds of timing, on a slow drafter. A guess; not measured."""
+
 _SECONDS = 0.4
-"""Spent on timing one drafter, where it is fast."""
+"""Time spent on timing one drafter beyond the least rounds, so that tuning can try dozens. Not
+measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model said after a prompt, in tokens."""
+    """A prompt and the model's reply, in tokens."""
 
     prompt: tuple[int, ...]
     said: tuple[int, ...]
@@ -30,21 +35,21 @@ class Reply:
 def spoken(
     context: Context, prompt: Sequence[int], settings: SamplingSettings, limits: Limits
 ) -> Reply:
-    """A reply of the model of a context.
+    """The reply of a context's model to a prompt.
 
     Raises:
         ModelError: the engine failed.
     """
     events = generate(context, prompt, settings, limits)
-    said = [token for event in events if isinstance(event, Step) for token in event.tokens]
-    return Reply(tuple(prompt), tuple(said))
+    tokens = [token for event in events if isinstance(event, Step) for token in event.tokens]
+    return Reply(tuple(prompt), tuple(tokens))
 
 
 class Agreement:
-    """The replies of a target with the distribution of each of their tokens.
+    """Replies of a target, with its distribution at each of their tokens.
 
-    n_vocab: entries of a row past it are padding. The target's context is used for timing, and
-    must hold any reply and a token more.
+    n_vocab: entries of a row past it are padding. The target's context is used for timing too, and
+    must have room for any reply and one more token.
 
     Raises:
         ModelError: the engine failed.
@@ -63,7 +68,7 @@ class Agreement:
         self._n_vocab = n_vocab
         self._settings = settings
         self._clock = clock
-        self._p_target = [self._laws(target, reply) for reply in replies]
+        self._p_target = [self._distributions(target, reply) for reply in replies]
 
     def acceptance(self, drafter: Context) -> float:
         """Expected share of the drafter's tokens that are accepted: mean of sum min(p, q).
@@ -75,14 +80,14 @@ class Agreement:
         """
         shares: list[float] = []
         for reply, p_target in zip(self._replies, self._p_target, strict=True):
-            q_draft = self._laws(drafter, reply)
+            q_draft = self._distributions(drafter, reply)
             shares += map(overlap, p_target, q_draft)
         return float(np.mean(shares))
 
     def draw_cost(self, drafter: Context) -> float:
-        """What a token of a drafter takes, in plain steps of the target: the quickest, in turns.
+        """Cost of drafting a token, in plain steps of the target; both are timed in turns.
 
-        Other work on the machine slows some passes, and the more it does, the more they differ.
+        The quickest pass of each counts, as other programs only ever add time.
 
         Raises:
             ModelError: an engine failed.
@@ -98,10 +103,10 @@ class Agreement:
         while len(times[0]) < _LEAST_ROUNDS or (
             len(times[0]) < _ROUNDS and self._clock() - started < _SECONDS
         ):
-            for context, found in zip(contexts, times, strict=True):
-                found.append(self._seconds(context, text[-1]))
-        plain, drawn = map(min, times)
-        return drawn / plain
+            for context, timed in zip(contexts, times, strict=True):
+                timed.append(self._seconds(context, text[-1]))
+        plain, drafted = map(min, times)
+        return drafted / plain
 
     def _seconds(self, context: Context, token: int) -> float:
         length = context.length
@@ -111,6 +116,6 @@ class Agreement:
         context.truncate(length)
         return seconds
 
-    def _laws(self, context: Context, reply: Reply) -> list[Distribution]:
+    def _distributions(self, context: Context, reply: Reply) -> list[Distribution]:
         rows = read(context, reply.prompt, reply.said, self._n_vocab)
         return [warp(row, self._settings) for row in rows]

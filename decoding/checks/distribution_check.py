@@ -26,16 +26,20 @@ ReplyDistribution = dict[Outcome, float]
 """The probability of each reply."""
 
 _ROOM = 12
-"""Tokens that a reply may continue beyond those, so that drafts are as long as in a long reply."""
+"""Tokens that a reply may continue beyond those compared, so that drafts are as long as in a long
+reply: the longest draft of the turns is 8."""
 
 _SIMULATIONS = 20_000
+"""Simulated samples behind a p-value: its resolution is 1 / 20,000."""
+
 _LEAST_EXPECTED = 5.0
+"""Least expected count of a bin of Pearson's test, the usual rule; rarer outcomes are pooled."""
 
 
 def exact_distribution(
     context: Context, prompt: Sequence[int], settings: SamplingSettings, length: int = LENGTH
 ) -> ReplyDistribution:
-    """The probability of each reply of length tokens, by plain passes; few with a small top-k."""
+    """Probability of each reply of length tokens, by plain passes; feasible for a small top-k."""
     sampler = Sampler(settings)
     exact: ReplyDistribution = {}
 
@@ -63,27 +67,27 @@ def reply(
     drafter: Drafter | None,
     length: int = LENGTH,
 ) -> tuple[Outcome, list[Step]]:
-    """The first tokens of a reply, and the steps they came in."""
+    """The first tokens of a reply, and the steps that emitted them."""
     limits = Limits(length + _ROOM, frozenset())
-    said: list[int] = []
+    tokens: list[int] = []
     steps: list[Step] = []
     for event in generate(context, prompt, settings, limits, drafters=always(drafter)):
         if isinstance(event, Step):
-            said += event.tokens
+            tokens += event.tokens
             steps.append(event)
-        if len(said) >= length:
+        if len(tokens) >= length:
             break
-    return tuple(said[:length]), steps
+    return tuple(tokens[:length]), steps
 
 
 def distance(exact: ReplyDistribution, drawn: Counter[Outcome]) -> float:
-    """Total variation between a distribution and the shares of what was drawn, from 0 to 1.
+    """Total variation distance between a distribution and the shares of a sample, from 0 to 1.
 
-    It is not 0 for a finite sample of the distribution itself: see plain_distances.
+    It is above 0 even for a finite sample of the distribution itself: see plain_distances.
     """
     count = drawn.total()
     outcomes = exact.keys() | drawn.keys()
-    return sum(abs(exact.get(one, 0.0) - drawn[one] / count) for one in outcomes) / 2
+    return sum(abs(exact.get(outcome, 0.0) - drawn[outcome] / count) for outcome in outcomes) / 2
 
 
 def plain_distances(exact: ReplyDistribution, count: int) -> NDArray[np.float64]:
@@ -97,22 +101,22 @@ def plain_distances(exact: ReplyDistribution, count: int) -> NDArray[np.float64]
 def p_value(exact: ReplyDistribution, *samples: Counter[Outcome]) -> float:
     """The p-value of Pearson's chi-square test that samples follow a distribution.
 
-    Each sample is compared by itself, so that the others do not dilute a fault in it, and their
-    statistics are added. Which sample a reply is in must not depend on what was drawn for it. 0.0
-    for an impossible reply. The statistic's distribution is simulated, as counts may be small.
+    Samples are compared separately, so that one does not dilute a fault in another, and their
+    statistics are added. The sample of a reply must not depend on its tokens. 0.0 for an
+    impossible reply. The statistic's distribution is simulated, as counts may be small.
     """
     if any(exact.get(outcome, 0.0) == 0.0 for drawn in samples for outcome in drawn):
         return 0.0
     generator = np.random.default_rng(0)
-    ours, simulated = 0.0, np.zeros(_SIMULATIONS)
+    observed_statistic, simulated = 0.0, np.zeros(_SIMULATIONS)
     for drawn in samples:
         if drawn:
             probabilities, observed = _pooled(exact, drawn)
             expected = probabilities * drawn.total()
             replies = generator.multinomial(drawn.total(), probabilities, size=_SIMULATIONS)
             simulated += ((replies - expected) ** 2 / expected).sum(axis=1)
-            ours += float(((observed - expected) ** 2 / expected).sum())
-    return float((1 + (simulated >= ours).sum()) / (1 + _SIMULATIONS))
+            observed_statistic += float(((observed - expected) ** 2 / expected).sum())
+    return float((1 + (simulated >= observed_statistic).sum()) / (1 + _SIMULATIONS))
 
 
 def _pooled(

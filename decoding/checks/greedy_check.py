@@ -18,9 +18,9 @@ _GREEDY = SamplingSettings(temperature=0.0)
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """A token that is not plain decoding's after the same text.
+    """A token that differs from plain decoding's after the same text.
 
-    margin: how far its logit is below that of plain decoding's token, in a plain pass.
+    margin: difference of the logits of both tokens in a plain pass.
     """
 
     position: int
@@ -42,61 +42,61 @@ def greedy_reply(
 def divergences(
     context: Context, prompt: Sequence[int], reply: Sequence[int]
 ) -> Iterator[Divergence]:
-    """Tokens of a greedy reply that are not plain decoding's, each after the text as it is.
+    """Tokens of a greedy reply that differ from plain decoding's after the reply's own text.
 
-    Each is compared with a pass over the token before it alone, as in plain decoding; what follows
-    a near-tie is compared too.
+    Each is compared with a pass over the single token before it, as in plain decoding, also after a
+    divergence.
     """
     context.truncate(0)
     *_, (_, rows) = prefill(context, prompt)
-    for position, said in enumerate(reply):
+    for position, token in enumerate(reply):
         row = rows[-1]
         likeliest = int(row.argmax())
-        if likeliest != said:
-            yield Divergence(position, likeliest, said, float(row[likeliest] - row[said]))
+        if likeliest != token:
+            yield Divergence(position, likeliest, token, float(row[likeliest] - row[token]))
         if position + 1 < len(reply):
-            rows = context.forward([said], 1)
+            rows = context.forward([token], 1)
 
 
 def kernel_difference(context: Context, tokens: Sequence[int], most: int) -> float:
     """The largest change of a logit between passes over one token and over up to most tokens.
 
-    0.0 means that a draft cannot change a rounding. tokens: a text longer than most, whose
-    beginning is only read.
+    0.0 means that a draft cannot change a rounding. tokens: a text longer than most, of which only
+    the last most tokens are compared.
     """
-    begun = len(tokens) - most
-    tried = tokens[begun:]
+    start = len(tokens) - most
+    tested = tokens[start:]
     largest = 0.0
     context.truncate(0)
-    for _ in prefill(context, tokens[:begun]):
+    for _ in prefill(context, tokens[:start]):
         pass
-    alone = np.stack([context.forward([token], 1)[0].copy() for token in tried])
+    alone = np.stack([context.forward([token], 1)[0].copy() for token in tested])
     for count in range(2, most + 1):
-        context.truncate(begun)
-        together = context.forward(tried[:count], count)
-        largest = max(largest, float(np.abs(together - alone[:count]).max()))
+        context.truncate(start)
+        batched = context.forward(tested[:count], count)
+        largest = max(largest, float(np.abs(batched - alone[:count]).max()))
     return largest
 
 
 def branch_difference(context: Context, tokens: Sequence[int]) -> float:
-    """The largest change of a logit where the tokens before it come from branches, not from lines.
+    """The largest change of a logit if the tokens before it were committed from branches.
 
-    A cache may then hold them in another order, and sum them in it. The second half of tokens is
-    tried, in a context that can verify trees.
+    A cache may then hold them in another order, which changes sums. The second half of tokens is
+    tested, in a context that can verify trees.
     """
-    begun = len(tokens) // 2
-    tried = tokens[begun:]
+    start = len(tokens) // 2
+    tested = tokens[start:]
     context.truncate(0)
-    for _ in prefill(context, tokens[:begun]):
+    for _ in prefill(context, tokens[:start]):
         pass
-    expected = np.stack([context.forward([token], 1)[0].copy() for token in tried])
-    context.truncate(begun)
+    expected = np.stack([context.forward([token], 1)[0].copy() for token in tested])
+    context.truncate(start)
     largest = 0.0
-    for place, token in enumerate(tried):
-        if place % 4 == 0:  # the last of four branches, and the next three fill the gap before it
+    for index, token in enumerate(tested):
+        if index % 4 == 0:  # commit the last of four branches; the next three fill the gap
             row = context.forward_tree([*tokens[:3], token], [-1] * 4)[3].copy()
             context.commit([3])
         else:
             row = context.forward([token], 1)[0]
-        largest = max(largest, float(np.abs(row - expected[place]).max()))
+        largest = max(largest, float(np.abs(row - expected[index]).max()))
     return largest

@@ -1,33 +1,41 @@
-"""How often tokens of a kind are accepted: learned from every verification, slowly forgotten."""
+"""Acceptance of tokens by key: decayed counts, learned from every verification."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 _MEMORY = 0.985
-"""What a count keeps at each new observation of its kind: about the last 60 matter."""
+"""Share of a count that each new observation keeps: about the last 60 matter. A guess; not
+measured."""
 
 _PRIOR_WEIGHT = 10.0
-"""Observations that a prior counts for."""
+"""Observations that a prior counts for, before it fades. A guess; not measured."""
 
 _BIAS_RATE = 0.12
+"""Change of a reply's bias, in log odds, by a token that was fully unexpected, so that a text that
+suits a drafter shows within a few tokens. A guess; not measured."""
+
 _BIAS_MEMORY = 0.98
+"""Share of the bias kept per judged token or step: about the last 50 matter. A guess; not
+measured."""
+
 _CARRIED = 20.0
-"""Observations that what an earlier start learned counts for at most."""
+"""Most observations that counts of earlier sessions count for, a third of a full count, as the next
+text may differ. A guess; not measured."""
 
 LEAST = 0.005
-"""No estimate is surer than this, nor than 1 less it."""
+"""Distance that estimates keep from 0 and 1, so that log odds are finite: a token in 200."""
 
 
 @dataclass(slots=True)
 class Count:
-    """Decayed counts of one kind of token."""
+    """Decayed counts of tokens of one key."""
 
     accepted: float = 0.0
     judged: float = 0.0
 
     def add(self, accepted: bool) -> None:
-        """Take one judged token into account."""
+        """Count one judged token."""
         self.accepted = self.accepted * _MEMORY + accepted
         self.judged = self.judged * _MEMORY + 1.0
 
@@ -38,11 +46,11 @@ class Count:
 
 
 class Acceptance:
-    """Estimates by kind of token, shifted by how this reply goes.
+    """Acceptance estimates by key, shifted by the bias of the present reply.
 
-    A kind is any text; its count is a Beta posterior with decay. The shift, in log odds, is shared
-    by all kinds: text that a drafter suits better than usual shows in a few tokens.
-    is_trial: whether counts are what a trial expects; until a token was judged.
+    A key is any string; its count is a Beta posterior with decay. The bias, in log odds, is shared
+    by all keys, so that a text that suits the drafter shows within a few tokens. is_trial: whether
+    counts are the expectation of a trial, as no token was judged yet.
     """
 
     def __init__(
@@ -51,35 +59,35 @@ class Acceptance:
         self.is_trial = is_trial
         self._counts: dict[str, Count] = {}
         self._bias = 0.0
-        for kind, (accepted, judged) in (counts or {}).items():
+        for key, (accepted, judged) in (counts or {}).items():
             share = min(1.0, _CARRIED / judged) if judged > 0 else 0.0
-            self._counts[kind] = Count(accepted * share, judged * share)
+            self._counts[key] = Count(accepted * share, judged * share)
 
     def counts(self) -> dict[str, tuple[float, float]]:
-        """What to keep for the next start: accepted and judged by kind."""
-        return {kind: (count.accepted, count.judged) for kind, count in self._counts.items()}
+        """Accepted and judged tokens by key, to be stored."""
+        return {key: (count.accepted, count.judged) for key, count in self._counts.items()}
 
     def begin(self) -> None:
-        """A new reply: it may go otherwise than the last."""
+        """Start a reply, without the bias of the last one."""
         self._bias = 0.0
 
-    def mean(self, kind: str, prior: float) -> float:
-        """How often a token of a kind is accepted, if those before it are, over all replies."""
-        count = self._counts.get(kind)
+    def mean(self, key: str, prior: float) -> float:
+        """Acceptance of a key over all replies, given that the tokens before are accepted."""
+        count = self._counts.get(key)
         return prior if count is None else count.mean(prior)
 
-    def share(self, kind: str) -> float | None:
-        """Of the tokens of a kind that count, those accepted; None where there are none."""
-        count = self._counts.get(kind)
+    def share(self, key: str) -> float | None:
+        """Observed share of accepted tokens of a key; None without observations."""
+        count = self._counts.get(key)
         return count.accepted / count.judged if count and count.judged else None
 
-    def judged(self, kind: str) -> float:
-        """How many observations of a kind count."""
-        count = self._counts.get(kind)
+    def judged(self, key: str) -> float:
+        """Decayed number of observations of a key."""
+        count = self._counts.get(key)
         return count.judged if count else 0.0
 
     def in_this_reply(self, mean: float, better: float = 0.0) -> float:
-        """A mean over all replies, shifted by how this one goes and by better, in log odds."""
+        """A mean over all replies, shifted by this reply's bias and by better, in log odds."""
         mean = min(max(mean, LEAST), 1.0 - LEAST)
         shift = self._bias + better
         if shift == 0.0:
@@ -87,14 +95,14 @@ class Acceptance:
         return 1.0 / (1.0 + (1.0 / mean - 1.0) * math.exp(-shift))
 
     def update_bias(self, estimate: float, accepted: bool) -> None:
-        """Shift the estimates of this reply by a judged token that was expected so."""
+        """Update this reply's bias by a judged token and its estimate."""
         self._bias = _BIAS_MEMORY * self._bias + _BIAS_RATE * (accepted - estimate)
 
-    def add(self, kind: str, accepted: bool) -> None:
-        """Count one judged token of a kind."""
+    def add(self, key: str, accepted: bool) -> None:
+        """Count one judged token of a key."""
         self.is_trial = False
-        self._counts.setdefault(kind, Count()).add(accepted)
+        self._counts.setdefault(key, Count()).add(accepted)
 
     def decay_bias(self) -> None:
-        """Fade the shift at a step that judged nothing."""
+        """Fade the bias at a step that judged nothing."""
         self._bias *= _BIAS_MEMORY

@@ -1,24 +1,25 @@
-"""What a drafter's tokens are worth in the reply at hand: estimated acceptance, and its counts."""
+"""Estimated acceptance of a drafter's tokens in the present reply."""
 
 import math
 from collections.abc import Sequence
 
 from decoding.draft import Draft
 from decoding.estimation.acceptance import LEAST, Acceptance, Count
-from decoding.estimation.acceptance_keys import DRAWN, NOTHING, temperature_bucket
+from decoding.estimation.acceptance_keys import ANY_POSITION, EMPTY_DRAFT, temperature_bucket
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.lossy_rule import LossyRule
 
 POSITION_PRIOR = 0.65
-"""Acceptance expected of a drafter model that nobody has measured."""
+"""Acceptance assumed of a drafter model without a trial or counts. A guess: below the 0.71 to 0.74
+measured for a copy of the model itself (docs/reference/measurements.md)."""
 
 
 class AcceptanceEstimates:
     """Estimates acceptance by evidence and by position, under the sampling settings of a reply.
 
-    prior: acceptance expected until it is known. bucket: the temperatures and the rule whose counts
-    apply. text_kind: of the next token, "" where that is unknown. judged: tokens that the exact
-    rule judged, sent or not.
+    prior: acceptance expected until it is known. bucket: temperature bucket, with the lossy rule if
+    there is one. text_kind: of the next token, "" if unknown. judged: tokens judged by the exact
+    rule, sent or not.
     """
 
     def __init__(self, acceptance: Acceptance | None = None, prior: float = POSITION_PRIOR) -> None:
@@ -30,32 +31,32 @@ class AcceptanceEstimates:
         self.judged = Count()
 
     def begin(self, temperature: float, rule: LossyRule | None = None) -> None:
-        """Start a reply at a temperature; a lossy rule has counts of its own."""
+        """Start a reply at a temperature; each lossy rule has separate counts."""
         self.bucket = temperature_bucket(temperature, rule)
         self.is_lossless = rule is None
         self.acceptance.begin()
 
     def of_token(self, confidence: float, evidence: int) -> float:
-        """The probability that a token is accepted, if all before it are."""
+        """Probability that a token is accepted, given that all before it are."""
         return self.acceptance.in_this_reply(self._mean(f"{self.bucket}:{evidence}", confidence))
 
     def of_draft(self, draft: Draft) -> list[float]:
-        """For each token of a draft, the probability that it is accepted, if all before it are."""
+        """Probability that each token of a draft is accepted, given that all before it are."""
         pairs = zip(draft.confidence, draft.evidence, strict=True)
         return [self.of_token(confidence, evidence) for confidence, evidence in pairs]
 
     def by_position(self, first: int, count: int) -> list[float]:
-        """Estimated acceptance of tokens not drawn yet, by their position in the draft alone.
+        """Estimated acceptance of tokens that are not drafted yet, by position in the draft.
 
-        A position that was seldom reached is taken to be like the one before it.
+        A position that was rarely reached is assumed to be like the one before it.
         """
         estimates: list[float] = []
-        mean = self.acceptance.mean(self._drawn, self.prior)
-        better = _log_odds(self.mean_drawn) - _log_odds(mean)
+        mean = self.acceptance.mean(self._any_position, self.prior)
+        kind_shift = _log_odds(self.mean_at_any_position) - _log_odds(mean)
         for position in range(first + count):
             mean = self.acceptance.mean(f"{self.bucket}:at{position}", mean)
             if position >= first:
-                estimates.append(self.acceptance.in_this_reply(mean, better))
+                estimates.append(self.acceptance.in_this_reply(mean, kind_shift))
         return estimates
 
     def at_position(self, position: int) -> float:
@@ -63,32 +64,32 @@ class AcceptanceEstimates:
         return self.by_position(position, 1)[0]
 
     def shifted(self, estimates: Sequence[float], errors: float) -> list[float]:
-        """Estimates by position, moved by so many standard errors."""
-        judged = self.acceptance.judged(self._drawn)
+        """Estimates by position, shifted by a number of standard errors."""
+        judged = self.acceptance.judged(self._any_position)
         return [
             min(max(mean + errors * math.sqrt(mean * (1.0 - mean) / (judged + 1.0)), 0.0), 1.0)
             for mean in estimates
         ]
 
     @property
-    def mean_drawn(self) -> float:
-        """Acceptance of a drafter model over all replies and positions."""
-        return self._mean(self._drawn, self.prior)
+    def mean_at_any_position(self) -> float:
+        """Acceptance over all replies and positions, for this kind of text."""
+        return self._mean(self._any_position, self.prior)
 
     @property
     def recalled(self) -> float | None:
-        """The share accepted that was known before this start, None if none was."""
-        is_known = self.acceptance.judged(self._drawn) > self._silent
-        return self.acceptance.share(self._drawn) if is_known else None
+        """Observed share of accepted tokens at any position; None if no token was judged."""
+        is_known = self.acceptance.judged(self._any_position) > self._silent
+        return self.acceptance.share(self._any_position) if is_known else None
 
     @property
     def was_silent(self) -> bool:
-        """Whether the drafter was ever asked in vain."""
+        """Whether the drafter ever proposed nothing when asked."""
         return self._silent > 0.0
 
     @property
     def is_untried(self) -> bool:
-        """Whether nothing is known, from this start or an earlier one."""
+        """Whether nothing is known, from this session or an earlier one."""
         return not self.acceptance.counts()
 
     def add_token(self, evidence: int, confidence: float, *, accepted: bool) -> None:
@@ -98,34 +99,34 @@ class AcceptanceEstimates:
 
     def add_position(self, position: int, *, accepted: bool) -> None:
         """Count a token of a drafter model by its position."""
-        self._add(self._drawn, accepted)
+        self._add(self._any_position, accepted)
         self.acceptance.add(f"{self.bucket}:at{position}", accepted)
 
     def add_judged(self, *, accepted: bool) -> None:
-        """Count a token for the acceptance that is shown, which is the exact rule's."""
+        """Count a token for the acceptance shown to the user, which is the exact rule's."""
         if self.is_lossless:
             self.judged.add(accepted)
 
     def add_silence(self) -> None:
-        """Count a request without an answer: against the drafter, though no token was judged."""
+        """Count an empty draft as a rejected token, though no token was judged."""
         self.add_position(0, accepted=False)
-        self.acceptance.add(f"{self.bucket}:{NOTHING}", False)
+        self.acceptance.add(f"{self.bucket}:{EMPTY_DRAFT}", False)
 
     @property
-    def _drawn(self) -> str:
-        return f"{self.bucket}:{DRAWN}"
+    def _any_position(self) -> str:
+        return f"{self.bucket}:{ANY_POSITION}"
 
     @property
     def _silent(self) -> float:
-        return self.acceptance.judged(f"{self.bucket}:{NOTHING}")
+        return self.acceptance.judged(f"{self.bucket}:{EMPTY_DRAFT}")
 
     def _mean(self, key: str, prior: float) -> float:
-        """Over all replies, narrowed down to text of this kind."""
+        """Mean over all replies, narrowed down to this kind of text."""
         mean = self.acceptance.mean(key, prior)
         return self.acceptance.mean(f"{key}:{self.text_kind}", mean) if self.text_kind else mean
 
     def _add(self, key: str, accepted: bool) -> None:
-        """Count a token in all text and in text of this kind."""
+        """Count a token under its key, and under the key of this kind of text."""
         self.acceptance.add(key, accepted)
         if self.text_kind:
             self.acceptance.add(f"{key}:{self.text_kind}", accepted)

@@ -1,22 +1,22 @@
-"""The kinds that tokens are counted by: ranges of temperature, and what is of any place in them."""
+"""Keys under which acceptance is counted: temperature bucket and token class."""
 
 from decoding.sampling.lossy_rule import LossyRule
 
-DRAWN = "drawn"
-"""The kind of every token of a drafter model, whatever its place."""
+ANY_POSITION = "drawn"
+"""Class of every token of a drafter model, at any position."""
 
-NOTHING = "nothing"
-"""The kind of a draft that was asked for and had no token."""
+EMPTY_DRAFT = "nothing"
+"""Class of a requested draft without a token."""
 
 _LOSSY = " lossy "
-"""What parts temperature and rule in the kinds of tokens that a lossy rule judged."""
+"""Separator of temperature and rule in the keys of tokens that a lossy rule judged."""
 
 GREEDY = "greedy"
-"""The band of temperature 0."""
+"""The bucket of temperature 0."""
 
 
 def temperature_bucket(temperature: float, rule: LossyRule | None = None) -> str:
-    """Temperatures at which tokens are accepted about equally often; a lossy rule has its own."""
+    """Bucket of temperatures at which acceptance is similar; each lossy rule has its own."""
     return _temperatures(temperature) + (f"{_LOSSY}{rule}" if rule else "")
 
 
@@ -26,6 +26,6 @@ def _temperatures(temperature: float) -> str:
     return "cool" if temperature <= 0.5 else "warm" if temperature <= 0.9 else "hot"
 
 
-def is_lossless(kind: str) -> bool:
-    """Whether tokens of a kind were judged by the exact rule."""
-    return _LOSSY not in kind
+def is_lossless(key: str) -> bool:
+    """Whether tokens of a key were judged by the exact rule."""
+    return _LOSSY not in key

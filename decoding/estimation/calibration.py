@@ -1,4 +1,4 @@
-"""Measures what passes over several tokens cost, before the first reply."""
+"""Calibration: measures the cost of passes over several tokens, before the first reply."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,39 +9,53 @@ from decoding.estimation.combined_measurements import AGREEING, contradictions
 from decoding.estimation.cost import Measured
 
 USUAL_TOKENS = 16
-"""The longest pass measured where it takes several plain steps, as on processors."""
+"""Longest measured pass if it takes several plain steps, as on processors; the end of the
+plans below."""
 
 MOST_TOKENS = 64
-"""The longest pass measured at all, and so the longest draft plus one."""
+"""Longest pass that is ever measured, and so the longest draft plus one: 64 sequences cost
+llama.cpp no more time or memory than 16."""
 
 _FLAT = 3.0
-"""Plain steps; where the longest pass so far takes less, one over twice as many tokens may pay."""
+"""Plain steps; if the longest pass so far takes less, one twice as long is timed too, as on GPUs. A
+guess; not measured."""
 
 BUDGET_SECONDS = 0.9
-"""Spent on rounds where a model is fast; the least rounds may take longer."""
+"""Time spent on rounds with a fast model, about a second at the first load. Not measured."""
 
 _PLANS = (((2, 3, 4, 5, 8, 9, 16), 3), ((2, 4, 5, 8, 16), 2), ((2, 4, 16), 1), ((2, 4), 1))
-"""Points and the least rounds, the most telling that time allows; kernels work in groups of 4."""
+"""Lengths and least rounds, best first; the first plan that fits the time is used. Kernels work in
+groups of 4, so the curve has steps there."""
 
 _SECONDS = 4.5
-"""The least rounds may take this long on a slow model, with what is repeated after them."""
+"""Longest time of the least rounds and repetitions on a slow model. A guess; not measured."""
 
 _REPEATING = 0.6
-"""Of the time of all rounds, what may be added for points that noise has touched."""
+"""Share of the time of all rounds that repeating disturbed lengths may add. A guess; not
+measured."""
 
 _QUIET = 0.2
-"""By which the plain step before a pass may exceed the usual one: another program was at work."""
+"""Relative excess of the plain step before a pass that shows another program at work. A guess; not
+measured."""
 
 _SLOW_SECONDS = 1.0
-"""A model that takes longer for a token is timed on the fewest passes, once each."""
+"""Seconds per token above which a model is timed on _FEW lengths only, once each. A guess; not
+measured."""
 
 _FEW = (2, 4)
-_DEAR = 0.75
-"""Cost of each token of a pass, in tokens, from which longer ones are not looked at."""
+"""Lengths that are timed on a very slow model."""
+
+_COSTLY = 0.75
+"""Cost per token of a pass, in plain steps, above which longer passes are not timed, as no draft
+would pay. A guess; not measured."""
 
 _MOST_SWITCHING = 0.2
+"""Largest extra cost of a plain step after a longer pass that is believed; more is noise. A guess;
+not measured."""
+
 _GUESSED_SLOPE = 0.45
-"""Cost of each further token in tokens, to choose the points by."""
+"""Expected cost of each further token, in plain steps, to estimate how long a plan takes; measured
+slopes are 0.3 to 0.9 on two cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +68,7 @@ class _Pass:
 
 @dataclass(slots=True)
 class _Timings:
-    """What was timed so far. after_longer: plain steps that followed a pass over several tokens."""
+    """Timings so far. after_longer: plain steps that followed a pass over several tokens."""
 
     steps: list[float] = field(default_factory=list[float])
     after_longer: list[float] = field(default_factory=list[float])
@@ -62,32 +76,32 @@ class _Timings:
 
     @property
     def seconds(self) -> dict[int, float]:
-        """Seconds by number of tokens. Other programs only ever add time: the fastest count.
+        """Seconds by number of tokens: the fastest, as other programs only ever add time.
 
-        Of plain steps, which are many, the lower quartile: their fastest would be luckier.
+        For plain steps, which are many, the lower quartile: their fastest would be a lucky one.
         """
-        fastest = {n: min(one.seconds for one in timed) for n, timed in self.passes.items()}
+        fastest = {n: min(timing.seconds for timing in timed) for n, timed in self.passes.items()}
         return {1: _quartile(self.steps), **fastest}
 
     @property
     def unsure(self) -> dict[int, float]:
-        """Points that another program has touched, by how much as far as the timings show."""
+        """Lengths whose timings disagree, with the relative difference."""
         seconds = self.seconds
         slow = _above(_QUIET, max(self.steps) / seconds[1] - 1.0)
-        found = {
+        unsure = {
             n: slow if len(timed) == 1 else _disagreement(timed, seconds[1])
             for n, timed in self.passes.items()
         }
         for longer, shorter, share in contradictions(seconds):
             for n in {longer, shorter} & self.passes.keys():
-                found[n] = max(found[n], share)
-        return {n: share for n, share in found.items() if share > 0.0}
+                unsure[n] = max(unsure[n], share)
+        return {n: share for n, share in unsure.items() if share > 0.0}
 
     @property
     def switching(self) -> float:
-        """What a step takes longer after a pass over several tokens, in plain steps."""
-        found = _quartile(self.after_longer) / _quartile(self.steps) - 1.0
-        return min(max(found, 0.0), _MOST_SWITCHING)
+        """Extra cost of a plain step after a pass over several tokens, in plain steps."""
+        extra = _quartile(self.after_longer) / _quartile(self.steps) - 1.0
+        return min(max(extra, 0.0), _MOST_SWITCHING)
 
 
 def calibrate(
@@ -97,9 +111,9 @@ def calibrate(
 ) -> Measured:
     """Seconds of a target pass by its number of tokens: the fastest of a few rounds.
 
-    Each pass follows one over a single token, as while decoding: it finds the caches as that left
-    them. What other programs have touched is repeated while there is time. tokens: ordinary text
-    of at least 2 * MOST_TOKENS tokens. The context is left empty.
+    Each pass follows one over a single token, which leaves the caches as while decoding. Disturbed
+    lengths are repeated while there is time. tokens: ordinary text of at least 2 * MOST_TOKENS
+    tokens. The context is left empty.
 
     Raises:
         ModelError: the engine failed.
@@ -124,9 +138,9 @@ def calibrate(
     started = clock()
     first = timed(1)
     if first > _SLOW_SECONDS:
-        found = _few(first, most, timed)
+        seconds = _few(first, most, timed)
         context.truncate(0)
-        return Measured(found)
+        return Measured(seconds)
     timings.steps.append(timed(1))
     points, rounds = _plan(timings.steps[0], most)
     done = 0
@@ -147,12 +161,12 @@ def calibrate(
 
 
 def ends_early(seconds: Mapping[int, float], context: ContextFacts) -> bool:
-    """Whether a curve, seconds by number of tokens, is too flat to end where it does."""
+    """Whether a curve of seconds by number of tokens is so flat that longer passes are missing."""
     return _longer(seconds, _most(context)) is not None
 
 
 def _longer(seconds: Mapping[int, float], most: int) -> int | None:
-    """The tokens of a pass still to be measured, if the longest so far took little."""
+    """Tokens of a longer pass to be measured, if the longest so far is cheap; None if not."""
     longest = max(seconds)
     is_flat = longest >= USUAL_TOKENS and seconds[longest] < _FLAT * seconds[1]
     return 2 * longest if is_flat and 2 * longest <= most else None
@@ -163,35 +177,35 @@ def _most(context: ContextFacts) -> int:
 
 
 def _quartile(seconds: Sequence[float]) -> float:
-    """The lower one."""
+    """The lower quartile."""
     return sorted(seconds)[len(seconds) // 4]
 
 
 def _disagreement(timed: Sequence[_Pass], step: float) -> float:
-    """By which the fastest two differ, or steps before both were slow; 0 where they agree."""
-    first, second = sorted(timed, key=lambda one: one.seconds)[:2]
+    """Relative difference of the fastest two, or of slow steps before both; 0 if they agree."""
+    first, second = sorted(timed, key=lambda timing: timing.seconds)[:2]
     apart = second.seconds / first.seconds - 1.0
     slow = min(first.step_before, second.step_before) / step - 1.0
     return max(_above(AGREEING, apart), _above(_QUIET, slow))
 
 
 def _above(limit: float, share: float) -> float:
-    """The share, 0 up to the limit."""
+    """The share if it exceeds the limit, else 0."""
     return share if share > limit else 0.0
 
 
 def _few(single: float, most: int, timed: Callable[[int], float]) -> dict[int, float]:
-    """Seconds of passes over more and more tokens, until they save too little."""
-    found = {1: single}
+    """Seconds of longer and longer passes, until they save too little."""
+    seconds = {1: single}
     for n in (n for n in _FEW if n <= most):
-        found[n] = timed(n)
-        if found[n] > _DEAR * n * single:
+        seconds[n] = timed(n)
+        if seconds[n] > _COSTLY * n * single:
             break
-    return found
+    return seconds
 
 
 def _plan(single: float, most: int) -> tuple[list[int], int]:
-    """The points beyond 1, and the least number of rounds."""
+    """The lengths beyond 1, and the least number of rounds."""
 
     def seconds(points: Sequence[int], rounds: int) -> float:
         return rounds * single * sum(3 + _GUESSED_SLOPE * (n - 1) for n in points)

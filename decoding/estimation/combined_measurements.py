@@ -1,4 +1,4 @@
-"""Combination of several measurements of the same passes; other programs only ever add time."""
+"""Combines measurements of the same passes: the fastest count, as other programs only add time."""
 
 from collections.abc import Iterator, Mapping
 from operator import ge
@@ -6,13 +6,15 @@ from operator import ge
 from decoding.estimation.cost import Measured
 
 AGREEING = 0.08
-"""Relative difference up to which two passes of one length agree."""
+"""Relative difference up to which two passes of one length agree. A guess; not measured."""
 
 _IMPOSSIBLE = 0.03
-"""Relative clock error, by which a pass may seem faster than one whose work it contains."""
+"""Relative timing error by which a pass may seem faster than one whose work it contains. A guess;
+not measured."""
 
 _GROUP = 4
-"""Tokens that kernels process at once, so that four may cost less than three."""
+"""Tokens that kernels process at once, so that four may cost less than three (docs/how-it-works/
+controller.md)."""
 
 
 def combined(earlier: Measured, later: Measured) -> Measured:

@@ -1,4 +1,4 @@
-"""What a target pass costs by its number of tokens: measured once, corrected by every pass."""
+"""Cost of a pass by its number of tokens: measured once, corrected by every pass."""
 
 import math
 from collections.abc import Mapping
@@ -6,35 +6,45 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 _DRIFT_RATE = 0.15
+"""Share of a surprise that corrects all lengths, so that other load shows within a few passes. A
+guess; not measured."""
+
 _SHAPE_RATE = 0.04
+"""Share of a surprise that corrects one length: slower, as a single pass shows little about the
+shape. A guess; not measured."""
+
 _DOUBTFUL = 0.2
-"""Log seconds of drift seen by drafted passes alone, after which a plain step has to confirm it."""
+"""Drift in log seconds, seen by drafted passes only, that a plain step has to confirm. A guess; not
+measured."""
 
 _LARGEST_DRIFT = 0.5
-_LARGEST_SURPRISE = 0.5
-"""In log seconds; one pass that met a busy machine must not count for more."""
+"""Drift in log seconds beyond which costs are measured again: they are wrong by half. A guess; not
+measured."""
 
+_LARGEST_SURPRISE = 0.5
+"""Largest surprise that counts, in log seconds, so that one interruption by another program does
+not distort the curve. A guess; not measured."""
 
 BUSY = "measured on a busy machine"
-"""Said of a figure that rests on timings that disagree: another measurement may contradict it."""
+"""Label of figures from timings that disagree; another measurement may contradict them."""
 
 
 class DraftCosts(Protocol):
-    """What drafts of each length cost the target, beyond a plain step and in units of one."""
+    """Cost of verifying drafts of each length, beyond a plain step and in plain steps."""
 
     @property
     def largest(self) -> int:
-        """One more than the longest draft that it is known for."""
+        """One more than the longest draft whose cost is known."""
         ...
 
     def of_draft(self, drafted: int) -> float:
-        """Of a step with drafted tokens in a row."""
+        """Extra cost of a step with so many drafted tokens in a row."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TreeSize:
-    """The most that the trees of a drafter have: tokens in a row, and tokens in all."""
+    """Largest size of a drafter's trees: levels, and nodes in all."""
 
     depth: int
     nodes: int
@@ -44,11 +54,10 @@ class TreeSize:
 class Measured:
     """The result of a calibration.
 
-    seconds: of a pass, by its number of tokens. switching: what a plain step takes longer after a
-    pass over several tokens, which leaves less of the weights in the caches, in plain steps.
-    unsure: numbers of tokens whose passes another program has touched, as far as timings show,
-    each with the share by which its timings disagree. load: share of the processors that other
-    programs took; timings agree under a constant load too, but all of them are slow.
+    seconds: of a pass, by its number of tokens. switching: extra time of a plain step after a pass
+    over several tokens, which leaves fewer weights in the caches, in plain steps. unsure: numbers
+    of tokens whose timings disagree, each with the relative difference. load: share of the
+    processors that other programs used; under a constant load timings agree, but all are slow.
     """
 
     seconds: Mapping[int, float]
@@ -63,16 +72,16 @@ class Measured:
 
     @property
     def spread(self) -> float:
-        """Largest share by which timings disagree or other programs slowed them, 0 if neither."""
+        """Largest relative difference of timings, or the load if larger."""
         return max([self.load, *self.unsure.values()])
 
 
 class CostModel:
     """Seconds of a pass over n tokens, interpolated between measured points.
 
-    Corrections follow what passes take: a drift that all n share (a deeper context, other load on
-    the machine), slower, the shape of the curve at each n, and what trees take longer than lines.
-    points and switching are as Measured has them. is_steady: whether the timings agreed.
+    Every pass corrects it: a drift that all n share (a deeper context, other load), more slowly the
+    shape of the curve at each n, and the surcharge of trees over lines. points, switching: as in
+    Measured. is_steady: whether the timings agreed.
     """
 
     def __init__(
@@ -90,34 +99,34 @@ class CostModel:
         self._surcharge = 0.0
 
     @classmethod
-    def of(cls, found: Measured) -> Self:
-        """What calibration found, to be corrected from now on."""
-        return cls(found.seconds, found.switching, is_steady=found.is_steady)
+    def of(cls, measured: Measured) -> Self:
+        """A model that starts from a calibration."""
+        return cls(measured.seconds, measured.switching, is_steady=measured.is_steady)
 
     @property
     def largest(self) -> int:
-        """The most tokens the curve is known for."""
+        """The most tokens of a pass whose cost is known."""
         return len(self._measured) - 1
 
     def seconds(self, n: int) -> float:
-        """What a pass over n tokens takes now."""
+        """Seconds of a pass over n tokens at present."""
         return self._measured[n] * math.exp(self._shape[n] + self._drift)
 
     @property
     def has_drifted(self) -> bool:
-        """Whether passes take so much more or less than measured that it should be done again."""
+        """Whether passes differ so much from the measured ones that a new calibration is due."""
         return abs(self._drift) > _LARGEST_DRIFT
 
     def relative(self, n: int) -> float:
-        """The same in units of a plain step, that is of one token."""
+        """Cost of a pass over n tokens in plain steps, without drift."""
         return self._relative[n]
 
     def of_draft(self, drafted: int) -> float:
-        """What a step with drafted tokens costs beyond a plain one, in plain steps."""
+        """Extra cost of a step with so many drafted tokens in a row, in plain steps."""
         return self.relative(1 + drafted) - 1.0 + self.switching if drafted else 0.0
 
     def of_tree(self, drafted: int) -> float:
-        """The same of a step over a tree, which may take longer than as many tokens in a row."""
+        """Extra cost of a step over a tree, which may take longer than as many tokens in a row."""
         if not drafted:
             return 0.0
         return self.relative(1 + drafted) * math.exp(self._surcharge) - 1.0 + self.switching
@@ -127,7 +136,7 @@ class CostModel:
     ) -> None:
         """Correct the curve by a pass over n tokens.
 
-        What trees take longer is theirs alone, so that lines are not thought dearer for it.
+        A slow tree corrects the surcharge of trees only, not the cost of lines.
         """
         if n == 1 and after_draft:
             seconds /= 1.0 + self.switching
@@ -151,7 +160,7 @@ class CostModel:
         self._relative[n] = self._measured[n] / self._measured[1] * math.exp(self._shape[n])
 
     def _confirm(self, surprise: float) -> None:
-        """A plain step: drift that it does not share was the shape of the longer passes."""
+        """Apply a plain step: drift that it does not confirm is the shape of longer passes."""
         change = _DRIFT_RATE * surprise
         low, high = min(self._unconfirmed, 0.0), max(self._unconfirmed, 0.0)
         shape = min(max(-change, low), high)
@@ -166,13 +175,13 @@ class CostModel:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether a plain step is wanted, to tell load on the machine from a steeper curve."""
+        """Whether a plain step is needed to tell load on the machine from a steeper curve."""
         return abs(self._unconfirmed) > _DOUBTFUL or abs(self._gap) > _DOUBTFUL
 
 
 @dataclass(frozen=True, slots=True)
 class TreeCosts:
-    """Of trees of one size: every node takes its part of the pass, however few stand in a row."""
+    """Cost of trees of a fixed size, whose nodes all count, however many may be accepted."""
 
     costs: CostModel
     size: TreeSize
@@ -191,7 +200,7 @@ class TreeCosts:
 
 @dataclass(frozen=True, slots=True)
 class TreePasses:
-    """Of trees of any size, each token of which takes its part of the pass."""
+    """Cost of trees by their number of nodes."""
 
     costs: CostModel
 
@@ -208,7 +217,7 @@ def _bounded(surprise: float) -> float:
 
 
 def _interpolated(points: Mapping[int, float], n: int) -> float:
-    """The straight line between the measured neighbours of n."""
+    """Linear interpolation between the measured neighbours of n."""
     below = max(point for point in points if point <= n)
     above = min(point for point in points if point >= n)
     if below == above:
@@ -218,9 +227,9 @@ def _interpolated(points: Mapping[int, float], n: int) -> float:
 
 
 class DraftCost:
-    """Seconds a drafter takes: for each token it draws, and for each it has to read first.
+    """Drafting cost: seconds for each drafted token, and for each token to be read first.
 
-    is_steady: whether the timings that they are from agreed.
+    is_steady: whether the underlying timings agreed.
     """
 
     def __init__(self, draw_seconds: float, read_seconds: float, *, is_steady: bool = True) -> None:
@@ -229,18 +238,18 @@ class DraftCost:
         self.is_steady = is_steady
 
     @staticmethod
-    def of(found: Measured) -> "DraftCost":
-        """Of a drafter model, by what calibration found of its passes."""
-        largest = max(found.seconds)
-        reading = found.seconds[largest] / largest
-        return DraftCost(found.seconds[1], reading, is_steady=found.is_steady)
+    def of(measured: Measured) -> "DraftCost":
+        """Cost of a drafter model, by a calibration of its passes."""
+        largest = max(measured.seconds)
+        reading = measured.seconds[largest] / largest
+        return DraftCost(measured.seconds[1], reading, is_steady=measured.is_steady)
 
     def seconds(self, drafted: int, backlog: int) -> float:
-        """Of a draft after backlog tokens, the last of which is read as the first is drawn."""
+        """Seconds of a draft after backlog tokens; reading the last one drafts the first token."""
         return drafted * self.draw_seconds + max(backlog - 1, 0) * self.read_seconds
 
     def observe(self, drafted: int, backlog: int, seconds: float) -> None:
-        """Correct both figures by what a draft took."""
+        """Correct both costs by the seconds of a draft."""
         expected = self.seconds(drafted, backlog)
         if expected <= 0.0 or seconds <= 0.0:
             return

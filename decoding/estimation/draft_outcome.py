@@ -1,4 +1,4 @@
-"""Learning a drafter's acceptance from what became of its draft."""
+"""Learns a drafter's acceptance from the outcome of its draft."""
 
 from decoding.draft import Draft
 from decoding.estimation.acceptance_estimates import AcceptanceEstimates
@@ -8,14 +8,14 @@ from decoding.events import Step
 def learn_line(
     estimates: AcceptanceEstimates, draft: Draft, step: Step, *, sent: bool, is_costly: bool
 ) -> None:
-    """Judge the tokens of a line up to the first that was rejected.
+    """Learn from the tokens of a line, up to the first rejected one.
 
-    A certain token is judged by what the model said, sent or not; one that was drawn only if it was
-    sent. is_costly: whether positions count, as for a drafter that is asked token by token.
+    A certain token is judged against the model's own, sent or not; a sampled one only if it was
+    sent. is_costly: whether to count positions too, as for a drafter that drafts token by token.
     """
     for position, token in enumerate(draft.tokens):
-        is_drawn = draft.is_sampled and position < draft.body
-        if not is_drawn:
+        is_sampled = draft.is_sampled and position < draft.body
+        if not is_sampled:
             if position == len(step.tokens):
                 return
             accepted = token == step.tokens[position]
@@ -32,7 +32,7 @@ def learn_line(
 
 
 def learn_tree(estimates: AcceptanceEstimates, step: Step) -> None:
-    """Judge the positions of a tree that was sent, down to the first without an accepted node."""
+    """Learn from the levels of a tree that was sent, down to the first without an accepted node."""
     if not step.drafted:  # window tokens alone
         estimates.add_silence()
         return

@@ -1,4 +1,4 @@
-"""Seconds a drafter takes that runs a level of its draft in each pass, several nodes at once."""
+"""Drafting cost of a drafter that expands one level of a tree in each pass."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -7,9 +7,9 @@ from decoding.estimation.cost import DraftCost
 
 
 class LevelCost(DraftCost):
-    """A DraftCost by levels, however many nodes these have.
+    """A DraftCost per level of a tree, whatever the number of nodes.
 
-    draw_seconds is what a level takes on average. widths: nodes that are run for each level.
+    draw_seconds: mean of a level. widths: number of nodes expanded for each level.
     """
 
     def __init__(
@@ -20,27 +20,27 @@ class LevelCost(DraftCost):
         *,
         is_steady: bool = True,
     ) -> None:
-        """In seconds of a pass over one node, and of each further one."""
+        """draw_seconds: of a pass over one node. read_seconds: of each further node."""
         self._further = read_seconds / draw_seconds
         self._mean = 1.0
         super().__init__(draw_seconds, read_seconds, is_steady=is_steady)
         self.plan(widths)
 
     def plan(self, widths: Sequence[int]) -> None:
-        """The levels of the drafts to come."""
+        """Set the levels of the next drafts."""
         alone = self.level(1)
         self._depth = len(widths)
         self._mean = fmean(self._relative(width) for width in widths)
         self.draw_seconds = alone * self._mean
 
     def _relative(self, width: int) -> float:
-        """A pass over so many nodes, in passes over one."""
+        """Cost of a pass over width nodes, in passes over one."""
         return 1.0 + (width - 1) * self._further
 
     def level(self, width: int) -> float:
-        """Seconds of a pass over so many nodes, as passes have turned out."""
+        """Seconds of a pass over width nodes, as corrected by observed drafts."""
         return self.draw_seconds / self._mean * self._relative(width)
 
     def seconds(self, drafted: int, backlog: int) -> float:
-        """Of a draft of so many nodes, which are on no more levels than it has."""
+        """Seconds of a draft of so many nodes after backlog tokens, on at most its levels."""
         return super().seconds(min(drafted, self._depth), backlog)

@@ -1,10 +1,10 @@
-"""The line that a drafter would have proposed in place of a tree: the tree's first branch.
+"""Line equivalent of a tree: the first branch, which the drafter would have proposed as a line.
 
 Given its tokens, block verification accepts the first n of a line, and traversal verification the
 first n nodes of a tree's first branch, with the same probability: their share (Sun et al. 2025,
 arXiv 2403.10444; Weng et al. 2025, arXiv 2505.12398). Further children of a node only use the part
-of its share that would have been left to the node itself. So the fate of the first branch updates
-the estimates of lines, without drafting a line.
+of its share that would have been left to the node itself. So the outcome of the first branch
+updates the estimates of lines, without drafting a line.
 """
 
 from decoding.draft import Draft, with_confidence
@@ -15,9 +15,9 @@ from decoding.forms import PointMassLine, SampledLine, Tree, TreeWithoutReplacem
 def as_line(draft: Draft, *, is_greedy: bool) -> Draft | None:
     """The line equivalent of a draft; None if lines of its drafter are distributed otherwise.
 
-    is_greedy: at temperature 0, where the line consists of the likeliest children, and several
-    lines are all alike. Above, it consists of the first children sampled without replacement:
-    likeliest children are not sampled, and a selected line is distributed otherwise.
+    is_greedy: at temperature 0, where a line consists of the likeliest children and several lines
+    are equal. Above it, a line consists of the first children sampled without replacement;
+    likeliest children are not sampled, and a selected line has another distribution.
     """
     tree = draft.form
     if not isinstance(tree, Tree):
@@ -35,7 +35,7 @@ def as_line(draft: Draft, *, is_greedy: bool) -> Draft | None:
 
 
 def kept_of(line: Draft, step: Step) -> int:
-    """Number of a line's first tokens that were accepted as part of a drafted tree."""
+    """Number of a line's tokens that were accepted as part of the drafted tree."""
     kept = 0
     for token, accepted in zip(line.tokens, step.tokens[: step.accepted], strict=False):
         if token != accepted:

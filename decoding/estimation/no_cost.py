@@ -1,19 +1,19 @@
-"""A cost model under which every draft pays, for checks that are to see all kinds of drafts."""
+"""A cost model under which every draft pays, for checks that need to see all drafts."""
 
 from decoding.estimation.cost import CostModel
 
-_AGES = 1e9
-"""Seconds of a plain step, next to which the time of a drafter is nothing."""
+_PLAIN_SECONDS = 1e9
+"""Seconds of a plain step, beside which drafting time is negligible."""
 
 
 class NoCost(CostModel):
-    """Passes that take equally long whatever their size, and whatever is observed.
+    """Passes of equal cost, whatever their size and whatever is observed.
 
-    largest: as in CostModel. What is drafted depends on no clock.
+    largest: as in CostModel. Drafts do not depend on any clock.
     """
 
     def __init__(self, largest: int) -> None:
-        super().__init__({1: _AGES, largest: _AGES})
+        super().__init__({1: _PLAIN_SECONDS, largest: _PLAIN_SECONDS})
 
     def observe(
         self, n: int, seconds: float, *, after_draft: bool = False, is_tree: bool = False

@@ -1,4 +1,4 @@
-"""What kind of text is being said: drafters differ in how well they guess each."""
+"""Kind of the text being written; drafters are better at some kinds than at others."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ _OPENING, _CLOSING = "“".encode(), "”".encode()
 
 
 class TextKind(StrEnum):
-    """Kinds of text that show in the text itself."""
+    """Kinds of text that can be recognised from the text itself."""
 
     PROSE = "prose"
     LIST = "list"
@@ -20,7 +20,7 @@ class TextKind(StrEnum):
 
 
 class TextKindReader:
-    """Follows a reply token by token and tells what its end is part of.
+    """Classifies the end of a reply as it grows.
 
     piece: the bytes that a token adds to the text.
     """
@@ -30,13 +30,13 @@ class TextKindReader:
         self.begin()
 
     def begin(self) -> None:
-        """A new reply."""
+        """Start a reply."""
         self._line = b""
         self._in_fence = False
         self._in_list = False
 
     def feed(self, tokens: Sequence[int]) -> None:
-        """Take what a step settled."""
+        """Add the tokens of a step."""
         *ended, rest = b"".join(map(self._piece, tokens)).split(b"\n")
         for text in ended:
             self._line += text
@@ -50,17 +50,17 @@ class TextKindReader:
 
     @property
     def current(self) -> TextKind:
-        """What the end of the reply is part of."""
+        """Kind of text at the end of the reply."""
         line = self._line
         if self._in_fence or _FENCE.match(line):
             return TextKind.CODE
         if _BLOCK_QUOTE.match(line) or _is_in_quotation(line):
             return TextKind.QUOTE
-        # At the head of a line it is not yet known whether the list goes on: most do.
+        # At the start of a line it is open whether a list goes on; most do.
         goes_on = self._in_list and not line.strip()
         return TextKind.LIST if goes_on or _ITEM.match(line) else TextKind.PROSE
 
 
 def _is_in_quotation(line: bytes) -> bool:
-    """Whether a quotation that began on the line has not ended."""
+    """Whether a quotation that began on the line is still open."""
     return line.count(b'"') % 2 == 1 or line.rfind(_OPENING) > line.rfind(_CLOSING)

@@ -2,7 +2,7 @@
 
 Sequoia (Chen et al. 2024, arXiv 2402.12374, section 3.1): a node is accepted with the product of
 the measured acceptance of the ranks on its path, so that the shape is fixed before anything is
-sampled. The gain is that of `decoding.planning.draft_length`. If no rank is likelier than the one
+sampled. `decoding.planning.draft_length` defines the gain. If no rank is likelier than the one
 before it, no dynamic programming is needed: the best tree with n nodes, of which the drafter
 expands e, consists of the n likeliest children of the e likeliest nodes.
 """
@@ -23,12 +23,15 @@ Path = tuple[int, ...]
 """Ranks on the path from the root to a node; empty for the root."""
 
 _KEPT_TABLES = 32
+"""Tables that are cached, as estimates often return to earlier values. A guess; not measured."""
+
 _KEPT_SHAPES = 256
+"""Shapes that are cached: a few for each table. A guess; not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreePlan:
-    """A shape, its expected tokens, and its gain in tokens over drafting nothing."""
+    """A tree shape, its expected accepted tokens, and its gain in tokens over plain decoding."""
 
     shape: TreeShape
     expected: float
@@ -54,8 +57,8 @@ def best_shape(
     by_rank: probability that the child of each rank is accepted, given that its parent is; they
         sum to at most 1, and are rounded to hundredths that never rise.
     rate, affordable, start_cost: as in decoding.planning.draft_length.best_length.
-    level_cost: cost of a drafter pass that expands so many nodes, extrapolated linearly from its
-        values for 1 and 2.
+    level_cost: cost of a drafter pass by number of expanded nodes, extrapolated linearly from 1
+        and 2.
     """
     ranks = _rounded(by_rank)
     nodes = min(largest_nodes, costs.largest - 1)
@@ -79,7 +82,7 @@ def best_shape(
 
 
 def likeliest(by_rank: Sequence[float], nodes: int, depth: int) -> TreeShape:
-    """The shape of so many nodes with the most expected tokens, whatever it costs."""
+    """The shape of nodes nodes with the most expected tokens, whatever it costs."""
     ranks = _rounded(by_rank)
     return _shape(ranks, depth, nodes, nodes) if ranks else NO_TREE.shape
 
@@ -96,7 +99,7 @@ def _table(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Expected tokens of the best trees, with the levels and expanded nodes of each row.
 
-    Column n - 1 is for n nodes, and -1 if there are fewer.
+    Column n - 1 is for n nodes, -1 if the tree has fewer.
     """
     rows: list[NDArray[np.float64]] = []
     levels: list[int] = []
@@ -119,7 +122,7 @@ def _table(
 
 
 def _likeliest(ranks: tuple[float, ...], deep: int, count: int) -> Iterator[tuple[float, Path]]:
-    """The likeliest nodes that may have children in a tree of that depth, with the root first."""
+    """The likeliest nodes that may have children in a tree of depth deep, root first."""
     queue: list[tuple[float, Path]] = [(-1.0, ())]
     for _ in range(count):
         if not queue:
@@ -133,7 +136,7 @@ def _likeliest(ranks: tuple[float, ...], deep: int, count: int) -> Iterator[tupl
 
 @lru_cache(_KEPT_SHAPES)
 def _shape(ranks: tuple[float, ...], deep: int, expanded: int, nodes: int) -> TreeShape:
-    """The likeliest children of the likeliest nodes; ties go to the higher node."""
+    """The likeliest children of the likeliest nodes; ties go to the node nearer the root."""
     children = [
         (-likelihood * share, (*path, rank))
         for likelihood, path in _likeliest(ranks, deep, expanded)

@@ -1,4 +1,4 @@
-"""Whether a drafter model may gain here by looking along several branches, beside its lines."""
+"""Predicts whether trees or several lines of a drafter model may gain over its single lines."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,15 @@ from decoding.planning.draft_length import predicted_speedup
 from decoding.planning.managed_drafter import ManagedDrafter
 
 _WORTHWHILE = 1.03
-"""Predicted speedup over lines from which trees are planned too: estimates are no surer."""
+"""Predicted speedup over lines from which trees are planned too; a smaller one is within the error
+of the estimates. A guess; not measured."""
 
 _WEAK = 0.55
+"""Acceptance of a single line below which one line selected from two gains: measured at 0.46, where
+it gained 0.04, and at 0.74, where it lost 0.04 (docs/reference/measurements.md)."""
+
 _GAINED = 0.04
-"""Acceptance of a single line below which one of two was measured to be better, and by how much."""
+"""Acceptance that one line selected from two gains: measured, 0.50 against 0.46."""
 
 
 def trees_may_gain(
@@ -22,10 +26,10 @@ def trees_may_gain(
     costs: CostModel,
     largest: TreeSize,
 ) -> bool:
-    """Whether the best tree is predicted to beat the best line, at what is known by now.
+    """Whether the best tree is predicted to beat the best line, by present estimates.
 
-    by_rank: as best_shape has it. cost: of the drafter, whose passes over several nodes take what
-    reading them does. costs: of the target.
+    by_rank: as in best_shape. cost: of the drafter, whose further nodes in a pass cost as much as
+    reading tokens. costs: of the target.
     """
     plain = costs.seconds(1)
     draw, further = cost.draw_seconds / plain, cost.read_seconds / plain
@@ -34,7 +38,7 @@ def trees_may_gain(
         return draw + (width - 1) * further
 
     line = max(1.0, predicted_speedup(lines.estimates.at_position, costs, draw))
-    found = best_shape(
+    tree = best_shape(
         by_rank,
         TreePasses(costs),
         rate=line,
@@ -43,20 +47,21 @@ def trees_may_gain(
         largest_nodes=largest.nodes,
         largest_depth=largest.depth,
     )
-    shape = found.shape
-    if shape.nodes == shape.depth:  # none, or a line
+    shape = tree.shape
+    if shape.nodes == shape.depth:  # nothing, or a line
         return False
     spent = costs.of_tree(shape.nodes) + sum(map(level, shape.widths))
-    return (1.0 + found.expected) / (1.0 + spent) > _WORTHWHILE * line
+    return (1.0 + tree.expected) / (1.0 + spent) > _WORTHWHILE * line
 
 
-def paths_may_gain(member: ManagedDrafter, cost: DraftCost, costs: CostModel, paths: int) -> bool:
-    """Whether one of several lines may do what a single one does not: be accepted at all.
+def paths_may_gain(managed: ManagedDrafter, cost: DraftCost, costs: CostModel, paths: int) -> bool:
+    """Whether a line selected from several may pay where a single one is accepted too rarely.
 
-    Only the drafter pays for the others; where a single line is often accepted, they take from it.
+    Only the drafter pays for the other lines. Where a single line is often accepted, selection
+    lowers its acceptance.
     """
     plain = costs.seconds(1)
     level = (cost.draw_seconds + (paths - 1) * cost.read_seconds) / plain
-    share = member.estimates.at_position(0)
-    hoped = predicted_speedup(lambda _: share + _GAINED, costs, level)
-    return share < _WEAK and hoped > _WORTHWHILE
+    share = managed.estimates.at_position(0)
+    hopeful = predicted_speedup(lambda _: share + _GAINED, costs, level)
+    return share < _WEAK and hopeful > _WORTHWHILE

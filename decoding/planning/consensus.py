@@ -1,4 +1,4 @@
-"""Acceptance of tokens that several drafters propose, given who agrees and who disagrees."""
+"""Acceptance of tokens that several drafters propose, given which drafters agree on them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from decoding.estimation.acceptance import LEAST, Count
 
 _OWN_SHARE = 0.5
-"""Prior share of a second drafter's support that is independent: drafters make similar errors."""
+"""Prior share of a second drafter's support that is independent, as drafters make similar errors.
+A guess, corrected by counts; not measured."""
 
-Kind = tuple[tuple[str, ...], tuple[str, ...], int]
+Support = tuple[tuple[str, ...], tuple[str, ...], int]
 """Drafters that propose a token, drafters that propose others, and the estimate in tenths."""
 
 
@@ -28,23 +29,23 @@ class Proposal:
 class _Contest:
     """A position that several proposals reach after the same tokens.
 
-    alike: indices of these. expected: each proposed token, its probability, and its kind.
+    alike: indices of these proposals. expected: each proposed token, its probability and support.
     """
 
     position: int
     alike: list[int]
-    expected: list[tuple[int, float, Kind]]
+    expected: list[tuple[int, float, Support]]
 
 
 class Consensus:
     """Combines drafters' estimates, and corrects them by how often such tokens were right.
 
-    A drafter's own estimate is a mean over all proposals of the others: too low where one agrees,
-    too high where one disagrees.
+    A drafter's own estimate is a mean over all cases: too low where another drafter agrees, too
+    high where one disagrees.
     """
 
     def __init__(self) -> None:
-        self._counts: dict[Kind, Count] = {}
+        self._counts: dict[Support, Count] = {}
         self._proposals: Sequence[Proposal] = ()
         self._contests: list[_Contest] = []
 
@@ -60,8 +61,8 @@ class Consensus:
         acceptance = [list(proposal.acceptance) for proposal in proposals]
         for contest in self._contests:
             shares: dict[int, float] = {}
-            for token, share, kind in contest.expected:
-                count = self._counts.get(kind)
+            for token, share, support in contest.expected:
+                count = self._counts.get(support)
                 shares[token] = share if count is None else count.mean(share)
             total = max(sum(shares.values()), 1.0)
             for index in contest.alike:
@@ -77,15 +78,15 @@ class Consensus:
             position = contest.position
             before = self._proposals[contest.alike[0]].tokens[:position]
             if position < len(text) and before == text[:position]:
-                for token, _, kind in contest.expected:
-                    self._counts.setdefault(kind, Count()).add(token == text[position])
+                for token, _, support in contest.expected:
+                    self._counts.setdefault(support, Count()).add(token == text[position])
         self._contests = []
 
 
 def by_token(
     proposals: Sequence[Proposal], alike: Sequence[int], position: int
 ) -> dict[int, list[int]]:
-    """Indices of proposals by the token they have at a position, without those that end before."""
+    """Indices of proposals by their token at a position, without those that end before it."""
     groups: dict[int, list[int]] = {}
     for index in alike:
         tokens = proposals[index].tokens
@@ -107,8 +108,8 @@ def _contests(proposals: Sequence[Proposal]) -> Iterator[_Contest]:
 
 def _expectations(
     proposals: Sequence[Proposal], groups: Mapping[int, Sequence[int]], position: int
-) -> list[tuple[int, float, Kind]]:
-    """Probability and kind of each proposed token, if drafters err independently.
+) -> list[tuple[int, float, Support]]:
+    """Probability and support of each proposed token, if drafters err independently.
 
     Bayes' rule over the proposed tokens and none of them, from the odds of each.
     """
@@ -122,7 +123,7 @@ def _expectations(
         odds[token] = 1.0 / max(wrong, LEAST) - 1.0
         names[token] = tuple(proposals[index].drafter for index in group)
     total = 1.0 + sum(odds.values())
-    expected: list[tuple[int, float, Kind]] = []
+    expected: list[tuple[int, float, Support]] = []
     for token, supporters in names.items():
         against = tuple(name for other in names if other != token for name in names[other])
         share = odds[token] / total

@@ -1,23 +1,23 @@
-"""What the controller chose for a step, and why: in words a user can check."""
+"""The controller's decision for a step, in words that a user can check."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """Why a step drafts, or does not. Tokens expected are those beyond plain decoding's."""
+    """Reason why a step drafts or not. Expected tokens are those beyond plain decoding's."""
 
     PAYS = "{gain:+.1f} tokens expected"
-    ASKED_AGAIN = "to see if it pays by now"
-    MEASURED = "so that it stays measured"
+    ASKED_AGAIN = "to see whether it pays now"
+    MEASURED = "to keep the plain rate measured"
     TOO_RISKY = "a draft could lose more than was gained"
     PAYS_NOT = "no draft is expected to pay"
-    SILENT = "who was asked had nothing to say"
+    SILENT = "no drafter proposed anything"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Who drafts how many tokens in what kind of text; nobody where drafter is empty."""
+    """Which drafter drafts how many tokens, in what kind of text; plain if drafter is empty."""
 
     cause: Cause
     drafter: str = ""

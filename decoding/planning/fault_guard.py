@@ -1,4 +1,4 @@
-"""A fault guard: a drafter that fails is dropped with the reason, and the reply goes on."""
+"""Fault guard of a drafter: one that fails is dropped, and the reply goes on without it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -16,10 +16,10 @@ Result = TypeVar("Result")
 
 
 class FaultGuard:
-    """Hands calls on to a drafter, until it fails or proposes nonsense.
+    """Forwards calls to a drafter until it fails or proposes nonsense.
 
-    dropped: why it is called no more, empty while it is. unable: why it cannot draft at present, as
-    of the last time it was asked.
+    dropped: why it is no longer called, empty while it is. unable: why it cannot draft at present,
+    as of the last check.
     """
 
     def __init__(self, drafter: Drafter) -> None:
@@ -33,29 +33,29 @@ class FaultGuard:
         return self.drafter.name
 
     def guarded(self, call: Callable[[], Result], otherwise: Result) -> Result:
-        """The result of a call on the drafter, or otherwise where it raises: it is dropped then."""
+        """The result of a call on the drafter; otherwise, if it raises, which drops the drafter."""
         try:
             return call()
-        except Exception as error:  # whatever a drafter does, the reply goes on
+        except Exception as error:  # a drafter must never end a reply
             self._failed(error)
             return otherwise
 
     def can_draft(self, history: Sequence[int]) -> bool:
-        """Whether it may be asked for a draft after history."""
+        """Whether it can draft after history."""
         if self.dropped:
             return False
         self.unable = self.guarded(lambda: self.drafter.refusal(history), "")
         return not (self.unable or self.dropped)
 
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        """Let the drafter read history; yields after each chunk."""
+        """Let the drafter read history; yields tokens held after each chunk."""
         try:
             yield from self.drafter.read(history)
         except Exception as error:
             self._failed(error)
 
     def commit(self, history: Sequence[int]) -> None:
-        """Let the drafter take in the text as it is after verification."""
+        """Report the text after verification to the drafter."""
         try:
             self.drafter.commit(history)
         except Exception as error:
@@ -64,7 +64,7 @@ class FaultGuard:
     def propose(
         self, history: Sequence[int], limit: int, n_vocab: int, keep_on: KeepOn | None = None
     ) -> Draft:
-        """A draft that is fit to be verified; nonsense drops the drafter."""
+        """A sound draft; an unsound one drops the drafter."""
         draft = self.guarded(lambda: self.drafter.propose(history, limit, keep_on), NO_DRAFT)
         if draft.tokens and not is_sound(draft, limit, n_vocab):
             self.drop("it proposed nonsense")
@@ -80,5 +80,5 @@ class FaultGuard:
         self.drop(f"it failed: {str(error) or type(error).__name__}".splitlines()[0])
 
     def drop(self, reason: str) -> None:
-        """Call the drafter no more."""
+        """Stop calling the drafter, for this reason."""
         self.dropped = reason

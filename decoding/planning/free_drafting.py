@@ -1,4 +1,4 @@
-"""The draft that gains most of what free drafters propose, alone or together."""
+"""Polls free drafters and selects the best of their proposals, or a union of these."""
 
 import math
 import time
@@ -15,17 +15,21 @@ from decoding.planning.union_tree import UnionTree, is_forked, union
 from decoding.sampling.distribution import SamplingSettings
 
 _UNBOUNDED = float("inf")
+
 _DRIFT_RATE = 0.1
+"""Share of a surprise by which the measured price of a poll is corrected. A guess; not measured."""
+
 _LARGEST_SURPRISE = 0.5
-"""In log seconds; what met a busy machine must not count for more."""
+"""Largest surprise that counts, in log seconds, so that one interruption by another program does
+not distort the price. A guess; not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A draft and its expected gain.
 
-    refused: a token that would be drafted if more could be risked, None where nothing would.
-    proposals: all that was proposed, sent or not.
+    refused: first token of a draft that pays but is not affordable, None if there is none.
+    proposals: all proposals, sent or not.
     """
 
     draft: Draft = NO_DRAFT
@@ -35,20 +39,20 @@ class Offer:
 
 
 class FreeDrafting:
-    """Asks the free drafters that are due, and compares their proposals and the union of these.
+    """Polls the free drafters that are due, and compares their proposals and the union of these.
 
-    branches: the most leaves of a tree; 1 where the target verifies lines alone.
+    branches: the most leaves of a tree; 1 if the target verifies lines only.
     """
 
     def __init__(
         self,
-        members: Sequence[ManagedDrafter],
+        drafters: Sequence[ManagedDrafter],
         costs: CostModel,
         n_vocab: int,
         branches: int,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._asking = [(member, PollSchedule()) for member in members]
+        self._schedules = [(managed, PollSchedule()) for managed in drafters]
         self._costs = costs
         self._n_vocab = n_vocab
         self._most_branches = self._branches = branches
@@ -56,30 +60,30 @@ class FreeDrafting:
         self._consensus = Consensus()
         self._step = 0
         self._next = 0
-        """The first step at which one is due."""
-        self._asked: Sequence[ManagedDrafter] = ()
+        """First step at which a drafter is due."""
+        self._polled: Sequence[ManagedDrafter] = ()
         self._promising: list[ManagedDrafter] = []
-        self._seconds = 0.0
-        """What it takes to ask one and to learn from it; 0 until measured."""
+        self._poll_seconds = 0.0
+        """Price of a poll: asking one drafter and learning from its proposal; 0 until measured."""
         self._spent = 0.0
 
     def begin(self, settings: SamplingSettings) -> None:
-        """Start a reply; lossy rules verify lines alone."""
+        """Start a reply; lossy rules verify lines only."""
         self._branches = 1 if settings.lossy_in_effect else self._most_branches
-        for _, asking in self._asking:
-            asking.begin()
+        for _, schedule in self._schedules:
+            schedule.begin()
         self._next = 0
 
     def due(self) -> Sequence[ManagedDrafter]:
-        """Count a step, and return the drafters that are worth asking at it."""
+        """Count a step, and return the drafters that are due at it."""
         self._step += 1
-        self._asked = ()
+        self._polled = ()
         if self._step < self._next:
             return ()
         return [
-            member
-            for member, asking in self._asking
-            if asking.due <= self._step and not member.dropped
+            managed
+            for managed, schedule in self._schedules
+            if schedule.due <= self._step and not managed.dropped
         ]
 
     def plan(
@@ -90,15 +94,15 @@ class FreeDrafting:
         rate: float,
         affordable: float,
     ) -> Offer:
-        """The best affordable draft of the drafters that are due; all propose, sent or not.
+        """The best affordable draft of the drafters that are due; all of them propose.
 
-        limit: of tokens of a line, and of nodes of a tree.
+        limit: the most tokens of a line and nodes of a tree.
         """
         started = self._clock()
-        asked = [(member, member.propose(history, limit, self._n_vocab)) for member in due]
-        proposals = [(member, draft) for member, draft in asked if draft.tokens]
+        drafts = [(managed, managed.propose(history, limit, self._n_vocab)) for managed in due]
+        proposals = [(managed, draft) for managed, draft in drafts if draft.tokens]
         offer = self._best(proposals, limit, rate, affordable)
-        self._asked = due
+        self._polled = due
         self._spent = self._clock() - started
         return offer
 
@@ -111,14 +115,14 @@ class FreeDrafting:
     ) -> Offer:
         weighed = self._consensus.weighed(
             [
-                Proposal(member.name, draft.tokens, member.estimates.of_draft(draft))
-                for member, draft in proposals
+                Proposal(managed.name, draft.tokens, managed.estimates.of_draft(draft))
+                for managed, draft in proposals
             ]
         )
         offer = Offer()
         self._promising = []
         refused: int | None = None
-        for (member, draft), line in zip(proposals, weighed, strict=True):
+        for (managed, draft), line in zip(proposals, weighed, strict=True):
             lengths = options(line.acceptance, self._costs)
             plan = best_affordable(lengths, rate, affordable)
             if plan.gain > offer.gain:
@@ -127,7 +131,7 @@ class FreeDrafting:
                 if best_affordable(lengths, rate, _UNBOUNDED).length == 0:
                     continue
                 refused = line.tokens[0]
-            self._promising.append(member)
+            self._promising.append(managed)
         if is_forked(weighed):
             tree = union(weighed, limit, self._branches)
             plan = best_affordable(self._options(tree), rate, affordable)
@@ -136,41 +140,44 @@ class FreeDrafting:
         return Offer(offer.draft, offer.gain, refused, proposals)
 
     def learn(
-        self, said: Sequence[int], sent: Collection[str], saved: float, seconds: float = 0.0
+        self, emitted: Sequence[int], sent: Collection[str], saved: float, seconds: float = 0.0
     ) -> None:
-        """Judge the proposals of the last plan by what the model said.
+        """Score the proposals of the last plan against the emitted tokens.
 
         sent: names of the drafters whose tokens were verified. saved: plain steps that the step
-        saved. seconds: spent on learning from it elsewhere, which is part of the price of asking.
+        saved. seconds: spent elsewhere on learning from the step, which is part of a poll's price.
         """
-        if not self._asked:
+        if not self._polled:
             return
-        self._consensus.learn(said)
-        self._measure((self._spent + seconds) / len(self._asked))
-        price = self._seconds / self._costs.seconds(1)
-        for member, asking in self._asking:
-            if member in self._asked:
-                is_sent = member.name in sent
+        self._consensus.learn(emitted)
+        self._measure((self._spent + seconds) / len(self._polled))
+        price = self._poll_seconds / self._costs.seconds(1)
+        for managed, schedule in self._schedules:
+            if managed in self._polled:
+                is_sent = managed.name in sent
                 gained = saved / len(sent) if is_sent else 0.0
-                is_running = is_sent or member in self._promising
-                asking.settle(self._step, gained, price, is_running=is_running)
+                is_running = is_sent or managed in self._promising
+                schedule.settle(self._step, gained, price, is_running=is_running)
         self._next = min(
-            (asking.due for member, asking in self._asking if not member.dropped), default=0
+            (schedule.due for managed, schedule in self._schedules if not managed.dropped),
+            default=0,
         )
 
     def _measure(self, seconds: float) -> None:
+        """Correct the price of a poll by one that took so many seconds."""
         if seconds <= 0.0:
             return
-        known = self._seconds or seconds
+        known = self._poll_seconds or seconds
         surprise = min(math.log(seconds / known), _LARGEST_SURPRISE)
-        self._seconds = known * math.exp(_DRIFT_RATE * surprise)
+        self._poll_seconds = known * math.exp(_DRIFT_RATE * surprise)
 
     def _options(self, tree: UnionTree) -> list[Option]:
+        """All sizes of a union; its first tokens may still form a line."""
         longest = tree.line_length
         expected = 0.0
-        found: list[Option] = []
+        lengths: list[Option] = []
         for count, joint in enumerate(tree.joint, start=1):
             expected += joint
             cost = self._costs.of_draft(count) if count <= longest else self._costs.of_tree(count)
-            found.append((count, expected, cost))
-        return found
+            lengths.append((count, expected, cost))
+        return lengths

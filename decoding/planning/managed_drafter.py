@@ -1,4 +1,4 @@
-"""A drafter under the controller, with what it costs and what its drafts are worth."""
+"""A drafter under the controller, with its cost and its estimated acceptance."""
 
 from dataclasses import replace
 
@@ -29,10 +29,10 @@ from decoding.tree_shape import TreeShape
 class ManagedDrafter(FaultGuard):
     """A guarded drafter with its cost, its estimated acceptance and the form of its drafts.
 
-    cost: None for a free drafter. acceptance: what an earlier start learned. tree: the size of what
-    it proposes, None for lines. prior: acceptance expected until it is known. planned: the drafter,
-    where its trees can be planned. lines: the member that drafts single lines of the same drafter
-    model, which learns from what this one drafts as if it had drafted it.
+    cost: None for a free drafter. acceptance: counts learned in earlier sessions. tree: size of its
+    drafts if these are trees, None for lines. prior: acceptance expected until it is known.
+    planned: the drafter, if its trees can be planned. lines: the managed drafter of single lines of
+    the same drafter model, which learns from this one's drafts as if it had drafted them.
     """
 
     def __init__(
@@ -51,54 +51,54 @@ class ManagedDrafter(FaultGuard):
         self.lines = lines
         self.estimates = AcceptanceEstimates(acceptance, prior)
         self.unsent = 0
-        """Proposals in a row that were not worth sending."""
+        """Number of proposals in a row that were not worth sending."""
         self._tree = tree
 
     def as_new(self) -> "ManagedDrafter":
-        """The same drafter with nothing learned; what it is made of drafts at no cost."""
+        """The same drafter with nothing learned; its component drafters draft at no cost."""
         drafter = self.drafter
         if isinstance(drafter, Cascade):
             drafter = drafter.at_no_cost()
         prior = self.estimates.prior
-        member = ManagedDrafter(drafter, None, self.cost, self._tree, prior, self.planned)
-        member.dropped = self.dropped
-        return member
+        new = ManagedDrafter(drafter, None, self.cost, self._tree, prior, self.planned)
+        new.dropped = self.dropped
+        return new
 
     def begin(self, temperature: float, rule: LossyRule | None = None) -> None:
         """Start a reply at a temperature, under a lossy rule if one is given."""
         self.estimates.begin(temperature, rule)
 
     def costs(self, passes: CostModel) -> DraftCosts:
-        """Cost of verifying its drafts, by how many tokens of them may be accepted."""
-        if self.planned is not None:  # at the least, as one branch can be all
+        """Cost of verifying its drafts, by number of tokens that may be accepted."""
+        if self.planned is not None:  # a lower bound: the tree may be a single branch
             return TreePasses(passes)
         return TreeCosts(passes, self._tree) if self._tree else passes
 
     def plan(self, shape: TreeShape) -> None:
-        """Let the drafter draft trees of this shape from now on."""
+        """Draft trees of this shape from now on."""
         if self.planned is not None and isinstance(self.cost, LevelCost):
             self.planned.plan(shape)
             self.cost.plan(shape.widths)
 
     @property
     def shared_lines(self) -> "ManagedDrafter | None":
-        """The member that drafts lines of the same model, while both learn from one draft."""
+        """The drafter of lines of the same model, while both learn from each draft."""
         if self.lines is None or self.lines.dropped or not self.estimates.is_lossless:
             return None
         return self.lines
 
     def by_rank(self) -> list[float]:
-        """The probability that the child of each rank is accepted, given that its parent is."""
+        """Probability that the child of each rank is accepted, given that its parent is."""
         estimates, lines = self.estimates, self.shared_lines
         acceptance, bucket = estimates.acceptance, estimates.bucket
-        if lines is not None:  # its first children are their tokens
-            first = lines.estimates.acceptance.in_this_reply(lines.estimates.mean_drawn)
+        if lines is not None:  # first children are the tokens of a line
+            first = lines.estimates.acceptance.in_this_reply(lines.estimates.mean_at_any_position)
         else:
-            first = rank_acceptance.of_first(acceptance, bucket, estimates.mean_drawn)
+            first = rank_acceptance.of_first(acceptance, bucket, estimates.mean_at_any_position)
         return rank_acceptance.by_rank(acceptance, bucket, first)
 
     def learn(self, draft: Draft, step: Step) -> None:
-        """Judge its proposal at a step, sent or not, by the outcome; empty where it made none."""
+        """Learn from the outcome of its proposal at a step, sent or not; empty if it made none."""
         if not draft.tokens:
             self.estimates.acceptance.decay_bias()
         sent = step.passed > 1 and step.drafter == draft.drafter
@@ -113,7 +113,7 @@ class ManagedDrafter(FaultGuard):
             learn_tree(self.estimates, step)
 
     def _teach_lines(self, draft: Draft, step: Step) -> None:
-        """Let the lines of the same model learn what would have become of theirs in its place."""
+        """Let the drafter of lines learn from the line equivalent of this draft."""
         lines = self.shared_lines
         if lines is None:
             return

@@ -1,4 +1,4 @@
-"""Drafts that cost time: whether one should begin, and after each token whether it should go on."""
+"""Plans drafts of drafter models, which cost time: whether to begin, and how far to go on."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from decoding.planning.decision import Cause
 from decoding.planning.draft_length import (
     best_affordable,
     best_length,
-    best_tail,
+    best_suffix,
     options,
     predicted_speedup,
 )
@@ -23,28 +23,36 @@ from decoding.silence import Silence
 from decoding.tree_shape import TreeShape
 
 _START_STEPS = 32
-"""Steps over which reading what a drafter missed is spread when judging whether it pays."""
+"""Steps over which the cost of reading missed text is spread when judging whether a drafter pays.
+A guess at how long a drafter stays in use; not measured."""
 
-_ABOUT_THE_SAME = 0.03
-"""By which the ranks of a tree may change before it is planned anew, which takes time."""
+_SAME_RANKS = 0.03
+"""Largest change of the acceptance by rank for which the previous tables are used again, as they
+take time to compute. A guess; within the error of the estimates."""
 
 _UNBOUNDED = float("inf")
+
 _STALL_SECONDS = 1.0
+"""Shortest draft that counts as stalled: an interruption that a user notices. Not measured."""
+
 _STALL_FACTOR = 20.0
+"""Multiple of the expected time from which a draft counts as stalled, far beyond what load on the
+machine explains. A guess; not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftPlan:
-    """A draft to be made, with its expected gain.
+    """A draft to be made by a drafter model, with its expected gain.
 
-    limit: the most tokens. least: as many are drafted whatever they are. allowed: the most that it
-    may lose, in plain steps. rate: tokens lately in the time of a plain step.
+    limit: the most tokens. affordable: the most that it may lose, in plain steps. rate: recent
+    tokens per plain step's time. least: tokens that are drafted whatever their confidence. shape:
+    of a tree; None for a line.
     """
 
-    member: ManagedDrafter
+    managed: ManagedDrafter
     cost: DraftCost
     limit: int
-    allowed: float
+    affordable: float
     rate: float
     gain: float = 0.0
     least: int = 1
@@ -52,14 +60,14 @@ class DraftPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """What a plan produced, empty if the drafter had nothing to propose.
+class ModelDraft:
+    """The outcome of a plan, empty if the drafter proposed nothing.
 
-    proposal: all that the drafter proposed, from which it learns. draft: what is worth verifying of
-    it. backlog: tokens that the drafter had to read first. seconds: that it took.
+    proposal: all that the drafter proposed, from which it learns. draft: the part worth verifying.
+    backlog: tokens that the drafter had to read first. seconds: time that it took.
     """
 
-    order: DraftPlan
+    plan: DraftPlan
     proposal: Draft
     draft: Draft
     backlog: int
@@ -67,12 +75,12 @@ class Drawn:
 
     @property
     def silence(self) -> Silence:
-        """The record of a drafter that was asked in vain."""
-        return Silence(self.order.member.name, self.seconds)
+        """Record of a request without an answer."""
+        return Silence(self.plan.managed.name, self.seconds)
 
 
 class ModelDraftPlanner:
-    """Plans and makes the drafts of members that cost time, at the costs of the target's passes."""
+    """Plans and makes the drafts of drafter models, given the costs of the target's passes."""
 
     def __init__(self, costs: CostModel, n_vocab: int, clock: Callable[[], float]) -> None:
         self._costs = costs
@@ -82,47 +90,47 @@ class ModelDraftPlanner:
 
     def plan(
         self,
-        member: ManagedDrafter,
+        managed: ManagedDrafter,
         history: Sequence[int],
         limit: int,
         rate: float,
-        credit: RiskBudget,
+        budget: RiskBudget,
     ) -> DraftPlan | Cause:
-        """The draft of a member that is expected to gain most, or why there is none."""
-        cost = member.cost
-        assert cost is not None, "a free drafter is not asked token by token"
+        """The draft of a drafter with the highest expected gain, or why there is none."""
+        cost = managed.cost
+        assert cost is not None, "a free drafter is not planned token by token"
         plain = self._costs.seconds(1)
-        start = cost.seconds(0, member.drafter.backlog(history)) / plain
-        if member.planned is not None and isinstance(cost, LevelCost):
-            return self._plan_tree(member, member.planned, cost, start, limit, rate, credit)
+        start = cost.seconds(0, managed.drafter.backlog(history)) / plain
+        if managed.planned is not None and isinstance(cost, LevelCost):
+            return self._plan_tree(managed, managed.planned, cost, start, limit, rate, budget)
         draw = cost.draw_seconds / plain
-        costs = member.costs(self._costs)
-        expected = member.estimates.by_position(0, limit)
-        at_least = member.estimates.shifted(expected, errors=-1.0)
-        pays = predicted_speedup(lambda position: at_least[position], costs, draw, limit) > 1.0
-        allowed = credit.trusting if pays else credit.affordable
+        costs = managed.costs(self._costs)
+        expected = managed.estimates.by_position(0, limit)
+        cautious = managed.estimates.shifted(expected, errors=-1.0)
+        is_proven = predicted_speedup(lambda position: cautious[position], costs, draw, limit) > 1.0
+        affordable = budget.affordable_if_proven if is_proven else budget.affordable
         lengths = options(expected, costs, draw, start / _START_STEPS)
-        best = best_affordable(lengths, rate, allowed - start)
+        best = best_affordable(lengths, rate, affordable - start)
         if best.length:
-            return DraftPlan(member, cost, limit, allowed, rate, best.gain)
+            return DraftPlan(managed, cost, limit, affordable, rate, best.gain)
         is_refused = best_affordable(lengths, rate, _UNBOUNDED).length > 0
         return Cause.TOO_RISKY if is_refused else Cause.PAYS_NOT
 
     def _plan_tree(
         self,
-        member: ManagedDrafter,
+        managed: ManagedDrafter,
         drafter: PlannedDrafter,
         cost: LevelCost,
         start: float,
         limit: int,
         rate: float,
-        credit: RiskBudget,
+        budget: RiskBudget,
     ) -> DraftPlan | Cause:
-        """The tree of a member that is expected to gain most; start: of reading, in plain steps."""
+        """The tree with the highest expected gain; start: cost of reading, in plain steps."""
         plain = self._costs.seconds(1)
         best = partial(
             best_shape,
-            self._ranks(member),
+            self._ranks(managed),
             TreePasses(self._costs),
             rate=rate,
             level_cost=lambda width: cost.level(width) / plain,
@@ -130,65 +138,65 @@ class ModelDraftPlanner:
             largest_depth=min(drafter.largest.depth, limit),
             start_cost=start / _START_STEPS,
         )
-        allowed = credit.trusting
-        plan = best(affordable=allowed - start)
-        if plan.gain > 0.0 and not self._surely_pays(member, cost, plan.shape):
-            allowed = credit.affordable
-            plan = best(affordable=allowed - start)
-        if plan.gain <= 0.0:
+        affordable = budget.affordable_if_proven
+        tree = best(affordable=affordable - start)
+        if tree.gain > 0.0 and not self._is_proven(managed, cost, tree.shape):
+            affordable = budget.affordable
+            tree = best(affordable=affordable - start)
+        if tree.gain <= 0.0:
             is_refused = best(affordable=_UNBOUNDED).gain > 0.0
             return Cause.TOO_RISKY if is_refused else Cause.PAYS_NOT
-        is_line = plan.shape.nodes == plan.shape.depth
-        if is_line and member.shared_lines is not None:  # that is theirs to draft
+        is_line = tree.shape.nodes == tree.shape.depth
+        if is_line and managed.shared_lines is not None:  # left to the drafter of lines
             return Cause.PAYS_NOT
-        return DraftPlan(member, cost, limit, allowed, rate, plan.gain, shape=plan.shape)
+        return DraftPlan(managed, cost, limit, affordable, rate, tree.gain, shape=tree.shape)
 
-    def _surely_pays(self, member: ManagedDrafter, cost: LevelCost, shape: TreeShape) -> bool:
-        """Whether a tree pays at one standard error less than is known of its ranks."""
-        at_least = shape.expected(member.estimates.shifted(member.by_rank(), errors=-1.0))
+    def _is_proven(self, managed: ManagedDrafter, cost: LevelCost, shape: TreeShape) -> bool:
+        """Whether a tree pays even at one standard error below its estimated acceptance."""
+        cautious = shape.expected(managed.estimates.shifted(managed.by_rank(), errors=-1.0))
         drafting = sum(map(cost.level, shape.widths)) / self._costs.seconds(1)
-        return at_least > self._costs.of_tree(shape.nodes) + drafting
+        return cautious > self._costs.of_tree(shape.nodes) + drafting
 
-    def _ranks(self, member: ManagedDrafter) -> Sequence[float]:
-        """Acceptance by rank; about the same as last time is the same, whose tables are cached."""
-        ranks, last = member.by_rank(), self._planned_ranks.get(member, ())
-        if not last or max(abs(a - b) for a, b in zip(ranks, last, strict=True)) > _ABOUT_THE_SAME:
-            last = self._planned_ranks[member] = ranks
+    def _ranks(self, managed: ManagedDrafter) -> Sequence[float]:
+        """Acceptance by rank; the previous one if it has barely changed, as tables are cached."""
+        ranks, last = managed.by_rank(), self._planned_ranks.get(managed, ())
+        if not last or max(abs(a - b) for a, b in zip(ranks, last, strict=True)) > _SAME_RANKS:
+            last = self._planned_ranks[managed] = ranks
         return last
 
-    def draw(self, order: DraftPlan, history: Sequence[int]) -> Drawn:
-        """Make a draft, ended where one more token would not pay; a member that stalls is dropped.
+    def make(self, plan: DraftPlan, history: Sequence[int]) -> ModelDraft:
+        """Make a draft that ends where one more token would not pay; drops a drafter that stalls.
 
-        An empty one counts as a rejected token, and as no less time than a token takes: that it was
-        quick does not show how long others take.
+        An empty draft counts as a rejected token, and as at least the expected time of one: a quick
+        refusal does not show how long tokens take.
         """
-        member = order.member
+        managed = plan.managed
         started = self._clock()
-        backlog = member.drafter.backlog(history)
-        if order.shape is not None:
-            member.plan(order.shape)
-        keep_on = _WorthOneMore(order, self._costs, self._clock)
-        proposal = member.propose(history, order.limit, self._n_vocab, keep_on)
+        backlog = managed.drafter.backlog(history)
+        if plan.shape is not None:
+            managed.plan(plan.shape)
+        keep_on = _WorthOneMore(plan, self._costs, self._clock)
+        proposal = managed.propose(history, plan.limit, self._n_vocab, keep_on)
         seconds = self._clock() - started
-        expected = order.cost.seconds(max(proposal.body, 1), backlog)
+        expected = plan.cost.seconds(max(proposal.body, 1), backlog)
         if seconds > max(_STALL_SECONDS, _STALL_FACTOR * expected):
-            member.drop(f"it stalled: {seconds:.1f} s for {len(proposal)} tokens")
+            managed.drop(f"it stalled: {seconds:.1f} s for {len(proposal)} tokens")
         if not proposal.tokens:
-            order.cost.observe(1, backlog, max(seconds, expected))
-            if member.can_draft(history):  # some notice only as they read that they cannot
-                member.estimates.add_silence()
-        draft = self._cut(proposal, order, keep_on.draw) if proposal.prunable_suffix else proposal
-        return Drawn(order, proposal, draft, backlog, seconds)
+            plan.cost.observe(1, backlog, max(seconds, expected))
+            if managed.can_draft(history):  # some notice only while reading that they cannot
+                managed.estimates.add_silence()
+        draft = self._prune(proposal, plan, keep_on.draw) if proposal.prunable_suffix else proposal
+        return ModelDraft(plan, proposal, draft, backlog, seconds)
 
-    def _cut(self, draft: Draft, order: DraftPlan, draw: float) -> Draft:
-        """A draft with as much of its tail as is expected to pay."""
-        lost = self._costs.of_draft(draft.body) + draft.body * draw
-        kept = best_tail(
-            order.member.estimates.of_draft(draft),
+    def _prune(self, draft: Draft, plan: DraftPlan, draw: float) -> Draft:
+        """A draft with as much of its prunable suffix as is expected to pay."""
+        at_risk = self._costs.of_draft(draft.body) + draft.body * draw
+        kept = best_suffix(
+            plan.managed.estimates.of_draft(draft),
             draft.body,
             self._costs,
-            rate=order.rate,
-            affordable=order.allowed - lost,
+            rate=plan.rate,
+            affordable=plan.affordable - at_risk,
         )
         return draft.first(draft.body + kept)
 
@@ -196,35 +204,35 @@ class ModelDraftPlanner:
 class _WorthOneMore:
     """Decides after each drafted token whether one more is worth its time."""
 
-    def __init__(self, order: DraftPlan, costs: CostModel, clock: Callable[[], float]) -> None:
-        self.draw = order.cost.draw_seconds / costs.seconds(1)
-        """What a token takes to draft, in plain steps."""
-        self._order = order
+    def __init__(self, plan: DraftPlan, costs: CostModel, clock: Callable[[], float]) -> None:
+        self.draw = plan.cost.draw_seconds / costs.seconds(1)
+        """Cost of drafting a token, in plain steps."""
+        self._plan = plan
         self._costs = costs
         self._clock = clock
         self._started = clock()
         self._joint_acceptance = 1.0
-        self._drawn = 0
+        self._drafted = 0
 
     def __call__(self, confidence: float, evidence: int) -> bool:
-        order, drawn = self._order, self._drawn + 1
-        estimates = order.member.estimates
-        self._drawn = drawn
+        plan, drafted = self._plan, self._drafted + 1
+        estimates = plan.managed.estimates
+        self._drafted = drafted
         self._joint_acceptance *= estimates.of_token(confidence, evidence)
-        if drawn < order.least:
+        if drafted < plan.least:
             return True
         if self._clock() - self._started > _STALL_SECONDS:
             return False
-        further = estimates.by_position(drawn, order.limit - drawn)
+        further = estimates.by_position(drafted, plan.limit - drafted)
         if not further:
             return False
-        lost = self._costs.of_draft(drawn) + drawn * self.draw
-        plan = best_length(
+        at_risk = self._costs.of_draft(drafted) + drafted * self.draw
+        best = best_length(
             [self._joint_acceptance * further[0], *further[1:]],
             self._costs,
-            rate=order.rate,
-            affordable=order.allowed - lost,
+            rate=plan.rate,
+            affordable=plan.affordable - at_risk,
             draft_cost=self.draw,
-            drafted=drawn,
+            drafted=drafted,
         )
-        return plan.length > 0
+        return best.length > 0

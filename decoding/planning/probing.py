@@ -1,4 +1,4 @@
-"""Asking a parked drafter now and then whether it would pay by now, within a budget."""
+"""Retries parked drafter models now and then, within a budget."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,77 +10,82 @@ from decoding.planning.parking import hopeful_speedup
 from decoding.tree_shape import TreeShape
 
 _SHARE = 0.01
-"""Of decoding, what probes may cost."""
+"""Share of decoding that probes may cost: the bound that is promised."""
 
 _OPENING = 1.5
+"""Budget before anything was decoded, in plain steps: one short draft, as retries are cheapest
+early in a reply. A guess; not measured."""
+
 _MOST = 4.0
-"""What may be spent on probes before anything was decoded, and what may be saved up."""
+"""Largest budget that can be saved up, in plain steps: enough for a draft of _LONGEST tokens on a
+two-core processor, where 4 tokens cost 2.6. A guess; not measured."""
 
 _LONGEST = 4
+"""Longest probe: later positions are rarely reached and teach little. A guess; not measured."""
 
 
 class Probing:
-    """The budget for probes, in plain steps, and what it is spent on."""
+    """Budget for probes, in plain steps, and the choice of what to probe."""
 
     def __init__(self) -> None:
         self.budget = _OPENING
 
     def settle(self, tokens: int, lost: float) -> None:
-        """Take a step into account: its tokens, and what it lost if it was a probe."""
+        """Record a step: its tokens, and the plain steps it lost if it was a probe."""
         self.budget = min(self.budget - lost + _SHARE * tokens, _MOST)
 
     def next(
         self,
-        members: Iterable[ManagedDrafter],
+        drafters: Iterable[ManagedDrafter],
         history: Sequence[int],
         costs: CostModel,
         limit: int,
         rate: float,
     ) -> DraftPlan | None:
-        """A draft of the drafter that may be the best, of those that the budget allows to ask.
+        """A probe of the drafter that may be the best, of those that the budget covers.
 
-        Each is judged at one standard error above what was seen (Auer et al. 2002, "Finite-time
-        analysis of the multiarmed bandit problem"): the less was seen of it, the more it may be.
+        Each is judged at one standard error above its observed acceptance (Auer et al. 2002,
+        "Finite-time analysis of the multiarmed bandit problem"): the fewer observations, the more.
         """
         probes: list[DraftPlan] = []
-        for member in members:
-            is_known_by_lines = member.planned is not None and member.shared_lines is not None
-            if member.cost is None or is_known_by_lines:
+        for managed in drafters:
+            learns_from_lines = managed.planned is not None and managed.shared_lines is not None
+            if managed.cost is None or learns_from_lines:
                 continue
-            length = self._cheapest(member, member.cost, history, costs, limit)
-            shape = _shape(member, length)
+            length = self._best_length(managed, managed.cost, history, costs, limit)
+            shape = _shape(managed, length)
             if length > 0 and (shape is None or shape.nodes > 0):
                 probes.append(
                     DraftPlan(
-                        member, member.cost, length, self.budget, rate, least=length, shape=shape
+                        managed, managed.cost, length, self.budget, rate, least=length, shape=shape
                     )
                 )
         return max(
             probes,
-            key=lambda probe: hopeful_speedup(probe.member, probe.cost, costs),
+            key=lambda probe: hopeful_speedup(probe.managed, probe.cost, costs),
             default=None,
         )
 
-    def _cheapest(
+    def _best_length(
         self,
-        member: ManagedDrafter,
+        managed: ManagedDrafter,
         cost: DraftCost,
         history: Sequence[int],
         costs: CostModel,
         limit: int,
     ) -> int:
-        """The length that costs least for each token it will judge, of those the budget allows.
+        """The affordable length that costs least per judged token, 0 for none.
 
         Waiting for a larger budget would not pay: the backlog grows with every step.
         """
         plain = costs.seconds(1)
         draw = cost.draw_seconds / plain
-        start = cost.seconds(0, member.drafter.backlog(history)) / plain
-        passes = member.costs(costs)
+        start = cost.seconds(0, managed.drafter.backlog(history)) / plain
+        passes = managed.costs(costs)
         longest = min(limit, _LONGEST, passes.largest - 1)
         judged, joint = 0.0, 1.0
         lengths: list[tuple[float, int]] = []
-        for length, acceptance in enumerate(member.estimates.by_position(0, longest), 1):
+        for length, acceptance in enumerate(managed.estimates.by_position(0, longest), 1):
             judged += joint
             joint *= acceptance
             gained = judged - 1.0 + joint
@@ -90,8 +95,8 @@ class Probing:
         return min(lengths)[1] if lengths else 0
 
 
-def _shape(member: ManagedDrafter, length: int) -> TreeShape | None:
-    """The shape of a planned tree with so many nodes, None for a drafter without plans."""
-    if member.planned is None:
+def _shape(managed: ManagedDrafter, length: int) -> TreeShape | None:
+    """The shape of a planned tree of length nodes; None for a drafter of lines."""
+    if managed.planned is None:
         return None
-    return likeliest(member.by_rank(), length, member.planned.largest.depth)
+    return likeliest(managed.by_rank(), length, managed.planned.largest.depth)

@@ -1,60 +1,68 @@
 """The risk budget behind "never slower" (docs/how-it-works/controller.md).
 
 Everything is in units of a plain step. A step that emits n tokens at cost c saves n - c. A reply
-begins with at most _CARRIED, and what is let in never takes the balance below -_SHOWN: so n tokens
-cost at most (1 + _SHARE) n + _CARRIED + _SHOWN.
+begins with a balance of at most _CARRIED, and no admitted draft takes it below -_PROVEN_EXTRA: so n
+tokens cost at most (1 + _SHARE) n + _CARRIED + _PROVEN_EXTRA.
 """
 
 _OPENING = 1.0
-"""What may be lost before anything is known."""
+"""Balance before anything is known: one plain step, the least with which short drafts can start."""
 
 _SHARE = 0.005
-"""Of all decoding, what may be lost beyond that."""
+"""Allowance for each token: half a percent of all decoding, the bound that is promised."""
 
 _CARRIED = 1.0
-"""The most one reply leaves to the next, so that a good one does not pay for a bad one."""
+"""Largest balance that one reply leaves to the next, so that a good one does not pay for a bad
+one; equal to _OPENING."""
 
-_SHOWN = 3.0
-"""What a drafter that has shown that it pays may lose beyond that."""
+_PROVEN_EXTRA = 3.0
+"""Extra allowance for a drafter that has proven itself: where four tokens cost 2.4 plain steps,
+a draft of 3 that fails loses 2.2, more than a short reply may lose otherwise."""
 
-_HIT, _MISS = 0.25, 0.5
-_MOST_TRUST = 2.5
+_REFUSED_RIGHT, _REFUSED_WRONG = 0.25, 0.5
+"""Change of the trial allowance by a refused draft that began right or wrong: it grows only if more
+than two thirds begin right. A guess; not measured."""
+
+_MOST_TRIAL = 2.5
+"""Largest trial allowance: about one draft of 4 tokens on a two-core processor (2.6 plain steps).
+A guess; not measured."""
 
 
 class RiskBudget:
-    """An account of what speculation has saved, and so of what it may risk."""
+    """Balance of what drafting has saved, and so of what it may risk."""
 
     def __init__(self) -> None:
         self._balance = _OPENING
-        self._trust = 0.0
+        self._trial = 0.0
 
     def begin(self) -> None:
-        """A new reply."""
+        """Start a reply."""
         self._balance = min(self._balance, _CARRIED)
 
     @property
     def affordable(self) -> float:
         """The most that the next step may lose."""
-        return self._balance + self._trust
+        return self._balance + self._trial
 
     @property
-    def trusting(self) -> float:
-        """The same for a drafter that has shown that it pays."""
-        return self._balance + _SHOWN
+    def affordable_if_proven(self) -> float:
+        """The most that the next step may lose with a drafter that has proven itself."""
+        return self._balance + _PROVEN_EXTRA
 
     def settle(self, tokens: int, cost: float) -> None:
-        """Take a step into account."""
+        """Add a step's tokens and cost to the balance."""
         self._balance += (1.0 + _SHARE) * tokens - cost
 
-    def refused(self, would_have_held: bool) -> None:
-        """A draft that could not be afforded, and whether it began rightly, as the model told.
+    def record_refusal(self, *, would_be_accepted: bool) -> None:
+        """Record a draft that was not affordable, and whether it began with the right token.
 
-        Refusing what would have paid is a loss too: what is right again and again is let in.
+        Refusing what would have paid is a loss too: if refused drafts begin right again and again,
+        one is allowed as a trial.
         """
-        change = _HIT if would_have_held else -_MISS
-        self._trust = min(max(self._trust + change, 0.0), _MOST_TRUST)
+        change = _REFUSED_RIGHT if would_be_accepted else -_REFUSED_WRONG
+        self._trial = min(max(self._trial + change, 0.0), _MOST_TRIAL)
 
-    def risk(self, cost: float) -> None:
-        """A step that may lose cost is let in; trust that this needs is used up."""
+    def admit(self, cost: float) -> None:
+        """Admit a draft that may lose cost; uses up the trial allowance if the balance is less."""
         if cost > self._balance:
-            self._trust = max(self._trust - cost, 0.0)
+            self._trial = max(self._trial - cost, 0.0)

@@ -1,4 +1,4 @@
-"""The union of several drafters' proposals: a tree whose best nodes are sent.
+"""Union of several drafters' proposals: a tree whose best nodes are sent.
 
 Miao et al. 2024, "SpecInfer" (arXiv 2305.09781), merge token trees in this way. Nodes are selected
 as in EVICT (arXiv 2605.00342): the likeliest ones, as many as gain more than they cost.
@@ -13,16 +13,17 @@ from decoding.forms import PointMassLine, PointMassTree
 from decoding.planning.consensus import Proposal, by_token
 
 _LEAST = 0.005
-"""Probability below which no token is worth its cost."""
+"""Joint probability below which a token is not considered: no measured pass is so flat that such a
+token pays. A guess; not measured."""
 
 
 @dataclass(slots=True)
 class UnionTree:
-    """Tokens from the likeliest to the least likely, any first ones of which are a tree.
+    """Tokens from the likeliest to the least likely; every prefix is a tree.
 
-    parents: as in PointMassTree. joint: probability that a token and all above it are accepted.
-    conditional: that of a token, given those above it. sources: the drafter each token is
-    attributed to.
+    parents: as in PointMassTree. joint: probability that a token and all its ancestors are
+    accepted. conditional: probability of a token, given its ancestors. sources: drafter that each
+    token is attributed to.
     """
 
     tokens: list[int] = field(default_factory=list[int])
@@ -42,20 +43,20 @@ class UnionTree:
         self.parents.append(parent)
         self.joint.append(joint)
         self.conditional.append(proposals[0].acceptance[position])
-        before = self.sources[parent] if parent >= 0 else ""
+        parent_source = self.sources[parent] if parent >= 0 else ""
         names = [proposal.drafter for proposal in proposals]
-        self.sources.append(before if before in names else names[0])
+        self.sources.append(parent_source if parent_source in names else names[0])
 
     @property
     def line_length(self) -> int:
-        """Number of the first tokens that form a line."""
+        """Length of the longest prefix that is a line."""
         for node, parent in enumerate(self.parents):
             if parent != node - 1:
                 return node
         return len(self.parents)
 
     def draft(self, count: int) -> Draft:
-        """A draft of the first tokens, as a line if they form one."""
+        """A draft of the first count tokens, as a line if they form one."""
         tokens = tuple(self.tokens[:count])
         is_line = count <= self.line_length
         sources = tuple(self.sources[:count])
@@ -77,8 +78,8 @@ def is_forked(proposals: Sequence[Proposal]) -> bool:
     return any(longest[: len(line.tokens)] != line.tokens for line in proposals)
 
 
-def union(proposals: Sequence[Proposal], most: int, branches: int) -> UnionTree:
-    """The likeliest tokens of all proposals, at most so many nodes and branches, best first.
+def union(proposals: Sequence[Proposal], nodes: int, branches: int) -> UnionTree:
+    """The likeliest tokens of all proposals, best first; branches is the most leaves.
 
     A token has the same acceptance in all proposals, as weighed by `consensus`, and is never
     likelier than its parent, so that a best-first search visits only the nodes it keeps.
@@ -95,7 +96,7 @@ def union(proposals: Sequence[Proposal], most: int, branches: int) -> UnionTree:
 
     expand(-1, 0, range(len(proposals)), 1.0)
     leaves = {-1}
-    while queue and len(tree.tokens) < most:
+    while queue and len(tree.tokens) < nodes:
         negative, parent, position, group = heappop(queue)
         if parent not in leaves and len(leaves) == branches:
             continue

@@ -643,12 +643,12 @@ def test_times_are_read_from_the_clock(setting: Callable[[int], Setting]) -> Non
 
 def controlled(*drafters: Drafter) -> Controller:
     """A controller over drafters where a token more costs next to nothing, so that it drafts."""
-    members = [
+    managed = [
         ManagedDrafter(drafter, cost=None if drafter.is_free else DraftCost(0.1, 0.01))
         for drafter in drafters
     ]
     costs = CostModel({1: 2.0, 16: 2.1})
-    return Controller(members, costs, N_VOCAB, clock=lambda: 0.0)
+    return Controller(managed, costs, N_VOCAB, clock=lambda: 0.0)
 
 
 def reply_of(

@@ -45,7 +45,7 @@ def replied(context: Context, tokens: int, controller: Controller) -> tuple[list
         if not isinstance(event, Step):
             continue
         steps.append(event)
-        standing = controller.standings[-1]
+        standing = controller.statuses[-1]
         assert not standing.reason or standing.state is State.PARKED
         reasons.append(standing.reason)
     return steps, reasons
@@ -55,8 +55,8 @@ def test_when_it_is_full_the_reply_goes_on_without_it(model: Model) -> None:
     with closing(model.open(N_CTX)) as context, closing(model.open(DRAFTER_CTX)) as drafting:
         cost = DraftCost(0.001, 0.0001)
         drafter = DraftModel("model", drafting, n_vocab=model.info.n_vocab)
-        members = [ManagedDrafter(PromptLookup()), ManagedDrafter(drafter, cost=cost)]
-        controller = Controller(members, CostModel(FLAT), model.info.n_vocab, lambda: 0.0)
+        drafters = [ManagedDrafter(PromptLookup()), ManagedDrafter(drafter, cost=cost)]
+        controller = Controller(drafters, CostModel(FLAT), model.info.n_vocab, lambda: 0.0)
         for _ in range(2):
             steps, reasons = replied(context, 200, controller)
             assert not list(divergences(context, PROMPT, said(steps)))

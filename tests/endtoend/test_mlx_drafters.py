@@ -255,11 +255,11 @@ def test_sampled_replies_of_a_cascade_follow_the_target(of_devices: bool, small_
     ):
         n_vocab = target.info.n_vocab
         lookup, costs = PromptLookup(min_match=1), CostModel({1: 1.0, 16: 1.1})
-        members = [ManagedDrafter(lookup)]
+        drafters = [ManagedDrafter(lookup)]
         if of_devices:
             model = DraftModel("smaller", smaller.open(64), n_vocab=n_vocab)
-            members = [ManagedDrafter(model, cost=DraftCost(0.01, 0.001))]
-        below = Controller(members, costs, n_vocab, clock=lambda: 0.0)
+            drafters = [ManagedDrafter(model, cost=DraftCost(0.01, 0.001))]
+        below = Controller(drafters, costs, n_vocab, clock=lambda: 0.0)
         cascade = Cascade(
             "cascade", own.open(64), below, costs, n_vocab=n_vocab, tail=lookup, max_draft=3
         )

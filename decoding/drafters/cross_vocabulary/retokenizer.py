@@ -1,4 +1,4 @@
-"""The target's text in a drafter's own tokens, kept up as the text grows and is taken back."""
+"""The target's text in a drafter's own tokens, updated as the text grows and is rolled back."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,12 +7,14 @@ from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
 from decoding.prefill import common_prefix
 
 _TAIL_BYTES = 96
-"""Of text after the last mark, from which on a new mark is looked for."""
+"""Bytes of text after the last mark from which a new mark is sought. A guess; not measured."""
 
 _STABLE_BYTES = 32
-"""Before the end, where tokens may still change as the text goes on."""
+"""Bytes before the end whose tokens may still change as text is added. A guess; not measured."""
 
 _TRIES = 4
+"""Places that are tried for a mark. A guess; not measured."""
+
 _LONG_TAIL = 8 * _TAIL_BYTES
 """Bytes after which a mark is set at any token of the target, if no better place is found."""
 
@@ -38,13 +40,13 @@ class Retokenizer:
         self._speller = speller
         self._control = control
         self.tokens: list[int] = list(opening)
-        """The drafter's, of all that was followed. Not to be changed."""
+        """The drafter's tokens of the history followed so far; read-only."""
         self._history: list[int] = []
         self._marks = [(0, len(self.tokens))]
 
     @property
     def followed(self) -> int:
-        """How many of the target's tokens were followed."""
+        """Number of target tokens followed so far."""
         return len(self._history)
 
     def begin(self, history: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""Which tokens of a drafter's vocabulary the target has too, by the bytes they stand for."""
+"""Tokens that two vocabularies share, matched by their bytes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Writes any bytes in the tokens of one vocabulary."""
+"""Spells any bytes in the tokens of one vocabulary."""
 
 from backends.base import Tokenizer
 from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes

@@ -23,7 +23,7 @@ from decoding.token_tree import TokenTree
 
 _EXAMPLE = "Example: --draft lookahead:w=5,n=3,g=3"
 _CONFIDENCE = 0.3
-"""Prior acceptance of a token of the pool."""
+"""Prior acceptance of a pool token: between the measured 0.40 of first and 0.24 of second ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""Runs of tokens that a model was heard to say, by the token before them."""
+"""Pool of n-grams that a model generated, by their first token."""
 
 from collections.abc import Sequence
 
 _MOST_KEYS = 20_000
-"""Of those said longest ago the oldest are forgotten: some 10 MB."""
+"""Most first tokens kept, the latest; about 10 MB."""
 
 Ngram = tuple[int, ...]
 
@@ -13,17 +13,17 @@ class NgramPool:
 
     def __init__(self, per_token: int) -> None:
         self._per_token = per_token
-        self._found: dict[int, list[Ngram]] = {}
+        self._continuations: dict[int, list[Ngram]] = {}
 
     def add(self, token: int, continuation: Ngram) -> None:
-        """Take in what followed a token; said again, it is the latest."""
-        known = self._found.pop(token, [])
+        """Add a continuation of a token as its latest."""
+        known = self._continuations.pop(token, [])
         if continuation in known:
             known.remove(continuation)
-        self._found[token] = [*known, continuation][-self._per_token :]
-        if len(self._found) > _MOST_KEYS:
-            del self._found[next(iter(self._found))]
+        self._continuations[token] = [*known, continuation][-self._per_token :]
+        if len(self._continuations) > _MOST_KEYS:
+            del self._continuations[next(iter(self._continuations))]
 
     def after(self, token: int) -> Sequence[Ngram]:
-        """What followed a token, the latest first."""
-        return self._found.get(token, [])[::-1]
+        """Continuations of a token, the latest first."""
+        return self._continuations.get(token, [])[::-1]

@@ -1,4 +1,4 @@
-"""Finds where the end of a growing text stood before: an online suffix automaton.
+"""Finds earlier occurrences of a growing text's suffix: an online suffix automaton.
 
 Blumer et al. 1985, "The smallest automaton recognizing the subwords of a text". Appending is O(1)
 amortised and the longest earlier match is known after each append, without any search.

@@ -1,4 +1,4 @@
-"""What a model is likely to say next, learned online from what it said: n-grams with back-off.
+"""N-gram statistics with back-off, learned online from a model's own replies.
 
 Contexts of geometric lengths, the longest that is known decides: Seznec and Michaud 2006, "A case
 for (partially) tagged geometric history length branch prediction". How sure a guess is, is itself
@@ -23,9 +23,12 @@ KINDS = len(ORDERS) * 64
 """Kinds of guesses: by the length of the context, and how often it was right and wrong."""
 
 _MEMORY = 0.999
-"""What a count of a kind keeps at each new observation: about the last 1,000 matter."""
+"""Share of a count that each new observation keeps: about the last 1,000 matter. A guess; not
+measured."""
 
 _PRIOR_WEIGHT = 4.0
+"""Observations that a prior counts for. A guess; not measured."""
+
 _MASK = (1 << 64) - 1
 _MULTIPLIER = 0x9E3779B97F4A7C15
 
@@ -69,7 +72,7 @@ class NgramStatistics:
         return np.array([self._came_true, self._judged])
 
     def guess(self, text: Sequence[int]) -> Guess | None:
-        """What follows a text, by the longest of its ends that is known; None for none is."""
+        """The likeliest token after a text, by its longest known suffix; None if none is known."""
         keys = list(_keys(text))
         for place in range(len(keys) - 1, -1, -1):
             entry = self.table.find(keys[place])

@@ -19,7 +19,7 @@ from backends.base import Context, Model
 from decoding.checks.greedy_check import branch_difference, divergences
 from decoding.drafters.model.draft_model import DraftModel
 from decoding.estimation.acceptance import Acceptance
-from decoding.estimation.acceptance_keys import DRAWN, temperature_bucket
+from decoding.estimation.acceptance_keys import ANY_POSITION, temperature_bucket
 from decoding.estimation.cost import CostModel, DraftCost, Measured, TreeSize
 from decoding.events import Step
 from decoding.generation import Limits
@@ -161,7 +161,10 @@ def test_trees_go_by_what_is_known_of_themselves_once_lines_are_dropped() -> Non
 
 def member(share: float, cost: DraftCost) -> ManagedDrafter:
     kinds = {
-        f"{temperature_bucket(SamplingSettings().temperature)}:{DRAWN}": (1000.0 * share, 1000.0)
+        f"{temperature_bucket(SamplingSettings().temperature)}:{ANY_POSITION}": (
+            1000.0 * share,
+            1000.0,
+        )
     }
     drafter = DraftModel.__new__(DraftModel)
     return ManagedDrafter(drafter, Acceptance(kinds), cost)

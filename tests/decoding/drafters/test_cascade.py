@@ -199,8 +199,8 @@ def test_a_cascade_under_a_controller_of_its_own_leaves_the_law_of_the_target(
     target = random_rows(seed, DENSE)
 
     def below() -> Controller:
-        member = ManagedDrafter(Guesses(random_rows(seed + 200, DENSE)))
-        return Controller([member], COSTS, N_VOCAB, clock=lambda: 0.0)
+        managed = ManagedDrafter(Guesses(random_rows(seed + 200, DENSE)))
+        return Controller([managed], COSTS, N_VOCAB, clock=lambda: 0.0)
 
     assert error_of_a_pass(target, drafts(cascade(seed + 100, below), 3)) < 1e-9
 

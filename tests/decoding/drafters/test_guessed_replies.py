@@ -156,13 +156,13 @@ def test_a_reply_goes_on_when_a_drafter_breaks_on_what_it_hears(
 
     monkeypatch.setattr(Jacobi, "_on_verified", fails)
     context = fake_context(table(3))
-    member = ManagedDrafter(Jacobi(), cost=DraftCost(1e-6, 0.0))
-    controller = Controller([member], CostModel({1: 0.1, 16: 0.1}), N_VOCAB)
+    managed = ManagedDrafter(Jacobi(), cost=DraftCost(1e-6, 0.0))
+    controller = Controller([managed], CostModel({1: 0.1, 16: 0.1}), N_VOCAB)
     found = replied(context, [1, 2], GREEDY, Limits(20, NO_END), controller)
     assert said(found) == said(
         replied(fake_context(table(3)), [1, 2], GREEDY, Limits(20, NO_END), None)
     )
-    assert "it fell over" in member.dropped
+    assert "it fell over" in managed.dropped
 
 
 @pytest.mark.parametrize(("of_sixteen", "state"), [(1.05, State.ON), (6.0, State.PARKED)])
@@ -172,9 +172,9 @@ def test_lookahead_runs_where_its_passes_cost_little_and_is_parked_elsewhere(
     """Every pass of its size counts, also one over window tokens alone."""
     context = fake_context(table(3), n_ctx=4000, n_chunk=32)
     tree = TreeSize(SHAPE.depth, SHAPE.nodes)
-    member = ManagedDrafter(Lookahead(SHAPE), cost=DraftCost(1e-9, 0.0), tree=tree)
+    managed = ManagedDrafter(Lookahead(SHAPE), cost=DraftCost(1e-9, 0.0), tree=tree)
     costs = CostModel({1: 1.0, 16: of_sixteen})
-    controller = Controller([member], costs, N_VOCAB)
+    controller = Controller([managed], costs, N_VOCAB)
 
     def seconds(step: Step) -> float:
         return 1.0 + (of_sixteen - 1.0) * (step.passed - 1) / 15.0
@@ -182,7 +182,7 @@ def test_lookahead_runs_where_its_passes_cost_little_and_is_parked_elsewhere(
     timed = Retimed(controller, seconds)
     steps = replied(context, [1, 2], GREEDY, Limits(1500, NO_END), timed)
     plain_cost, spent = len(said(steps)), sum(map(seconds, steps))
-    (standing,) = controller.standings
-    assert standing.state is state
-    assert (standing.reason != "") == (state is State.PARKED)
+    (status,) = controller.statuses
+    assert status.state is state
+    assert (status.reason != "") == (state is State.PARKED)
     assert (plain_cost / spent > 1.2) if state is State.ON else (plain_cost / spent > 0.98)

@@ -1,6 +1,6 @@
 """What becomes of a tree's first branch is what would have become of a line: all is enumerated.
 
-In law, above temperature 0: every outcome is counted. So members that share a drafter share what
+In law, above temperature 0: every outcome is counted. So drafters that share a drafter share what
 is learned of it, and what is of another law is left out.
 """
 
@@ -173,8 +173,8 @@ def judged_by_a_tree(
 ) -> tuple[int, int]:
     """Tokens that count as accepted and judged of lines, after a step over a tree."""
     line, trees = pair_of_members()
-    for member in (line, trees):
-        member.begin(temperature, rule)
+    for managed in (line, trees):
+        managed.begin(temperature, rule)
     trees.learn(draft, found)
     judged = line.estimates.judged
     return round(judged.accepted), round(judged.judged)
@@ -206,8 +206,8 @@ def test_lines_learn_nothing_from_what_is_of_another_law() -> None:
 
 def test_the_first_rank_of_a_tree_is_what_is_known_of_lines() -> None:
     line, trees = pair_of_members(Acceptance({"greedy:drawn": (20.0, 20.0)}))
-    for member in (line, trees):
-        member.begin(0.0)
+    for managed in (line, trees):
+        managed.begin(0.0)
     assert trees.by_rank()[0] == pytest.approx(1.0, abs=0.15)
     for _ in range(100):
         trees.learn(tree(4, 5, 6, 7, 8), step(5, 7, 1, accepted=2))

@@ -134,7 +134,7 @@ def test_a_parked_drafter_is_asked_within_its_budget_and_says_why() -> None:
     assert machine.drafter.asked < 200
     lost = sum(log.costs) - sum(log.tokens)
     assert lost <= 0.01 * sum(log.tokens) + 3
-    state, reason = overall(machine.controller.standings)
+    state, reason = overall(machine.controller.statuses)
     assert state is State.PARKED
     assert reason.startswith("model: slower than plain")
 
@@ -202,19 +202,19 @@ def test_a_faulty_drafter_is_dropped_and_the_reply_goes_on(name: str) -> None:
     fault, reason = FAULTS[name]
     machine = Machine(constant(0.9, 4), CURVES["flat"])
     faulty = Faulty(machine.text, fault)
-    member = machine.controller.members[0]
-    member.drafter = faulty
+    managed = machine.controller.drafters[0]
+    managed.drafter = faulty
     log = machine.run(tokens=400)
     assert sum(log.tokens) >= 400
     assert all(count >= 1 for count in log.tokens)
     assert faulty.asked == 50
-    assert reason in member.dropped
-    assert overall(machine.controller.standings) == (State.OFF, f"free: {member.dropped}")
+    assert reason in managed.dropped
+    assert overall(machine.controller.statuses) == (State.OFF, f"free: {managed.dropped}")
 
 
 def test_a_drafter_that_stalls_is_dropped_after_what_it_drew() -> None:
     machine = Machine(constant(0.95, 4), CURVES["flat"], draw_cost=0.02)
-    member = machine.controller.members[0]
+    managed = machine.controller.drafters[0]
 
     class Stalling(CostlyDrafter):
         def propose(self, history, limit, keep_on=None) -> Draft:
@@ -225,7 +225,7 @@ def test_a_drafter_that_stalls_is_dropped_after_what_it_drew() -> None:
     machine.drafter.__class__ = Stalling
     log = machine.run(tokens=600)
     assert sum(log.tokens) >= 600
-    assert "stalled" in member.dropped
+    assert "stalled" in managed.dropped
     assert machine.drafter.asked == 21
 
 
@@ -255,7 +255,7 @@ def test_costs_of_a_drafter_follow_the_machine() -> None:
     assert isinstance(machine.drafter, CostlyDrafter)
     machine.drafter.slower = 2.0
     machine.run(steps=300)
-    cost = machine.controller.members[0].cost
+    cost = machine.controller.drafters[0].cost
     assert isinstance(cost, DraftCost)
     assert cost.draw_seconds == pytest.approx(2 * 0.05 * 0.03, rel=0.1)
 
@@ -303,13 +303,13 @@ def test_probes_go_to_the_drafter_that_may_be_the_best() -> None:
         )
         for cost in (DraftCost(0.1, 0.01), DraftCost(0.1, 0.01))
     )
-    for member in (bad, unknown):
-        member.begin(0.0)
+    for managed in (bad, unknown):
+        managed.begin(0.0)
     for _ in range(50):
         bad.estimates.acceptance.add("greedy:drawn", False)
     probe = Probing().next([bad, unknown], [1, 2], costs, 8, 1.0)
     assert probe is not None
-    assert probe.member is unknown
+    assert probe.managed is unknown
     assert probe.limit >= 1
 
 
@@ -317,13 +317,13 @@ def test_what_it_chose_is_said_with_the_reason() -> None:
     reader = TextKindReader(lambda token: b"x")
     pays = Machine(constant(0.95, 1), CURVES["flat"], reader=reader)
     pays.run(steps=40)
-    choice = pays.controller.choice
+    choice = pays.controller.decision
     assert (choice.cause, choice.drafter) == (Cause.PAYS, "free")
     assert choice.drafted > 0 < choice.gain
     assert str(choice).startswith(f"free drafts {choice.drafted} (prose), +")
     pays_not = Machine(constant(0.02, 1), CURVES["linear"])
     pays_not.run(steps=40)
-    assert str(pays_not.controller.choice) == "plain, no draft is expected to pay"
+    assert str(pays_not.controller.decision) == "plain, no draft is expected to pay"
 
 
 def test_a_probe_is_called_one() -> None:
@@ -333,7 +333,7 @@ def test_a_probe_is_called_one() -> None:
 
     def noted(history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         draft = propose(history, limit, keep_on)
-        causes.append(machine.controller.choice.cause)
+        causes.append(machine.controller.decision.cause)
         return draft
 
     machine.controller.propose = noted
@@ -361,7 +361,7 @@ def test_what_would_pay_and_cannot_be_afforded_is_told_from_what_would_not(
     history = [1, 2, 3]
     controller.begin(history, Sampler(SamplingSettings()))
     assert len(controller.propose(history, 15)) == 0
-    assert controller.choice.cause is cause
+    assert controller.decision.cause is cause
 
 
 def test_what_is_learned_late_is_as_if_it_had_been_learned_at_once() -> None:
@@ -377,7 +377,7 @@ def test_what_is_learned_late_is_as_if_it_had_been_learned_at_once() -> None:
             history: Sequence[int], of=controller, commit=commit, seen=waiting, looks=looks
         ):
             seen.append(len(of._unlearned))
-            assert not looks or of.standings
+            assert not looks or of.statuses
             commit(history)
 
         controller.commit = looking
@@ -389,7 +389,7 @@ def test_what_is_learned_late_is_as_if_it_had_been_learned_at_once() -> None:
 
 def test_without_anybody_to_ask_no_more_than_a_few_steps_wait() -> None:
     machine = Machine(constant(0.5, 1), CURVES["flat"])
-    machine.controller.members[0].drop("it failed")
+    machine.controller.drafters[0].drop("it failed")
     machine.run(steps=100)
     assert 0 < len(machine.controller._unlearned) <= 16
     machine.run(steps=1)

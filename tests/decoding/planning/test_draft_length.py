@@ -10,7 +10,7 @@ from decoding.estimation.cost import CostModel
 from decoding.planning.draft_length import (
     NOTHING,
     best_length,
-    best_tail,
+    best_suffix,
     break_even,
     predicted_speedup,
 )
@@ -189,9 +189,9 @@ def test_the_speedup_may_differ_by_position() -> None:
 
 def test_a_tail_is_kept_as_far_as_it_pays() -> None:
     curve = costs({1: 1.0, 2: 1.1, 3: 1.2, 4: 2.5, 16: 9.0})
-    keep = partial(best_tail, costs=curve, rate=1.0, affordable=PLENTY)
+    keep = partial(best_suffix, costs=curve, rate=1.0, affordable=PLENTY)
     assert keep([0.9, 0.9, 0.9, 0.9], 1) == 1
     assert keep([0.9, 0.05, 0.9, 0.9], 1) == 0
     assert keep([0.05, 0.9, 0.9, 0.9], 1) == 0, "what was drawn will hardly stand"
     assert keep([0.9, 0.9], 2) == 0
-    assert best_tail([0.9, 0.9], 1, curve, rate=1.0, affordable=0.05) == 0
+    assert best_suffix([0.9, 0.9], 1, curve, rate=1.0, affordable=0.05) == 0

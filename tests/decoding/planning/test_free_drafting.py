@@ -102,14 +102,14 @@ def test_what_it_takes_to_learn_is_part_of_the_price() -> None:
     asked: list[int] = []
     for asking, learning in ((1e-3, 0.0), (1e-3, 2e-2), (2.1e-2, 0.0)):
         echo, controller = controlled(asking)
-        member = controller.members[0]
-        learn, clock = member.learn, echo._clock
+        managed = controller.drafters[0]
+        learn, clock = managed.learn, echo._clock
 
         def slowly(draft: Draft, step: Step, learn=learn, clock=clock, seconds=learning) -> None:
             clock.now += seconds
             learn(draft, step)
 
-        member.learn = slowly
+        managed.learn = slowly
         run(controller, 300)
         asked.append(echo.asked)
     assert asked[0] > 2 * asked[1]
@@ -119,6 +119,6 @@ def test_what_it_takes_to_learn_is_part_of_the_price() -> None:
 def test_what_is_dropped_is_asked_no_more() -> None:
     echo, controller = controlled(0.0)
     run(controller, 10)
-    controller.members[0].drop("it failed")
+    controller.drafters[0].drop("it failed")
     run(controller, 10)
     assert echo.asked == 10

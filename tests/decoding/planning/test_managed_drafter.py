@@ -50,11 +50,11 @@ def drawn(*tokens: int, confidence: float = 0.8, evidence: int = 3) -> Draft:
 
 def member_of(draft: Draft | Exception) -> ManagedDrafter:
     free = isinstance(draft, Exception) or not draft.is_sampled
-    member = ManagedDrafter(
+    managed = ManagedDrafter(
         Scripted(draft, is_free=free), cost=None if free else DraftCost(1.0, 0.1)
     )
-    member.begin(temperature=0.0)
-    return member
+    managed.begin(temperature=0.0)
+    return managed
 
 
 def step(*tokens: int, drafter: str = "", drafted: int = 0, accepted: int = 0) -> Step:
@@ -65,28 +65,28 @@ def sent(*tokens: int, drafted: int, accepted: int) -> Step:
     return step(*tokens, drafter="scripted", drafted=drafted, accepted=accepted)
 
 
-def learn_from(member: ManagedDrafter, outcome: Step) -> None:
-    member.learn(member.propose([1], LIMIT, N_VOCAB), outcome)
+def learn_from(managed: ManagedDrafter, outcome: Step) -> None:
+    managed.learn(managed.propose([1], LIMIT, N_VOCAB), outcome)
 
 
-def judged(member: ManagedDrafter) -> tuple[int, int]:
+def judged(managed: ManagedDrafter) -> tuple[int, int]:
     """Tokens accepted and judged so far, few enough that none is forgotten."""
-    return round(member.estimates.judged.accepted), round(member.estimates.judged.judged)
+    return round(managed.estimates.judged.accepted), round(managed.estimates.judged.judged)
 
 
 @pytest.mark.parametrize("make", [certain, drawn])
 def test_a_sound_draft_is_handed_on(make: Callable[..., Draft]) -> None:
     draft = make(0, 9, 5)
-    member = member_of(draft)
-    assert member.propose([1], LIMIT, N_VOCAB) is draft
-    assert member.dropped == ""
-    assert (member.name, member.drafter.limits) == ("scripted", [LIMIT])  # type: ignore[attr-defined]
+    managed = member_of(draft)
+    assert managed.propose([1], LIMIT, N_VOCAB) is draft
+    assert managed.dropped == ""
+    assert (managed.name, managed.drafter.limits) == ("scripted", [LIMIT])  # type: ignore[attr-defined]
 
 
 def test_nothing_to_say_is_no_fault() -> None:
-    member = member_of(NO_DRAFT)
-    assert member.propose([1], LIMIT, N_VOCAB).tokens == ()
-    assert member.dropped == ""
+    managed = member_of(NO_DRAFT)
+    assert managed.propose([1], LIMIT, N_VOCAB).tokens == ()
+    assert managed.dropped == ""
 
 
 LAW = point_mass(1)
@@ -111,9 +111,9 @@ NONSENSE = {
 
 @pytest.mark.parametrize("name", NONSENSE)
 def test_nonsense_drops_the_drafter(name: str) -> None:
-    member = member_of(NONSENSE[name])
-    assert member.propose([1], LIMIT, N_VOCAB) is NO_DRAFT
-    assert member.dropped == "it proposed nonsense"
+    managed = member_of(NONSENSE[name])
+    assert managed.propose([1], LIMIT, N_VOCAB) is NO_DRAFT
+    assert managed.dropped == "it proposed nonsense"
 
 
 @pytest.mark.parametrize(
@@ -125,53 +125,53 @@ def test_nonsense_drops_the_drafter(name: str) -> None:
     ],
 )
 def test_a_drafter_that_raises_is_dropped_with_the_reason(error: Exception, reason: str) -> None:
-    member = member_of(error)
-    assert member.propose([1], LIMIT, N_VOCAB) is NO_DRAFT
-    assert member.dropped == reason
+    managed = member_of(error)
+    assert managed.propose([1], LIMIT, N_VOCAB) is NO_DRAFT
+    assert managed.dropped == reason
 
 
 def test_a_call_that_raises_gives_the_other_result() -> None:
-    member = member_of(NO_DRAFT)
+    managed = member_of(NO_DRAFT)
 
     def fails() -> int:
         raise OSError("gone")
 
-    assert member.guarded(lambda: 7, 0) == 7
-    assert member.dropped == ""
-    assert member.guarded(fails, 0) == 0
-    assert member.dropped == "it failed: gone"
+    assert managed.guarded(lambda: 7, 0) == 7
+    assert managed.dropped == ""
+    assert managed.guarded(fails, 0) == 0
+    assert managed.dropped == "it failed: gone"
 
 
 def test_an_interrupt_is_not_taken_for_a_failure() -> None:
-    member = member_of(NO_DRAFT)
+    managed = member_of(NO_DRAFT)
 
     def interrupted() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        member.guarded(interrupted, None)
-    assert member.dropped == ""
+        managed.guarded(interrupted, None)
+    assert managed.dropped == ""
 
 
 def test_a_proposal_is_judged_although_nothing_was_sent() -> None:
-    member = member_of(certain(4, 5, 6))
-    learn_from(member, step(4))
-    assert judged(member) == (1, 1)
-    learn_from(member, step(5))
-    assert judged(member) == (1, 2)
+    managed = member_of(certain(4, 5, 6))
+    learn_from(managed, step(4))
+    assert judged(managed) == (1, 1)
+    learn_from(managed, step(5))
+    assert judged(managed) == (1, 2)
 
 
 def test_a_proposal_is_judged_by_what_another_drafter_brought() -> None:
-    member = member_of(certain(4, 5, 6))
-    learn_from(member, step(4, 5, 7, drafter="other", drafted=2, accepted=2))
-    assert judged(member) == (2, 3)
+    managed = member_of(certain(4, 5, 6))
+    learn_from(managed, step(4, 5, 7, drafter="other", drafted=2, accepted=2))
+    assert judged(managed) == (2, 3)
 
 
 def test_tokens_beyond_those_sent_are_judged_too() -> None:
     """Of three proposed two were sent; the model's own third tells about the third."""
-    member = member_of(certain(4, 5, 6))
-    learn_from(member, sent(4, 5, 6, drafted=2, accepted=2))
-    assert judged(member) == (3, 3)
+    managed = member_of(certain(4, 5, 6))
+    learn_from(managed, sent(4, 5, 6, drafted=2, accepted=2))
+    assert judged(managed) == (3, 3)
 
 
 @pytest.mark.parametrize("make", [certain, drawn])
@@ -186,91 +186,91 @@ def test_tokens_beyond_those_sent_are_judged_too() -> None:
 def test_what_was_sent_is_judged_up_to_the_first_miss(
     make: Callable[..., Draft], tokens: tuple[int, ...], accepted: int, expected: tuple[int, int]
 ) -> None:
-    member = member_of(make(4, 5, 6))
-    learn_from(member, sent(*tokens, drafted=3, accepted=accepted))
-    assert judged(member) == expected
+    managed = member_of(make(4, 5, 6))
+    learn_from(managed, sent(*tokens, drafted=3, accepted=accepted))
+    assert judged(managed) == expected
 
 
 @pytest.mark.parametrize("make", [certain, drawn])
 def test_the_end_of_the_text_within_a_draft_is_no_miss(make: Callable[..., Draft]) -> None:
     """The reply ended with the accepted 5; what was drafted after it was never judged."""
-    member = member_of(make(4, 5, 6, 7))
-    learn_from(member, sent(4, 5, drafted=4, accepted=2))
-    assert judged(member) == (2, 2)
+    managed = member_of(make(4, 5, 6, 7))
+    learn_from(managed, sent(4, 5, drafted=4, accepted=2))
+    assert judged(managed) == (2, 2)
 
 
 def test_a_drawn_draft_that_was_not_sent_teaches_nothing() -> None:
     """What it would have said at random does not tell how often it is accepted."""
-    member = member_of(drawn(4, 5))
-    learn_from(member, step(4))
-    assert judged(member) == (0, 0)
+    managed = member_of(drawn(4, 5))
+    learn_from(managed, step(4))
+    assert judged(managed) == (0, 0)
 
 
 def test_estimates_start_at_the_confidence_and_follow_the_evidence() -> None:
     draft = Draft(PointMassLine((4, 5)), "scripted", (0.9, 0.3), (1, 2))
-    member = member_of(draft)
-    assert member.estimates.of_draft(draft) == [pytest.approx(0.9), pytest.approx(0.3)]
+    managed = member_of(draft)
+    assert managed.estimates.of_draft(draft) == [pytest.approx(0.9), pytest.approx(0.3)]
     for _ in range(200):
-        learn_from(member, step(4, 9, drafter="other", drafted=1, accepted=1))
-    strong, weak = member.estimates.of_draft(draft)
+        learn_from(managed, step(4, 9, drafter="other", drafted=1, accepted=1))
+    strong, weak = managed.estimates.of_draft(draft)
     assert strong > 0.9
     assert weak < 0.1
 
 
 def test_estimates_of_another_temperature_are_apart() -> None:
     draft = certain(4)
-    member = member_of(draft)
+    managed = member_of(draft)
     for _ in range(100):
-        learn_from(member, step(5))
-    assert member.estimates.of_draft(draft)[0] < 0.2
+        learn_from(managed, step(5))
+    assert managed.estimates.of_draft(draft)[0] < 0.2
     for temperature in (0.3, 0.8, 1.5):
-        member.begin(temperature)
-        assert member.estimates.of_draft(draft)[0] == pytest.approx(0.8)
-    member.begin(0.0)
-    assert member.estimates.of_draft(draft)[0] < 0.2
+        managed.begin(temperature)
+        assert managed.estimates.of_draft(draft)[0] == pytest.approx(0.8)
+    managed.begin(0.0)
+    assert managed.estimates.of_draft(draft)[0] < 0.2
 
 
 def test_tokens_not_drawn_yet_are_known_by_their_place() -> None:
-    member = member_of(drawn(4, 5, 6))
-    assert member.estimates.by_position(0, 3) == [pytest.approx(POSITION_PRIOR)] * 3
-    assert member.estimates.by_position(5, 0) == []
+    managed = member_of(drawn(4, 5, 6))
+    assert managed.estimates.by_position(0, 3) == [pytest.approx(POSITION_PRIOR)] * 3
+    assert managed.estimates.by_position(5, 0) == []
     for _ in range(150):
-        learn_from(member, sent(4, 5, 9, drafted=3, accepted=2))
-    first, second, third, beyond = member.estimates.by_position(0, 4)
+        learn_from(managed, sent(4, 5, 9, drafted=3, accepted=2))
+    first, second, third, beyond = managed.estimates.by_position(0, 4)
     assert first > 0.9
     assert second > 0.85
     assert third < 0.35
-    assert member.estimates.by_position(2, 2) == [third, beyond]
+    assert managed.estimates.by_position(2, 2) == [third, beyond]
 
 
 def test_a_place_never_reached_is_like_the_one_before() -> None:
-    member = member_of(drawn(4))
+    managed = member_of(drawn(4))
     for _ in range(100):
-        learn_from(member, sent(4, 9, drafted=1, accepted=1))
-    places = member.estimates.by_position(0, 15)
+        learn_from(managed, sent(4, 9, drafted=1, accepted=1))
+    places = managed.estimates.by_position(0, 15)
     assert places[0] > 0.9
     assert places[14] == pytest.approx(places[1]) == pytest.approx(places[0], abs=0.05)
 
 
 def test_a_draft_that_cost_time_and_holds_nothing_counts_as_a_miss() -> None:
-    member = ManagedDrafter(
+    managed = ManagedDrafter(
         Scripted(Draft(PointMassLine(()), "scripted", ())), cost=DraftCost(1.0, 0.1)
     )
-    member.begin(temperature=0.0)
-    before = member.estimates.at_position(0)
-    member.estimates.add_silence()
-    assert member.estimates.at_position(0) < before
-    member.learn(NO_DRAFT, step(7))
-    assert not member.estimates.is_untried
+    managed.begin(temperature=0.0)
+    before = managed.estimates.at_position(0)
+    managed.estimates.add_silence()
+    assert managed.estimates.at_position(0) < before
+    managed.learn(NO_DRAFT, step(7))
+    assert not managed.estimates.is_untried
 
 
 def test_a_deterministic_drafter_that_costs_time_is_known_by_place() -> None:
-    member = ManagedDrafter(Scripted(certain(1, 2)), cost=DraftCost(1.0, 0.1))
-    member.begin(temperature=0.0)
-    before = member.estimates.by_position(0, 2)
-    learn_from(member, sent(1, 7, drafted=2, accepted=1))
-    assert member.estimates.at_position(1) < before[1]
-    assert member.estimates.at_position(1) < member.estimates.at_position(0)
+    managed = ManagedDrafter(Scripted(certain(1, 2)), cost=DraftCost(1.0, 0.1))
+    managed.begin(temperature=0.0)
+    before = managed.estimates.by_position(0, 2)
+    learn_from(managed, sent(1, 7, drafted=2, accepted=1))
+    assert managed.estimates.at_position(1) < before[1]
+    assert managed.estimates.at_position(1) < managed.estimates.at_position(0)
 
 
 def with_tail(*tokens: int, tail: int) -> Draft:
@@ -282,35 +282,35 @@ def with_tail(*tokens: int, tail: int) -> Draft:
 
 def test_a_tail_is_judged_whether_it_was_sent_or_not() -> None:
     """Cut after the first token of the tail, which stood; the model said what the rest says."""
-    member = member_of(with_tail(4, 5, 6, 7, tail=2))
-    before = member.estimates.by_position(0, 4)
-    learn_from(member, sent(4, 5, 6, 7, drafted=3, accepted=3))
-    assert judged(member) == (4, 4)
+    managed = member_of(with_tail(4, 5, 6, 7, tail=2))
+    before = managed.estimates.by_position(0, 4)
+    learn_from(managed, sent(4, 5, 6, 7, drafted=3, accepted=3))
+    assert judged(managed) == (4, 4)
     draft = with_tail(4, 5, 6, 7, tail=2)
-    assert all(now > 0.8 for now in member.estimates.of_draft(draft))
-    after = member.estimates.by_position(0, 4)
+    assert all(now > 0.8 for now in managed.estimates.of_draft(draft))
+    after = managed.estimates.by_position(0, 4)
     assert after[1] > before[1]
     assert after[2] == after[1], "a place in the tail tells nothing of tokens that are drawn"
 
 
 def test_a_tail_of_which_nothing_was_sent_is_judged_by_what_the_model_said() -> None:
-    member = member_of(with_tail(4, 5, tail=1))
-    learn_from(member, sent(4, 9, drafted=1, accepted=1))
-    assert judged(member) == (1, 2)
+    managed = member_of(with_tail(4, 5, tail=1))
+    learn_from(managed, sent(4, 9, drafted=1, accepted=1))
+    assert judged(managed) == (1, 2)
 
 
 def test_a_tail_after_a_rejected_token_is_not_judged() -> None:
-    member = member_of(with_tail(4, 5, 6, tail=2))
-    learn_from(member, sent(9, drafted=2, accepted=0))
-    assert judged(member) == (0, 1)
+    managed = member_of(with_tail(4, 5, 6, tail=2))
+    learn_from(managed, sent(9, drafted=2, accepted=0))
+    assert judged(managed) == (0, 1)
 
 
 def test_a_drafter_that_had_nothing_to_say_is_not_said_to_have_been_wrong() -> None:
     """It counts against it, as it took its time, but no token of it was judged."""
-    member = member_of(drawn(1))
-    member.estimates.add_silence()
-    member.learn(NO_DRAFT, step(1))
-    assert member.estimates.at_position(0) < POSITION_PRIOR
-    assert member.estimates.recalled is None
-    learn_from(member, sent(2, drafted=1, accepted=0))
-    assert member.estimates.recalled == 0.0
+    managed = member_of(drawn(1))
+    managed.estimates.add_silence()
+    managed.learn(NO_DRAFT, step(1))
+    assert managed.estimates.at_position(0) < POSITION_PRIOR
+    assert managed.estimates.recalled is None
+    learn_from(managed, sent(2, drafted=1, accepted=0))
+    assert managed.estimates.recalled == 0.0

@@ -28,24 +28,24 @@ def free() -> ManagedDrafter:
 
 def drafter_model(draw_cost: float) -> ManagedDrafter:
     """A drafter model whose tokens cost a share of a plain step of 1 second."""
-    member = ManagedDrafter(Silent("model", is_free=False), cost=DraftCost(draw_cost, 0.0))
-    member.begin(temperature=0.0)
-    return member
+    managed = ManagedDrafter(Silent("model", is_free=False), cost=DraftCost(draw_cost, 0.0))
+    managed.begin(temperature=0.0)
+    return managed
 
 
-def found(member: ManagedDrafter, accepted: int, judged: int) -> ManagedDrafter:
+def found(managed: ManagedDrafter, accepted: int, judged: int) -> ManagedDrafter:
     for i in range(judged):
-        member.estimates.judged.add(i < accepted)
-    return member
+        managed.estimates.judged.add(i < accepted)
+    return managed
 
 
 def test_a_free_drafter_is_on_until_long_nothing_was_worth_sending() -> None:
-    member = free()
-    assert drafter_status(member, STEPPED) == DrafterStatus("lookup", State.ON)
-    member.unsent = 31
-    assert drafter_status(member, STEPPED).state is State.ON
-    member.unsent = 32
-    assert drafter_status(member, STEPPED).state is State.PARKED
+    managed = free()
+    assert drafter_status(managed, STEPPED) == DrafterStatus("lookup", State.ON)
+    managed.unsent = 31
+    assert drafter_status(managed, STEPPED).state is State.ON
+    managed.unsent = 32
+    assert drafter_status(managed, STEPPED).state is State.PARKED
 
 
 def test_a_drafter_model_is_on_where_it_is_expected_to_pay() -> None:
@@ -54,10 +54,10 @@ def test_a_drafter_model_is_on_where_it_is_expected_to_pay() -> None:
 
 
 def test_a_parked_drafter_names_what_it_needs_and_what_it_has() -> None:
-    member = found(drafter_model(0.1), accepted=1, judged=4)
-    share = member.estimates.judged.accepted / member.estimates.judged.judged
+    managed = found(drafter_model(0.1), accepted=1, judged=4)
+    share = managed.estimates.judged.accepted / managed.estimates.judged.judged
     needed = break_even(STEPPED, 0.1)
-    reason = drafter_status(member, STEPPED).reason
+    reason = drafter_status(managed, STEPPED).reason
     assert reason == f"slower than plain: needs acceptance {needed:.2f}, has {share:.2f}"
     assert 0.70 < needed < 0.80
 
@@ -65,17 +65,17 @@ def test_a_parked_drafter_names_what_it_needs_and_what_it_has() -> None:
 def test_what_a_busy_machine_measured_is_told_as_such() -> None:
     busy = CostModel(STEPPED.points, is_steady=False)
     doubt = " (costs measured on a busy machine)"
-    for member, costs in ((drafter_model(0.1), busy), (drafter_model(0.1), STEPPED)):
-        reason = drafter_status(member, costs).reason
+    for managed, costs in ((drafter_model(0.1), busy), (drafter_model(0.1), STEPPED)):
+        reason = drafter_status(managed, costs).reason
         assert reason.endswith(doubt) is not costs.is_steady
-    assert member.cost is not None
-    member.cost.is_steady = False
-    assert drafter_status(member, STEPPED).reason == reason + doubt
+    assert managed.cost is not None
+    managed.cost.is_steady = False
+    assert drafter_status(managed, STEPPED).reason == reason + doubt
 
 
 def test_a_few_tokens_that_were_accepted_do_not_contradict_that_it_is_parked() -> None:
-    member = found(drafter_model(0.1), accepted=3, judged=3)
-    state = drafter_status(member, STEPPED)
+    managed = found(drafter_model(0.1), accepted=3, judged=3)
+    state = drafter_status(managed, STEPPED)
     assert state.state is State.PARKED
     assert state.reason.endswith("has 1.00 so far and is expected to have less")
 
@@ -87,21 +87,21 @@ def test_a_parked_drafter_nobody_tried_says_so() -> None:
 
 def test_a_parked_drafter_that_a_trial_judged_says_what_it_expects() -> None:
     guess = Acceptance({"greedy:drawn": (4.1, 10.0), "warm:drawn": (3.0, 10.0)}, is_trial=True)
-    member = ManagedDrafter(Silent("model", is_free=False), guess, DraftCost(0.1, 0.0))
-    assert drafter_status(member, STEPPED).reason.endswith(
+    managed = ManagedDrafter(Silent("model", is_free=False), guess, DraftCost(0.1, 0.0))
+    assert drafter_status(managed, STEPPED).reason.endswith(
         "a trial expects 0.30"
     )  # before any reply
-    member.begin(temperature=0.0)
-    assert drafter_status(member, STEPPED).reason.endswith("a trial expects 0.41")
+    managed.begin(temperature=0.0)
+    assert drafter_status(managed, STEPPED).reason.endswith("a trial expects 0.41")
 
 
 def test_a_parked_drafter_that_drafted_before_says_what_it_had() -> None:
     known = Acceptance({"greedy:drawn": (4.1, 10.0)})
-    member = ManagedDrafter(Silent("model", is_free=False), known, DraftCost(0.1, 0.0))
-    member.begin(temperature=0.0)
-    assert drafter_status(member, STEPPED).reason.endswith("had 0.41")
-    member.begin(temperature=1.0)
-    assert drafter_status(member, STEPPED).reason.endswith("untried, 0.65 assumed")
+    managed = ManagedDrafter(Silent("model", is_free=False), known, DraftCost(0.1, 0.0))
+    managed.begin(temperature=0.0)
+    assert drafter_status(managed, STEPPED).reason.endswith("had 0.41")
+    managed.begin(temperature=1.0)
+    assert drafter_status(managed, STEPPED).reason.endswith("untried, 0.65 assumed")
 
 
 def test_a_judged_token_ends_the_trial() -> None:
@@ -111,30 +111,30 @@ def test_a_judged_token_ends_the_trial() -> None:
 
 
 def test_where_no_acceptance_would_do_the_reason_says_so() -> None:
-    for member in (found(drafter_model(0.1), 4, 4), drafter_model(0.1)):
-        reason = drafter_status(member, HOPELESS).reason
+    for managed in (found(drafter_model(0.1), 4, 4), drafter_model(0.1)):
+        reason = drafter_status(managed, HOPELESS).reason
         assert reason == "slower than plain here even if every drafted token were accepted"
 
 
 def test_a_dropped_drafter_is_off_for_its_reason() -> None:
-    for member in (free(), drafter_model(0.01)):
-        member.drop("it proposed nonsense")
-        assert drafter_status(member, CHEAP) == DrafterStatus(
-            member.name, State.OFF, "it proposed nonsense"
+    for managed in (free(), drafter_model(0.01)):
+        managed.drop("it proposed nonsense")
+        assert drafter_status(managed, CHEAP) == DrafterStatus(
+            managed.name, State.OFF, "it proposed nonsense"
         )
 
 
 def test_dearer_passes_park_what_was_on() -> None:
-    member = drafter_model(0.05)
+    managed = drafter_model(0.05)
     costs = CostModel({1: 1.0, 2: 1.2, 16: 3.0})
-    assert drafter_status(member, costs).state is State.ON
+    assert drafter_status(managed, costs).state is State.ON
     for _ in range(400):
         for n in (2, 3, 4):
             costs.observe(1, 1.0)
             costs.observe(n, 4.0)
-    assert drafter_status(member, costs).state in (State.ON, State.PARKED)
-    member.cost = DraftCost(3.0, 0.0)
-    assert drafter_status(member, costs).state is State.PARKED
+    assert drafter_status(managed, costs).state in (State.ON, State.PARKED)
+    managed.cost = DraftCost(3.0, 0.0)
+    assert drafter_status(managed, costs).state is State.PARKED
 
 
 ON = DrafterStatus("a", State.ON)
@@ -163,11 +163,11 @@ def test_states_read_as_words() -> None:
 
 
 def test_what_takes_longer_passes_than_were_measured_says_so() -> None:
-    member = ManagedDrafter(
+    managed = ManagedDrafter(
         Silent("tree", is_free=True), cost=DraftCost(0.0, 0.0), tree=TreeSize(3, 20)
     )
-    member.begin(temperature=0.0)
-    found = drafter_status(member, STEPPED)
+    managed.begin(temperature=0.0)
+    found = drafter_status(managed, STEPPED)
     assert found.state is State.PARKED
     assert "longer than the 16 tokens" in found.reason
-    assert drafter_status(member, CostModel({1: 1.0, 16: 1.2, 64: 1.4})).state is State.ON
+    assert drafter_status(managed, CostModel({1: 1.0, 16: 1.2, 64: 1.4})).state is State.ON

@@ -42,14 +42,14 @@ def test_where_every_token_costs_the_drafter_is_parked_and_little_is_lost():
     machine = ranked_machine(RANKS, CPU, 0.05)
     log = machine.run(tokens=1500)
     assert log.speedup() >= 0.985
-    state, reason = overall(machine.controller.standings)
+    state, reason = overall(machine.controller.statuses)
     assert state is State.PARKED
     assert reason.startswith("tree: slower than plain: needs acceptance")
 
 
 def test_trees_that_were_never_right_are_probed_with_no_empty_one():
     machine = ranked_machine(RANKS, FLAT, 0.02)
-    (trees,) = machine.controller.members
+    (trees,) = machine.controller.drafters
     for _ in range(2000):
         for rank in range(4):
             key = f"{temperature_bucket(SamplingSettings().temperature)}:rank{rank}"
@@ -74,7 +74,7 @@ def test_beside_each_other_lines_and_trees_do_as_well_as_the_better_form(
     alone = [both_forms(ranks, FLAT, 0.02, forms=[form]).run(steps=STEPS) for form in (0, 1)]
     assert log.speedup(WARM) >= 0.95 * max(one.speedup(WARM) for one in alone)
     assert log.shapes[WARM:].count(shape) > 0.8 * (STEPS - WARM)
-    lines = machine.controller.members[0]
+    lines = machine.controller.drafters[0]
     assert lines.estimates.judged.judged > 30.0, (
         "whichever form drafts, it is known how often it is right"
     )

@@ -41,8 +41,8 @@ class WithTail(IdleDrafter):
 
 
 def drafted(confidence: float, costs: CostModel) -> tuple[Controller, Draft]:
-    member = ManagedDrafter(WithTail(confidence), cost=DraftCost(0.01, 0.001))
-    controller = Controller([member], costs, N_VOCAB, clock=lambda: 0.0)
+    managed = ManagedDrafter(WithTail(confidence), cost=DraftCost(0.01, 0.001))
+    controller = Controller([managed], costs, N_VOCAB, clock=lambda: 0.0)
     controller.begin([7], Sampler(SamplingSettings(1.0)))
     controller.commit([7])
     return controller, controller.propose([7], 8)
@@ -62,7 +62,7 @@ def test_as_much_of_a_tail_is_sent_as_pays(confidence: float, costs: CostModel, 
 def test_a_tail_takes_no_time_that_the_drawn_tokens_did_not() -> None:
     controller, draft = drafted(0.9, CostModel({1: 1.0, 16: 1.01}))
     assert len(draft) == 5
-    cost = controller.members[0].cost
+    cost = controller.drafters[0].cost
     assert cost is not None
     before = cost.draw_seconds
     controller.observe(Step((1, 2, 3, 4, 5, 6), "with tail", 5, 5, 0.01, 1.0, 1.01, 2.0))

@@ -9,15 +9,15 @@ common = settings(max_examples=300, deadline=None, derandomize=True)
 drafts = st.lists(st.tuples(st.floats(0.0, 4.0), st.integers(0, 8)), max_size=300)
 
 
-def replied(credit: RiskBudget, steps: list[tuple[float, int]]) -> tuple[int, float]:
+def replied(budget: RiskBudget, steps: list[tuple[float, int]]) -> tuple[int, float]:
     """Tokens and cost of a reply whose drafts, of some cost and luck, go in if affordable."""
-    credit.begin()
+    budget.begin()
     tokens, spent = 0, 0.0
     for extra, accepted in steps:
-        affordable = extra <= credit.affordable
+        affordable = extra <= budget.affordable
         cost = 1.0 + (extra if affordable else 0.0)
         emitted = 1 + (accepted if affordable else 0)
-        credit.settle(emitted, cost)
+        budget.settle(emitted, cost)
         tokens += emitted
         spent += cost
     return tokens, spent
@@ -35,9 +35,9 @@ def test_a_reply_never_loses_more_than_the_allowance(steps: list[tuple[float, in
 def test_what_one_reply_saved_pays_little_of_the_next(
     first: list[tuple[float, int]], second: list[tuple[float, int]]
 ) -> None:
-    credit = RiskBudget()
+    budget = RiskBudget()
     for steps in (first, second):
-        tokens, spent = replied(credit, steps)
+        tokens, spent = replied(budget, steps)
         assert spent <= 1.005 * tokens + 1.0 + 1e-9
 
 
@@ -47,19 +47,19 @@ def test_trust_and_shown_drafters_lose_three_plain_steps_more_at_most(
     replies: list[list[tuple[float, int, bool]]],
 ) -> None:
     """Of one reply, and of all replies together: whoever drafts, and whatever held before."""
-    credit = RiskBudget()
+    budget = RiskBudget()
     all_tokens, all_spent = 0, 0.0
     for reply in replies:
-        credit.begin()
+        budget.begin()
         tokens, spent = 0, 0.0
         for extra, accepted, has_shown in reply:
-            allowed = extra <= (credit.trusting if has_shown else credit.affordable)
+            allowed = extra <= (budget.affordable_if_proven if has_shown else budget.affordable)
             if allowed:
-                credit.risk(extra)
+                budget.admit(extra)
             else:
-                credit.refused(would_have_held=accepted > 0)
+                budget.record_refusal(would_be_accepted=accepted > 0)
             emitted = 1 + accepted * allowed
-            credit.settle(emitted, 1.0 + extra * allowed)
+            budget.settle(emitted, 1.0 + extra * allowed)
             tokens, spent = tokens + emitted, spent + 1.0 + extra * allowed
         assert spent <= 1.005 * tokens + 4.0 + 1e-9
         all_tokens, all_spent = all_tokens + tokens, all_spent + spent
@@ -67,21 +67,21 @@ def test_trust_and_shown_drafters_lose_three_plain_steps_more_at_most(
 
 
 def test_refusing_what_would_have_held_lets_one_in() -> None:
-    credit = RiskBudget()
-    credit.settle(1, 2.5)
-    assert credit.affordable < 0.0
+    budget = RiskBudget()
+    budget.settle(1, 2.5)
+    assert budget.affordable < 0.0
     for _ in range(8):
-        credit.refused(would_have_held=True)
-    allowed = credit.affordable
+        budget.record_refusal(would_be_accepted=True)
+    allowed = budget.affordable
     assert allowed > 1.0
-    credit.risk(allowed)
-    assert credit.affordable < allowed - 1.0
+    budget.admit(allowed)
+    assert budget.affordable < allowed - 1.0
 
 
 def test_refusing_what_would_have_failed_lets_nothing_in() -> None:
-    credit = RiskBudget()
-    credit.settle(1, 2.5)
-    before = credit.affordable
+    budget = RiskBudget()
+    budget.settle(1, 2.5)
+    before = budget.affordable
     for held in (True, False) * 20:
-        credit.refused(would_have_held=held)
-    assert credit.affordable <= before + 0.25
+        budget.record_refusal(would_be_accepted=held)
+    assert budget.affordable <= before + 0.25

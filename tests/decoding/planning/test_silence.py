@@ -74,9 +74,9 @@ def with_a_model(
     text = Text(constant(0.97, 11), 0)
     text.tokens = machine.text.tokens
     drafter = FallsSilent(text, machine.clock, cost, until, takes, says_so=says_so)
-    members = [*machine.controller.members, ManagedDrafter(drafter, cost=cost, prior=0.97)]
+    drafters = [*machine.controller.drafters, ManagedDrafter(drafter, cost=cost, prior=0.97)]
     costs = costs_of(CURVES["flat"])
-    machine.controller = Controller(members, costs, N_VOCAB, machine.clock)
+    machine.controller = Controller(drafters, costs, N_VOCAB, machine.clock)
     return drafter
 
 
@@ -95,10 +95,10 @@ def test_beside_a_silent_model_a_free_drafter_drafts_as_if_it_were_alone(
     drafter = with_a_model(machine, until=until, takes=takes, says_so=says_so)
     assert machine.run(tokens=8000).speedup() >= 0.98 * alone
     assert drafter.asked > 0 or until == 0
-    member = machine.controller.members[1]
+    managed = machine.controller.drafters[1]
     if says_so:
         assert drafter.in_vain == 0
-        assert drafter_status(member, machine.controller.costs) == DrafterStatus(
+        assert drafter_status(managed, machine.controller.costs) == DrafterStatus(
             "model", State.PARKED, "full: it holds no more"
         )
     else:
@@ -110,13 +110,13 @@ def test_beside_a_silent_model_a_free_drafter_drafts_as_if_it_were_alone(
 def test_one_that_is_silent_for_no_reason_is_parked(shape: str, takes: float) -> None:
     machine = lookup_alone()
     drafter = with_a_model(machine, takes=takes)
-    member = machine.controller.members[1]
+    managed = machine.controller.drafters[1]
     costs = costs_of(CURVES[shape])
-    machine.controller = Controller([member], costs, N_VOCAB, machine.clock)
+    machine.controller = Controller([managed], costs, N_VOCAB, machine.clock)
     log = machine.run(tokens=8000)
-    found = drafter_status(member, costs)
+    found = drafter_status(managed, costs)
     assert found.state is State.PARKED
-    assert "had nothing to say" in found.reason or "even if every" in found.reason
+    assert "proposed nothing" in found.reason or "even if every" in found.reason
     assert drafter.in_vain * max(takes, DRAW) <= 0.01 * 8000 + 10
     assert log.speedup() >= 0.98
 
@@ -125,12 +125,12 @@ def test_a_reply_that_fits_has_the_drafter_again() -> None:
     machine = lookup_alone()
     drafter = with_a_model(machine, until=400, says_so=True)
     machine.run(tokens=600)
-    asked, member = drafter.asked, machine.controller.members[1]
-    assert member.unable
+    asked, managed = drafter.asked, machine.controller.drafters[1]
+    assert managed.unable
     drafter._until = 2000
     machine.run(tokens=50)
     assert drafter.asked > asked
-    assert not member.unable
+    assert not managed.unable
     assert drafter.in_vain == 0
 
 
@@ -141,16 +141,16 @@ class TwoStages:
         self.machine = Machine(constant(1.0, 3), CURVES["flat"])
         text, clock = self.machine.text, self.machine.clock
         self.history = text.tokens[:5]
-        members = [ManagedDrafter(self.machine.drafter)] if free else []
+        drafters = [ManagedDrafter(self.machine.drafter)] if free else []
         for number, prior in enumerate(priors):
             cost = DraftCost(DRAW * PLAIN_SECONDS, 0.0)
             drafter = FallsSilent(
                 text, clock, cost, 0 if number == 0 else 1 << 30, takes, says_so=False
             )
             drafter.name = f"model {number}"
-            members.append(ManagedDrafter(drafter, cost=cost, prior=prior))
+            drafters.append(ManagedDrafter(drafter, cost=cost, prior=prior))
         costs = CostModel({1: PLAIN_SECONDS, 16: 1.05 * PLAIN_SECONDS})
-        self.controller = Controller(members, costs, N_VOCAB, clock)
+        self.controller = Controller(drafters, costs, N_VOCAB, clock)
         self.controller.begin(self.history, SAMPLER)
         for _ in self.controller.read(self.history):
             pass
@@ -166,7 +166,7 @@ def test_the_next_best_is_drawn_and_what_the_silent_one_took_is_told() -> None:
     assert draft.drafter == "model 1"
     assert [silence.drafter for silence in draft.silences] == ["model 0"]
     assert draft.silences[0].seconds == pytest.approx(0.5 * PLAIN_SECONDS)
-    assert one.controller.choice.cause is Cause.PAYS
+    assert one.controller.decision.cause is Cause.PAYS
 
 
 def test_the_free_offer_comes_after_what_is_drawn() -> None:
@@ -180,14 +180,14 @@ def test_where_nobody_else_drafts_the_step_is_plain() -> None:
     one = TwoStages(0.95)
     draft = one.propose()
     assert (draft.tokens, draft.drafter, len(draft.silences)) == ((), "", 1)
-    assert str(one.controller.choice) == "plain, who was asked had nothing to say"
+    assert str(one.controller.decision) == "plain, no drafter proposed anything"
 
 
 def test_a_silent_probe_leaves_a_plain_step_and_costs_the_budget_of_probes() -> None:
     one = TwoStages(0.02, takes=0.5)
-    budget, risk = one.controller._probing.budget, one.controller._credit.affordable
+    budget, risk = one.controller._probing.budget, one.controller._budget.affordable
     draft = one.propose()
-    assert one.controller.choice.cause is Cause.SILENT
+    assert one.controller.decision.cause is Cause.SILENT
     seconds = (1.0 + 0.5) * PLAIN_SECONDS
     spent = 0.5 * PLAIN_SECONDS
     said = tuple(one.machine.text.tokens[5:6])
@@ -195,14 +195,14 @@ def test_a_silent_probe_leaves_a_plain_step_and_costs_the_budget_of_probes() -> 
         Step(said, "", 0, 0, spent, PLAIN_SECONDS, seconds, 0.0, silences=draft.silences)
     )
     assert one.controller._probing.budget == pytest.approx(budget - 0.5 - DRAW + 0.01, abs=1e-2)
-    assert one.controller._credit.affordable == risk
+    assert one.controller._budget.affordable == risk
 
 
 def test_asking_in_vain_is_taken_off_the_account_and_held_against_the_drafter() -> None:
     one = TwoStages(0.95, takes=0.5)
-    member = one.controller.members[0]
-    assert member.cost is not None
-    before, draw = one.controller._credit.affordable, member.cost.draw_seconds
+    managed = one.controller.drafters[0]
+    assert managed.cost is not None
+    before, draw = one.controller._budget.affordable, managed.cost.draw_seconds
     draft = one.propose()
     spent, said = 0.5 * PLAIN_SECONDS, tuple(one.machine.text.tokens[5:6])
     one.controller.observe(
@@ -211,19 +211,19 @@ def test_asking_in_vain_is_taken_off_the_account_and_held_against_the_drafter() 
             silences=draft.silences,
         )
     )  # fmt: skip
-    assert one.controller._credit.affordable == pytest.approx(before - 0.5 + 0.005)
-    assert member.estimates.at_position(0) < 0.95
-    assert member.cost.draw_seconds > draw, "it took longer than a token"
-    assert member.estimates.recalled is None, "no token of it was judged"
+    assert one.controller._budget.affordable == pytest.approx(before - 0.5 + 0.005)
+    assert managed.estimates.at_position(0) < 0.95
+    assert managed.cost.draw_seconds > draw, "it took longer than a token"
+    assert managed.estimates.recalled is None, "no token of it was judged"
 
 
 def test_silence_at_once_does_not_make_a_drafter_look_cheap() -> None:
     one = TwoStages(0.95, takes=0.0)
-    member = one.controller.members[0]
-    assert member.cost is not None
-    draw = member.cost.draw_seconds
+    managed = one.controller.drafters[0]
+    assert managed.cost is not None
+    draw = managed.cost.draw_seconds
     one.propose()
-    assert member.cost.draw_seconds == draw
+    assert managed.cost.draw_seconds == draw
 
 
 def test_seconds_in_vain_are_told_of_who_took_them() -> None:
@@ -241,19 +241,19 @@ def test_a_drafter_that_fails_when_it_is_asked_whether_it_can_is_dropped() -> No
         def refusal(self, history: Sequence[int]) -> str:
             raise RuntimeError("out of paper")
 
-    member = ManagedDrafter(Fails())
-    assert not member.can_draft([1])
-    assert member.dropped == "it failed: out of paper"
+    managed = ManagedDrafter(Fails())
+    assert not managed.can_draft([1])
+    assert managed.dropped == "it failed: out of paper"
 
 
 def test_what_cannot_draft_is_not_promising() -> None:
     cost = DraftCost(DRAW, 0.0)
     drafter = FallsSilent(Text(constant(1.0, 1), 0), Clock(), cost, 3, 0.0, says_so=True)
-    member, costs = ManagedDrafter(drafter, cost=cost), CostModel({1: 1.0, 16: 1.1})
-    assert member.can_draft([1])
-    assert is_promising(member, costs)
-    assert not member.can_draft([1, 2, 3])
-    assert not is_promising(member, costs)
+    managed, costs = ManagedDrafter(drafter, cost=cost), CostModel({1: 1.0, 16: 1.1})
+    assert managed.can_draft([1])
+    assert is_promising(managed, costs)
+    assert not managed.can_draft([1, 2, 3])
+    assert not is_promising(managed, costs)
 
 
 N_CTX = 16
@@ -271,8 +271,8 @@ def cascade_of(context: "FakeContext") -> Cascade:
 
 
 def controlled(context: "FakeContext") -> Controller:
-    member = ManagedDrafter(model_of(context), cost=DraftCost(0.01, 0.001))
-    return Controller([member], CostModel({1: 1.0, 16: 1.01}), N_TABLE)
+    managed = ManagedDrafter(model_of(context), cost=DraftCost(0.01, 0.001))
+    return Controller([managed], CostModel({1: 1.0, 16: 1.01}), N_TABLE)
 
 
 WITH_A_CONTEXT: dict[str, Callable[["FakeContext"], Drafter]] = {

@@ -62,7 +62,7 @@ def test_trees_that_take_longer_than_lines_are_found_out():
 def test_every_drafter_learns_whether_its_tokens_were_sent_or_not():
     machine = Ensemble((0.3, 0.5), FLAT)
     machine.run(steps=STEPS)
-    found = [member.estimates.judged for member in machine.controller.members]
+    found = [managed.estimates.judged for managed in machine.controller.drafters]
     shares = [count.accepted / count.judged for count in found]
     assert shares == pytest.approx([0.3, 0.5], abs=0.12)
-    assert all(member.unsent < 32 for member in machine.controller.members)
+    assert all(managed.unsent < 32 for managed in machine.controller.drafters)

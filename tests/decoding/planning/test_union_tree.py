@@ -155,9 +155,9 @@ curves = st.lists(st.floats(0.0, 1.5), min_size=8, max_size=8).map(
 def test_no_more_is_sent_than_can_be_afforded(
     proposals: list[Proposal], costs: CostModel, affordable: float, rate: float, limit: int
 ) -> None:
-    members = [ManagedDrafter(Fixed(one)) for one in proposals]
-    free = FreeDrafting(members, costs, 10, branches=3)
-    offer = free.plan(members, [1], limit, rate, affordable)
+    drafters = [ManagedDrafter(Fixed(one)) for one in proposals]
+    free = FreeDrafting(drafters, costs, 10, branches=3)
+    offer = free.plan(drafters, [1], limit, rate, affordable)
     draft = offer.draft
     assert len(draft) <= limit
     assert costs.of_draft(len(draft)) <= affordable
@@ -171,10 +171,10 @@ def test_no_more_is_sent_than_can_be_afforded(
 def test_one_drafter_is_sent_as_the_line_of_the_best_length(
     proposals: list[Proposal], costs: CostModel, affordable: float, rate: float
 ) -> None:
-    member = ManagedDrafter(Fixed(proposals[0]))
-    offer = FreeDrafting([member], costs, 10, branches=3).plan([member], [1], 8, rate, affordable)
+    managed = ManagedDrafter(Fixed(proposals[0]))
+    offer = FreeDrafting([managed], costs, 10, branches=3).plan([managed], [1], 8, rate, affordable)
     proposal = offer.proposals[0][1] if offer.proposals else NO_DRAFT
-    acceptance = member.estimates.of_draft(proposal)
+    acceptance = managed.estimates.of_draft(proposal)
     plan = best_length(acceptance, costs, rate=rate, affordable=affordable)
     assert (len(offer.draft), offer.gain) == (plan.length, plan.gain)
     assert offer.draft.tokens == proposal.tokens[: plan.length]
@@ -183,25 +183,25 @@ def test_one_drafter_is_sent_as_the_line_of_the_best_length(
 
 def test_a_tree_that_takes_longer_than_a_line_gives_way_to_it():
     costs = CostModel({1: 1.0, 8: 1.2})
-    members = [
+    drafters = [
         ManagedDrafter(Fixed(Proposal("a", (1, 2), (0.6, 0.6)))),
         ManagedDrafter(Fixed(Proposal("b", (3, 4), (0.5, 0.6)))),
     ]
-    free = FreeDrafting(members, costs, 10, branches=4)
-    assert free.plan(members, [1], 7, 1.0, PLENTY).draft.shape is Shape.TREE
+    free = FreeDrafting(drafters, costs, 10, branches=4)
+    assert free.plan(drafters, [1], 7, 1.0, PLENTY).draft.shape is Shape.TREE
     for _ in range(60):
         costs.observe(5, 2.5 * costs.seconds(5), is_tree=True)
     assert costs.of_draft(4) == pytest.approx(0.2 * 4 / 7)
     assert costs.of_tree(4) > 1.3
-    assert free.plan(members, [1], 7, 1.0, PLENTY).draft.shape is Shape.LINE
+    assert free.plan(drafters, [1], 7, 1.0, PLENTY).draft.shape is Shape.LINE
 
 
 def test_rules_that_are_lossy_are_given_lines():
-    members = [
+    drafters = [
         ManagedDrafter(Fixed(Proposal("a", (1, 2), (0.6, 0.6)))),
         ManagedDrafter(Fixed(Proposal("b", (3, 4), (0.5, 0.6)))),
     ]
-    free = FreeDrafting(members, CostModel({1: 1.0, 8: 1.2}), 10, branches=4)
+    free = FreeDrafting(drafters, CostModel({1: 1.0, 8: 1.2}), 10, branches=4)
     for lossy, shape in [(LossyRule("typical", 0.3), Shape.LINE), (None, Shape.TREE)]:
         free.begin(SamplingSettings(lossy=lossy))
-        assert free.plan(members, [1], 7, 1.0, PLENTY).draft.shape is shape
+        assert free.plan(drafters, [1], 7, 1.0, PLENTY).draft.shape is shape

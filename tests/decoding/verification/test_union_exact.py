@@ -61,11 +61,11 @@ def test_replies_have_the_law_of_the_target(
     waiting: list[Prefix] = [()]
     while waiting:
         path = Path(waiting.pop())
-        members = [
+        drafters = [
             ManagedDrafter(Table("near", rows + near)),
             ManagedDrafter(Table("far", rows + far)),
         ]
-        controller = Controller(members, CostModel(FLAT), N_VOCAB, max_branches=4)
+        controller = Controller(drafters, CostModel(FLAT), N_VOCAB, max_branches=4)
         limits, clock = Limits(LENGTH, frozenset()), count(0.0).__next__
         found = replied(fake_context(rows), START, DENSE, limits, controller, clock)
         emitted[tuple(said(found))] += path.probability
