@@ -12,7 +12,6 @@ from decoding.shape import Shape
 PLAIN = "off"
 AUTO = "auto"
 SCHEMA = 1
-SUPPLIED_TEXT = ("copy", "summary", "document")
 """Kinds of prompts that contain the text of the answer."""
 
 
@@ -119,11 +118,9 @@ class Bench:
             return None
         return Speedup(statistics.median(ratios), min(ratios), max(ratios))
 
-    def mean_speedup(
-        self, method: str, temperature: float, kinds: Sequence[str] | None = None
-    ) -> float | None:
-        """Geometric mean of the medians over kinds; None if one is missing."""
-        speedups = [self.speedup(method, kind, temperature) for kind in kinds or self.kinds]
+    def mean_speedup(self, method: str, temperature: float) -> float | None:
+        """Geometric mean of the medians over all kinds; None if one is missing."""
+        speedups = [self.speedup(method, kind, temperature) for kind in self.kinds]
         medians = [speedup.median for speedup in speedups if speedup is not None]
         if len(medians) < len(speedups) or not medians:
             return None
