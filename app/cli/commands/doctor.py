@@ -9,8 +9,7 @@ from typing import Any
 
 import typer
 
-from app.cli.json_output import Json, Output, write_object
-from app.cli.terminal import stdout
+from app.cli.json_output import Json, Output, write_result
 from app.cli.terminal.exit_codes import EXIT_USAGE
 from app.evaluation.settings_check import Fault, check_settings
 from app.learned.memory_bandwidth import mlx_bandwidth, processor_bandwidth
@@ -47,11 +46,8 @@ def doctor(json: Json = False, output: Output = None) -> None:
     """
     faults = check_settings(Paths.of_this_user())
     facts = _facts(faults)
-    if json:
-        write_object(facts, output)
-    else:
-        for line in [*_lines(facts), *_wrong(faults)]:
-            stdout.write_line(line)
+    wrong = [_row("wrong setting", " ".join(str(fault).split())) for fault in faults]
+    write_result(facts, [*_lines(facts), *wrong], json, output)
     if faults:
         raise typer.Exit(EXIT_USAGE)
 
@@ -156,7 +152,3 @@ def _settings(settings: dict[str, Any]) -> str:
     return (
         settings["file"] if settings["exists"] else f"{settings['file']} (missing: defaults apply)"
     )
-
-
-def _wrong(faults: Sequence[Fault]) -> list[str]:
-    return [_row("wrong setting", " ".join(str(fault).split())) for fault in faults]
