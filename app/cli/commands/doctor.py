@@ -137,7 +137,8 @@ def _lines(facts: dict[str, Any]) -> list[str]:
             f"{name} {version or 'missing'}" for name, version in facts["versions"].items()
         ),
         "models": ", ".join(facts["models"]) or "none",
-        "settings": _settings(facts["settings"]),
+        "settings": facts["settings"]["file"]
+        + ("" if facts["settings"]["exists"] else " (missing: defaults apply)"),
         "for more speed": facts["advice"],
         "for more room": facts["memory_advice"],
     }
@@ -146,9 +147,3 @@ def _lines(facts: dict[str, Any]) -> list[str]:
 
 def _row(name: str, value: str) -> str:
     return f"{name:<15} {value}"
-
-
-def _settings(settings: dict[str, Any]) -> str:
-    return (
-        settings["file"] if settings["exists"] else f"{settings['file']} (missing: defaults apply)"
-    )

@@ -12,7 +12,7 @@ from backends.base import UsageError
 from backends.files.mlx_folder import is_mlx_folder
 from models import catalogue
 from models.byte_sizes import size_text
-from models.catalogue import CatalogueDrafter, DrafterKind, Entry, SizeSource
+from models.catalogue import DrafterKind, Entry, SizeSource
 from models.metadata.model_facts import facts_of_entry
 from models.metadata.model_files import stored_bytes
 from models.reference import HubReference, Reference, entry_of, resolve
@@ -146,12 +146,10 @@ def _of_catalogue(reference: HubReference) -> dict[str, Any]:
 
 
 def _drafters(entry: Entry | None) -> list[dict[str, Any]]:
-    return [_drafter(drafter) for drafter in catalogue.drafters(entry)]
-
-
-def _drafter(drafter: CatalogueDrafter) -> dict[str, Any]:
-    model = drafter.model or None
-    return {"alias": drafter.alias, "kind": drafter.kind.value, "model": model}
+    return [
+        {"alias": drafter.alias, "kind": drafter.kind.value, "model": drafter.model or None}
+        for drafter in catalogue.drafters(entry)
+    ]
 
 
 def _at_path(path: Path) -> dict[str, Any]:
