@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something the user can do. name: in the table of commands and under [keys] in settings."""
+    """Something the user can do. name: of its method among the commands, and under [keys]."""
 
     name: str
     title: str

@@ -29,16 +29,10 @@ class Attention:
     layers: tuple[Layers, ...]
     number_bytes: int = 2
 
-    def cache_bytes(self, n_ctx: int, *, keeps_windows: bool = False) -> int:
+    def cache_bytes(self, n_ctx: int) -> int:
         """Bytes of a cache for n_ctx tokens.
 
-        keeps_windows: whether sliding-window layers store only their window. llama.cpp stores the
-        whole context, so that rejected tokens can be dropped.
+        Sliding-window layers count in full: the engines keep the whole context, so that rejected
+        tokens can be dropped.
         """
-        numbers = sum(
-            kind.numbers_per_token * min(n_ctx, kind.window or n_ctx)
-            if keeps_windows
-            else kind.numbers_per_token * n_ctx
-            for kind in self.layers
-        )
-        return numbers * self.number_bytes
+        return n_ctx * self.number_bytes * sum(kind.numbers_per_token for kind in self.layers)

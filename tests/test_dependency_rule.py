@@ -5,6 +5,7 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -39,3 +40,24 @@ def test_an_import_where_it_does_not_belong_is_found(name: str, found: str) -> N
 
 def test_nothing_else_is_found(found: str) -> None:
     assert " kept, 4 broken." in found
+
+
+def test_decoding_imports_the_contract_of_backends_and_nothing_else_of_ours() -> None:
+    graph = grimp.build_graph("app", "backends", "decoding", "models")
+    imported = {
+        name
+        for module in graph.modules
+        if module.startswith("decoding")
+        for name in graph.find_modules_directly_imported_by(module)
+    }
+    allowed = ("decoding", "backends.base")
+    assert not {
+        name for name in imported if not f"{name}.".startswith(tuple(f"{a}." for a in allowed))
+    }
+
+
+def test_no_folder_has_many_more_than_fifteen_modules() -> None:
+    for package in ("app", "backends", "decoding", "models", "scripts"):
+        for folder in (ROOT / package).rglob("**/"):
+            modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+            assert len(modules) <= 16, folder

@@ -117,11 +117,9 @@ class Bench:
             return None
         return Speedup(statistics.median(ratios), min(ratios), max(ratios))
 
-    def mean_speedup(
-        self, method: str, temperature: float, kinds: Sequence[str] | None = None
-    ) -> float | None:
-        """Geometric mean of the medians over kinds; None if one is missing."""
-        speedups = [self.speedup(method, kind, temperature) for kind in kinds or self.kinds]
+    def mean_speedup(self, method: str, temperature: float) -> float | None:
+        """Geometric mean of the medians over all kinds; None if one is missing."""
+        speedups = [self.speedup(method, kind, temperature) for kind in self.kinds]
         medians = [speedup.median for speedup in speedups if speedup is not None]
         if len(medians) < len(speedups) or not medians:
             return None

@@ -17,7 +17,7 @@ _STACKED_COLUMNS = 4
 """Width of the first column where descriptions go below the options."""
 
 _SUMMARY_CHARACTERS = 200
-"""Of a command, where the commands are listed: no summary is cut."""
+"""Longest summary in the list of commands; none is truncated."""
 
 
 def source_of(context: Any, name: str) -> str:

@@ -1,6 +1,6 @@
 """Values that a shell completes; nothing is loaded, and errors complete nothing."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing
 
 from app.bench.suite import SUITES
@@ -26,17 +26,18 @@ def suites(incomplete: str) -> list[str]:
 
 def models(incomplete: str) -> list[str]:
     """Installed models, then the catalogue's."""
-    return _starting(incomplete, dict.fromkeys([*known_names(_paths().models), *_catalogue()]))
+    names = [*installed_models(incomplete), *catalogue_models(incomplete)]
+    return list(dict.fromkeys(names))
 
 
 def installed_models(incomplete: str) -> list[str]:
     """Models on this machine."""
-    return _starting(incomplete, known_names(_paths().models))
+    return _starting(incomplete, known_names(Paths.of_this_user().models))
 
 
 def catalogue_models(incomplete: str) -> list[str]:
     """Models of the catalogue."""
-    return _starting(incomplete, _catalogue())
+    return _starting(incomplete, (entry.name for entry in catalogue.entries() if entry.chats))
 
 
 def drafters(incomplete: str) -> list[str]:
@@ -49,30 +50,24 @@ def drafters(incomplete: str) -> list[str]:
 def presets(incomplete: str) -> list[str]:
     """Presets of the settings file."""
     try:
-        return _starting(incomplete, file.read(_paths().settings).get(file.PRESETS_TABLE, {}))
+        return _starting(
+            incomplete, file.read(Paths.of_this_user().settings).get(file.PRESETS_TABLE, {})
+        )
     except SpecchatError:
         return []
 
 
 def chats(incomplete: str) -> list[tuple[str, str]]:
     """Numbers of saved chats with their titles, the latest first."""
-    paths = _paths()
+    paths = Paths.of_this_user()
     if not paths.history.exists():
         return []
     try:
         with closing(open_history(paths, repairs=False)) as history:
-            found = [(str(chat.number), chat.title) for chat in history.chats()]
+            numbered = [(str(chat.number), chat.title) for chat in history.chats()]
     except SpecchatError:
         return []
-    return [(number, title) for number, title in found if number.startswith(incomplete)]
-
-
-def _catalogue() -> Iterator[str]:
-    return (entry.name for entry in catalogue.entries() if entry.chats)
-
-
-def _paths() -> Paths:
-    return Paths.of_this_user()
+    return [(number, title) for number, title in numbered if number.startswith(incomplete)]
 
 
 def _starting(incomplete: str, names: Iterable[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """JSON output of every command: one object with its schema version."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +33,21 @@ Output = Annotated[
         help="With --json: write to a file.",
     ),
 ]
+
+
+def write_result(
+    facts: Mapping[str, Any],
+    lines: Iterable[str],
+    json: bool,
+    output: Path | None,
+    write_line: Callable[[str], None] = stdout.write_line,
+) -> None:
+    """Write a command's result: one JSON object if json, else its lines of text."""
+    if json:
+        write_object(facts, output)
+        return
+    for line in lines:
+        write_line(line)
 
 
 def write_object(facts: Mapping[str, Any], output: Path | None = None) -> None:

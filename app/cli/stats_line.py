@@ -39,7 +39,7 @@ def _drafting(metrics: ReplyMetrics) -> str:
     if metrics.acceptance is None:
         parked = metrics.state is State.PARKED
         return f"parked: {metrics.reason}" if parked else "nothing drafted"
-    drafted_by = [name for name, one in metrics.by_drafter.items() if one.steps]
+    drafted_by = [name for name, figures in metrics.by_drafter.items() if figures.steps]
     return (
         f"{','.join(drafted_by)}: {metrics.accepted} of {metrics.drafted} drafted "
         f"accepted, {metrics.tokens_per_step:.2f} tokens per step"

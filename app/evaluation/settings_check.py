@@ -153,7 +153,7 @@ def _rejected(given: _Given, paths: Paths) -> Iterator[tuple[str, SpecchatError]
 
 def _rejected_theme(given: _Given) -> Iterator[tuple[str, SpecchatError]]:
     if theme := given.values.get("theme"):
-        from app.tui.theme_names import check_theme  # needs Textual, which only the app loads
+        from app.tui.appearance import check_theme  # needs Textual, which only the app loads
 
         try:
             check_theme(str(theme))

@@ -14,14 +14,11 @@ from backends.hardware.host import processor_name
 from models.json_file import read_object, write_object
 
 
-def memory_bandwidth(info: ModelInfo, paths: Paths, *, again: bool = False) -> Bandwidth | None:
-    """Bandwidth of the device that runs a model, None if it cannot be measured.
-
-    Other programs can only lower a measurement: with `again` the higher result is kept.
-    """
+def memory_bandwidth(info: ModelInfo, paths: Paths) -> Bandwidth | None:
+    """Bandwidth of the device that runs a model, None if it cannot be measured."""
     if info.device.startswith("GPU"):
-        return mlx_bandwidth(paths, again=again) if info.backend == MLX else of_gpu()
-    return processor_bandwidth(info.threads, paths, again=again)
+        return mlx_bandwidth(paths) if info.backend == MLX else of_gpu()
+    return processor_bandwidth(info.threads, paths)
 
 
 def processor_bandwidth(threads: int, paths: Paths, *, again: bool = False) -> Bandwidth | None:
@@ -44,7 +41,10 @@ def mlx_bandwidth(paths: Paths, *, again: bool = False) -> Bandwidth | None:
 def _cached(
     device: str, measure: Callable[[], Bandwidth | None], paths: Paths, *, again: bool
 ) -> Bandwidth | None:
-    """The highest bandwidth measured on a device; measures it the first time, or again."""
+    """The highest bandwidth measured on a device; measures it the first time, or again.
+
+    A measurement can only be too low, as other programs use memory too.
+    """
     name = hashlib.sha256(device.encode()).hexdigest()[:16]
     path = paths.bandwidth / f"{name}.json"
     cached = _parsed(read_object(path))

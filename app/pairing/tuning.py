@@ -196,7 +196,7 @@ class Tuning:
         if not 0 < longest < context.n_ctx:
             tokenizer = self._target.tokenizer
             limits = Limits(_REPLY_TOKENS, tokenizer.end_tokens)
-            replies = []
+            replies: list[Reply] = []
             with closing(TemplateProcess()) as templates:
                 template = ChatTemplate(tokenizer, templates)
                 for number, text in enumerate(_prompts(), start=1):

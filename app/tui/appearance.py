@@ -5,10 +5,20 @@ from dataclasses import replace
 from typing import Any
 
 from textual.app import App
+from textual.theme import BUILTIN_THEMES
 
 from app.settings import catalogue
 from app.settings.catalogue import Value
 from app.settings.preferences import NAMES, Preferences
+
+
+def check_theme(name: str) -> str:
+    """Return the name of a theme.
+
+    Raises:
+        UsageError: there is no such theme.
+    """
+    return catalogue.known(name, BUILTIN_THEMES, f"there is no theme {name!r}")
 
 
 def set_theme(app: App[Any], theme: str) -> None:
@@ -17,7 +27,7 @@ def set_theme(app: App[Any], theme: str) -> None:
     Raises:
         UsageError: the name is unknown; the error names the nearest one.
     """
-    app.theme = catalogue.known(theme, app.available_themes, f"there is no theme {theme!r}")
+    app.theme = check_theme(theme)
 
 
 class Appearance:

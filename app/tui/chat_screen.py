@@ -10,7 +10,7 @@ from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widgets import Footer
 
-from app.actions import ACTIONS, BY_SLASH, Action, parse, unknown_command
+from app.actions import ACTIONS, BY_NAME, BY_SLASH, Action, parse, unknown_command
 from app.chat.composer_draft import ComposerDraft
 from app.engine.engine import Engine
 from app.engine.engine_status import Loaded, Phase, Status
@@ -19,7 +19,7 @@ from app.settings.preferences import Preferences
 from app.tui.appearance import Appearance
 from app.tui.commands.app_commands import AppCommands
 from app.tui.commands.chat_commands import ChatCommands
-from app.tui.commands.command import Commands
+from app.tui.commands.command import commands_of
 from app.tui.commands.model_commands import ModelCommands
 from app.tui.commands.settings_commands import SettingsCommands
 from app.tui.conversation.chat_view import ChatView
@@ -86,7 +86,14 @@ class ChatScreen(Screen[None]):
         self._state_line = FigureText(id="state")
         self._figures = LiveFigures(self.panel, self._state_line)
         self._composer_draft = ComposerDraft(engine.paths)
-        self.commands = self._all_commands()
+        app, view, area, perform = self.app, self.view, self.prompt.area, self.action_perform
+        models = ModelCommands(app, engine, view, self._downloads, perform)
+        self.commands = commands_of(
+            ChatCommands(app, engine, view, area),
+            AppCommands(app, self._appearance, self.panel, area),
+            models,
+            SettingsCommands(app, engine, view, self._appearance, models, perform),
+        )
         self._reported_error: SpecchatError | None = None
 
     def compose(self) -> ComposeResult:
@@ -98,20 +105,6 @@ class ChatScreen(Screen[None]):
         yield self._state_line
         yield self.prompt
         yield Footer()
-
-    def _all_commands(self) -> Commands:
-        engine, view, area = self._engine, self.view, self.prompt.area
-        app = self.app
-        models = ModelCommands(app, engine, view, self._downloads, self.action_perform)
-        settings = SettingsCommands(
-            app, engine, view, self._appearance, models, self.action_perform
-        )
-        return {
-            **ChatCommands(app, engine, view, area).table,
-            **AppCommands(app, self._appearance, self.panel, area).table,
-            **models.table,
-            **settings.table,
-        }
 
     def on_mount(self) -> None:
         self._apply_preferences()
@@ -156,7 +149,8 @@ class ChatScreen(Screen[None]):
     async def action_perform(self, name: str, argument: str = "") -> bool:
         """Run a registered action; an error is notified, and the result is then False."""
         try:
-            pending = self.commands[name](argument)
+            command = self.commands[name]
+            pending = command(argument) if BY_NAME[name].argument else command()
             if pending is not None:
                 await pending
         except SpecchatError as error:

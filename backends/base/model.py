@@ -42,7 +42,6 @@ class ModelInfo:
     n_vocab: int
     n_layers: int
     context_limit: int
-    is_moe: bool
     rollback: Rollback
     backend: str
     engine: str

@@ -212,7 +212,6 @@ def _describe(
         n_vocab=n_vocab,
         n_layers=api.llama_model_n_layer(pointer),
         context_limit=api.llama_model_n_ctx_train(pointer),
-        is_moe=header.integer("expert_count") > 0,
         active_experts=header.integer(_ACTIVE_EXPERTS),
         rollback=rollback(pointer),
         backend="llamacpp",

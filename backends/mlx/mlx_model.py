@@ -160,7 +160,6 @@ def _describe(
         n_vocab=tokenizer.n_vocab,
         n_layers=folder.count("num_hidden_layers"),
         context_limit=folder.count("max_position_embeddings") or _UNKNOWN_CONTEXT,
-        is_moe=folder.experts > 0,
         rollback=Rollback.NONE if refusal else Rollback.ANY,
         backend="mlx",
         engine=mlx_device.build(),

@@ -87,7 +87,7 @@ def _place(folder: Path) -> tuple[Paths, ModelInfo]:
     model = folder / "model.gguf"
     model.write_bytes(b"GGUF")
     info = ModelInfo(
-        model, "model", "llama", "Q4_0", 1000, 500, 500, 100, 4, 512, False, Rollback.ANY,
+        model, "model", "llama", "Q4_0", 1000, 500, 500, 100, 4, 512, Rollback.ANY,
         "llamacpp", "e", "d", 2,
     )  # fmt: skip
     return Paths(folder / "config", folder / "data", folder / "cache"), info

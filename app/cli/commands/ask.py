@@ -1,7 +1,6 @@
 """`specchat ask`: one question, one answer, for scripts."""
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,13 +15,13 @@ from app.cli.streaming import stream_answer
 from app.cli.terminal import stderr, stdout, text_input
 from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
 from app.drafting.spec import draft_spec
-from app.engine.reply import Reply, new_reply
+from app.engine.reply import new_reply
 from app.engine.report import reply_report
 from app.engine.session import Session
-from app.settings.answering import Answering
 from backends.base import ModelError, UsageError
 from backends.chat.chat_template import Message, Prompt
 from decoding.events import FinishReason
+from decoding.sampling.distribution import SamplingSettings
 
 
 @options.with_options(*options.SESSION, *options.ANSWER)
@@ -51,68 +50,39 @@ def ask(
         raise UsageError("--raw and --system contradict each other", "raw text has no roles")
     text = text_input.gather(prompt, file or [])
     conversation = Conversation(given.system, [Message("user", text)])
+    streaming, reply, failure = not (json or no_stream), new_reply(), None
     session = open_session(session_options)
     try:
-        reply = new_reply()
-        question = _Question(
-            session,
-            session.raw_prompt(text) if raw else session.prompt(conversation)[0],
-            given.answering,
-            as_json=json,
-            output=output,
-            streaming=not (json or no_stream),
-        )
-        question.answer(reply)
+        question = session.raw_prompt(text) if raw else session.prompt(conversation)[0]
+        sampling, max_tokens = given.answering.sampling, given.answering.max_tokens
+        _note_limits(session, question, sampling)
+        try:
+            stream_answer(session, question, sampling, max_tokens, reply, shown=streaming)
+        except ModelError as error:
+            failure = error  # raised once the part before it is printed
+        stderr.clear_status()
+        if json:
+            write_object(reply_report(session, reply, sampling, max_tokens), output)
+        else:
+            rest = "" if streaming else reply.text
+            stdout.write(rest if reply.text.endswith("\n") else f"{rest}\n")
+            if sys.stderr.isatty():
+                stderr.note(stats_line(session, reply))
     finally:
         session.close()
+    if failure is not None:
+        raise failure
     if reply.finish_reason is FinishReason.CANCELLED:
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """A prompt, and the form of its answer."""
-
-    session: Session
-    prompt: Prompt
-    answering: Answering
-    as_json: bool
-    output: Path | None
-    streaming: bool
-
-    def answer(self, reply: Reply) -> None:
-        """Print the answer; after an error, the part that came before it."""
-        drafting = self.session.drafting
-        if drafting.missing and drafting.requested != draft_spec.OFF:
-            effect = "drafting continues without one" if drafting.handles else "drafting is off"
-            stderr.note(f"note: {effect}: {drafting.missing}")
-        rule = self.answering.sampling.lossy_in_effect
-        warning = rule.warning if rule else ""
-        notes = (*self.session.notes, *drafting.notes, self.prompt.note, warning)
-        for text in filter(None, notes):
-            stderr.note(f"note: {text}")
-        try:
-            stream_answer(
-                self.session,
-                self.prompt,
-                self.answering.sampling,
-                self.answering.max_tokens,
-                reply,
-                shown=self.streaming,
-            )
-        except ModelError:
-            self._print(reply)
-            raise
-        self._print(reply)
-
-    def _print(self, reply: Reply) -> None:
-        stderr.clear_status()
-        if self.as_json:
-            answering = self.answering
-            report = reply_report(self.session, reply, answering.sampling, answering.max_tokens)
-            write_object(report, self.output)
-            return
-        text = "" if self.streaming else reply.text
-        stdout.write(text if reply.text.endswith("\n") else f"{text}\n")
-        if sys.stderr.isatty():
-            stderr.note(stats_line(self.session, reply))
+def _note_limits(session: Session, prompt: Prompt, sampling: SamplingSettings) -> None:
+    """Print notes on reductions, missing drafters and a lossy rule."""
+    drafting = session.drafting
+    if drafting.missing and drafting.requested != draft_spec.OFF:
+        effect = "drafting continues without one" if drafting.handles else "drafting is off"
+        stderr.note(f"note: {effect}: {drafting.missing}")
+    rule = sampling.lossy_in_effect
+    for note in (*session.notes, *drafting.notes, prompt.note, rule.warning if rule else ""):
+        if note:
+            stderr.note(f"note: {note}")

@@ -16,15 +16,8 @@ from app.cli.terminal.message_input import LineDroppedError, TypedLines, piped_l
 from app.engine.engine_status import where_it_runs
 from app.engine.reply import new_reply
 from app.engine.session import Session
-from app.loading.session_options import SessionOptions
 from app.settings.answering import Answering
-from app.settings.catalogue import (
-    BY_NAME,
-    CHAT_KEYS,
-    Value,
-    known,
-    parsed,
-)
+from app.settings.catalogue import BY_NAME, CHAT_KEYS, Value, known, parsed
 from backends.base import SpecchatError, UsageError
 from decoding.events import FinishReason
 
@@ -41,20 +34,16 @@ def chat(context: typer.Context) -> None:
     """Talk line by line; nothing on the screen is ever rewritten."""
     given = option_values.answer_options(context)
     session_options = option_values.session_options(context)
-    raise typer.Exit(converse(session_options, given.system, given.answering))
-
-
-def converse(session_options: SessionOptions, system: str, answering: Answering) -> int:
-    """Open a session and answer until the input ends; returns the exit code."""
     session = open_session(session_options)
     try:
-        talk = _Talk(session, system, answering)
+        talk = _Talk(session, given.system, given.answering)
         if sys.stdin.isatty():
             stderr.note(talk.greeting())
         talk.warn()
-        return talk.run()
+        code = talk.run()
     finally:
         session.close()
+    raise typer.Exit(code)
 
 
 class _Talk:

@@ -11,7 +11,7 @@ import typer
 
 from app.cli import completion
 from app.cli.command import Command, Group
-from app.cli.json_output import Json, Output, write_object
+from app.cli.json_output import Json, Output, write_result
 from app.cli.terminal import stderr, stdout
 from app.history import Chat, History
 from app.history.derived_data import open_history, remove_chat
@@ -49,14 +49,9 @@ def list_chats(
     if Paths.of_this_user().history.exists():
         with _history() as history:
             listed = history.chats(query)
-    if json:
-        write_object({"chats": [asdict(chat) for chat in listed]}, output)
-        return
-    for chat in listed:
-        day = datetime.datetime.fromtimestamp(chat.updated).astimezone().date()
-        line = f"{chat.number:5}  {day}  {chat.messages:4} messages  {_title(chat)}"
-        stdout.write_line(line)
-    if not listed:
+    facts = {"chats": [asdict(chat) for chat in listed]}
+    write_result(facts, map(_line, listed), json, output)
+    if not (listed or json):
         stderr.note("no chat contains these words" if query else "there are no chats yet")
 
 
@@ -65,10 +60,8 @@ def show(number: Number, json: Json = False, output: Output = None) -> None:
     """Print a chat."""
     with _history() as history:
         chat, messages = _chat(history, number), history.messages(number)
-    if json:
-        write_object(as_json(chat, messages), output)
-    else:
-        stdout.write(printable(as_markdown(chat, messages)))
+    text = printable(as_markdown(chat, messages))
+    write_result(as_json(chat, messages), [text], json, output, stdout.write)
 
 
 @chats.command(cls=Command)
@@ -83,10 +76,8 @@ def export(
     with _history() as history:
         _chat(history, number)
         written = write_export(history, number, file, overwrite=force)
-    if json:
-        write_object({"number": number, "file": str(written)}, output)
-    else:
-        stderr.note(f"written to {written}")
+    facts = {"number": number, "file": str(written)}
+    write_result(facts, [f"written to {written}"], json, output, stderr.note)
 
 
 @chats.command(cls=Command)
@@ -95,10 +86,8 @@ def remove(number: Number, json: Json = False, output: Output = None) -> None:
     with _history() as history:
         chat = _chat(history, number)
         remove_chat(history, number, Paths.of_this_user())
-    if json:
-        write_object({"removed": asdict(chat)}, output)
-    else:
-        stderr.note(f"removed {number}: {_title(chat)}")
+    removed = f"removed {number}: {_title(chat)}"
+    write_result({"removed": asdict(chat)}, [removed], json, output, stderr.note)
 
 
 @contextmanager
@@ -122,6 +111,11 @@ def _chat(history: History, number: int) -> Chat:
     offers = ", ".join(f"{other} ({_title(chats_by_number[other])})" for other in nearest)
     why = f"nearest: {offers}" if offers else "none is saved"
     raise UsageError(f"there is no chat {number}", why)
+
+
+def _line(chat: Chat) -> str:
+    day = datetime.datetime.fromtimestamp(chat.updated).astimezone().date()
+    return f"{chat.number:5}  {day}  {chat.messages:4} messages  {_title(chat)}"
 
 
 def _title(chat: Chat) -> str:

@@ -9,8 +9,7 @@ from typing import Any
 
 import typer
 
-from app.cli.json_output import Json, Output, write_object
-from app.cli.terminal import stdout
+from app.cli.json_output import Json, Output, write_result
 from app.cli.terminal.exit_codes import EXIT_USAGE
 from app.evaluation.settings_check import Fault, check_settings
 from app.learned.memory_bandwidth import mlx_bandwidth, processor_bandwidth
@@ -47,11 +46,8 @@ def doctor(json: Json = False, output: Output = None) -> None:
     """
     faults = check_settings(Paths.of_this_user())
     facts = _facts(faults)
-    if json:
-        write_object(facts, output)
-    else:
-        for line in [*_lines(facts), *_wrong(faults)]:
-            stdout.write_line(line)
+    wrong = [_row("wrong setting", " ".join(str(fault).split())) for fault in faults]
+    write_result(facts, [*_lines(facts), *wrong], json, output)
     if faults:
         raise typer.Exit(EXIT_USAGE)
 
@@ -141,7 +137,8 @@ def _lines(facts: dict[str, Any]) -> list[str]:
             f"{name} {version or 'missing'}" for name, version in facts["versions"].items()
         ),
         "models": ", ".join(facts["models"]) or "none",
-        "settings": _settings(facts["settings"]),
+        "settings": facts["settings"]["file"]
+        + ("" if facts["settings"]["exists"] else " (missing: defaults apply)"),
         "for more speed": facts["advice"],
         "for more room": facts["memory_advice"],
     }
@@ -150,13 +147,3 @@ def _lines(facts: dict[str, Any]) -> list[str]:
 
 def _row(name: str, value: str) -> str:
     return f"{name:<15} {value}"
-
-
-def _settings(settings: dict[str, Any]) -> str:
-    return (
-        settings["file"] if settings["exists"] else f"{settings['file']} (missing: defaults apply)"
-    )
-
-
-def _wrong(faults: Sequence[Fault]) -> list[str]:
-    return [_row("wrong setting", " ".join(str(fault).split())) for fault in faults]

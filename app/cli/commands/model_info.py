@@ -1,6 +1,6 @@
 """Metadata of a model: its file's if installed, else the catalogue's."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +12,7 @@ from backends.base import UsageError
 from backends.files.mlx_folder import is_mlx_folder
 from models import catalogue
 from models.byte_sizes import size_text
-from models.catalogue import CatalogueDrafter, DrafterKind, Entry, SizeSource
+from models.catalogue import DrafterKind, Entry, SizeSource
 from models.metadata.model_facts import facts_of_entry
 from models.metadata.model_files import stored_bytes
 from models.reference import HubReference, Reference, entry_of, resolve
@@ -53,11 +53,11 @@ def model_info(name: str, paths: Paths) -> dict[str, Any]:
         ModelError: its file is damaged.
     """
     here = _at_path(Path(name)) or _listed(name, paths)
-    if here is None:
+    if not here:
         reference = resolve(name, paths.models)
         if isinstance(reference, HubReference):
             return dict.fromkeys(KEYS) | _of_catalogue(reference)
-        here = _of_path(reference.path, paths)
+        here = _listed(str(reference.path), paths) or _at_path(reference.path)
     return dict.fromkeys(KEYS) | here | _of_file(here["name"], Path(here["path"]))
 
 
@@ -146,12 +146,10 @@ def _of_catalogue(reference: HubReference) -> dict[str, Any]:
 
 
 def _drafters(entry: Entry | None) -> list[dict[str, Any]]:
-    return [_drafter(drafter) for drafter in catalogue.drafters(entry)]
-
-
-def _drafter(drafter: CatalogueDrafter) -> dict[str, Any]:
-    model = drafter.model or None
-    return {"alias": drafter.alias, "kind": drafter.kind.value, "model": model}
+    return [
+        {"alias": drafter.alias, "kind": drafter.kind.value, "model": drafter.model or None}
+        for drafter in catalogue.drafters(entry)
+    ]
 
 
 def _at_path(path: Path) -> dict[str, Any]:
@@ -161,19 +159,16 @@ def _at_path(path: Path) -> dict[str, Any]:
     return {"name": path.resolve().name, "path": str(path), "size_bytes": stored_bytes(path)}
 
 
-def _listed(name: str, paths: Paths) -> dict[str, Any] | None:
-    for model in installed(paths.models):
-        if name.lower() == model.name.lower() or name == str(model.path):
-            return as_json(model)
-    return None
+def _listed(name: str, paths: Paths) -> dict[str, Any]:
+    """An installed model by its name or path; {} if there is none."""
+    model = named(name, installed(paths.models))
+    return as_json(model) if model else {}
 
 
-def _of_path(path: Path, paths: Paths) -> dict[str, Any]:
-    """An installed model by its path."""
-    for model in installed(paths.models):
-        if model.path == path:
-            return as_json(model)
-    return _at_path(path)
+def named(name: str, listed: Iterable[Installed]) -> Installed | None:
+    """The installed model of a name or path."""
+    matches = (m for m in listed if name.lower() == m.name.lower() or name == str(m.path))
+    return next(matches, None)
 
 
 def as_json(model: Installed) -> dict[str, Any]:

@@ -8,12 +8,12 @@ import typer
 
 from app.cli import completion, option_values, options
 from app.cli.command import Command, Group
-from app.cli.commands.model_info import as_json, as_rows, model_info
+from app.cli.commands.model_info import as_json, as_rows, model_info, named
 from app.cli.commands.pair import pair
 from app.cli.commands.tune import tune
-from app.cli.json_output import Json, Output, write_object
+from app.cli.json_output import Json, Output, write_result
 from app.cli.pulling import pull_model
-from app.cli.terminal import stderr, stdout
+from app.cli.terminal import stderr
 from app.loading.fetch_model import request_for
 from app.loading.model_list import Offered, offered, recommended
 from app.paths import Paths
@@ -62,20 +62,19 @@ def list_models(json: Json = False, output: Output = None) -> None:
     listed, parts = offered(Paths.of_this_user().models), unfinished(hub_cache())
     memory = total_memory()
     best = recommended(memory)
-    if json:
-        listing = {
-            "models": [_offered_here(model) for model in listed if model.is_installed],
-            "catalogue": [_offered_there(model) for model in listed if not model.is_installed],
-            "unfinished_bytes": parts,
-            "recommended": best.name if best else None,
-        }
-        write_object(listing, output)
-        return
-    for line in _listing(listed):
-        stdout.write_line(line)
+    facts = {
+        "models": [_offered_here(model) for model in listed if model.is_installed],
+        "catalogue": [_offered_there(model) for model in listed if not model.is_installed],
+        "unfinished_bytes": parts,
+        "recommended": best.name if best else None,
+    }
+    lines = [*_listing(listed)]
     if best is not None:
         here = f"specchat models pull {best.name}"
-        stdout.write_line(f"recommended for {memory / 1e9:.0f} GB of memory: {here}")
+        lines.append(f"recommended for {memory / 1e9:.0f} GB of memory: {here}")
+    write_result(facts, lines, json, output)
+    if json:
+        return
     for repository, size in parts.items():
         stderr.note(f"unfinished: {repository}, {size_text(size)}")
 
@@ -126,10 +125,8 @@ def pull(
         remedy = "\n".join(filter(None, (error.remedy, at_hand)))
         raise HubUnreachableError(error.what, error.why, remedy) from error
     name = next((model.name for model in _installed() if model.path == done.path), done.repository)
-    if json:
-        write_object({"name": name, **asdict(done), "path": str(done.path)}, output)
-    else:
-        stdout.write_line(f"{name}  {size_text(done.size_bytes)}  {done.path}")
+    facts = {"name": name, **asdict(done), "path": str(done.path)}
+    write_result(facts, [f"{name}  {size_text(done.size_bytes)}  {done.path}"], json, output)
 
 
 @models.command(cls=Command)
@@ -141,28 +138,21 @@ def remove(name: Name, json: Json = False, output: Output = None) -> None:
     paths = Paths.of_this_user()
     if name in unfinished(hub_cache()):
         _discard(name)
-        if json:
-            write_object({"discarded": name}, output)
-        else:
-            stderr.note(f"discarded the unfinished download of {name}")
+        discarded = f"discarded the unfinished download of {name}"
+        write_result({"discarded": name}, [discarded], json, output, stderr.note)
         return
     model = _named(name)
     remove_model(model, HubSettings.of_environment(paths.downloads))
-    if json:
-        write_object({"removed": as_json(model)}, output)
-    else:
-        stderr.note(f"removed {model.name}, {size_text(model.size_bytes)}")
+    removed = f"removed {model.name}, {size_text(model.size_bytes)}"
+    write_result({"removed": as_json(model)}, [removed], json, output, stderr.note)
 
 
 @models.command(cls=Command)
 def info(name: NameOrPath, json: Json = False, output: Output = None) -> None:
     """Show the metadata of a model: its file's if installed, else the catalogue's."""
     facts = model_info(name, Paths.of_this_user())
-    if json:
-        write_object(facts, output)
-        return
-    for label, value in as_rows(facts):
-        stdout.write_line(f"{label:<17} {value}")
+    lines = (f"{label:<17} {value}" for label, value in as_rows(facts))
+    write_result(facts, lines, json, output)
 
 
 models.command(cls=Command)(pair)
@@ -182,9 +172,8 @@ def _installed() -> list[Installed]:
 
 def _named(name: str) -> Installed:
     listed = _installed()
-    for model in listed:
-        if name.lower() == model.name.lower() or name == str(model.path):
-            return model
+    if model := named(name, listed):
+        return model
     near = nearest_names(name, listed)
     raise UsageError(
         f"there is no model called {name!r} on this machine",

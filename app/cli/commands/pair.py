@@ -9,10 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import completion, option_values
-from app.cli.json_output import Json, Output, write_object
+from app.cli.json_output import Json, Output, write_result
 from app.cli.opening import phases
 from app.cli.options import BACKEND, CTX, GPU_LAYERS, THREADS, with_options
-from app.cli.terminal import stdout
 from app.engine.session_ranking import rank
 from app.pairing.pairing_format import doubt, facts_in_words
 from app.pairing.ranking import Pair, Ranking
@@ -41,11 +40,7 @@ def pair(
     session_options = replace(option_values.session_options(context), model=target)
     with phases() as (notify, _):
         ranking = rank(session_options, Paths.of_this_user(), notify)
-    if json:
-        write_object(_as_json(ranking), output)
-        return
-    for line in _lines(ranking):
-        stdout.write_line(line)
+    write_result(_as_json(ranking), _lines(ranking), json, output)
 
 
 def _lines(ranking: Ranking) -> Iterator[str]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.json_output import Json, Output, write_object
+from app.cli.json_output import Json, Output, write_result
 from app.cli.terminal import stdout
 from app.paths import Paths
 
@@ -26,7 +26,4 @@ def path(
 ) -> None:
     """Print a folder: config, data, cache or models."""
     folder = str(getattr(Paths.of_this_user(), kind.value))
-    if json:
-        write_object({"path": folder}, output)
-    else:
-        stdout.write(f"{folder}\n")
+    write_result({"path": folder}, [f"{folder}\n"], json, output, stdout.write)

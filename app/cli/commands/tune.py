@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import completion, option_values
-from app.cli.json_output import Json, Output, write_object
+from app.cli.json_output import Json, Output, write_result
 from app.cli.opening import phases
 from app.cli.options import GPU_LAYERS, THREADS, with_options
-from app.cli.terminal import stderr, stdout
+from app.cli.terminal import stderr
 from app.cli.terminal.interrupt import interruptible
 from app.loading.model_selection import choose_model
 from app.loading.proven_models import ProvenModels
@@ -66,11 +66,8 @@ def tune(
         except KeyboardInterrupt:
             stderr.note(_stopped(tuning))
             raise
-    if json:
-        write_object({"target": reference.name, **_as_json(result)}, output)
-        return
-    for line in _lines(reference.name, result):
-        stdout.write_line(line)
+    facts = {"target": reference.name, **_as_json(result)}
+    write_result(facts, _lines(reference.name, result), json, output)
 
 
 @contextmanager

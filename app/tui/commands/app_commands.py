@@ -11,7 +11,6 @@ from typing import Any
 from textual.app import App
 
 from app.tui.appearance import Appearance
-from app.tui.commands.command import Commands, no_argument
 from app.tui.prompt.prompt_area import PromptArea
 from app.tui.screens.help_screen import HelpScreen
 from app.tui.status.panel import Panel
@@ -24,26 +23,16 @@ class AppCommands:
 
     app: App[Any]
     appearance: Appearance
-    panel: Panel
+    live_panel: Panel
     prompt: PromptArea
 
-    @property
-    def table(self) -> Commands:
-        """The commands by the name of their action."""
-        return {
-            "help": no_argument(self._help),
-            "panel": no_argument(self._toggle_panel),
-            "editor": no_argument(self._edit_in_editor),
-            "quit": no_argument(self._quit),
-        }
-
-    def _help(self) -> None:
+    def help(self) -> None:
         self.app.push_screen(HelpScreen(self.appearance.preferences))
 
-    def _toggle_panel(self) -> None:
-        self.appearance.change({"panel": "hidden" if self.panel.display else "shown"})
+    def panel(self) -> None:
+        self.appearance.change({"panel": "hidden" if self.live_panel.display else "shown"})
 
-    def _edit_in_editor(self) -> None:
+    def editor(self) -> None:
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
         if not editor:
             raise UsageError("no editor is configured", "$VISUAL and $EDITOR are not set")
@@ -57,5 +46,5 @@ class AppCommands:
                 raise UsageError(f"cannot run {editor}", str(error)) from error
             self.prompt.write(file.read_text(encoding="utf-8").rstrip("\n"))
 
-    def _quit(self) -> None:
+    def quit(self) -> None:
         self.app.exit()

@@ -9,7 +9,6 @@ from textual.app import App
 
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
-from app.tui.commands.command import Commands, no_argument
 from app.tui.conversation.chat_view import ChatView
 from app.tui.prompt.prompt_area import PromptArea
 from app.tui.screens.chats_screen import ChatsScreen
@@ -32,31 +31,15 @@ class ChatCommands:
     view: ChatView
     prompt: PromptArea
 
-    @property
-    def table(self) -> Commands:
-        """The commands by the name of their action."""
-        return {
-            "stop": no_argument(self._stop),
-            "origins": no_argument(self.view.toggle_origins),
-            "race": no_argument(self._race),
-            "new": no_argument(self._new),
-            "chats": no_argument(self._chats),
-            "rename": self._rename,
-            "export": self._export,
-            "regenerate": no_argument(self.view.regenerate),
-            "edit": no_argument(self._edit),
-            "go_on": no_argument(self.view.continue_answer),
-            "copy_answer": no_argument(self._copy_answer),
-            "copy_code": self._copy_code,
-            "system": self._system,
-        }
-
-    def _stop(self) -> None:
+    def stop(self) -> None:
         if self.engine.status.phase is Phase.LOADING:
             self.engine.stop_loading()
         self.view.stop()
 
-    def _race(self) -> None:
+    async def origins(self) -> None:
+        await self.view.toggle_origins()
+
+    def race(self) -> None:
         if not self.view.is_idle():
             return
         dialogue, answering = self.view.dialogue, self.view.answering
@@ -73,10 +56,10 @@ class ChatCommands:
         )
         self.app.push_screen(race)
 
-    async def _new(self) -> None:
+    async def new(self) -> None:
         await self.view.open(self.view.dialogue.fresh())
 
-    def _chats(self) -> None:
+    def chats(self) -> None:
         history = self.view.dialogue.history
         if history is None:
             self.app.notify("Chats are not saved in this session.")
@@ -89,29 +72,35 @@ class ChatCommands:
             dialogue.open(chat)
             await self.view.open(dialogue)
 
-    def _rename(self, title: str) -> None:
+    def rename(self, title: str) -> None:
         self.view.dialogue.rename(title)
         self.app.notify(f"This chat is now called {title}." if title else "Example: /rename Title")
 
-    def _export(self, path: str) -> None:
+    def export(self, path: str) -> None:
         if not path:
             raise UsageError("which file?", "", "Example: /export chat.md")
         written = self.view.dialogue.export(Path(path).expanduser())
         self.app.notify(f"Exported to {written}")
 
-    async def _edit(self) -> None:
+    async def regenerate(self) -> None:
+        await self.view.regenerate()
+
+    async def go_on(self) -> None:
+        await self.view.continue_answer()
+
+    async def edit(self) -> None:
         question = await self.view.take_last_question()
         if question is not None:
             self.prompt.write(question)
             self.prompt.focus()
 
-    def _copy_answer(self) -> None:
+    def copy_answer(self) -> None:
         index = self.view.last_turn("assistant")
         if index is not None:
             text = self.view.dialogue.turns[index].text
             self.app.notify(copy(self.app, text, "the answer"))
 
-    def _copy_code(self, number: str) -> None:
+    def copy_code(self, number: str) -> None:
         dialogue = self.view.dialogue
         index = dialogue.last("assistant")
         blocks = _CODE_BLOCK.findall(dialogue.turns[index].text) if index is not None else []
@@ -122,7 +111,7 @@ class ChatCommands:
             return
         self.app.notify(copy(self.app, blocks[chosen - 1], f"code block {chosen}"))
 
-    def _system(self, text: str) -> None:
+    def system(self, text: str) -> None:
         dialogue = self.view.dialogue
         if not text:
             current = f"System prompt: {dialogue.system}\n/system off removes it."

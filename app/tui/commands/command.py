@@ -1,20 +1,21 @@
-"""The type of commands, which registered actions run."""
+"""Commands: the methods that registered actions run."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
 
-Command = Callable[[str], Awaitable[None] | None]
-"""Called with the argument of the slash command, empty for a key."""
+from app.actions import ACTIONS
 
-Commands = Mapping[str, Command]
-"""Commands by the name of their action."""
+Command = Callable[..., Awaitable[None] | None]
+"""Called with the argument of the slash command, empty for a key, if the action takes one."""
 
 Perform = Callable[[str, str], Awaitable[bool]]
 """Runs an action with an argument; an error is notified, and the result is then False."""
 
-Result = TypeVar("Result")
 
-
-def no_argument(run: Callable[[], Result]) -> Callable[[str], Result]:
-    """A command that ignores its argument."""
-    return lambda _: run()
+def commands_of(*groups: object) -> Mapping[str, Command]:
+    """Methods of the groups by name, which is the name of the action that each one runs."""
+    return {
+        action.name: getattr(group, action.name)
+        for group in groups
+        for action in ACTIONS
+        if hasattr(group, action.name)
+    }

@@ -8,7 +8,7 @@ from textual.app import App
 from app.drafting.spec import draft_spec
 from app.engine.engine import Engine
 from app.loading.model_list import offered
-from app.tui.commands.command import Commands, Perform, no_argument
+from app.tui.commands.command import Perform
 from app.tui.conversation.chat_view import ChatView
 from app.tui.screens.drafters_screen import DraftersScreen
 from app.tui.screens.models_screen import ModelsScreen
@@ -31,17 +31,7 @@ class ModelCommands:
     downloads: DownloadList
     perform: Perform
 
-    @property
-    def table(self) -> Commands:
-        """The commands by the name of their action."""
-        return {
-            "model": self.choose_model,
-            "cycle_draft": no_argument(self._cycle_drafter),
-            "draft": self.choose_drafter,
-            "drafters": no_argument(self._list_drafters),
-        }
-
-    def choose_model(self, name: str) -> None:
+    def model(self, name: str) -> None:
         """Load a model, download a missing one, or stop its download; no name: show the list.
 
         Raises:
@@ -52,7 +42,7 @@ class ModelCommands:
         elif not self.downloads.stop(name):
             self._load_or_download(name)
 
-    def choose_drafter(self, text: str) -> None:
+    def draft(self, text: str) -> None:
         """Switch drafters, after the download of missing ones.
 
         Raises:
@@ -117,14 +107,14 @@ class ModelCommands:
         engine = self.engine
         return HubSettings.of_environment(engine.paths.downloads, engine.options.offline)
 
-    def _cycle_drafter(self) -> None:
+    def cycle_draft(self) -> None:
         initial = self.engine.options.draft
         specs = [*_CYCLE, *([initial] if initial not in (*_CYCLE, "off") else []), "off"]
         current = self.engine.draft
         index = specs.index(current) if current in specs else -1
-        self.choose_drafter(specs[(index + 1) % len(specs)])
+        self.draft(specs[(index + 1) % len(specs)])
 
-    def _list_drafters(self) -> None:
+    def drafters(self) -> None:
         self.app.push_screen(DraftersScreen(self.engine.rank()), self._drafter_picked)
 
     async def _drafter_picked(self, spec: str | None) -> None:

@@ -11,7 +11,7 @@ from app.settings import catalogue, file
 from app.settings.answering import PRESET
 from app.settings.catalogue import APP_KEYS, BY_NAME, CHAT_KEYS, Part, Value
 from app.tui.appearance import Appearance
-from app.tui.commands.command import Commands, Perform, no_argument
+from app.tui.commands.command import Perform
 from app.tui.commands.model_commands import ModelCommands
 from app.tui.conversation.chat_view import ChatView
 from app.tui.screens.settings_screen import ChosenSettings, CurrentSettings, SettingsScreen
@@ -33,17 +33,7 @@ class SettingsCommands:
     models: ModelCommands
     perform: Perform
 
-    @property
-    def table(self) -> Commands:
-        """The commands by the name of their action."""
-        return {
-            "settings": no_argument(self._settings),
-            "preset": self._preset,
-            "set": self._set,
-            "theme": self._theme,
-        }
-
-    def _settings(self) -> None:
+    def settings(self) -> None:
         paths, preferences = self.engine.paths, self.appearance.preferences
         dialogue = self.view.dialogue
         current = CurrentSettings(
@@ -90,7 +80,7 @@ class SettingsCommands:
         self.view.defaults = self.view.defaults.changed(chosen.own)
         self.app.notify(f"Saved in {path}")
 
-    def _preset(self, name: str) -> None:
+    def preset(self, name: str) -> None:
         presets, dialogue = self.appearance.preferences.presets, self.view.dialogue
         if not name:
             path = self.appearance.preferences.file
@@ -107,7 +97,7 @@ class SettingsCommands:
             dialogue.set_system(str(presets[known]["system"]))
         self.app.notify(f"Preset: {known}")
 
-    def _set(self, argument: str) -> None:
+    def set(self, argument: str) -> None:
         name, _, text = argument.partition(" ")
         text = text.strip()
         if not name:
@@ -121,10 +111,10 @@ class SettingsCommands:
             raise UsageError(f"which value for {name}?", key.comment)
         value = catalogue.parsed(key, text) if text else None
         if name == "model":
-            self.models.choose_model(text)
+            self.models.model(text)
             return
         if name == "draft":
-            self.models.choose_drafter(text)
+            self.models.draft(text)
             return
         if key.part is Part.APP and value is not None:
             self.appearance.change({name: value})
@@ -139,7 +129,7 @@ class SettingsCommands:
         others = {key: other for key, other in dialogue.own.items() if key != name}
         dialogue.set_own(others if value is None else {**others, name: value})
 
-    def _theme(self, name: str) -> None:
+    def theme(self, name: str) -> None:
         if name:
             self.appearance.change({"theme": name})
         else:

@@ -12,7 +12,7 @@ from app.tui.conversation.growing_markdown import GrowingMarkdown
 from app.tui.conversation.message_view import MessageView
 
 _CPU_SHARE = 0.05
-"""Of one core, the most that painting an answer may take; the model needs the rest."""
+"""Largest share of one core for painting an answer; the model needs the rest."""
 
 _MIN_PAUSE_SECONDS = 0.08
 _MAX_PAUSE_SECONDS = 0.6

@@ -14,7 +14,7 @@ from app.printable import one_line
 _MAX_SUGGESTIONS = 6
 
 COMMAND, FILE = "/", "@"
-"""First character of a suggestion, which says what it completes."""
+"""First character of a suggestion: its kind."""
 
 
 class Completion(OptionList):

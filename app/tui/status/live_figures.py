@@ -1,4 +1,4 @@
-"""ReplyMetrics figures of an answer, in the panel and in the line above the prompt."""
+"""Live figures of an answer, in the panel and in the line above the prompt."""
 
 import time
 from collections import deque
@@ -93,7 +93,7 @@ class CurrentRate:
         self._counts: deque[tuple[float, int]] = deque()
 
     def after(self, tokens: int) -> float | None:
-        """The rate now that an answer has so many tokens; None until it can be told."""
+        """The rate now that an answer has so many tokens; None until it can be measured."""
         now = time.monotonic()
         self._counts.append((now, tokens))
         while now - self._counts[0][0] > _RATE_SECONDS:

@@ -1,5 +1,6 @@
 """The line of figures after an answer."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,18 +8,14 @@ import pytest
 
 from app.cli.stats_line import stats_line
 from app.engine.reply_metrics import ENOUGH_TOKENS
-from decoding.planning.parking import State
+from tests.app.tui.test_snapshots import LIVE
 
 
 def line(monkeypatch: pytest.MonkeyPatch, tokens: int) -> str:
-    monkeypatch.setattr("app.cli.stats_line.plain_rate", lambda *_: (10.0, "plain steps"))
-    statistics = SimpleNamespace(
-        completion_tokens=tokens, decode_tokens_per_second=13.0, drafted=20, accepted=10,
-        acceptance=0.5, tokens_per_step=1.5, ttft_seconds=None, steps=10, by_drafter={},
-    )  # fmt: skip
-    drafting = SimpleNamespace(controller=object(), state=State.ON, reason="")
-    session: Any = SimpleNamespace(drafting=drafting)
-    reply: Any = SimpleNamespace(statistics=statistics, lossy=None, finish_reason=None)
+    metrics = replace(LIVE, completion_tokens=tokens, drafted=20, speedup=1.3)
+    monkeypatch.setattr("app.cli.stats_line.reply_metrics", lambda *_: metrics)
+    reply: Any = SimpleNamespace(finish_reason=None)
+    session: Any = None
     return stats_line(session, reply)
 
 

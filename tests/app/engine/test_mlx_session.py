@@ -19,7 +19,7 @@ from app.engine.engine import Engine
 from app.engine.engine_status import Loaded, Phase
 from app.engine.session_opening import open_session
 from app.engine.session_ranking import rank
-from app.learned.memory_bandwidth import memory_bandwidth
+from app.learned.memory_bandwidth import memory_bandwidth, mlx_bandwidth
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends import mlx
@@ -178,7 +178,7 @@ def test_the_bandwidth_of_the_gpu_is_mlxs_own_and_kept(
     reads = [Bandwidth(1e11, "measured: once"), Bandwidth(2e11, "measured: again")]
     monkeypatch.setattr("app.learned.memory_bandwidth.bandwidth_of_mlx", lambda: reads.pop(0))
     paths = Paths.of_this_user()
-    found = [memory_bandwidth(info, paths, again=again) for again in (False, False, True)]
+    found = [memory_bandwidth(info, paths) for _ in range(2)] + [mlx_bandwidth(paths, again=True)]
     assert [one.source for one in found if one] == [
         "measured: once", "measured: once", "measured: again",
     ]  # fmt: skip

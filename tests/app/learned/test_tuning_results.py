@@ -28,7 +28,7 @@ def info(demo_file: Path) -> ModelInfo:
     return ModelInfo(
         path=demo_file, name="demo", architecture="llama", quantization="Q4_1", parameters=1,
         weight_bytes=1, bytes_read_per_token=1, n_vocab=100, n_layers=30, context_limit=512,
-        is_moe=False, rollback=Rollback.ANY, backend="llamacpp", engine="a build", device="CPU",
+        rollback=Rollback.ANY, backend="llamacpp", engine="a build", device="CPU",
         threads=1,
     )  # fmt: skip
 

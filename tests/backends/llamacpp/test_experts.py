@@ -53,4 +53,3 @@ def test_what_is_learned_of_it_is_not_taken_for_the_file_s(file: Path) -> None:
 def test_a_model_without_experts_says_so(tiny_llama: Callable[..., Path]) -> None:
     with closing(llamacpp.load(tiny_llama(), threads=1)) as model:
         assert model.info.active_experts == 0
-        assert not model.info.is_moe

@@ -21,7 +21,6 @@ def test_info_of_the_bundled_model(demo: Model, demo_file: Path):
     assert info.parameters == 134_515_008
     assert info.n_layers == 30
     assert info.context_limit == 8192
-    assert not info.is_moe
     # Its embedding doubles as the output layer, so that a token reads every weight once.
     assert info.bytes_read_per_token == pytest.approx(info.weight_bytes, rel=0.001)
     assert info.weight_bytes < demo_file.stat().st_size

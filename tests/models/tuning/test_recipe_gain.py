@@ -18,7 +18,7 @@ def info(
     return ModelInfo(
         path=Path("model"), name="model", architecture="llama", quantization=quantization,
         parameters=8_000_000_000, weight_bytes=size, bytes_read_per_token=size, n_vocab=128_000,
-        n_layers=32, context_limit=8192, is_moe=False, rollback=Rollback.ANY, backend=backend,
+        n_layers=32, context_limit=8192, rollback=Rollback.ANY, backend=backend,
         engine="none", device=on, threads=8,
     )  # fmt: skip
 
