@@ -20,9 +20,20 @@ from app.tui.chat_screen import ChatScreen
 from decoding.sampling.distribution import SamplingSettings
 
 _QUESTION = """\
-Copy this text, with the spelling corrected: The whether in Aprill is offen rainy, so it is wise \
-to bring an umbrela when you go out for a walk in the park. In May the wether gets better and you \
-can leave it home."""
+Print this file again with a docstring for each method.
+
+class Bag:
+    def __init__(self):
+        self.items = []
+
+    def add(self, name, price):
+        self.items.append((name, price))
+
+    def remove(self, name):
+        self.items = [(n, p) for n, p in self.items if n != name]
+
+    def total(self):
+        return sum(price for name, price in self.items)"""
 _SIZE = (120, 34)
 
 
