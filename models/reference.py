@@ -68,7 +68,7 @@ def resolve(
     """
     path = _path(name)
     if path is None:
-        raise _unknown(name, [*known_names(folder), *words], folder)
+        raise _unknown(name, [*known_names(folder), *words], folder, is_drafter=bool(words))
     hub = None if path.exists() else _repository(name)
     if path.is_file() or (path.suffix.lower() == ".gguf" and not (hub and hub.file)):
         return _file(path, folder)
@@ -88,7 +88,7 @@ def resolve(
         return _downloaded_first(offers, folder)
     if name.strip() and path.is_dir():
         return _folder(path)
-    raise _unknown(name, [*at_hand, *words], folder)
+    raise _unknown(name, [*at_hand, *words], folder, is_drafter=bool(words))
 
 
 def _downloaded_first(offers: Sequence[HubReference], folder: Path) -> Reference | HubReference:
@@ -139,7 +139,10 @@ def on_hub(name: str, folder: Path, forms: Sequence[Form] = (Form.GGUF,)) -> Hub
     offers = _in_catalogue(name, forms)
     offer = offers[0] if offers else _repository(name)
     if offer is None:
-        raise _unknown(name, known_names(folder), folder)
+        installed = known_names(folder)
+        if name in installed:
+            raise UsageError(f"{name} is on this machine already", str(installed[name]))
+        raise _unknown(name, installed, folder)
     return offer
 
 
@@ -242,12 +245,14 @@ def _missing(path: Path, folder: Path) -> UsageError:
     return UsageError(f"there is no file {path}", f"nearest: {', '.join(near)}" if near else "")
 
 
-def _unknown(name: str, known: Iterable[str], folder: Path) -> UsageError:
+def _unknown(
+    name: str, known: Iterable[str], folder: Path, *, is_drafter: bool = False
+) -> UsageError:
     others = [other for entry in catalogue.entries() for other in entry.names]
     near = nearest(name, [*known, *others])
-    why = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(known)}"
+    listed = f"known: {', '.join(known)}, and those that `specchat models list` shows"
     return UsageError(
-        f"there is no model called {name!r}",
-        why,
+        f"there is no {'drafter or ' if is_drafter else ''}model called {name!r}",
+        f"nearest: {', '.join(near)}" if near else listed,
         f"Give a .gguf file, organization/name of a hub repository, or put a file into {folder}",
     )

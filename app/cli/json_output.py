@@ -18,6 +18,9 @@ SCHEMA = 1
 def _needs_json(context: Context, output: Path | None) -> Path | None:
     if output is not None and not context.params.get("json"):
         raise UsageError("--output needs --json", "only JSON is written to a file")
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        why = "it is a folder" if output.is_dir() else f"there is no folder {output.parent}"
+        raise UsageError(f"cannot write {output}", why)
     return output
 
 

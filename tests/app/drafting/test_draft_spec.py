@@ -87,7 +87,7 @@ def test_settings_after_commas_belong_to_the_drafter_before_them(paths: Paths) -
         ("jacobi:3", "jacobi takes no settings"),
         ("NGRAM:3", "ngram takes no settings"),
         ("lookup,retrieval:", "retrieval takes no settings"),
-        ("lookup,w=3", "no model called"),
+        ("lookup,w=3", "model called"),
         ("cascade", "two drafters or more"),
         ("vote:lookup", "two drafters or more"),
     ],
