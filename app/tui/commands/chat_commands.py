@@ -19,7 +19,6 @@ from backends.base import UsageError
 _CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 _OFF = "off"
-_NO_SYSTEM_PROMPT = "There is no system prompt."
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +114,11 @@ class ChatCommands:
         dialogue = self.view.dialogue
         if not text:
             current = f"System prompt: {dialogue.system}\n/system off removes it."
-            none = f"{_NO_SYSTEM_PROMPT} Example: /system Be brief."
+            none = "There is no system prompt. Example: /system Be brief."
             self.app.notify(current if dialogue.system else none, timeout=10)
         elif text.lower() == _OFF:
             dialogue.set_system("")
-            self.app.notify(_NO_SYSTEM_PROMPT)
+            self.app.notify("System prompt removed.")
         else:
             dialogue.set_system(text)
             self.app.notify("System prompt set.")
