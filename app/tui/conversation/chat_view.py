@@ -180,7 +180,8 @@ class ChatView(Vertical):
             pending.answer.stop()
             pending.turn.text += pending.answer.take()
             pending.turn.ending = pending.ending(FinishReason.CANCELLED)
-            self.dialogue.save(pending.turn)
+            if pending.turn.text:  # else the chat ends with the question
+                self.dialogue.save(pending.turn)
         return queued
 
     async def _cut(self, index: int) -> None:
