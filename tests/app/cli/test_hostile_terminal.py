@@ -113,7 +113,7 @@ def _go_through_the_app(terminal: Any) -> Written:
     terminal.type(ESCAPE)
     press("\x1b[19~", "This chat")  # F8: settings
     terminal.type(ESCAPE)
-    press("/drafters\r", "Enter drafts with it")
+    press("/drafters\r", "Enter drafts with")
     terminal.type(ESCAPE)
     press("@", "file evil")  # completion of names
     press(f"{ESCAPE}\x15", "Ask something")

@@ -158,7 +158,7 @@ def play(specchat: Specchat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
     What is measured is measured shortly, and a change is taken up at the very next step.
     """
     hurry(monkeypatch)
-    monkeypatch.setattr("app.pairing.tuning._SAID", 6)
+    monkeypatch.setattr("app.pairing.tuning._REPLY_TOKENS", 6)
     monkeypatch.setattr("app.evaluation.lossless_check.REPLIES", 20)
     with ExitStack() as stack:
 

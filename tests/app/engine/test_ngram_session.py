@@ -114,7 +114,7 @@ def test_a_damaged_file_is_told_once_and_the_answer_is_the_same(
     files()[0].write_bytes(b"scngram1 and then nothing")
     ended, after = specchat(*asked), specchat(*asked)
     assert ended.stdout == after.stdout == answer
-    assert "is damaged; it was set aside" in ended.stderr
+    assert "are damaged; the file was set aside" in ended.stderr
     assert "set aside" not in after.stderr
 
 

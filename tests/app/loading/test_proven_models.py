@@ -24,8 +24,8 @@ from tests.fixtures.damaged_gguf import good_parts, repeat_token, set_number, wr
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
 PATIENCE_SECONDS = 60
-ROOT = Path(__file__).parents[2]
-_LOADER = "backends.engines.engine_overview.model_loading"
+ROOT = Path(__file__).parents[3]
+_LOADER = "backends.engines.model_loading"
 EPSILON = "attention.layer_norm_rms_epsilon"
 Started = list[Trial]
 

@@ -249,6 +249,6 @@ def test_it_says_so_where_no_recipe_pays() -> None:
     best = Ranked(Recipe("q4_0"), Tried(0.7, 0.5), 0.5, 0.8)
     told = verdict(TuningResult("model", 0.01, (best,), {}, 0.93))
     assert told.startswith("No recipe pays here; best is q4_0 (0.80× plain predicted)")
-    assert "it needs 93 % accepted, and it has 70 %" in told
+    assert "acceptance is 70 %, break-even is 93 %" in told
     hopeless = verdict(TuningResult("model", 0.01, (best,), {}, float("inf")))
     assert "not even if all were accepted" in hopeless
