@@ -23,6 +23,6 @@ pytestmark = [
 )
 def test_nothing_is_lost_and_nothing_grows(arguments: tuple[str, ...]) -> None:
     name, *options = arguments
-    command = [sys.executable, "-m", f"scripts.{name}", *options]
+    command = [sys.executable, "-m", f"scripts.campaigns.{name}", *options]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -251,4 +251,4 @@ def test_it_says_so_where_no_recipe_pays() -> None:
     assert told.startswith("No recipe pays here; best is q4_0 (0.80× plain predicted)")
     assert "acceptance is 70 %, break-even is 93 %" in told
     hopeless = verdict(TuningResult("model", 0.01, (best,), {}, float("inf")))
-    assert "not even if all were accepted" in hopeless
+    assert "even at 100 % acceptance" in hopeless
