@@ -209,6 +209,24 @@ def saving(campaign: Campaign) -> tuple[Program, Expected]:
     return program, expected
 
 
+def read_by_others(campaign: Campaign) -> tuple[Program, Expected]:
+    """Another command reads the chats between two answers of the app."""
+    program = campaign.app()
+    first = _ask(campaign, program)
+    program.wait_for(WHOLE, first.since)
+    program.read(campaign.random.uniform(0.0, 4.0))  # the index of earlier chats follows
+    reader = campaign.program("chats", "list")
+    try:
+        reader.wait()
+    finally:
+        reader.close()
+    program.type("\x0e")  # a new chat: the first answer's ending is not painted again
+    program.read(0.5)
+    expected = _ask(campaign, program)
+    program.read(campaign.random.uniform(0.3, 2.5))
+    return program, expected
+
+
 def quitting(campaign: Campaign) -> tuple[Program, Expected]:
     """The app is left while it answers, and killed while it ends."""
     program = campaign.app()
@@ -269,8 +287,9 @@ Activity = Callable[[Campaign], tuple[Program, Expected]]
 ACTIVITIES: dict[Activity, int] = {
     typing: 18,
     prefilling: 12,
-    answering: 24,
-    saving: 10,
+    answering: 18,
+    saving: 8,
+    read_by_others: 8,
     quitting: 6,
     asking: 8,
     tuning: 6,
@@ -278,7 +297,7 @@ ACTIVITIES: dict[Activity, int] = {
     pulling: 6,
     downloading: 6,
 }
-_IN_APP = {typing, prefilling, answering, saving, quitting, downloading}
+_IN_APP = {typing, prefilling, answering, saving, read_by_others, quitting, downloading}
 
 
 def kill_once(campaign: Campaign) -> None:
