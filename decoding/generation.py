@@ -153,8 +153,8 @@ def _check_context(context: Context, history: Sequence[int]) -> None:
         raise ModelError(
             "the answer was stopped",
             f"the model's context holds {context.length:,} tokens, not the {len(history) - 1:,} "
-            "that were said",
-            "What was said stands. Go on with the answer, and please report this.",
+            "of the answer",
+            "The answer so far is kept. Continue it, and please report this.",
         )
 
 
