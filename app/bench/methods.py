@@ -13,7 +13,7 @@ from app.drafting.spec import draft_spec
 from app.drafting.spec.drafter_node import LOOKUP, SELF
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting, build
-from backends.base import Model, SpecchatError
+from backends.base import Model, SpecchatError, Warping
 from backends.engines.backend_names import MLX
 from backends.engines.baselines import baseline_engines
 from decoding.current_drafter import always
@@ -86,11 +86,8 @@ class Theirs:
     def reply(self, prompt: Sequence[int], settings: SamplingSettings, max_tokens: int) -> Outcome:
         tokens, seconds = self.answer(
             prompt,
-            temperature=settings.temperature,
-            top_k=settings.top_k,
-            top_p=settings.top_p,
-            min_p=settings.min_p,
-            seed=settings.seed,
+            Warping(settings.temperature, settings.top_k, settings.top_p, settings.min_p),
+            settings.seed,
             max_tokens=max_tokens,
             ends=self.session.model.tokenizer.end_tokens.__contains__,
         )

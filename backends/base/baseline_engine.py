@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from backends.base.device_sampling import Warping
 from backends.base.errors import ModelError
 
 Reply = tuple[list[int], float]
@@ -18,12 +19,9 @@ class BaselineEngine(Protocol):
     def reply(
         self,
         prompt: Sequence[int],
-        *,
-        temperature: float,
-        top_k: int,
-        top_p: float,
-        min_p: float,
+        warping: Warping,
         seed: int,
+        *,
         max_tokens: int,
         ends: Callable[[int], bool],
     ) -> Reply:

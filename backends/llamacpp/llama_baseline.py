@@ -6,7 +6,7 @@ from pathlib import Path
 from llama_cpp import Llama
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-from backends.base import ModelError
+from backends.base import ModelError, Warping
 from backends.base.baseline_engine import Reply, timed_reply
 from backends.llamacpp import library
 
@@ -35,22 +35,19 @@ class LlamaBaseline:
     def reply(
         self,
         prompt: Sequence[int],
-        *,
-        temperature: float,
-        top_k: int,
-        top_p: float,
-        min_p: float,
+        warping: Warping,
         seed: int,
+        *,
         max_tokens: int,
         ends: Callable[[int], bool],
     ) -> Reply:
         self._llama.set_seed(seed)
         tokens = self._llama.generate(
             list(prompt),
-            temp=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
+            temp=warping.temperature,
+            top_k=warping.top_k,
+            top_p=warping.top_p,
+            min_p=warping.min_p,
             repeat_penalty=1.0,
         )
         return timed_reply(self.name, tokens, max_tokens, ends)

@@ -9,7 +9,7 @@ from mlx import nn
 from mlx_lm.generate import generate_step, speculative_generate_step
 from mlx_lm.sample_utils import make_sampler
 
-from backends.base import Model, ModelError
+from backends.base import Model, ModelError, Warping
 from backends.base.baseline_engine import Reply, timed_reply
 from backends.mlx.mlx_model import MlxModel
 
@@ -25,17 +25,16 @@ class MlxBaseline:
     def reply(
         self,
         prompt: Sequence[int],
-        *,
-        temperature: float,
-        top_k: int,
-        top_p: float,
-        min_p: float,
+        warping: Warping,
         seed: int,
+        *,
         max_tokens: int,
         ends: Callable[[int], bool],
     ) -> Reply:
         mx.random.seed(seed)
-        sampler = make_sampler(temperature, top_p=top_p, min_p=min_p, top_k=top_k)
+        sampler = make_sampler(
+            warping.temperature, top_p=warping.top_p, min_p=warping.min_p, top_k=warping.top_k
+        )
         steps = self._steps(mx.array(list(prompt)), sampler, max_tokens)
         return timed_reply(self.name, (int(step[0]) for step in steps), max_tokens, ends)
 

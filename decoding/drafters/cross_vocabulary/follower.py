@@ -36,9 +36,12 @@ class Follower:
         new = history[self._retokenizer.followed :]
         return max(len(new) - common_prefix(self._drafted, new), 1)
 
-    @property
-    def refusal(self) -> str:
+    def commit(self, history: Sequence[int]) -> None:
+        """Do nothing: the next row catches up."""
+
+    def refusal(self, history: Sequence[int]) -> str:
         """Why it cannot draft: the text read so far fills the context; empty if it can."""
+        del history  # it was not tokenized yet
         is_full = len(self._retokenizer.tokens) >= self._context.n_ctx
         return full(self._context) if is_full else ""
 

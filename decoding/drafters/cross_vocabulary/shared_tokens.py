@@ -4,7 +4,7 @@ Timor et al. 2025 (arXiv 2502.05202), token-level intersection: the drafter's di
 restricted to the shared tokens and renormalised, and is verified as any q_draft.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from backends.base import Logits
 from decoding.draft import NO_DRAFT, Draft, KeepOn, evidence_class
@@ -13,15 +13,14 @@ from decoding.drafters.cross_vocabulary.shared_vocabulary import SharedVocabular
 from decoding.drafters.cross_vocabulary.speller import Speller
 from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
 from decoding.drafters.model.growing_draft import GrowingDraft
-from decoding.events import Step
+from decoding.drafters.model.reads_backlog import ReadsBacklog
 from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass, uniform, warp
-from decoding.sampling.sampler import Sampler
 
 LEAST_SHARED = 0.5
 """Total probability of shared tokens below which the drafter's likeliest token is spelled out."""
 
 
-class AcrossVocabularies:
+class AcrossVocabularies(ReadsBacklog[Follower]):
     """Samples shared tokens, and spells out tokens of the drafter that the target lacks.
 
     Which of the two is done depends on earlier tokens alone, and a spelling is a point mass. So
@@ -43,38 +42,17 @@ class AcrossVocabularies:
         end_tokens: frozenset[int] = frozenset(),
         max_draft: int = 15,
     ) -> None:
+        super().__init__(follower)
         self.name = name
-        self._follower = follower
         self._shared = shared
         self._pieces = theirs.by_token
         self._speller = speller
         self._end_tokens = end_tokens
         self._max_draft = max_draft
-        self._sampler = Sampler(SamplingSettings())
-
-    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        self._sampler = sampler
-        self._follower.begin(history)
-
-    def commit(self, history: Sequence[int]) -> None:
-        """Do nothing: the next proposal catches up."""
-
-    def observe(self, step: Step) -> None:
-        """Nothing to learn: weights do not change."""
-
-    def backlog(self, history: Sequence[int]) -> int:
-        return self._follower.backlog(history)
-
-    def refusal(self, history: Sequence[int]) -> str:
-        del history  # the follower knows how much of it was read
-        return self._follower.refusal
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        return self._follower.read(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft)
-        rows = self._follower.row(history) if count > 0 else None
+        rows = self._reader.row(history) if count > 0 else None
         if rows is None:
             return NO_DRAFT
         draft = GrowingDraft()
@@ -83,9 +61,9 @@ class AcrossVocabularies:
             token = self._next(rows, theirs, draft, count, keep_on)
             if token is None:
                 break
-            rows = self._follower.draw(token)
+            rows = self._reader.draw(token)
             theirs.append(token)
-        self._follower.drafted(tuple(draft.tokens))
+        self._reader.drafted(tuple(draft.tokens))
         return draft.done(self.name)
 
     def _next(
@@ -97,7 +75,7 @@ class AcrossVocabularies:
         keep_on: KeepOn | None,
     ) -> int | None:
         """Extend a draft by one token of the drafter, which is returned; None to end the draft."""
-        q_draft = self._sampler.distribution(rows[0], self._follower.tokens, theirs)
+        q_draft = self._sampler.distribution(rows[0], self._reader.tokens, theirs)
         mass, q_shared = self._shared.restricted(q_draft)
         spelled = self._spelled(q_draft) if mass < LEAST_SHARED else []
         if spelled:
@@ -124,7 +102,7 @@ class AcrossVocabularies:
 
     def guess(self, history: Sequence[int]) -> Callable[[SamplingSettings], Distribution] | None:
         """A function from settings to q_draft of the first token; None if it cannot draft."""
-        rows = self._follower.row(history)
+        rows = self._reader.row(history)
         if rows is None:
             return None
         row = rows[0].copy()

@@ -15,10 +15,9 @@ from decoding.drafters.cross_vocabulary.follower import Follower
 from decoding.drafters.cross_vocabulary.shared_vocabulary import SharedVocabulary
 from decoding.drafters.cross_vocabulary.speller import Speller
 from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
-from decoding.events import Step
+from decoding.drafters.model.reads_backlog import ReadsBacklog
 from decoding.forms import PointMassLine
 from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass
-from decoding.sampling.sampler import Sampler
 
 _MOST_PER_TOKEN = 4
 """The most tokens of the drafter for each token of the target."""
@@ -51,7 +50,7 @@ class _Text:
         return confidence
 
 
-class TextLevel:
+class TextLevel(ReadsBacklog[Follower]):
     """Drafts text and tokenizes it for the target, for vocabularies that share too little.
 
     The last token of a spelling is held back while more text may change it. ours and speller belong
@@ -71,38 +70,17 @@ class TextLevel:
         *,
         max_draft: int = 15,
     ) -> None:
+        super().__init__(follower)
         self.name = name
-        self._follower = follower
         self._shared = shared
         self._theirs = theirs.by_token
         self._ours = ours.by_token
         self._speller = speller
         self._max_draft = max_draft
-        self._sampler = Sampler(SamplingSettings())
-
-    def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        self._sampler = sampler
-        self._follower.begin(history)
-
-    def commit(self, history: Sequence[int]) -> None:
-        """Do nothing: the next proposal catches up."""
-
-    def observe(self, step: Step) -> None:
-        """Nothing to learn: weights do not change."""
-
-    def backlog(self, history: Sequence[int]) -> int:
-        return self._follower.backlog(history)
-
-    def refusal(self, history: Sequence[int]) -> str:
-        del history  # the follower knows how much of it was read
-        return self._follower.refusal
-
-    def read(self, history: Sequence[int]) -> Iterator[int]:
-        return self._follower.read(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         count = min(limit, self._max_draft)
-        rows = self._follower.row(history) if count > 0 else None
+        rows = self._reader.row(history) if count > 0 else None
         if rows is None:
             return NO_DRAFT
         text = _Text()
@@ -121,14 +99,14 @@ class TextLevel:
                     break
             if len(tokens) == count:
                 break
-        self._follower.drafted(tuple(tokens))
+        self._reader.drafted(tuple(tokens))
         return with_confidence(PointMassLine(tuple(tokens)), self.name, confidence)
 
     def _generate(self, rows: Logits | None, text: _Text, most: int) -> Iterator[bool]:
         """Generate greedily into text; yields after each token whether the text is complete."""
         theirs: list[int] = []
         while rows is not None:
-            q_draft = self._sampler.distribution(rows[0], self._follower.tokens, theirs)
+            q_draft = self._sampler.distribution(rows[0], self._reader.tokens, theirs)
             best = int(q_draft.probabilities.argmax())
             token = int(q_draft.ids[best])
             piece = self._theirs[token]
@@ -143,7 +121,7 @@ class TextLevel:
                 yield True
                 return
             yield False
-            rows = self._follower.draw(token)
+            rows = self._reader.draw(token)
         yield True
 
     def guess(self, history: Sequence[int]) -> Callable[[SamplingSettings], Distribution] | None:

@@ -1,15 +1,38 @@
 """Base of drafters whose model reads the history in a context of its own."""
 
 from collections.abc import Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from decoding.drafters.model.reader import Reader
-from decoding.drafters.model.tree_reader import TreeReader
 from decoding.events import Step
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 
-ReaderT = TypeVar("ReaderT", Reader, TreeReader)
+
+class BacklogReader(Protocol):
+    """Catches up a drafter's context with the history."""
+
+    def begin(self, history: Sequence[int]) -> None:
+        """Start with a history that need not continue the previous one."""
+        ...
+
+    def commit(self, history: Sequence[int]) -> None:
+        """Take in which tokens of the last draft were accepted."""
+        ...
+
+    def backlog(self, history: Sequence[int]) -> int:
+        """Number of tokens to read."""
+        ...
+
+    def refusal(self, history: Sequence[int]) -> str:
+        """Why the context cannot take the history; empty if it can."""
+        ...
+
+    def read(self, history: Sequence[int]) -> Iterator[int]:
+        """Read all of history; yields tokens held after each chunk."""
+        ...
+
+
+ReaderT = TypeVar("ReaderT", bound=BacklogReader)
 
 
 class ReadsBacklog(Generic[ReaderT]):

@@ -9,12 +9,13 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from backends import mlx
-from backends.base import Model
+from backends.base import Model, Warping
 from backends.engines.baselines import baseline_engines
 
 SmallMlx = Callable[..., Path]
 PROMPT = [10, 20, 30, 40]
-HOW = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 1}
+GREEDY = Warping(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
+SEED = 1
 
 
 @pytest.fixture
@@ -40,9 +41,7 @@ def test_it_says_what_the_model_says(model: Model, small_mlx: SmallMlx) -> None:
     found = baseline_engines(model, 128, drafter)
     assert [one.name for one in found] == ["mlx-lm", "mlx-lm speculative"]
     for one in found:
-        tokens, seconds = one.reply(
-            PROMPT, temperature=0.0, max_tokens=12, ends=lambda token: False, **HOW
-        )
+        tokens, seconds = one.reply(PROMPT, GREEDY, SEED, max_tokens=12, ends=lambda token: False)
         assert tokens == greedy(model, 12)
         assert seconds > 0.0
         one.close()
@@ -53,6 +52,6 @@ def test_it_ends_where_the_model_ends(model: Model) -> None:
     (plain,) = baseline_engines(model, 128, None)
     said = greedy(model, 3)
     tokens, _ = plain.reply(
-        PROMPT, temperature=0.0, max_tokens=12, ends=lambda token: token == said[2], **HOW
+        PROMPT, GREEDY, SEED, max_tokens=12, ends=lambda token: token == said[2]
     )
     assert tokens == said[: said.index(said[2]) + 1]
