@@ -14,10 +14,11 @@ from backends.base import Context
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, evidence_class
 from decoding.drafters.model.growing_draft import GrowingDraft
 from decoding.drafters.model.reader import Reader
+from decoding.drafters.model.reads_backlog import ReadsBacklog
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.forms import Line, on_host
-from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass
+from decoding.sampling.distribution import Distribution, point_mass
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.warped_rows import WarpedRows
 from decoding.verification.rejection_sampling import verify
@@ -34,7 +35,7 @@ class Below(Drafter, Protocol):
         ...
 
 
-class Cascade:
+class Cascade(ReadsBacklog[Reader]):
     """Draws from its model's q_draft, several tokens in a pass where a cheaper drafter is right.
 
     A pass over the cheaper drafter's tokens is verified token by token against q_draft, with random
@@ -64,6 +65,7 @@ class Cascade:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         assert tail is None or tail.is_free, "a tail that was drawn could not be cut"
+        super().__init__(Reader(context))
         self.name = name
         self._context = context
         self._below = below
@@ -73,8 +75,6 @@ class Cascade:
         self._end_tokens = end_tokens
         self._max_draft = min(max_draft, context.n_chunk - 1, context.max_logits - 1)
         self._clock = clock
-        self._reader = Reader(context)
-        self._sampler = Sampler(SamplingSettings())
 
     def at_no_cost(self) -> "Cascade":
         """Another on the same context, whose model is drafted for whatever that costs."""
@@ -83,26 +83,15 @@ class Cascade:
         return other
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
-        self._sampler = sampler
-        self._reader.begin(history)
+        super().begin(history, sampler)
         self._below.begin(history, sampler)
 
     def commit(self, history: Sequence[int]) -> None:
-        self._reader.commit(history)
+        super().commit(history)
         self._below.commit(history)
 
-    def observe(self, step: Step) -> None:
-        """Nothing to learn: the passes of its own model were reported below."""
-
-    def backlog(self, history: Sequence[int]) -> int:
-        return self._reader.backlog(history)
-
-    def refusal(self, history: Sequence[int]) -> str:
-        """That its own context is full; without the drafter below it draws token by token."""
-        return self._reader.refusal(history)
-
     def read(self, history: Sequence[int]) -> Iterator[int]:
-        yield from self._reader.read(history)
+        yield from super().read(history)
         yield from self._below.read(history)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
