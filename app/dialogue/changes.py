@@ -1,0 +1,49 @@
+"""What the user did, to be undone and redone."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+Step = Callable[[], Awaitable[None] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something the user did. name: in the past tense, such as "edited a question"."""
+
+    name: str
+    undo: Step
+    redo: Step
+
+
+class Changes:
+    """Changes in order; a new one forgets those that were undone."""
+
+    def __init__(self) -> None:
+        self._done: list[Change] = []
+        self._undone: list[Change] = []
+
+    def add(self, change: Change) -> None:
+        """Remember a change that was just made."""
+        self._done.append(change)
+        self._undone.clear()
+
+    async def undo(self) -> str:
+        """Undo the last change; returns its name, empty if there is none."""
+        return await _move(self._done, self._undone, lambda change: change.undo)
+
+    async def redo(self) -> str:
+        """Redo the change that was undone last; returns its name, empty if there is none."""
+        return await _move(self._undone, self._done, lambda change: change.redo)
+
+
+async def _move(
+    source: list[Change], target: list[Change], step_of: Callable[[Change], Step]
+) -> str:
+    if not source:
+        return ""
+    change = source.pop()
+    pending = step_of(change)()
+    if pending is not None:
+        await pending
+    target.append(change)
+    return change.name

@@ -1,0 +1,1 @@
+"""The look of the app: themes, and the hue of each drafter."""

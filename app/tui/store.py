@@ -1,0 +1,45 @@
+"""The one place of the screen's state: widgets watch what they show, and change nothing else."""
+
+from collections.abc import Mapping
+
+from textual.dom import DOMNode
+from textual.reactive import reactive
+
+from app.engine.engine_status import Phase, Status
+from app.settings.preferences import Preferences
+from app.tui.live import Live
+
+
+class Store(DOMNode):
+    """State that more than one widget shows.
+
+    A widget follows an attribute with `self.watch(store, "title", self._show_title)`.
+    """
+
+    status: reactive[Status] = reactive(Status(Phase.LOADING, "starting"))
+    """The engine's latest snapshot."""
+    draft: reactive[str] = reactive("auto")
+    """The requested drafters."""
+    live: reactive[Live] = reactive(Live())
+    """Figures of the newest answer."""
+    title: reactive[str] = reactive("")
+    """Title of the chat; empty for a new one."""
+    not_saved: reactive[str] = reactive("")
+    """Why the chat is not saved; empty if it is."""
+    is_answering: reactive[bool] = reactive(False)
+    queued: reactive[int] = reactive(0)
+    """How many questions wait for the answer."""
+    is_editing: reactive[bool] = reactive(False)
+    downloads: reactive[Mapping[str, str]] = reactive(dict[str, str])
+    """Progress of each download, such as "34 %, 2 min left", by name of the model."""
+    keeps_colours: reactive[bool] = reactive(False)
+    """Whether drafted text stays coloured."""
+    is_panel_shown: reactive[bool] = reactive(False)
+    shows_details: reactive[bool] = reactive(False)
+    """Whether the panel shows its details."""
+
+    def __init__(self, preferences: Preferences) -> None:
+        super().__init__()
+        self.set_reactive(Store.preferences, preferences)
+
+    preferences: reactive[Preferences | None] = reactive(None)
