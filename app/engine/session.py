@@ -152,7 +152,9 @@ class Session:
             if isinstance(event, Step):
                 reply.token_ids += event.tokens
                 reply.provenance += event.provenance
-                added = text.feed(event.tokens)
+                for token in event.tokens:
+                    added += text.feed(token)
+                    reply.token_ends.append(text.decoded)
             elif isinstance(event, Finish):
                 added = text.finish()
                 reply.finish_reason = event.reason
