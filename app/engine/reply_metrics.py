@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from app.engine.comparison import Comparison, compare
 from app.engine.plain_rate import PlainRate, plain_rate
 from app.engine.reply import Reply
-from app.engine.session import Session
-from backends.base import ContextFacts, ModelInfo
+from app.engine.session import Session, bytes_per_token
+from backends.base import ModelInfo
 from backends.hardware.host import peak_memory_bytes
 from decoding.events import Step
 from decoding.planning.parking import State
 from decoding.shape import Shape, in_words
-
-_SPREAD = 0.05
-"""Relative standard deviation of the speed of whole plain replies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,7 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
     rate = statistics.decode_tokens_per_second
     plain = plain_rate(controller.costs if controller else None, statistics)
     speedup = rate / plain.tokens_per_second if rate and plain else None
-    error = _error(speedup, plain)
+    error = _error(speedup, plain, session.plain_replies.spread)
     is_drafted = statistics.drafted > 0
     read = bytes_per_token(info, context)
     wall = bandwidth.bytes_per_second / read if bandwidth else None
@@ -165,16 +162,11 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
     )
 
 
-def _error(speedup: float | None, plain: PlainRate | None) -> float | None:
+def _error(speedup: float | None, plain: PlainRate | None, spread: float) -> float | None:
     """Twice the standard error of a speedup; None where nothing was drafted."""
     if speedup is None or plain is None or plain.error is None:
         return None
-    return 2.0 * speedup * math.hypot(plain.error, _SPREAD)
-
-
-def bytes_per_token(info: ModelInfo, context: ContextFacts) -> int:
-    """Bytes that one plain step reads: weights, and the key-value cache as long as it is now."""
-    return info.bytes_read_per_token + context.length * context.kv_bytes_per_token
+    return 2.0 * speedup * math.hypot(plain.error, spread)
 
 
 def _joules_per_token(reply: Reply) -> float | None:
