@@ -7,6 +7,7 @@ from textual.containers import VerticalGroup
 from textual.content import Content
 
 from app.engine.reply_metrics import ReplyMetrics
+from app.printable import one_line
 from app.tui import wording
 from app.tui.panel import terms
 from app.tui.panel.bar import bar
@@ -118,4 +119,4 @@ def _steps(metrics: ReplyMetrics) -> str:
 
 
 def _last(metrics: ReplyMetrics) -> str:
-    return f"Last    {metrics.last}" if metrics.last else ""
+    return f"Last    {one_line(metrics.last_draft) or 'no draft'}"

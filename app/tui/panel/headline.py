@@ -113,6 +113,6 @@ def gain(comparison: Comparison, width: int) -> str:
 
 def drafted(metrics: ReplyMetrics | None) -> str:
     """The share of the answer that drafters supplied; empty if nothing was drafted."""
-    if metrics is None or not metrics.drafted or not metrics.completion_tokens:
+    if metrics is None or not metrics.drafted or metrics.drafted_share is None:
         return ""
-    return f"{100 * metrics.accepted / metrics.completion_tokens:.0f} % drafted"
+    return f"{100 * metrics.drafted_share:.0f} % drafted"
