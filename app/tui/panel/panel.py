@@ -1,11 +1,11 @@
-"""The live panel: beside the conversation where there is room, a strip above the prompt elsewhere."""
+"""The live panel: beside the conversation, or a strip above the prompt where that is too narrow."""
 
 from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Container, Vertical, VerticalScroll
+from textual.containers import Container, Vertical, VerticalGroup, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
@@ -17,8 +17,8 @@ from app.tui.panel.figure_row import FigureRow
 from app.tui.panel.graph import Graph
 from app.tui.panel.headline import Headline, Summary, panel_words
 from app.tui.panel.legend import Legend
-from app.tui.panel.terms import Helpable
 from app.tui.store import Store
+from app.tui.typed_app import typed_app
 
 _PAGES = ("-figures", "-details", "-legend")
 _WHO = "who drafted              accepted"
@@ -28,13 +28,15 @@ _DETAILS_TITLE = Content.assemble(("Details", "bold"), "                 F2 clos
 class Panel(Vertical):
     """Figures of the newest answer; its layout follows the class that BREAKPOINTS give a screen."""
 
+    app = typed_app
     BINDINGS: ClassVar = [
         Binding("down", "app.focus_next", show=False),
         Binding("up", "app.focus_previous", show=False),
     ]
     SCOPED_CSS = False
     DEFAULT_CSS: ClassVar[str] = """
-    Panel { width: 1fr; height: auto; padding: 0 1; border-top: solid $panel-lighten-2; }
+    Panel { display: none; width: 1fr; height: auto; padding: 0 1; }
+    Panel { border-top: solid $panel-lighten-2; }
     Panel > VerticalScroll { height: auto; max-height: 50vh; scrollbar-size: 0 0; }
     Panel Legend, Panel #figures, Panel Details, Panel .title { display: none; }
     Panel.-legend Legend, Panel.-figures #figures, Panel.-details Details { display: block; }
@@ -43,6 +45,7 @@ class Panel(Vertical):
     Panel DrafterRows { max-height: 2; overflow: hidden; }
     Panel Details > VerticalGroup { height: auto; }
     Panel .explanation { display: none; color: $text-muted; }
+    Panel.-legend .explanation { display: none !important; }
     Panel .caption { color: $text-muted; }
 
     .-normal Panel .middle { layout: horizontal; height: 3; }
@@ -50,6 +53,7 @@ class Panel(Vertical):
     .-normal Panel DrafterRows { max-height: 3; }
     .-normal Panel Details { layout: grid; grid-size: 2; grid-rows: auto; height: auto;
         grid-columns: 41 38; }
+    .-normal Panel Details .bars { height: 3; }
     .-normal Panel .explanation { display: block; height: 1; text-wrap: nowrap;
         text-overflow: ellipsis; }
 
@@ -61,9 +65,9 @@ class Panel(Vertical):
     .-wide Panel.-details .title { display: block; height: 2; }
     .-wide Panel .minute { margin: 0 0 1 0; height: auto; }
     .-wide Panel DrafterRows { max-height: 8; margin: 0 0 1 0; }
+    .-wide Panel Details { margin: 0 0 1 0; }
     .-wide Panel #session { height: 3; }
     .-wide Panel .explanation { display: block; height: 3; }
-    .-wide Panel.-legend Explanation, Panel.-legend Explanation { display: none; }
     """
 
     def __init__(self, store: Store) -> None:
@@ -78,20 +82,20 @@ class Panel(Vertical):
         self._details = Details()
         self._explanation = FigureRow("", classes="explanation")
         self._explanation.can_focus = False
-        self._explained: Helpable | None = None
+        self._explained: FigureRow | None = None
         """The row under the mouse or with the focus."""
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(can_focus=False):
             yield Legend()
-            with Vertical(id="figures"):
+            with VerticalGroup(id="figures"):
                 yield self._summary
                 yield self._headline
                 with Container(classes="middle"):
-                    with Vertical(classes="minute"):
+                    with VerticalGroup(classes="minute"):
                         yield self._graph
                         yield Static("last minute", classes="side caption")
-                    with Vertical(classes="who"):
+                    with VerticalGroup(classes="who"):
                         yield Static(_WHO, classes="side caption")
                         yield self._drafters
                 yield self._session
@@ -153,13 +157,12 @@ class Panel(Vertical):
     def on_enter(self, event: events.Enter) -> None:
         self._point_at(event.node)
 
-    def on_leave(self, event: events.Leave) -> None:
+    def on_leave(self) -> None:
         self._point_at(self.screen.focused)
 
     def _point_at(self, node: object) -> None:
-        """Explain a row of the panel; the most telling one if it is none."""
-        is_row = isinstance(node, FigureRow) and node.text and self in node.ancestors
-        self._explained = node if is_row else None
+        """Explain this, or the first drafter if it is no row of figures."""
+        self._explained = node if isinstance(node, FigureRow) and node.focusable else None
         self._explain()
 
     def _explain(self) -> None:
