@@ -7,11 +7,12 @@ from textual.containers import VerticalGroup
 from textual.content import Content
 
 from app.engine.reply_metrics import ReplyMetrics
-from app.tui import wording
+from app.printable import one_line
 from app.tui.panel import terms
 from app.tui.panel.bar import bar
 from app.tui.panel.figure_row import FigureRow
 from app.tui.panel.headline import rate_number
+from models.byte_sizes import short_size
 
 _WIDE = 35
 _ROWS = 4
@@ -107,9 +108,9 @@ def _limit(metrics: ReplyMetrics) -> Content:
 
 def _memory(metrics: ReplyMetrics) -> str:
     memory = metrics.memory
-    text = f"Memory  model {wording.size(memory.target_bytes)}, chat {wording.size(memory.kv_bytes)}"
+    text = f"Memory  model {short_size(memory.target_bytes)}, chat {short_size(memory.kv_bytes)}"
     if memory.drafter_bytes:
-        text += f"\n        drafters {wording.size(memory.drafter_bytes)}"
+        text += f"\n        drafters {short_size(memory.drafter_bytes)}"
     return text
 
 
@@ -118,4 +119,4 @@ def _steps(metrics: ReplyMetrics) -> str:
 
 
 def _last(metrics: ReplyMetrics) -> str:
-    return f"Last    {metrics.last}" if metrics.last else ""
+    return f"Last    {one_line(metrics.last_draft) or 'no draft'}"

@@ -24,6 +24,9 @@ class FigureRow(Widget, can_focus=True):
         """What it shows."""
         return self._content.plain
 
+    def allow_focus(self) -> bool:
+        return self.can_focus and bool(self.text)
+
     def show(self, content: Content | str) -> None:
         """Show other figures, in the same space."""
         if isinstance(content, str):

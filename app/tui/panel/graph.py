@@ -73,7 +73,7 @@ class Graph(FigureRow):
             if is_gain and tallest.drafter and tallest.rate > (scale.plain or 0.0):
                 yield self._cell(*heights), kind_of(tallest.drafter).hue
             else:
-                is_full = scale.plain is not None and min(heights) >= 1.0
+                is_full = scale.plain is not None and _level(min(heights), 4) == 4
                 yield _FULL_GREY if is_full else self._cell(*heights), _GREY
 
     def _cell(self, left: float, right: float) -> str:

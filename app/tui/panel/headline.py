@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.widgets import Digits
 
 from app.engine.comparison import Comparison, Standing
@@ -16,6 +17,7 @@ from decoding.planning.parking import State
 
 _UNIT = "tok/s"
 _LEAST_DIGITS_WIDTH = 9
+_WORDS_WIDTH = 29
 
 
 class Headline(Horizontal):
@@ -47,7 +49,7 @@ class Headline(Horizontal):
             self._make_room(number)
             self._digits.update(number)
         self._unit.show(_UNIT if number else "")
-        self._gain.show(gain(live.comparison, self._gain.size.width or 29))
+        self._gain.show(warned(gain(live.comparison, self._gain.size.width or _WORDS_WIDTH)))
         self._drafted.show(drafted(live.metrics))
         self._show_notice(live.metrics)
 
@@ -65,7 +67,7 @@ class Headline(Horizontal):
         parts = ["drafting paused"] if is_paused else []
         if is_lossy:
             parts.insert(0, "▲ lossy")
-        self._notice.show(" · ".join(parts))
+        self._notice.show(warned(" · ".join(parts)))
 
 
 class Summary(FigureRow):
@@ -73,9 +75,14 @@ class Summary(FigureRow):
 
     def __init__(self) -> None:
         super().__init__(terms.SPEED.sentence)
+        self._live = Live()
+
+    def on_resize(self) -> None:
+        self.show_live(self._live)
 
     def show_live(self, live: Live) -> None:
         """Show as many of the figures as fit; the first ones first."""
+        self._live = live
         number, share = rate_number(live.rate), drafted(live.metrics)
         is_lossy = live.metrics is not None and bool(live.metrics.lossy)
         first = [f"{number} {_UNIT}" if number else "", "▲ lossy" if is_lossy else ""]
@@ -89,6 +96,11 @@ class Summary(FigureRow):
             if len(text) <= self.size.width:
                 break
         self.show(text)
+
+
+def warned(text: str) -> Content:
+    """A figure; in the colour of warnings if it begins with their sign."""
+    return Content.styled(text, "$warning") if text.startswith("▲") else Content(text)
 
 
 def rate_number(rate: float | None) -> str:
@@ -113,6 +125,6 @@ def gain(comparison: Comparison, width: int) -> str:
 
 def drafted(metrics: ReplyMetrics | None) -> str:
     """The share of the answer that drafters supplied; empty if nothing was drafted."""
-    if metrics is None or not metrics.drafted or not metrics.completion_tokens:
+    if metrics is None or not metrics.drafted or metrics.drafted_share is None:
         return ""
-    return f"{100 * metrics.accepted / metrics.completion_tokens:.0f} % drafted"
+    return f"{100 * metrics.drafted_share:.0f} % drafted"
