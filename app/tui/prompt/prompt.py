@@ -81,6 +81,11 @@ class Prompt(Vertical):
         return self.area.written
 
     @property
+    def unsent(self) -> list[PromptText]:
+        """What was typed and not sent: also what stood in the prompt before an edit."""
+        return self.area.unsent
+
+    @property
     def is_editing(self) -> bool:
         """Whether a question is being edited."""
         return self.area.edited_version is not None
@@ -127,7 +132,10 @@ class Prompt(Vertical):
     def _changed(self, event: TextArea.Changed) -> None:
         event.stop()
         self.area.text_changed()
-        self._counting.resume()
+        if self.area.text:
+            self._counting.resume()
+        else:
+            self._count()
 
     @on(Completion.Clicked)
     def _complete(self, event: Completion.Clicked) -> None:

@@ -44,10 +44,18 @@ class PromptArea(FoldingArea):
         self._original = PromptText()
         """The question that is edited, as it was."""
         self._was_escape = False
+        self._undone_by_app = 0
         self._faulty = ""
         """The text that the fault is about."""
 
     # Text
+
+    @property
+    def unsent(self) -> list[PromptText]:
+        """What was typed and not sent, also before a question is edited."""
+        if self.edited_version is None:
+            return [self.written]
+        return [self._before_edit, *([self.written] if self.written != self._original else [])]
 
     def write(self, written: PromptText) -> None:
         """Replace the text; what stood there is among the earlier texts, and one undo away."""
@@ -64,9 +72,11 @@ class PromptArea(FoldingArea):
         """Bring up to date what depends on the text."""
         if self.fault and self.text != self._faulty:
             self.fault = ""
+        if self.text:
+            self._undone_by_app = 0
         self.suggest()
 
-    def watch_fault(self) -> None:
+    def _watch_fault(self) -> None:
         self._faulty = self.text
 
     def remember(self, written: PromptText) -> None:
@@ -214,12 +224,14 @@ class PromptArea(FoldingArea):
     def action_undo(self) -> None:
         """Undo an edit of the text; the app's undo takes over where there is nothing typed."""
         if not self.text and not self.history.undo_stack:
+            self._undone_by_app += 1
             raise SkipAction
         super().action_undo()
 
     def action_redo(self) -> None:
         """Redo an edit of the text; the app's redo takes over where there is nothing typed."""
-        if not self.text and not self.history.redo_stack:
+        if not self.text and (self._undone_by_app or not self.history.redo_stack):
+            self._undone_by_app = max(0, self._undone_by_app - 1)
             raise SkipAction
         super().action_redo()
 
@@ -274,7 +286,9 @@ class PromptArea(FoldingArea):
         return self.cursor_at_first_line if key == "up" else self.cursor_at_last_line
 
     def _browse(self, key: str) -> bool:
-        if key == "up" and self._store.queued and self.edited_version is None:
+        if self.edited_version is not None:
+            return False
+        if key == "up" and self._store.queued:
             self._ask(messages.TakeBack())
             return True
         written = self._past.move(-1 if key == "up" else 1, self.written)
