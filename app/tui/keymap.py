@@ -33,7 +33,7 @@ def check_keys(keys: Mapping[str, str], file: Path) -> None:
     owners = {"ctrl+q": "quit"}  # always bound by Textual
     for action in ACTIONS:
         for key in filter(None, keys_of(action, keys).split(",")):
-            if action.name in keys:
+            if action.name in keys and key not in action.keys.split(","):
                 _check(key, f"keys.{action.name} in {file} cannot be {key!r}")
             owner = owners.setdefault(key, action.name)
             if owner != action.name:
