@@ -13,18 +13,20 @@ from app.actions import ACTIONS
 from app.engine.engine import Engine
 from app.history import History, HistoryError
 from app.history.derived_data import open_history
-from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings.answering import Answering
-from app.settings.preferences import Preferences, read_preferences
+from app.settings.app_start import AppStart
+from app.settings.in_effect import settings_in_effect
+from app.settings.preferences import Preferences, preferences_of
 from app.tui.appearance import set_theme
 from app.tui.chat_screen import ChatScreen
 from app.tui.conversation.dialogue import Dialogue
-from app.tui.keymap import check_keys, keys_of
+from app.tui.keymap import keys_of
 from app.tui.terminal.exit_signals import ExitSignals
 from app.tui.terminal.inert_paste import keep_pastes_inert
 from app.tui.terminal.printable_lines import PrintableLines, show_stand_ins
 from app.tui.terminal.terminal_driver import driver_class, is_gone
+from app.tui.usable_preferences import usable_preferences
 from backends.base import UsageError
 from decoding.sampling.distribution import SamplingSettings
 
@@ -71,7 +73,8 @@ class SpecchatApp(App[None]):
         self.exit_signals = ExitSignals()
         self._dialogue = Dialogue(history, system, engine.options.model or "")
         self._defaults = Answering(settings, max_tokens)
-        self._preferences = preferences or read_preferences(Paths.of_this_user())
+        paths = Paths.of_this_user()
+        self._preferences = preferences or preferences_of(settings_in_effect(paths), paths.settings)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Filters of every line that any widget paints."""
@@ -148,28 +151,25 @@ class SpecchatApp(App[None]):
         yield from super().get_system_commands(screen)  # pyright: ignore[reportUnknownMemberType]
 
 
-def run(
-    options: SessionOptions,
-    paths: Paths,
-    system: str,
-    settings: SamplingSettings,
-    max_tokens: int,
-) -> int:
+def run(start: AppStart, paths: Paths) -> int:
     """Run the app until the user quits; returns the exit code. The engine may still be busy.
 
     Raises:
-        UsageError: the settings file, a variable or a key binding is invalid.
         Exception: the app crashed.
     """
-    preferences = read_preferences(paths)
-    check_keys(preferences.keys, preferences.file)
+    preferences, faults = usable_preferences(start.preferences)
     history, fault = None, ""
     try:
         history = open_history(paths)
     except HistoryError as error:
         fault = str(error)
-    engine = Engine(options, paths)
-    app = SpecchatApp(engine, history, system, settings, max_tokens, preferences)
+    engine = Engine(start.session, paths)
+    answering = start.answering
+    app = SpecchatApp(
+        engine, history, start.system, answering.sampling, answering.max_tokens, preferences
+    )
+    for notice in (*start.notices, *map(str, faults)):
+        app.call_later(app.notify, notice, severity="warning", timeout=30)
     if fault:
         app.call_later(app.notify, f"Chats are not saved: {fault}", severity="error", timeout=10)
     if history is not None and (news := history.news()):
