@@ -31,6 +31,7 @@ class AnswerView(MessageView):
     AnswerView:focus { border-left: outer $primary; padding: 0 0 0 1; }
     AnswerView .line { width: 1fr; height: auto; color: $text-muted; }
     AnswerView .line:hover { text-style: underline; }
+    AnswerView Markdown { padding: 0; margin: 0; }
     AnswerView.-no-line .line { display: none; }
     """
 

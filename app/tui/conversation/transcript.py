@@ -12,7 +12,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.geometry import Size
 from textual.layout import DockArrangeResult
 from textual.message import Message
-from textual.reactive import Reactive
+from textual.reactive import Reactive  # noqa: TC002
 from textual.widget import Widget
 from textual.widgets import Static
 
