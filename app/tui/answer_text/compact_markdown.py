@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar, cast
 
+from markdown_it import MarkdownIt
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
@@ -23,12 +24,15 @@ from textual.widgets._markdown import (  # isort: skip
     MarkdownParagraph,
 )
 
+from app.tui.answer_text.code_block import CodeBlock
+from app.tui.answer_text.table_block import TableBlock
+
 
 class Hanging(Visual):
     """Content with a bullet before its first line and an indent before the others."""
 
     def __init__(self, bullet: str, content: Content) -> None:
-        self._bullet = Content.styled(bullet, "$text-primary")
+        self._bullet = Content.styled(bullet, "$text-muted")
         self._indent = self._bullet.cell_length
         self._content = content
 
@@ -60,10 +64,21 @@ class ListLine(Static):
 
     def __init__(self, bullet: str, content: Content) -> None:
         super().__init__(Hanging(bullet, content))
-        self._text = content.plain
+        self._bullet = bullet
+        self._text = content
+
+    @property
+    def text(self) -> Content:
+        """The item as it is shown, without its bullet."""
+        return self._text
+
+    def show(self, text: Content, *, layout: bool) -> None:
+        """Show another text; layout: it may need other rows."""
+        self._text = text
+        self.update(Hanging(self._bullet, text), layout=layout)
 
     def get_selection(self, selection: Selection) -> tuple[str, str]:
-        return selection.extract(self._text), "\n"
+        return selection.extract(self._text.plain), "\n"
 
     @property
     def select_container(self) -> Widget:
@@ -111,17 +126,42 @@ class CompactOrderedList(MarkdownOrderedList):
             yield _row(f"{number}. ".rjust(width), _blocks(item))
 
 
-class CompactMarkdown(Markdown):
-    """Textual's Markdown with compact lists and headings that wrap."""
+def _parser() -> MarkdownIt:
+    """A parser that shows HTML as it is written: a terminal cannot render it."""
+    return MarkdownIt("gfm-like", {"html": False})
 
-    DEFAULT_CSS: ClassVar[str] = "CompactMarkdown MarkdownHeader { width: 1fr; }"
+
+class CompactMarkdown(Markdown):
+    """Textual's Markdown in greys, with compact lists, and code and tables that wrap."""
+
+    DEFAULT_CSS: ClassVar[str] = """
+    CompactMarkdown { margin: 0; padding: 0; }
+    CompactMarkdown MarkdownHeader {
+        width: 1fr; margin: 0 0 1 0; content-align: left top;
+        color: $foreground; background: transparent; text-style: bold;
+    }
+    CompactMarkdown MarkdownBlockQuote {
+        background: transparent; border-left: outer $border-blurred; margin: 0 0 1 0; padding: 0 1;
+    }
+    CompactMarkdown MarkdownBlockQuote > *:last-child { margin: 0; }
+    CompactMarkdown MarkdownHorizontalRule {
+        border-bottom: solid $border-blurred; padding: 0; margin: 0 0 1 0;
+    }
+    CompactMarkdown MarkdownBullet { color: $text-muted; }
+    CompactMarkdown MarkdownBlock > .code_inline {
+        background: $panel !important; color: $foreground !important;
+    }
+    """
 
     BLOCKS: ClassVar[dict[str, type[MarkdownBlock]]] = {  # pyright: ignore[reportIncompatibleVariableOverride]
         **Markdown.BLOCKS,
         "bullet_list_open": CompactBulletList,
         "ordered_list_open": CompactOrderedList,
+        "table_open": TableBlock,
+        "fence": CodeBlock,
+        "code_block": CodeBlock,
     }
 
     def __init__(self, text: str = "", classes: str | None = None) -> None:
         # A click on a link copies its address: the model may have made it up.
-        super().__init__(text, classes=classes, open_links=False)
+        super().__init__(text, classes=classes, open_links=False, parser_factory=_parser)

@@ -1,20 +1,19 @@
 """Markdown that is appended to, at a cost independent of its length."""
 
-import itertools
-import re
-from collections.abc import Iterator
 from typing import ClassVar
 
 from textual.containers import Vertical
 
+from app.printable import STAND_INS
+from app.tui.answer_text.block_hues import BlockHues
+from app.tui.answer_text.code_block import CodeBlock
 from app.tui.answer_text.compact_markdown import CompactMarkdown
+from app.tui.answer_text.drafted_runs import Coloured
+from app.tui.answer_text.section_cuts import SectionCuts, list_mark
 from app.tui.typed_app import typed_app
 
-_SECTION_LINES = 24
-"""Minimum length of a section."""
-
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_ITEM = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
+_SHOWN = {**STAND_INS, ord("\r"): " "}
+"""Replacements of control characters; none changes the length of the text."""
 
 
 class GrowingMarkdown(Vertical):
@@ -26,25 +25,45 @@ class GrowingMarkdown(Vertical):
     app = typed_app
     DEFAULT_CSS: ClassVar[str] = """
     GrowingMarkdown { height: auto; }
-    GrowingMarkdown > .-bullets-go-on > MarkdownBulletList:last-child { margin: 0; }
-    GrowingMarkdown > .-numbers-go-on > MarkdownOrderedList:last-child { margin: 0; }
+    GrowingMarkdown > .-bullet-follows > MarkdownBulletList:last-child { margin: 0; }
+    GrowingMarkdown > .-number-follows > MarkdownOrderedList:last-child { margin: 0; }
     """
 
     def __init__(self, text: str = "") -> None:
+        text = text.translate(_SHOWN)
         self._last = CompactMarkdown(text)
+        self.length = len(text)
+        """Length of the whole text."""
+        self._cuts = SectionCuts()
+        self._cuts.split(text)
+        self._hues = [BlockHues(self._last, 0)]
+        self._grown_from = 0
+        """The first section that the last append changed."""
         super().__init__(self._last, classes="answer")
+
+    @property
+    def grown_from(self) -> int:
+        """Where in the text the first section begins that the last append changed."""
+        return self._hues[self._grown_from].offset
 
     async def append(self, text: str) -> None:
         """Append text."""
-        rest, *sections = _split(self._last.source, text)
+        rest, *sections = self._cuts.split(text.translate(_SHOWN))
+        self._grown_from = len(self._hues) - 1
         with self.app.batch_update():
-            await self._last.append(rest)
+            await self._extend(rest)
             for section in sections:
-                kind = "-bullets-go-on" if section[0] in "-*+" else "-numbers-go-on"
-                self._last.add_class(kind)
+                if mark := list_mark(section):
+                    self._last.add_class(f"-{mark}-follows")
                 self._last = CompactMarkdown()
+                self._hues.append(BlockHues(self._last, self.length))
                 await self.mount(self._last)
-                await self._last.append(section)
+                await self._extend(section)
+
+    async def _extend(self, text: str) -> None:
+        if text:
+            self.length += len(text)
+            await self._last.append(text)
 
     @property
     def source(self) -> str:
@@ -53,35 +72,32 @@ class GrowingMarkdown(Vertical):
 
     async def show(self, text: str) -> None:
         """Replace the text, as a single section."""
+        text = text.translate(_SHOWN)
         self._last, *later = self.query(CompactMarkdown)
         for section in later:
             await section.remove()
-        self._last.remove_class("-bullets-go-on", "-numbers-go-on")
+        self._last.remove_class("-bullet-follows", "-number-follows")
+        self.length, self._grown_from = len(text), 0
+        self._cuts = SectionCuts()
+        self._cuts.split(text)
+        self._hues = [BlockHues(self._last, 0)]
         await self._last.update(text)
 
+    def lay(self, coloured: Coloured, begin: int, *, has_cursor: bool, since: int = 0) -> None:
+        """Show these hues, and no others from a position of this text on.
 
-def _split(section: str, text: str) -> list[str]:
-    """Split text that follows a section into the section's continuation and new sections."""
-    whole = section + text
-    cuts = [len(section), *_cuts(whole, len(section)), len(whole)]
-    return [whole[begin:end] for begin, end in itertools.pairwise(cuts)]
+        begin: where this text begins in the text whose parts are coloured.
+        """
+        for hues in self._hues:
+            if hues.offset >= since:
+                hues.lay(coloured, begin, has_cursor=has_cursor and hues is self._hues[-1])
 
+    @property
+    def is_coloured(self) -> bool:
+        """Whether any of the text has a hue."""
+        return any(hues.is_painted for hues in self._hues)
 
-def _cuts(whole: str, first: int) -> Iterator[int]:
-    """Positions where sections may begin: at top-level list items outside code blocks.
-
-    whole: the last section and the text that follows it; first: the earliest position allowed.
-    """
-    position, lines, fence = 0, 0, ""
-    for line in whole.splitlines(keepends=True):
-        mark = _FENCE.match(line)
-        if fence:
-            if mark and line.strip().startswith(fence) and not line.strip(" \n" + fence[0]):
-                fence = ""
-        elif mark:
-            fence = mark[1]
-        elif lines >= _SECTION_LINES and position >= first and _ITEM.match(line):
-            yield position
-            lines = 0
-        position += len(line)
-        lines += 1
+    def settle(self) -> None:
+        """Complete what is only sketched while it grows."""
+        for block in self.query(CodeBlock):
+            block.settle()

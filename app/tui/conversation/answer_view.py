@@ -11,12 +11,11 @@ from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownFence
 
 from app.dialogue.turn import Turn
-from app.engine.answer import Piece
+from app.engine.reply import Piece
 from app.printable import printable
 from app.tui.answer_text.answer_text import AnswerText
 from app.tui.conversation.folded_line import FoldedLine
 from app.tui.conversation.message_view import MessageView
-from app.tui.conversation.versions_label import VersionsLabel
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
 from app.tui.typed_app import typed_app
@@ -32,6 +31,7 @@ class AnswerView(MessageView):
     AnswerView:focus { border-left: outer $primary; padding: 0 0 0 1; }
     AnswerView .line { width: 1fr; height: auto; color: $text-muted; }
     AnswerView .line:hover { text-style: underline; }
+    AnswerView Markdown { padding: 0; margin: 0; }
     AnswerView.-no-line .line { display: none; }
     """
 
@@ -39,25 +39,35 @@ class AnswerView(MessageView):
         super().__init__(turn)
         self._store = store
         self._text = AnswerText(store, turn.text)
-        self._line: str | None = None
+        self._line = Static(classes="line")
+        self._shown_line: str | None = None
+        self._is_growing = False
 
     def compose(self) -> ComposeResult:
         yield self._text
         with Horizontal():
-            yield Static(classes="line")
-            yield VersionsLabel()
+            yield self._line
+            yield self._label
 
     async def grow(self, pieces: Sequence[Piece] = (), *, is_last: bool = False) -> None:
-        """Append pieces; call it at each tick of a growing answer."""
-        await self._text.grow(pieces, is_last=is_last)
+        """Show what was added to the turn; call it at each tick of a growing answer.
 
-    async def settle(self) -> None:
-        """Complete a finished answer."""
-        await self._text.settle()
+        pieces: the newest text, with its origin.
+        """
+        known = sum(len(piece.text) for piece in pieces)
+        if missed := self.turn.text[len(self._text.text) : len(self.turn.text) - known]:
+            pieces = [Piece(missed, ""), *pieces]  # it came while this widget was being mounted
+        self._is_growing = not is_last
+        await self._text.grow(pieces, is_last=is_last)
+        if is_last:
+            await self._text.settle()
 
     async def follow_turn(self) -> None:
-        """Show text that another window added to the turn."""
+        """Show the whole text of the turn, which another window may have added to."""
         shown, text = self._text.text, self.turn.text
+        if self._is_growing and text.startswith(shown):
+            await self.grow(is_last=True)
+            return
         if text == shown:
             return
         if text.startswith(shown):
@@ -70,11 +80,11 @@ class AnswerView(MessageView):
 
     def show_line(self, line: str) -> None:
         """Show figures, or how the answer ended, below it; nothing if empty."""
-        if line == self._line:
+        if line == self._shown_line:
             return
-        self._line = line
+        self._shown_line = line
         self.set_class(not line, "-no-line")
-        self.query_one(".line", Static).update(FoldedLine(printable(line)))
+        self._line.update(FoldedLine(printable(line)))
 
     def action_copy(self) -> None:
         """Copy the answer."""

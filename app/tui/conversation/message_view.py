@@ -35,15 +35,16 @@ class MessageView(Vertical, can_focus=True):
         super().__init__()
         self.turn = turn
         self._versions = 1
+        self._label = VersionsLabel()
 
     def show_versions(self, place: int, count: int) -> None:
         """Show which version this is, from 1, and how many there are."""
         self._versions = count
-        self.query_one(VersionsLabel).show(place, count)
+        self._label.show(place, count)
 
     def action_version(self, step: int) -> None:
         """Ask for another version."""
         self.post_message(self.VersionWanted(self.turn, step))
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         return action != "version" or self._versions > 1

@@ -4,8 +4,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from app.dialogue.dialogue import Dialogue
 from app.dialogue.turn import Turn
-from app.engine.answer import Answer, Piece, Stage
+from app.engine.answer import Answer, Stage
+from app.engine.reply import Piece
 from app.tui import wording
 from decoding.events import FinishReason
 
@@ -17,14 +19,21 @@ _LONG_SECONDS = 0.5
 class PendingAnswer:
     """An answer in progress.
 
-    continued: the ending of the answer that this one continues, None for a new answer.
-    question: what is asked again if it gets no answer: a question that was just sent, else None.
+    begun: characters that it begins with, as it is continued. continued: the ending that it had,
+    None for a new answer. question: the question that was sent for it, and returns to the prompt
+    if there is no answer. instead: the version that is shown again then. previous: the chat that
+    is shown again then.
     """
 
     answer: Answer
     turn: Turn
+    begun: int
     continued: str | None = None
     question: Turn | None = None
+    instead: Turn | None = None
+    previous: Dialogue | None = None
+    saved: int = 0
+    """Characters that have been saved."""
     saved_at: float = 0.0
     dropped: int = 0
     """How many of the oldest messages have been marked as outside the context."""
@@ -37,6 +46,11 @@ class PendingAnswer:
         return pieces
 
     @property
+    def is_unbegun(self) -> bool:
+        """Whether the engine has produced no text yet."""
+        return len(self.turn.text) == self.begun
+
+    @property
     def reading(self) -> str:
         """How much of the prompt has been read, once that takes long; empty otherwise."""
         done, total = self.answer.read
@@ -45,6 +59,20 @@ class PendingAnswer:
             return ""
         return f"reading {100 * done // total} %"
 
-    def ending(self, reason: FinishReason | None) -> str:
-        """The line below the answer for a reason why it ended."""
-        return wording.ending(self.answer.metrics, reason, continued=self.continued)
+    def note_lossy(self) -> None:
+        """Keep in the turn that a lossy rule was used: the app may be killed before the end."""
+        metrics = self.answer.metrics
+        if metrics is not None and metrics.lossy:
+            self.turn.lossy = metrics.lossy
+
+    def ending(self) -> str:
+        """The line below the answer, at its end; empty for an answer that an error broke off."""
+        if self.is_unbegun and self.continued is not None:
+            return self.continued
+        if self.answer.error is not None or (self.is_unbegun and self.answer.is_stopped):
+            return ""
+        reason = FinishReason.CANCELLED if self.answer.is_stopped else self.answer.finish_reason
+        return (
+            wording.ending(self.answer.metrics, reason, continued=self.continued)
+            or "the model gave no answer"
+        )

@@ -13,7 +13,6 @@ from app.dialogue.turn import Turn
 from app.printable import printable
 from app.tui.conversation.attachment_row import AttachmentRow, CountTokens
 from app.tui.conversation.message_view import MessageView
-from app.tui.conversation.versions_label import VersionsLabel
 
 
 class QuestionView(MessageView):
@@ -40,7 +39,7 @@ class QuestionView(MessageView):
     def compose(self) -> ComposeResult:
         with Horizontal():
             yield Static(Content(printable(self.turn.text)), classes="text")
-            yield VersionsLabel()
+            yield self._label
         for attachment in self.turn.attachments:
             yield AttachmentRow(attachment, self._count_tokens)
 

@@ -10,6 +10,7 @@ from textual.widgets import Static
 
 from app.dialogue.queued import Queued
 from app.printable import one_line
+from app.tui.typed_app import typed_app
 
 WAITING_FOR_MODEL = "waiting for a model"
 
@@ -43,6 +44,7 @@ class QueueRow(Horizontal):
 class QueueView(Vertical):
     """The questions of the queue, first to be sent first."""
 
+    app = typed_app
     DEFAULT_CSS: ClassVar[str] = "QueueView { height: auto; }"
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -12,6 +12,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.geometry import Size
 from textual.layout import DockArrangeResult
 from textual.message import Message
+from textual.reactive import Reactive  # noqa: TC002
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -42,6 +43,8 @@ class Transcript(VerticalScroll):
     BINDINGS: ClassVar = [
         Binding("up", "select(-1)", "message above", show=False),
         Binding("down", "select(1)", "message below", show=False),
+        Binding("home", "first", "first message", show=False),
+        Binding("end", "last", "last message", show=False),
     ]
     DEFAULT_CSS: ClassVar[str] = """
     Transcript {
@@ -98,10 +101,17 @@ class Transcript(VerticalScroll):
         """
         async with self._mounting:
             same = _same(self._turns, turns)
-            if same < self._first or not self._views:  # nothing mounted is left
+            is_far = self._is_following and len(turns) - self._end > PAGE
+            if same < max(1, self._first) or not self._views or is_far:
                 await self._show_end(turns)
             else:
                 await self._replace_after(same, turns)
+            self._outside = outside
+            await self._mark_outside()
+
+    async def mark_outside(self, outside: int) -> None:
+        """Mark the first messages as those that the model does not see."""
+        async with self._mounting:
             self._outside = outside
             await self._mark_outside()
 
@@ -250,11 +260,11 @@ class Transcript(VerticalScroll):
         return result
 
     def _scroll_silently(self, row: float) -> None:
-        self.set_reactive(Widget.scroll_y, row)
-        self.set_reactive(Widget.scroll_target_y, row)
+        for attribute in (Widget.scroll_y, Widget.scroll_target_y):
+            self.set_reactive(cast("Reactive[float]", attribute), row)
         self.vertical_scrollbar.position = row
 
-    async def action_scroll_home(self) -> None:
+    async def action_first(self) -> None:
         """Go to the first message."""
         async with self._mounting:
             if self._first > 0:
@@ -266,7 +276,7 @@ class Transcript(VerticalScroll):
                 await self._mark_outside()
         self.scroll_home(animate=False)
 
-    async def action_scroll_end(self) -> None:
+    async def action_last(self) -> None:
         """Go to the last message."""
         await self.show_end()
 
@@ -281,10 +291,8 @@ class Transcript(VerticalScroll):
         """Select what can be selected above (-1) or below (1) what is selected."""
         selectable = [widget for widget in self.query("*") if widget.focusable]
         focused = self.screen.focused
-        if focused in selectable:
-            place = selectable.index(focused) + step
-        else:
-            place = len(selectable) - 1
+        last = len(selectable) - 1
+        place = selectable.index(focused) + step if focused in selectable else last
         if 0 <= place < len(selectable):
             selectable[place].focus()
             return

@@ -5,9 +5,12 @@ from typing import ClassVar
 from textual.content import Content
 from textual.widgets import Static
 
+_OPEN = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"
+_CLOSE = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
+
 
 class VersionsLabel(Static):
-    """"‹2/3›" for the second of three versions; nothing where there is one."""
+    """Place and number of versions; nothing where there is one version."""
 
     DEFAULT_CSS: ClassVar[str] = """
     VersionsLabel { width: auto; height: 1; margin: 0 0 0 2; color: $text-muted; display: none; }
@@ -15,5 +18,5 @@ class VersionsLabel(Static):
 
     def show(self, place: int, count: int) -> None:
         """Show a place, from 1, among the versions."""
-        self.update(Content(f"‹{place}/{count}›"))
+        self.update(Content(f"{_OPEN}{place}/{count}{_CLOSE}"))
         self.display = count > 1

@@ -65,12 +65,15 @@ _ON_LIGHT = {
     Kind.NGRAM: "#6E6400",
     Kind.MODEL: "#00629B",
 }
-_ANSI = {
+_NAMED = {
     Kind.LOOKUP: "ansi_green",
     Kind.RETRIEVAL: "ansi_magenta",
     Kind.NGRAM: "ansi_yellow",
     Kind.MODEL: "ansi_cyan",
 }
+# Colours of the standard palette, so that none is approximated: those of _NAMED.
+_BRIGHT = dict(zip(_NAMED, ("#55FF55", "#FF55FF", "#FFFF55", "#55FFFF"), strict=True))
+_NORMAL = dict(zip(_NAMED, ("#00AA00", "#AA00AA", "#AA5500", "#00AAAA"), strict=True))
 _ATTRIBUTES = {
     Kind.LOOKUP: "underline",
     Kind.RETRIEVAL: "italic",
@@ -85,10 +88,12 @@ def hue_variables(theme: Theme, depth: ColourDepth) -> dict[str, str]:
     if depth is ColourDepth.NONE:
         plain = dict.fromkeys(Kind, _foreground(theme))
         return _variables(plain, _ATTRIBUTES, _ATTRIBUTES)
-    if theme.ansi or depth is ColourDepth.SIXTEEN:
-        styles = {**_ANSI, Kind.LOOKAHEAD: "underline"}
-        faded = {kind: f"{style} dim" for kind, style in styles.items()}
-        return _variables({**_ANSI, Kind.LOOKAHEAD: _foreground(theme)}, styles, faded)
+    if theme.ansi:
+        return _with_underline(
+            theme, _NAMED, {kind: f"{name} dim" for kind, name in _NAMED.items()}
+        )
+    if depth is ColourDepth.SIXTEEN:
+        return _with_underline(theme, _BRIGHT if theme.dark else _NORMAL, _NORMAL)
     colours = {
         kind: legible(Color.parse(colour), _backgrounds(theme), dark=theme.dark)
         for kind, colour in (_ON_DARK if theme.dark else _ON_LIGHT).items()
@@ -96,9 +101,18 @@ def hue_variables(theme: Theme, depth: ColourDepth) -> dict[str, str]:
     foreground = Color.parse(_foreground(theme))
     full = {kind: colour.hex for kind, colour in colours.items()}
     half = {kind: colour.blend(foreground, 0.5).hex for kind, colour in colours.items()}
+    return _with_underline(theme, full, half)
+
+
+def _with_underline(
+    theme: Theme, full: Mapping[Kind, str], half: Mapping[Kind, str]
+) -> dict[str, str]:
+    """Variables from the colours of all kinds but lookahead, which has an underline."""
     underlined = {Kind.LOOKAHEAD: "underline"}
     return _variables(
-        {**full, Kind.LOOKAHEAD: foreground.hex}, {**full, **underlined}, {**half, **underlined}
+        {**full, Kind.LOOKAHEAD: _foreground(theme)},
+        {**full, **underlined},
+        {**half, **underlined},
     )
 
 

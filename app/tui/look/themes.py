@@ -12,11 +12,6 @@ from app.tui.look.hues import hue_variables
 
 DARK, LIGHT = "specchat-dark", "specchat-light"
 
-_GREY_HEADINGS = {f"markdown-h{level}-color": "$foreground" for level in range(1, 7)} | {
-    f"markdown-h{level}-text-style": "bold" for level in range(1, 7)
-}
-
-
 def _theme(
     name: str, *, dark: bool, background: str, raised: str, foreground: str, muted: str,
     rule: str, blue: str, green: str, orange: str, red: str,
@@ -47,9 +42,7 @@ def _theme(
             "text-error": red,
             "border": blue,
             "border-blurred": rule,
-            "rule": rule,
             "footer-background": background,
-            **_GREY_HEADINGS,
         },
     )
 
@@ -86,8 +79,7 @@ def themes(depth: ColourDepth) -> Iterable[Theme]:
     """Every theme that can be chosen, with the hues of drafters."""
     own = _SIXTEEN if depth is ColourDepth.SIXTEEN else _FULL
     for theme in (*own, *BUILTIN_THEMES.values()):
-        hues = {"rule": "$foreground-muted", **hue_variables(theme, depth)}
-        yield replace(theme, variables={**hues, **theme.variables})
+        yield replace(theme, variables={**hue_variables(theme, depth), **theme.variables})
 
 
 def register_themes(app: App[Any]) -> None:
