@@ -2,18 +2,20 @@
 
 import os
 from collections.abc import Iterator
-from typing import ClassVar
+from functools import lru_cache
 
 from textual.content import Content
 
 from app.tui.live import Second
 from app.tui.look.hues import kind_of
-from app.tui.panel.figure_row import FigureRow
+from app.tui.panel.line import MUTED, Line
 from app.tui.panel.scale import Scale, finite
+from app.tui.panel.terms import MINUTE
 
+WIDTH = 38
 _LABEL_WIDTH = 10
-_GREY = "$text-muted"
-_FULL_GREY = "░"
+_CELLS = WIDTH - _LABEL_WIDTH
+_FULL_PLAIN = "░"
 
 _LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
@@ -22,66 +24,49 @@ _BLOCKS = " ▄█"
 """The heights that the Linux console's fonts have."""
 
 
-class Graph(FigureRow):
-    """Two seconds to a cell, the newest at the right; blocks on the Linux console."""
+@lru_cache(maxsize=4)
+def graph(minute: tuple[Second, ...], plain: float | None, height: int = 3) -> list[Line]:
+    """Two seconds to a cell, the newest at the right; blocks on the Linux console.
 
-    DEFAULT_CSS: ClassVar[str] = "Graph { height: 3; width: 38; }"
+    minute: oldest second first. plain: tokens a second of plain decoding, None if not known.
+    """
+    if not minute:
+        return [Line.of(term=MINUTE)] * height
+    scale = Scale.of(minute, plain)
+    seconds = minute[-2 * _CELLS :]
+    blank = " " * (_CELLS - (len(seconds) + 1) // 2)
+    return [
+        Line(Content.assemble(blank, *_cells(row, height, scale, seconds), (label, MUTED)), MINUTE)
+        for row, label in enumerate(_labels(scale, height))
+    ]
 
-    def __init__(self, help_text: str) -> None:
-        super().__init__(help_text)
-        self._minute: tuple[Second, ...] = ()
-        self._plain: float | None = None
-        self._has_braille = os.environ.get("TERM") != "linux"
 
-    def show_minute(self, minute: tuple[Second, ...], plain: float | None) -> None:
-        """Show the last minute, oldest second first, and the rate of plain decoding."""
-        if (minute, plain) != (self._minute, self._plain):
-            self._minute, self._plain = minute, plain
-            self._draw()
+def _cells(
+    row: int, height: int, scale: Scale, seconds: tuple[Second, ...]
+) -> Iterator[tuple[str, str]]:
+    """The cells of a row, counted from the top, each with its style."""
+    per_row = scale.top / height
+    floor = per_row * (height - 1 - row)
+    odd = len(seconds) % 2
+    pairs = [(Second(0.0), seconds[0])] if odd else []
+    pairs += zip(seconds[odd::2], seconds[odd + 1 :: 2], strict=True)
+    for pair in pairs:
+        left, right = ((finite(second.rate) - floor) / per_row for second in pair)
+        tallest = pair[0] if left > right else pair[1]
+        if scale.is_gain(tallest.rate, floor + per_row) and tallest.drafter:
+            yield _cell(left, right), kind_of(tallest.drafter).hue
+        elif scale.plain is not None and _level(min(left, right), 4) == 4:
+            yield _FULL_PLAIN, MUTED
+        else:
+            yield _cell(left, right), MUTED
 
-    def on_resize(self) -> None:
-        self._draw()
 
-    def _draw(self) -> None:
-        """Draw every row; the widget repaints only if one of them differs."""
-        width, height = self.size.width - _LABEL_WIDTH, self.size.height
-        if width <= 0 or height <= 0 or not self._minute:
-            self.show("")
-            return
-        scale = Scale.of(self._minute, self._plain)
-        seconds = self._minute[-2 * width :]
-        blank = " " * (width - (len(seconds) + 1) // 2)
-        rows = [
-            Content.assemble(blank, *self._cells(row, height, scale, seconds), label)
-            for row, label in enumerate(_labels(scale, height))
-        ]
-        self.show(Content("\n").join(rows))
-
-    def _cells(
-        self, row: int, height: int, scale: Scale, seconds: tuple[Second, ...]
-    ) -> Iterator[tuple[str, str]]:
-        """The cells of a row, counted from the top, each with its style."""
-        floor = scale.top * (height - 1 - row) / height
-        per_row = scale.top / height
-        odd = len(seconds) % 2
-        pairs = [(Second(0.0), seconds[0])] if odd else []
-        pairs += zip(seconds[odd::2], seconds[odd + 1 :: 2], strict=True)
-        for left, right in pairs:
-            heights = [(finite(one.rate) - floor) / per_row for one in (left, right)]
-            tallest = left if heights[0] > heights[1] else right
-            is_gain = scale.plain is not None and floor + per_row > scale.plain * (1 + 1e-9)
-            if is_gain and tallest.drafter and tallest.rate > (scale.plain or 0.0):
-                yield self._cell(*heights), kind_of(tallest.drafter).hue
-            else:
-                is_full = scale.plain is not None and _level(min(heights), 4) == 4
-                yield _FULL_GREY if is_full else self._cell(*heights), _GREY
-
-    def _cell(self, left: float, right: float) -> str:
-        """A cell with two columns, given as parts of its height."""
-        if not self._has_braille:
-            return _BLOCKS[_level((left + right) / 2, 2)]
-        dots = _LEFT[_level(left, 4)] | _RIGHT[_level(right, 4)]
-        return chr(_BRAILLE + dots) if dots else " "
+def _cell(left: float, right: float) -> str:
+    """A cell with two columns, given as parts of its height."""
+    if os.environ.get("TERM") == "linux":
+        return _BLOCKS[_level((left + right) / 2, 2)]
+    dots = _LEFT[_level(left, 4)] | _RIGHT[_level(right, 4)]
+    return chr(_BRAILLE + dots) if dots else " "
 
 
 def _level(part: float, levels: int) -> int:
@@ -100,7 +85,7 @@ def _labels(scale: Scale, height: int) -> list[str]:
 
 
 def _short(rate: float) -> str:
-    """A rate in four columns, or as few as it needs."""
+    """A rate in four columns."""
     if rate >= 9999.5:
-        return f"{rate / 1000:>3.0f}k"
+        return f"{rate / 1000:>3.0f}k" if rate < 999_500 else " >1M"
     return f"{rate:>4.0f}" if rate >= 9.95 else f"{rate:>4.1f}"

@@ -1,11 +1,10 @@
-"""What the colours in an answer mean; in the panel until there are figures."""
-
-from typing import ClassVar
+"""What the colours in an answer mean; the panel's page until there are figures."""
 
 from textual.content import Content
-from textual.widgets import Static
 
 from app.tui.look.hues import Kind
+from app.tui.panel.line import BLANK, Line
+from app.tui.panel.terms import drafter_term
 
 _MEANINGS = (
     (Kind.LOOKUP, "lookup", "copies from this chat"),
@@ -13,21 +12,20 @@ _MEANINGS = (
     (Kind.NGRAM, "ngram", "common phrases"),
     (Kind.MODEL, "a model", "a smaller model guesses"),
 )
-_INTRODUCTION = """\
-Figures appear with the first answer.
-Text that a drafter supplied is
-coloured while it is new:
-"""
 
 
-class Legend(Static):
+def legend() -> list[Line]:
     """Each kind of drafter with its hue and where it gets text from."""
-
-    DEFAULT_CSS: ClassVar[str] = "Legend { height: auto; }"
-
-    def __init__(self) -> None:
-        rows = [
-            Content.assemble(("■", kind.hue), f" {name:<11}{meaning}")
+    return [
+        Line.of("Figures appear with the first answer."),
+        Line.of("Text that a drafter supplied is"),
+        Line.of("coloured while it is new:"),
+        BLANK,
+        *(
+            Line(
+                Content.assemble(("■", kind.hue), f" {name:<11}{meaning}"),
+                drafter_term(name),
+            )
             for kind, name, meaning in _MEANINGS
-        ]
-        super().__init__(Content("\n").join([Content(_INTRODUCTION), *rows]))
+        ),
+    ]

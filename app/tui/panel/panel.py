@@ -3,173 +3,166 @@
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Container, Vertical, VerticalGroup, VerticalScroll
-from textual.content import Content
-from textual.widgets import Static
+from textual.css.styles import RulesMap
+from textual.geometry import Region, Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.visual import RenderOptions
 
 from app.tui.live import Live
-from app.tui.panel import terms
-from app.tui.panel.details import Details
-from app.tui.panel.drafter_rows import DrafterRows
-from app.tui.panel.figure_row import FigureRow
-from app.tui.panel.graph import Graph
-from app.tui.panel.headline import Headline, Summary, panel_words
-from app.tui.panel.legend import Legend
+from app.tui.panel.headline import digits_width
+from app.tui.panel.line import Line
+from app.tui.panel.pages import WIDTH, Layout, default_term, explanation, page
+from app.tui.panel.terms import Term
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
 
-_PAGES = ("-figures", "-details", "-legend")
-_WHO = "who drafted              accepted"
-_DETAILS_TITLE = Content.assemble(("Details", "bold"), "                 F2 closes")
+_ONE_LINE: RulesMap = {"text_wrap": "nowrap"}
 
 
-class Panel(Vertical):
-    """Figures of the newest answer; its layout follows the class that BREAKPOINTS give a screen."""
+class Panel(ScrollView, can_focus=True):
+    """Figures of the newest answer, painted by one widget: each further one slows every paint.
+
+    Its place follows the class that BREAKPOINTS give the screen.
+    """
 
     app = typed_app
-    BINDINGS: ClassVar = [
-        Binding("down", "app.focus_next", show=False),
-        Binding("up", "app.focus_previous", show=False),
-    ]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"panel--selected"}
     SCOPED_CSS = False
     DEFAULT_CSS: ClassVar[str] = """
-    Panel { display: none; width: 1fr; height: auto; padding: 0 1; }
-    Panel { border-top: solid $panel-lighten-2; }
-    Panel > VerticalScroll { height: auto; max-height: 50vh; scrollbar-size: 0 0; }
-    Panel Legend, Panel #figures, Panel Details, Panel .title { display: none; }
-    Panel.-legend Legend, Panel.-figures #figures, Panel.-details Details { display: block; }
-    Panel #figures, Panel .middle { height: auto; }
-    Panel Headline, Panel .side { display: none; }
-    Panel DrafterRows { max-height: 2; overflow: hidden; }
-    Panel Details > VerticalGroup { height: auto; }
-    Panel .explanation { display: none; color: $text-muted; }
-    Panel.-legend .explanation { display: none !important; }
-    Panel .caption { color: $text-muted; }
-
-    .-normal Panel .middle { layout: horizontal; height: 3; }
-    .-normal Panel .minute { width: 41; }
-    .-normal Panel DrafterRows { max-height: 3; }
-    .-normal Panel Details { layout: grid; grid-size: 2; grid-rows: auto; height: auto;
-        grid-columns: 41 38; }
-    .-normal Panel Details .bars { height: 3; }
-    .-normal Panel .explanation { display: block; height: 1; text-wrap: nowrap;
-        text-overflow: ellipsis; }
-
-    .-wide Panel { width: 40; height: 1fr; padding: 0 0 0 1; border-top: none;
-        border-left: solid $panel-lighten-2; }
-    .-wide Panel > VerticalScroll { height: 1fr; max-height: 100%; }
-    .-wide Panel Headline, .-wide Panel .side { display: block; }
-    .-wide Panel Summary { display: none; }
-    .-wide Panel.-details .title { display: block; height: 2; }
-    .-wide Panel .minute { margin: 0 0 1 0; height: auto; }
-    .-wide Panel DrafterRows { max-height: 8; margin: 0 0 1 0; }
-    .-wide Panel Details { margin: 0 0 1 0; }
-    .-wide Panel #session { height: 3; }
-    .-wide Panel .explanation { display: block; height: 3; }
+    Panel { display: none; width: 1fr; height: auto; max-height: 50vh; padding: 0 1;
+        border-top: solid $panel-lighten-2; scrollbar-size: 0 0; background: $background; }
+    Panel > .panel--selected { background: $primary 25%; }
+    .-wide Panel { width: 40; height: 1fr; max-height: 100%; padding: 0 0 0 1;
+        border-top: none; border-left: solid $panel-lighten-2; }
     """
+    BINDINGS: ClassVar = [
+        Binding("down,tab", "select(1)", "next figure", show=False),
+        Binding("up,shift+tab", "select(-1)", "previous figure", show=False),
+    ]
 
     def __init__(self, store: Store) -> None:
         super().__init__()
         self._store = store
-        self._summary = Summary()
-        self._headline = Headline()
-        self._graph = Graph(terms.MINUTE.sentence)
-        self._drafters = DrafterRows()
-        self._session = FigureRow(terms.SESSION.sentence, classes="side")
-        self._session.id = "session"
-        self._details = Details()
-        self._explanation = FigureRow("", classes="explanation")
-        self._explanation.can_focus = False
-        self._explained: FigureRow | None = None
-        """The row under the mouse or with the focus."""
-
-    def compose(self) -> ComposeResult:
-        with VerticalScroll(can_focus=False):
-            yield Legend()
-            with VerticalGroup(id="figures"):
-                yield self._summary
-                yield self._headline
-                with Container(classes="middle"):
-                    with VerticalGroup(classes="minute"):
-                        yield self._graph
-                        yield Static("last minute", classes="side caption")
-                    with VerticalGroup(classes="who"):
-                        yield Static(_WHO, classes="side caption")
-                        yield self._drafters
-                yield self._session
-            yield Static(_DETAILS_TITLE, classes="title")
-            yield self._details
-            yield self._explanation
+        self._lines: list[Line] = []
+        self._digits_width = digits_width(None)
+        self._selected: Term | None = None
+        """What the cursor is at while the panel has the focus."""
+        self._hovered: Term | None = None
 
     def on_mount(self) -> None:
-        self.watch(self._store, "live", self._show)
         self.watch(self._store, "is_panel_shown", self._show_or_hide)
-        self.watch(self._store, "shows_details", self._turn_page)
+        self.watch(self._store, "shows_details", self._show)
+        self.watch(self._store, "live", self._follow)
+
+    @property
+    def help_text(self) -> str:
+        """The explanation of the figure that is pointed at; empty if none is."""
+        return self._pointed_at.sentence if self._pointed_at else ""
+
+    @property
+    def text(self) -> str:
+        """What it shows, line by line."""
+        return "\n".join(line.content.plain for line in self._lines)
+
+    @property
+    def _pointed_at(self) -> Term | None:
+        return self._hovered or self._selected
+
+    # Figures
 
     def _show_or_hide(self, is_shown: bool) -> None:
         self.display = is_shown
-        self._show(self._store.live)
+        self._show()
 
-    def _turn_page(self) -> None:
-        self._show(self._store.live)
+    def _follow(self, live: Live) -> None:
+        # it only grows, so that what stands beside the digits stays where it is
+        self._digits_width = max(self._digits_width, digits_width(live.rate))
+        self._show()
 
-    def _show(self, live: Live) -> None:
-        """Show the newest figures: one paint, of the rows that changed."""
+    def _show(self) -> None:
+        """Show the newest figures, painting only the lines that differ."""
         if not self.display:
             return
-        page = self._page(live)
-        with self.app.batch_update():
-            for name in _PAGES:
-                self.set_class(name == page, name)
-            if page == "-figures":
-                self._show_figures(live)
-            elif page == "-details":
-                self._details.show(live.metrics)
-            self._explain()
+        before, self._lines = self._lines, self._build(self.app.size.width)
+        if len(before) != len(self._lines):
+            self.virtual_size = Size(self.size.width, len(self._lines))
+            self.refresh(layout=True)
+            return
+        for y, (old, new) in enumerate(zip(before, self._lines, strict=True)):
+            if not new.is_same(old):
+                self.refresh_line(y)
 
-    def _page(self, live: Live) -> str:
-        if live.metrics is None and not live.minute:
-            return "-legend"
-        return "-details" if self._store.shows_details else "-figures"
+    def _build(self, columns: int) -> list[Line]:
+        """The lines on a screen of so many columns."""
+        layout, is_detailed = Layout.of(columns), self._store.shows_details
+        live, width = self._store.live, WIDTH if layout is Layout.SIDE else columns - 2
+        lines = page(live, layout, width, self._digits_width, is_detailed=is_detailed)
+        term = self._pointed_at or default_term(live, is_detailed=is_detailed)
+        return [*lines, *explanation(term, layout, width)]
 
-    def _show_figures(self, live: Live) -> None:
-        metrics = live.metrics
-        self._summary.show_live(live)
-        self._headline.show(live)
-        if metrics is not None:
-            self._graph.show_minute(live.minute, metrics.plain_tokens_per_second)
-        self._drafters.show(metrics.by_drafter if metrics else {})
-        words = panel_words(live.session)
-        plural = "s" if live.answers != 1 else ""
-        in_all = f"{'':14}in {live.answers:,} answer{plural}"
-        self._session.show(f"this session  {words}\n{in_all}" if words else "")
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        del container, width  # any height is fine, and the layout gives the width
+        return len(self._build(viewport.width))
+
+    def on_resize(self) -> None:
+        self._lines = []
+        self._show()
+
+    def render_line(self, y: int) -> Strip:
+        width, y = self.size.width, y + self.scroll_offset.y
+        style = self.visual_style
+        if y >= len(self._lines):
+            return Strip.blank(width, style.rich_style)
+        line = self._lines[y]
+        if self.has_focus and line.term is not None and line.term == self._selected:
+            style += self.get_visual_style("panel--selected")
+        options = RenderOptions(self._get_style, _ONE_LINE)
+        strips = line.content.render_strips(width, 1, style, options)
+        return next(iter(strips), Strip([])).adjust_cell_length(width, style.rich_style)
 
     # Explanations
 
-    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        self._point_at(event.widget)
+    def action_select(self, step: int) -> None:
+        """Select the next figure that has an explanation; beyond the last one, leave the panel."""
+        terms = self._terms
+        at = terms.index(self._selected) + step if self._selected in terms else 0
+        if 0 <= at < len(terms):
+            self._select(terms[at])
+        elif step > 0:
+            self.screen.focus_next()
+        else:
+            self.screen.focus_previous()
 
-    def on_descendant_blur(self) -> None:
-        self._point_at(None)
+    def on_focus(self) -> None:
+        self._select(next(iter(self._terms), None))
 
-    def on_enter(self, event: events.Enter) -> None:
-        self._point_at(event.node)
+    def on_blur(self) -> None:
+        self._select(None)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        y = event.get_content_offset(self)
+        line = y.y + self.scroll_offset.y if y is not None else len(self._lines)
+        self._hover(self._lines[line].term if line < len(self._lines) else None)
 
     def on_leave(self) -> None:
-        self._point_at(self.screen.focused)
+        self._hover(None)
 
-    def _point_at(self, node: object) -> None:
-        """Explain this, or the first drafter if it is no row of figures."""
-        self._explained = node if isinstance(node, FigureRow) and node.focusable else None
-        self._explain()
+    @property
+    def _terms(self) -> list[Term]:
+        """The terms of the lines, each once, from the top."""
+        return list(dict.fromkeys(line.term for line in self._lines if line.term is not None))
 
-    def _explain(self) -> None:
-        if self._explained is not None:
-            text = self._explained.help_text
-        elif self._store.shows_details:
-            text = terms.STEP.sentence
-        else:
-            text = self._drafters.help_text or terms.SPEED.sentence
-        self._explanation.show(text)
+    def _select(self, term: Term | None) -> None:
+        self._selected = term
+        self._show()
+        self.refresh()
+        first = next((y for y, line in enumerate(self._lines) if term and line.term == term), None)
+        if first is not None:
+            self.scroll_to_region(Region(0, first, 1, 1), animate=False)
+
+    def _hover(self, term: Term | None) -> None:
+        if term != self._hovered:
+            self._hovered = term
+            self._show()

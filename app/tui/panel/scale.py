@@ -9,6 +9,8 @@ from app.tui.live import Second
 _LEAST = 1.5
 """Top of the scale over plain speed; doubled until the fastest second fits."""
 
+_ROUNDING = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -27,6 +29,12 @@ class Scale:
         while top < peak:
             top *= 2.0
         return cls(top, plain)
+
+    def is_gain(self, rate: float, top: float) -> bool:
+        """Whether a row of cells that ends at top shows what drafting adds to a rate."""
+        if self.plain is None:
+            return False
+        return finite(rate) > self.plain and top > self.plain * (1.0 + _ROUNDING)
 
 
 def finite(rate: float) -> float:

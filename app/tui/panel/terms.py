@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from app.printable import one_line
+
 _FREE = "; free"
 
 
@@ -69,7 +71,7 @@ def drafter_term(drafter: str) -> Term:
     family = drafter.rsplit("/", 1)[-1].partition(":")[0]
     if family == "jacobi":
         return Term(family, _DRAFTERS["lookahead"].text)
-    return _DRAFTERS.get(family) or Term(drafter, "a smaller model that guesses ahead")
+    return _DRAFTERS.get(family) or Term(one_line(drafter), "a smaller model that guesses ahead")
 
 
 @runtime_checkable
