@@ -28,20 +28,6 @@ class Speed:
     rate: float
     is_measured: bool
 
-    @property
-    def words(self) -> str:
-        """Such as "10 tok/s", or "about 10 tok/s"."""
-        return f"{'' if self.is_measured else 'about '}{_rate(self.rate)}"
-
-    @property
-    def short_words(self) -> str:
-        """Such as "10 tok/s", or "~10 tok/s"."""
-        return f"{'' if self.is_measured else '~'}{_rate(self.rate)}"
-
-
-def _rate(rate: float) -> str:
-    return f"{max(rate, 1):.0f} tok/s"
-
 
 @dataclass(frozen=True, slots=True)
 class Offered:

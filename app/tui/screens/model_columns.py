@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from app.loading.model_list import ModelList, Offered
+from app.loading.expected_speed import about
+from app.loading.model_list import ModelList, Offered, Speed
 from app.printable import one_line
+from app.tui import wording
 from app.tui.screens.row_list import CURSOR, Row, columns, right
 from models.byte_sizes import short_size
 from models.metadata.memory_bill import Fit
@@ -37,6 +39,15 @@ def is_narrow(width: int) -> bool:
     return width < _NARROW
 
 
+def speed_words(speed: Speed | None, *, is_narrow: bool = False) -> str:
+    """A speed, such as "10 tok/s", or "about 10 tok/s" where it is estimated; empty if unknown."""
+    if speed is None:
+        return ""
+    if speed.is_measured:
+        return wording.rate(speed.rate)
+    return about(speed.rate, is_narrow=is_narrow)
+
+
 def lead_of(is_focused: bool, mark: str, mark_style: str) -> tuple[Content, int]:
     """The first three columns of a row: its mark, and the cursor in its place or before it."""
     cursor = CURSOR if is_focused else " "
@@ -62,7 +73,7 @@ class ModelColumns:
         size = short_size(model.size_bytes) if model.size_bytes else "?"
         if is_narrow(width + 2):
             return self._narrow_line(model, width, lead, name, size)
-        speed = model.speed.words if model.speed else ""
+        speed = speed_words(model.speed)
         state = Content.styled(self._state(model), self._state_style(model))
         longest = max((len(each.name) for each in self.models.models), default=0)
         room = min(max(_NAME, longest), _NAME + max(0, width - _WIDE))
@@ -95,7 +106,7 @@ class ModelColumns:
             return self.downloads[model.name].partition(",")[0]
         if model.fault:
             return model.fault.partition(":")[0].partition(" ")[0]
-        return model.speed.short_words if model.speed else ""
+        return speed_words(model.speed, is_narrow=True)
 
     def _mark(self, model: Offered) -> tuple[str, str]:
         if model.fault:
@@ -113,11 +124,9 @@ class ModelColumns:
 
     def _state(self, model: Offered) -> str:
         """What to know of a model before using it, in a few words."""
-        known = {model.name: model.fault, self.models.loaded: "in use"}
-        known |= {name: progress for name, progress in self.downloads.items() if progress}
-        known.setdefault(DEMO, "tiny, often wrong")
-        if known.get(model.name):
-            return known[model.name]
+        known = {DEMO: "tiny, often wrong", self.models.loaded: "in use", **self.downloads}
+        if model.fault or model.name in known:
+            return model.fault or known[model.name]
         if model.fit in (Fit.TIGHT, Fit.TOO_BIG):
             return "tight fit" if model.fit is Fit.TIGHT else "too big"
         return "asks for a login" if model.is_gated else self._compared(model)
