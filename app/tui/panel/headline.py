@@ -41,10 +41,16 @@ def summary(live: Live, width: int) -> Line:
     number, share = rate_number(live.rate), drafted(live.metrics)
     first = [f"{number} {_UNIT}" if number else "", _LOSSY if _is_lossy(live.metrics) else ""]
     words = panel_words(live.comparison)
-    choices = ([*first, words, share], [*first, words, share.removesuffix(" drafted")])
-    lines = [" · ".join(filter(None, parts)) for parts in (*choices, [*first, words])]
-    text = next((line for line in lines if len(line) <= width), lines[-1])
-    return Line(Content(text), SPEED if text else None)
+    choices = (
+        [*first, words, share],
+        [*first, words, share.removesuffix(" drafted")],
+        [*first, words],
+        [*first, words.replace(" than plain", "")],
+    )
+    shown = ([_warned(part) for part in parts if part] for parts in choices)
+    lines = [Content(" · ").join(parts) for parts in shown]
+    text = next((line for line in lines if line.cell_length <= width), lines[-1])
+    return Line(text, SPEED if text.plain else None)
 
 
 def digits_width(rate: float | None) -> int:

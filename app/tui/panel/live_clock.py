@@ -64,6 +64,7 @@ class LiveClock:
             answer.stage,
             answer.read,
             self._rate(now, metrics, is_done=is_done),
+            (metrics.plain_tokens_per_second if metrics else None) or self._live.plain,
             metrics.comparison if metrics else PLAIN,
             self._seconds.minute,
             session,
