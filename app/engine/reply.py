@@ -2,8 +2,6 @@
 
 import time
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 
 from decoding.events import FinishReason
 from decoding.sampling.lossy_rule import LossyRule
@@ -59,18 +57,22 @@ class Reply:
         """
         text = self.text  # first: the tokens of this text are then known
         done, token = place.characters, place.token
-        parts: list[tuple[str, str]] = []
+        pieces: list[Piece] = []
         while done < len(text):
             is_known = token < len(self.token_ends)
             end = min(self.token_ends[token], len(text)) if is_known else len(text)
             # an incomplete character at the end belongs to the last token
-            parts.append((text[done:end], self.provenance[token if is_known else -1]))
+            _append(pieces, text[done:end], self.provenance[token if is_known else -1])
             done = end
             token += is_known and end == self.token_ends[token]
-        return [
-            Piece("".join(part for part, _ in parts), origin)
-            for origin, parts in groupby(filter(itemgetter(0), parts), itemgetter(1))
-        ], Place(done, token)
+        return pieces, Place(done, token)
+
+
+def _append(pieces: list[Piece], text: str, origin: str) -> None:
+    if pieces and pieces[-1].origin == origin:
+        pieces[-1] = Piece(pieces[-1].text + text, origin)
+    elif text:
+        pieces.append(Piece(text, origin))
 
 
 def new_reply() -> Reply:

@@ -1,0 +1,138 @@
+"""Speeds of whole plain replies, kept per model: how fast it is here, and how much that varies."""
+
+import math
+import statistics
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self, cast
+
+from app.learned.run_key import loaded_key, run_key
+from app.paths import Paths
+from backends.base import ModelInfo
+from backends.engines.runner import Runner
+from models.json_file import change_object, read_object
+
+SCHEMA = 1
+_MOST = 40
+"""Replies kept: the latest ones."""
+
+_UNKNOWN = 0.05
+"""Relative noise and spread of a model that is new here."""
+
+_FEW = 4
+"""Replies from which noise is known; the unknown spread counts as many."""
+
+_DEVIATIONS = 1.645
+"""Upper decile of the absolute values of normally distributed ones, in standard deviations."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainReply:
+    """A plain reply: its decode rate in tokens a second, and the bytes that a token read.
+
+    noise: relative standard error that its rate would have over one second.
+    """
+
+    rate: float
+    bytes_per_token: int
+    noise: float
+
+    @property
+    def traffic(self) -> float:
+        """Bytes read per second: comparable between replies in short and long contexts."""
+        return self.rate * self.bytes_per_token
+
+
+@dataclass(frozen=True, slots=True)
+class PlainReplies:
+    """The latest plain replies of a model on one engine build, device and number of threads."""
+
+    path: Path | None
+    """None where they cannot be kept."""
+    replies: tuple[PlainReply, ...] = ()
+
+    @classmethod
+    def of(cls, info: ModelInfo, paths: Paths) -> Self:
+        """Replies of a loaded model in earlier sessions."""
+        try:
+            return cls.at(paths.plain_replies / f"{loaded_key(info)}.json")
+        except OSError:
+            return cls(None)
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """Replies in a file, none if it cannot be read."""
+        return cls(path, _parsed(read_object(path)))
+
+    def with_reply(self, reply: PlainReply) -> Self:
+        """Add a reply, and those that other processes saved; a failure to save is ignored."""
+        if self.path is None:
+            return type(self)(None, (*self.replies, reply)[-_MOST:])
+
+        def changed(value: dict[str, Any]) -> dict[str, Any]:
+            replies = (*_parsed(value), reply)[-_MOST:]
+            return {
+                "schema": SCHEMA,
+                "replies": [[r.rate, r.bytes_per_token, r.noise] for r in replies],
+            }
+
+        return type(self)(self.path, _parsed(change_object(self.path, changed)))
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens a second of plain decoding: the median; None without a reply."""
+        rates = [reply.rate for reply in self.replies]
+        return statistics.median(rates) if rates else None
+
+    @property
+    def noise(self) -> float:
+        """Relative standard error of the speed over one second within a reply.
+
+        The upper quartile of the replies, as noise comes in bursts. With it, and a reply's own
+        noise where that is larger, 97 % of 899 plain replies under changing load differed from
+        themselves by no more than their error, when some of their steps were taken for drafts.
+        """
+        noises = [reply.noise for reply in self.replies]
+        return _UNKNOWN if len(noises) < _FEW else statistics.quantiles(noises, n=4)[-1]
+
+    @property
+    def spread(self) -> float:
+        """Relative standard deviation between the speeds of replies that follow each other.
+
+        For answers compared one after the other, as in a race; slow drift of the load is no part
+        of it.
+        """
+        logs = [math.log(reply.traffic) for reply in self.replies]
+        changes = [abs(later - earlier) for earlier, later in pairwise(logs)]
+        if len(changes) < 2:
+            return _UNKNOWN
+        upper = statistics.quantiles(changes, n=10, method="inclusive")[-1]
+        measured = upper / _DEVIATIONS / math.sqrt(2.0)
+        squares = len(changes) * measured**2 + _FEW * _UNKNOWN**2
+        return math.sqrt(squares / (len(changes) + _FEW))
+
+
+def rate_beside(path: Path, info: ModelInfo, paths: Paths) -> float | None:
+    """Tokens a second that a model reached on what runs the loaded model info; None if unknown."""
+    try:
+        key = run_key(path, "", Runner.of(info))
+    except OSError:
+        return None
+    return PlainReplies.at(paths.plain_replies / f"{key}.json").rate
+
+
+def _parsed(value: dict[str, Any]) -> tuple[PlainReply, ...]:
+    """Replies of a file; malformed ones are left out."""
+    stored: Any = value.get("replies") if value.get("schema") == SCHEMA else None
+    replies: list[PlainReply] = []
+    for entry in cast("list[Any]", stored)[-_MOST:] if isinstance(stored, list) else []:
+        try:
+            rate, count, noise = entry
+            reply = PlainReply(float(rate), int(count), float(noise))
+        except (TypeError, ValueError, OverflowError):
+            continue
+        sound = 0.0 < reply.rate < math.inf and 0.0 <= reply.noise < math.inf
+        if sound and 0 < reply.bytes_per_token < 1 << 62:
+            replies.append(reply)
+    return tuple(replies)
