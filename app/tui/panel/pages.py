@@ -12,12 +12,13 @@ from app.tui.live import Live
 from app.tui.panel.details import accepted_in_a_row, counts, memory_limit, time_spent
 from app.tui.panel.drafter_lines import drafter_lines, first_drafter
 from app.tui.panel.graph import graph
-from app.tui.panel.headline import digits_width, headline, panel_words, summary
+from app.tui.panel.headline import digits_width, headline, shortened, summary, warned
 from app.tui.panel.legend import legend
 from app.tui.panel.line import BLANK, MUTED, Line, beside
 from app.tui.panel.terms import SESSION, SPEED, STEP, Term, drafter_term
 
 WIDTH = 38
+_SESSION = "this session  "
 _GAP = 3
 _DRAFTERS_IN_STRIP = 3
 _DRAFTERS_IN_NARROW_STRIP = 2
@@ -107,10 +108,10 @@ def _side(live: Live, room: Room) -> list[Line]:
     if room.drafters:
         lines.append(Line.of("who drafted              accepted", style=MUTED))
         lines += [*_filled(_drafters(live), room.drafters), BLANK]
-    if words := panel_words(live.session):
+    if words := shortened(live.session.panel_words, WIDTH - len(_SESSION)):
         answers = f"in {live.answers:,} answer{'' if live.answers == 1 else 's'}"
-        lines += [Line.of(f"this session  {words}", SESSION)]
-        lines += [Line.of(f"{'':14}{answers}", SESSION), BLANK]
+        lines.append(Line(Content.assemble(_SESSION, warned(words)), SESSION))
+        lines += [Line.of(" " * len(_SESSION) + answers, SESSION), BLANK]
     return lines
 
 

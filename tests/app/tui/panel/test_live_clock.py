@@ -6,8 +6,8 @@ import pytest
 
 from app.chat.conversation import Conversation
 from app.engine.answer import Answer, Request, Stage
-from app.engine.comparison import Comparison, Standing
 from app.engine.engine_status import Loaded
+from app.engine.pooled_comparison import PooledComparison
 from app.engine.reply_metrics import DrafterMetrics
 from app.tui.live import Live
 from app.tui.panel.live_clock import LiveClock
@@ -75,6 +75,7 @@ def test_the_current_rate_is_that_of_three_seconds_and_the_last_that_of_the_answ
 def test_seconds_without_accepted_tokens_have_no_drafter_and_a_minute_is_kept() -> None:
     clock = Clock()
     live_clock, answer = LiveClock(clock), answered(0)
+    live = Live()
     for second in range(100):
         give(answer, second)
         live = live_clock.tick(answer, LOADED)
@@ -85,10 +86,10 @@ def test_seconds_without_accepted_tokens_have_no_drafter_and_a_minute_is_kept() 
 
 def test_figures_of_another_model_are_left_out() -> None:
     live_clock, answer = LiveClock(Clock()), answered(5)
-    session = Comparison(Standing.EVEN, 1.0, 0.05)
+    session = PooledComparison(answers=3)
     live_clock.tick(answer, LOADED)
     other = replace(LOADED, info=replace(LIVE.model, threads=LIVE.model.threads + 1))
-    assert live_clock.tick(answer, other, session, 3) == Live(session=session, answers=3)
+    assert live_clock.tick(answer, other, session) == Live(session=session.comparison, answers=3)
     assert live_clock.tick(answer, None) == Live()
     assert live_clock.tick(None, LOADED) == Live()
 

@@ -18,13 +18,14 @@ from tests.fixtures.screen_text import screen_text
 SNAPSHOTS = Path(__file__).parents[1] / "snapshots"
 SIZES = ((120, 36), (80, 24), (40, 20))
 
-SLOWER = Comparison(Standing.SLOWER, 0.92, 0.03)
+PAUSED = Comparison(Standing.SLOWER, 0.92, 0.03, is_paused=True)
 STATES: dict[str, Live] = {
     "idle": Live(),
     "answering": live(),
     "short": live(comparison=Comparison(Standing.SHORT)),
     "even": live(comparison=Comparison(Standing.EVEN, 1.0, 0.09)),
-    "paused": live(replace(METRICS, state=State.PARKED), SLOWER),
+    "paused": live(replace(METRICS, state=State.PARKED), PAUSED),
+    "slower": live(comparison=Comparison(Standing.SLOWER, 0.89, 0.03)),
     "lossy": live(replace(METRICS, lossy="lossy: ears 0.1")),
     "plain": live(
         replace(METRICS, drafted=0, accepted=0, by_drafter={}, accepted_lengths=()),
