@@ -3,6 +3,8 @@
 import os
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 
 from textual.content import Content
 
@@ -36,9 +38,18 @@ def graph(minute: tuple[Second, ...], plain: float | None, height: int = 3) -> l
     seconds = minute[-2 * _CELLS :]
     blank = " " * (_CELLS - (len(seconds) + 1) // 2)
     return [
-        Line(Content.assemble(blank, *_cells(row, height, scale, seconds), (label, MUTED)), MINUTE)
+        Line(
+            Content.assemble(blank, *_runs(_cells(row, height, scale, seconds)), (label, MUTED)),
+            MINUTE,
+        )
         for row, label in enumerate(_labels(scale, height))
     ]
+
+
+def _runs(cells: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Neighbouring cells of one style together."""
+    for style, run in groupby(cells, itemgetter(1)):
+        yield "".join(cell for cell, _ in run), style
 
 
 def _cells(

@@ -5,33 +5,29 @@ from rich.style import Style
 from textual.content import Content
 from textual.renderables.digits import Digits
 
-from app.engine.comparison import Comparison, Standing
 from app.engine.reply_metrics import ReplyMetrics
 from app.tui.live import Live
 from app.tui.panel.line import Line
 from app.tui.panel.scale import finite
 from app.tui.panel.terms import DRAFTED, GAIN, LOSSY, PAUSED, SPEED
-from decoding.planning.parking import State
 
 _UNIT = "tok/s"
-_LOSSY = "▲ lossy"
-_PAUSED = "drafting paused"
 _NO_STYLE = Style()
 
 
 def headline(live: Live, digits_width: int, width: int) -> list[Line]:
     """Four lines: the speed in large digits, and beside it what it is and how it compares."""
     number, metrics = rate_number(live.rate), live.metrics
-    is_lossy, is_paused = _is_lossy(metrics), metrics is not None and metrics.state is State.PARKED
-    notice = " · ".join(filter(None, [_LOSSY * is_lossy, _PAUSED * is_paused]))
+    words, _, pause = live.comparison.panel_words.partition(" · ")
+    lossy = _lossy(metrics)
     rows = [
         (_UNIT if number else "", SPEED),
-        (_gain(live.comparison, width - digits_width), GAIN),
+        (shortened(words, width - digits_width), GAIN),
         (drafted(metrics), DRAFTED),
-        (notice, LOSSY if is_lossy else PAUSED),
+        (" · ".join(filter(None, [lossy, pause])), LOSSY if lossy else PAUSED),
     ]
     return [
-        Line(Content.assemble(digits.ljust(digits_width), _warned(text)), term if text else None)
+        Line(Content.assemble(digits.ljust(digits_width), warned(text)), term if text else None)
         for digits, (text, term) in zip(_digits(number), rows, strict=True)
     ]
 
@@ -39,12 +35,20 @@ def headline(live: Live, digits_width: int, width: int) -> list[Line]:
 def summary(live: Live, width: int) -> Line:
     """As many of the figures as fit one line; the first ones first."""
     number, share = rate_number(live.rate), drafted(live.metrics)
-    first = [f"{number} {_UNIT}" if number else "", _LOSSY if _is_lossy(live.metrics) else ""]
-    words = panel_words(live.comparison)
-    choices = ([*first, words, share], [*first, words, share.removesuffix(" drafted")])
-    lines = [" · ".join(filter(None, parts)) for parts in (*choices, [*first, words])]
-    text = next((line for line in lines if len(line) <= width), lines[-1])
-    return Line(Content(text), SPEED if text else None)
+    first = [f"{number} {_UNIT}" if number else "", _lossy(live.metrics)]
+    words = live.comparison.panel_words
+    brief = words.partition(" · ")[0]
+    choices = (
+        [*first, words, share],
+        [*first, words, share.removesuffix(" drafted")],
+        [*first, brief, share],
+        [*first, brief],
+        [*first, brief.replace(" than plain", "")],
+    )
+    shown = ([warned(part) for part in parts if part] for parts in choices)
+    lines = [Content(" · ").join(parts) for parts in shown]
+    text = next((line for line in lines if line.cell_length <= width), lines[-1])
+    return Line(text, SPEED if text.plain else None)
 
 
 def digits_width(rate: float | None) -> int:
@@ -59,13 +63,6 @@ def rate_number(rate: float | None) -> str:
     return f"{rate:.0f}" if rate >= 9.95 else f"{rate:.1f}"
 
 
-def panel_words(comparison: Comparison) -> str:
-    """The comparison in words; a short answer is said to be short."""
-    if comparison.standing is Standing.SHORT:
-        return "too short to compare"
-    return comparison.words
-
-
 def drafted(metrics: ReplyMetrics | None) -> str:
     """The share of the answer that drafters supplied; empty if nothing was drafted."""
     if metrics is None or not metrics.drafted or metrics.drafted_share is None:
@@ -73,13 +70,13 @@ def drafted(metrics: ReplyMetrics | None) -> str:
     return f"{100 * metrics.drafted_share:.0f} % drafted"
 
 
-def _gain(comparison: Comparison, width: int) -> str:
-    words = panel_words(comparison)
+def shortened(words: str, width: int) -> str:
+    """A comparison without "than plain" where it is too long."""
     return words if len(words) <= width else words.replace(" than plain", "")
 
 
-def _is_lossy(metrics: ReplyMetrics | None) -> bool:
-    return metrics is not None and bool(metrics.lossy)
+def _lossy(metrics: ReplyMetrics | None) -> str:
+    return "▲ lossy" if metrics is not None and metrics.lossy else ""
 
 
 def _digits(number: str) -> list[str]:
@@ -88,6 +85,6 @@ def _digits(number: str) -> list[str]:
     return [*(row.text for row in rows if row.text != "\n"), ""]
 
 
-def _warned(text: str) -> Content:
+def warned(text: str) -> Content:
     """A figure; in the colour of warnings if it begins with their sign."""
     return Content.styled(text, "$warning") if text.startswith("▲") else Content(text)

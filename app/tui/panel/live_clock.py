@@ -5,8 +5,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from app.engine.answer import Answer
-from app.engine.comparison import PLAIN, Comparison
+from app.engine.comparison import PLAIN
 from app.engine.engine_status import Loaded
+from app.engine.pooled_comparison import PooledComparison
 from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics
 from app.tui.live import Live, Second
 
@@ -18,6 +19,7 @@ _RATE_SECONDS = 3.0
 
 _MIN_RATE_SECONDS = 0.2
 _SECONDS = 60
+_NO_ANSWERS = PooledComparison()
 
 
 class LiveClock:
@@ -37,21 +39,20 @@ class LiveClock:
         self,
         answer: Answer | None,
         loaded: Loaded | None,
-        session: Comparison = PLAIN,
-        answers: int = 0,
+        session: PooledComparison = _NO_ANSWERS,
     ) -> Live:
         """The figures of the newest answer, for the store; call it on a timer.
 
-        loaded: the model in use; the figures of another one are left out. session, answers: the
-        comparison of all answers of this session, and how many it covers.
+        loaded: the model in use; the figures of another one are left out. session: all answers so
+        far.
         """
         if answer is None or loaded is None or _is_of_another_model(answer, loaded):
-            return self._other(answer, session, answers)
+            return self._other(answer, session)
         now = self._now()
         if answer is not self._answer:
             self._begin(answer)
         is_done = answer.is_done  # before its metrics, which are final then
-        is_settled = self._final is answer and self._live.answers == answers
+        is_settled = self._final is answer and self._live.answers == session.answers
         if is_settled if is_done else now - self._taken_at < _PAINT_SECONDS:
             return self._live
         self._taken_at = now
@@ -64,19 +65,20 @@ class LiveClock:
             answer.stage,
             answer.read,
             self._rate(now, metrics, is_done=is_done),
+            (metrics.plain_tokens_per_second if metrics else None) or self._live.plain,
             metrics.comparison if metrics else PLAIN,
             self._seconds.minute,
-            session,
-            answers,
+            session.comparison,
+            session.answers,
         )
         return self._live
 
-    def _other(self, answer: Answer | None, session: Comparison, answers: int) -> Live:
+    def _other(self, answer: Answer | None, session: PooledComparison) -> Live:
         """No figures of an answer; the last minute is forgotten once another model answers."""
         if answer is not None and answer.metrics is not None:
             self._seconds = _Seconds()
         self._final = None
-        self._live = Live(session=session, answers=answers)
+        self._live = Live(session=session.comparison, answers=session.answers)
         return self._live
 
     def _begin(self, answer: Answer) -> None:

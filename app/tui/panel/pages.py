@@ -1,5 +1,6 @@
 """What the panel shows, line by line, in each of its layouts."""
 
+from dataclasses import dataclass, replace
 from enum import Enum
 from textwrap import wrap
 from typing import Self
@@ -11,12 +12,13 @@ from app.tui.live import Live
 from app.tui.panel.details import accepted_in_a_row, counts, memory_limit, time_spent
 from app.tui.panel.drafter_lines import drafter_lines, first_drafter
 from app.tui.panel.graph import graph
-from app.tui.panel.headline import headline, panel_words, summary
+from app.tui.panel.headline import digits_width, headline, shortened, summary, warned
 from app.tui.panel.legend import legend
 from app.tui.panel.line import BLANK, MUTED, Line, beside
 from app.tui.panel.terms import SESSION, SPEED, STEP, Term, drafter_term
 
 WIDTH = 38
+_SESSION = "this session  "
 _GAP = 3
 _DRAFTERS_IN_STRIP = 3
 _DRAFTERS_IN_NARROW_STRIP = 2
@@ -35,26 +37,50 @@ class Layout(Enum):
         return next(layout for layout in cls if columns >= layout.value)
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Space kept for figures: it only grows, so that nothing moves while they change."""
+
+    digits_width: int = 9
+    drafters: int = 0
+
+    def grown(self, live: Live) -> Self:
+        """The room that these figures need as well."""
+        drafters = len(live.metrics.by_drafter) if live.metrics else 0
+        return replace(
+            self,
+            digits_width=max(self.digits_width, digits_width(live.rate)),
+            drafters=max(self.drafters, drafters),
+        )
+
+
 def page(
-    live: Live, layout: Layout, columns: int, digits_width: int, *, is_detailed: bool
+    live: Live, details: ReplyMetrics | None, layout: Layout, columns: int, room: Room
 ) -> list[Line]:
-    """The lines for the newest figures; columns: of the panel's content."""
-    if live.metrics is None and not live.minute:
+    """The lines for the newest figures.
+
+    details: of the newest answer that has any, if they are to be shown instead. columns: of the
+    panel's content.
+    """
+    if is_empty(live):
         return legend()
-    if is_detailed and live.metrics is not None:
-        return _details(live.metrics, layout)
-    if layout is Layout.SIDE:
-        return _side(live, digits_width)
-    return _strip(live, layout, columns)
+    if details is not None:
+        return _details(details, layout)
+    return _side(live, room) if layout is Layout.SIDE else _strip(live, layout, columns)
 
 
-def default_term(live: Live, *, is_detailed: bool) -> Term | None:
+def is_empty(live: Live) -> bool:
+    """Whether there are no figures of the model in use."""
+    return live.metrics is None and not live.minute
+
+
+def default_term(live: Live, details: ReplyMetrics | None) -> Term | None:
     """What is explained while no figure is pointed at: the first drafter, or a step."""
-    if live.metrics is None:
+    if is_empty(live):
         return None
-    if is_detailed:
+    if details is not None:
         return STEP
-    first = first_drafter(live.metrics.by_drafter)
+    first = first_drafter(live.metrics.by_drafter) if live.metrics else ""
     return drafter_term(first) if first else SPEED
 
 
@@ -65,27 +91,27 @@ def explanation(term: Term | None, layout: Layout, columns: int) -> list[Line]:
     if layout is Layout.STRIP:
         text = Content.styled(term.sentence, MUTED)
         return [Line(text.truncate(columns, ellipsis=True))]
-    return [BLANK, *(Line.of(row, style=MUTED) for row in wrap(term.sentence, columns - 1))]
+    return [Line.of(row, style=MUTED) for row in wrap(term.sentence, columns - 1)]
 
 
 def _graph(live: Live) -> list[Line]:
-    plain = live.metrics.plain_tokens_per_second if live.metrics else None
-    return graph(live.minute, None if plain is None else float(f"{plain:.3g}"))
+    return graph(live.minute, None if live.plain is None else float(f"{live.plain:.3g}"))
 
 
 def _drafters(live: Live) -> list[Line]:
     return drafter_lines(live.metrics.by_drafter) if live.metrics else []
 
 
-def _side(live: Live, digits_width: int) -> list[Line]:
-    lines = [*headline(live, digits_width, WIDTH), *_graph(live)]
+def _side(live: Live, room: Room) -> list[Line]:
+    lines = [*headline(live, room.digits_width, WIDTH), *_graph(live)]
     lines += [Line.of("last minute", style=MUTED), BLANK]
-    if drafters := _drafters(live):
-        lines += [Line.of("who drafted              accepted", style=MUTED), *drafters]
-    if words := panel_words(live.session):
+    if room.drafters:
+        lines.append(Line.of("who drafted              accepted", style=MUTED))
+        lines += [*_filled(_drafters(live), room.drafters), BLANK]
+    if words := shortened(live.session.panel_words, WIDTH - len(_SESSION)):
         answers = f"in {live.answers:,} answer{'' if live.answers == 1 else 's'}"
-        lines += [BLANK] if drafters else []
-        lines += [Line.of(f"this session  {words}", SESSION), Line.of(f"{'':14}{answers}", SESSION)]
+        lines.append(Line(Content.assemble(_SESSION, warned(words)), SESSION))
+        lines += [Line.of(" " * len(_SESSION) + answers, SESSION), BLANK]
     return lines
 
 
@@ -102,7 +128,7 @@ def _details(metrics: ReplyMetrics, layout: Layout) -> list[Line]:
     if layout is not Layout.STRIP:
         title = [Line(Content.assemble(("Details", "bold"), f"{'':17}F2 closes")), BLANK]
         lines = [*in_a_row, BLANK, *time, BLANK, *limit, BLANK, *numbers]
-        return [*title, *lines] if layout is Layout.SIDE else lines
+        return [*title, *lines, BLANK] if layout is Layout.SIDE else lines
     left, right = [*in_a_row, BLANK, *numbers], [*time, BLANK, *limit]
     return beside(left, _filled(right, len(left)), WIDTH + _GAP)
 

@@ -11,9 +11,8 @@ from textual.strip import Strip
 from textual.visual import RenderOptions
 
 from app.tui.live import Live
-from app.tui.panel.headline import digits_width
 from app.tui.panel.line import Line
-from app.tui.panel.pages import WIDTH, Layout, default_term, explanation, page
+from app.tui.panel.pages import WIDTH, Layout, Room, default_term, explanation, is_empty, page
 from app.tui.panel.terms import Term
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
@@ -46,7 +45,9 @@ class Panel(ScrollView, can_focus=True):
         super().__init__()
         self._store = store
         self._lines: list[Line] = []
-        self._digits_width = digits_width(None)
+        self._room = Room()
+        self._details = store.live.metrics
+        """Figures of the newest answer that has any."""
         self._selected: Term | None = None
         """What the cursor is at while the panel has the focus."""
         self._hovered: Term | None = None
@@ -77,8 +78,8 @@ class Panel(ScrollView, can_focus=True):
         self._show()
 
     def _follow(self, live: Live) -> None:
-        # it only grows, so that what stands beside the digits stays where it is
-        self._digits_width = max(self._digits_width, digits_width(live.rate))
+        self._room = self._room.grown(live)
+        self._details = live.metrics or (None if is_empty(live) else self._details)
         self._show()
 
     def _show(self) -> None:
@@ -96,10 +97,11 @@ class Panel(ScrollView, can_focus=True):
 
     def _build(self, columns: int) -> list[Line]:
         """The lines on a screen of so many columns."""
-        layout, is_detailed = Layout.of(columns), self._store.shows_details
-        live, width = self._store.live, WIDTH if layout is Layout.SIDE else columns - 2
-        lines = page(live, layout, width, self._digits_width, is_detailed=is_detailed)
-        term = self._pointed_at or default_term(live, is_detailed=is_detailed)
+        layout, live = Layout.of(columns), self._store.live
+        width = WIDTH if layout is Layout.SIDE else columns - 2
+        details = self._details if self._store.shows_details else None
+        lines = page(live, details, layout, width, self._room)
+        term = self._pointed_at or default_term(live, details)
         return [*lines, *explanation(term, layout, width)]
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
