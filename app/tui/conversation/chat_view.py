@@ -453,7 +453,7 @@ class ChatView(Vertical):
             await self._withdraw(pending)
         if answer.error is not None:
             await self._report(answer.error, pending)
-        elif answer.note and answer.note != self._reported_note:
+        elif ended_by_itself and answer.note and answer.note != self._reported_note:
             self._reported_note = answer.note
             await self._show_card(Card(answer.note, mark=WARNING))
         await self._show()
