@@ -39,6 +39,8 @@ _COLUMNS = """
 _HAS_QUESTION = """(EXISTS (SELECT 1 FROM messages WHERE chat = chats.number)
     OR EXISTS (SELECT 1 FROM queue WHERE chat = chats.number))"""
 
+_FACTS = ("title", "model", "system", "settings")
+
 _MESSAGE = "number, role, text, ending, created, parent, shown, lossy, writer"
 
 _VERSIONS = """
@@ -129,9 +131,14 @@ class History:
             raise HistoryError(f"there is no chat {number}", "", "specchat chats list names all.")
         return Chat.of(rows[0])
 
-    def name(self, chat: int) -> str:
-        """The name that the user gave a chat; empty if its first question names it."""
-        return self._text("SELECT title FROM chats WHERE number = ?", chat)
+    def facts(self, chat: int) -> dict[str, str]:
+        """Name (title), model, system prompt and settings of a chat; empty if it is gone.
+
+        title: empty if the first question shown names the chat. settings: a JSON object.
+        """
+        sql = f"SELECT {', '.join(_FACTS)} FROM chats WHERE number = ?"
+        rows = self._rows(sql, (chat,))
+        return dict(zip(_FACTS, map(as_text, rows[0]), strict=True)) if rows else {}
 
     def preview(self, chat: int) -> Preview:
         """The last question shown in a chat, and the beginning of its answer."""
@@ -161,7 +168,7 @@ class History:
 
     def settings(self, chat: int) -> str:
         """Settings of this chat only, the JSON object as stored."""
-        return self._text("SELECT settings FROM chats WHERE number = ?", chat) or "{}"
+        return self.facts(chat).get("settings", "{}")
 
     def set_settings(self, chat: int, settings: str) -> None:
         """Store the settings of this chat only, a JSON object."""
@@ -318,7 +325,3 @@ class History:
         """The number that a query of one row and column finds, 0 if it finds none."""
         _, rows = self._database.execute(sql, values)
         return as_number(rows[0][0]) if rows else 0
-
-    def _text(self, sql: str, *values: Value) -> str:
-        rows = self._rows(sql, values)
-        return as_text(rows[0][0]) if rows else ""
