@@ -1,5 +1,8 @@
 """Speeds to expect of models that have not run here."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from app.loading.expected_speed import Reach, about, suggested
@@ -76,7 +79,7 @@ def test_what_does_not_fit_or_needs_a_login_is_not_suggested(
 
 
 def test_the_catalogue_has_suggestions_for_a_usual_machine(
-    tmp_path: pytest.TempPathFactory,
+    tmp_path: Path,
 ) -> None:
     names = [one.model.name for one in suggested(offered(tmp_path, 11_000_000_000), REACH)]
     assert len(names) == len(set(names)) == 3
