@@ -23,14 +23,14 @@ class Tree:
             yield turn
             waiting.extend(reversed(turn.children))
 
-    def add(self, turn: Turn) -> None:
-        """Add a turn below its parent and show it."""
+    def add(self, turn: Turn) -> list[Turn]:
+        """Add a turn below its parent and show it; returns what show does."""
         self.versions(turn).append(turn)
-        if not self.path or turn.parent is self.path[-1]:
-            self._set_shown(turn)
-            self.path.append(turn)
-        else:
-            self.show(turn)
+        if turn.parent is not (self.path[-1] if self.path else None):
+            return self.show(turn)
+        self._set_shown(turn)
+        self.path.append(turn)
+        return [turn]
 
     def versions(self, turn: Turn) -> list[Turn]:
         """The turn and its siblings, oldest first."""
@@ -53,16 +53,15 @@ class Tree:
         return changed
 
     def remove(self, turn: Turn) -> None:
-        """Remove a turn with all below it; the version before it is shown, else the next one."""
+        """Remove a turn with all below it; the newest other version is shown."""
         versions = self.versions(turn)
-        place = versions.index(turn)
-        del versions[place]
+        versions.remove(turn)
         if self.shown_below(turn.parent) is turn:
-            following = versions[max(place - 1, 0)] if versions else None
+            newest = versions[-1] if versions else None
             if turn.parent is None:
-                self.root = following
+                self.root = newest
             else:
-                turn.parent.shown = following
+                turn.parent.shown = newest
         self.rebuild_path()
 
     def shown_below(self, parent: Turn | None) -> Turn | None:

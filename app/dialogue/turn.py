@@ -39,3 +39,13 @@ class Turn:
 def full_text(turn: Turn) -> str:
     """What the model reads: pastes in place of their placeholders, files appended."""
     return in_full(turn.text, turn.attachments)
+
+
+def path_to(turn: Turn) -> list[Turn]:
+    """What leads to a turn, first question first, and the turn."""
+    path: list[Turn] = []
+    above: Turn | None = turn
+    while above is not None:
+        path.append(above)
+        above = above.parent
+    return path[::-1]

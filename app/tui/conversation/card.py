@@ -3,11 +3,12 @@
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Static
 
 from app.printable import printable
+from app.tui.conversation.folded_line import FoldedLine
 
 ERROR, WARNING = "✕", "▲"
 
@@ -17,10 +18,11 @@ class Card(Vertical):
 
     DEFAULT_CSS: ClassVar[str] = """
     Card { height: auto; max-width: 121; margin: 0 0 1 1; }
-    Card > Static { height: auto; }
-    Card > .what { color: $error; }
-    Card.-warning > .what { color: $warning; }
-    Card > .remedy { padding: 0 0 0 2; color: $text-muted; }
+    Card Horizontal { height: auto; color: $error; }
+    Card.-warning Horizontal { color: $warning; }
+    Card .mark { width: 2; }
+    Card .what { width: 1fr; height: auto; }
+    Card > .remedy { height: auto; padding: 0 0 0 2; color: $text-muted; }
     """
 
     def __init__(self, text: str, remedy: str = "", *, mark: str = ERROR) -> None:
@@ -30,6 +32,8 @@ class Card(Vertical):
         self._mark = mark
 
     def compose(self) -> ComposeResult:
-        yield Static(Content(f"{self._mark} {printable(self.text)}"), classes="what")
+        with Horizontal():
+            yield Static(self._mark, classes="mark")
+            yield Static(Content(printable(self.text)), classes="what")
         if self._remedy:
-            yield Static(Content(printable(self._remedy)), classes="remedy")
+            yield Static(FoldedLine(printable(self._remedy)), classes="remedy")

@@ -126,8 +126,8 @@ class ChatView(Vertical):
         yield self.transcript
 
     async def on_mount(self) -> None:
-        self.watch(self._store, "is_editing", self._follow_editing, init=False)
-        self.watch(self._store, "is_panel_shown", self._refresh_views, init=False)
+        self.watch(self._store, "is_editing", self._follow_editing)
+        self.watch(self._store, "is_panel_shown", self._refresh_views)
         self.set_interval(_UPDATE_SECONDS, self._update)
         self.set_interval(_REFRESH_SECONDS, self._follow_other_windows)
         await self._show()
@@ -339,13 +339,11 @@ class ChatView(Vertical):
 
     async def _send_next(self) -> None:
         self._awaits_model = False
-        if not self.dialogue.queue:
-            return
-        await self._remove_cards()
-        first = self.dialogue.queue[0]
-        self._send(first.text, first.attachments)
-        self.dialogue.next_queued()  # only now: a killed app loses no question
-        await self._show()
+        queued = self.dialogue.next_queued()
+        if queued is not None:
+            await self._remove_cards()
+            self._send(queued.text, queued.attachments)
+            await self._show()
 
     def _ask(
         self,
@@ -424,7 +422,7 @@ class ChatView(Vertical):
         answer = pending.answer
         is_done = answer.is_done  # before the text: nothing can come after it
         pieces = pending.take()
-        if answer.dropped > pending.dropped:
+        if answer.dropped > pending.dropped and pending.turn in self.dialogue.turns:
             self.dialogue.drop_oldest(answer.dropped - pending.dropped)
             pending.dropped = answer.dropped
             await self.transcript.mark_outside(self.dialogue.dropped)
@@ -453,7 +451,7 @@ class ChatView(Vertical):
             await self._withdraw(pending)
         if answer.error is not None:
             await self._report(answer.error, pending)
-        elif answer.note and answer.note != self._reported_note:
+        elif ended_by_itself and answer.note and answer.note != self._reported_note:
             self._reported_note = answer.note
             await self._show_card(Card(answer.note, mark=WARNING))
         await self._show()
@@ -574,6 +572,7 @@ class ChatView(Vertical):
             self._refresh_view(view)
 
     def _follow_editing(self) -> None:
+
         if not self._store.is_editing:
             self._edited = None
         self._refresh_views()

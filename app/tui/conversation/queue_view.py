@@ -20,25 +20,23 @@ class QueueRow(Horizontal):
 
     DEFAULT_CSS: ClassVar[str] = """
     QueueRow {
-        height: auto; max-width: 120; margin: 0 0 1 1; padding: 0 0 0 1;
-        border-left: outer $primary; background: $boost;
+        height: auto; max-width: 120; margin: 0 0 1 1; background: $boost;
     }
-    QueueRow > .text { width: 1fr; height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    QueueRow > .text {
+        width: 1fr; height: 1; padding: 0 0 0 1; border-left: outer $primary;
+        text-wrap: nowrap; text-overflow: ellipsis;
+    }
     QueueRow > .state { width: auto; height: 1; margin: 0 0 0 2; color: $text-muted; }
-    .-narrow QueueRow { margin: 0 0 0 1; }
-    .-narrow QueueRow:last-child { margin: 0 0 1 1; }
-    .-narrow QueueRow.-waiting { layout: vertical; }
-    .-narrow QueueRow.-waiting > .state { margin: 0; }
     """
 
     def __init__(self, text: str, state: str) -> None:
         super().__init__(classes="-waiting" if state == WAITING_FOR_MODEL else None)
         self._text = text
-        self._state = state
+        self.state = state
 
     def compose(self) -> ComposeResult:
         yield Static(Content(one_line(self._text)), classes="text")
-        yield Static(Content(self._state), classes="state")
+        yield Static(Content(self.state), classes="state")
 
 
 class QueueView(Vertical):

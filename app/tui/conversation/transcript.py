@@ -52,6 +52,10 @@ class Transcript(VerticalScroll):
         scrollbar-size-vertical: 1; scrollbar-gutter: stable;
     }
     Transcript > #window { height: 1; margin: 0 0 1 3; color: $text-muted; }
+    Transcript.-narrow QueueRow { margin: 0 0 0 1; }
+    Transcript.-narrow QueueRow:last-child { margin: 0 0 1 1; }
+    Transcript.-narrow QueueRow.-waiting { layout: vertical; }
+    Transcript.-narrow QueueRow.-waiting > .state { margin: 0 0 0 2; }
     Transcript > #head, Transcript > #tail { height: auto; }
     """
 
@@ -289,7 +293,7 @@ class Transcript(VerticalScroll):
 
     def action_select(self, step: int) -> None:
         """Select what can be selected above (-1) or below (1) what is selected."""
-        selectable = [widget for widget in self.query("*") if widget.focusable]
+        selectable = [widget for widget in self.screen.focus_chain if self in widget.ancestors]
         focused = self.screen.focused
         last = len(selectable) - 1
         place = selectable.index(focused) + step if focused in selectable else last
