@@ -63,6 +63,7 @@ def matching(text: str) -> list[tuple[str, Action]]:
     """Slash commands that match what is typed so far, by name, best match first."""
     typed = text.removeprefix("/").lower()
     prefixed = [(slash, action) for slash, action in BY_SLASH.items() if slash.startswith(typed)]
+    prefixed.sort(key=lambda command: command[0] != typed)
     listed = {action.name for _, action in prefixed}
     containing = [
         (action.slash, action)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.engine.engine_status import Phase, Status
+from app.settings.preferences import Preferences
 from app.tui.prompt.prompt_text import PromptText
 from app.tui.prompt.token_counts import TokenCounts
 from tests.fixtures.prompt_app import Prompting, prompting, ready
@@ -20,52 +21,35 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def show(prompting: Prompting, state: str) -> None:
+STATES: dict[str, dict[str, object]] = {
+    "idle": {"title": ""},
+    "demo": {"title": "", "status": ready("demo")},
+    "answering": {"is_answering": True},
+    "panel open": {"is_answering": True, "is_panel_shown": True},
+    "queue": {"is_answering": True, "queued": 2},
+    "stopped": {"queued": 2},
+    "downloading": {"downloads": {"qwen3-4b": "34 %, 2 min left"}},
+    "paused": {"drafting": "paused (11 % accepted, needs 22 %)"},
+    "lossy": {"drafting": "▲ lossy"},
+    "editing": {"is_editing": True},
+    "question selected": {"selected": "user"},
+    "answer selected": {"selected": "assistant"},
+    "no model": {"status": Status(Phase.FAILED)},
+    "loading": {"status": Status(Phase.LOADING, "loading 40 %")},
+    "broken off": {"is_broken_off": True},
+    "not saved": {"not_saved": "the disk is full"},
+    "odd title": {"title": "\x1b[31m\u202e한국어 한국어 한국어 한국어 한국어 한국어\n[b]"},
+    "another key": {"preferences": Preferences(Path("config.toml"), keys={"help": "alt+h,f10"})},
+}
+
+
+def show(prompt: Prompting, state: str) -> None:
     """Bring the store into one of the mock-ups' states."""
-    store = prompting.store
-    store.title = "Correct the spelling of letter.md"
-    match state:
-        case "answering":
-            store.is_answering = True
-        case "queue":
-            store.is_answering, store.queued = True, 2
-        case "stopped":
-            store.queued = 2
-        case "downloading":
-            store.downloads = {"qwen3-4b": "34 %, 2 min left"}
-        case "paused":
-            store.drafting = "paused (11 % accepted, needs 22 %)"
-        case "editing":
-            store.is_editing = True
-            prompting.prompt.begin_edit("Which words did you change? As JSON.", (), 3)
-        case "selecting":
-            store.selected = "user"
-        case "no model":
-            store.status = Status(Phase.FAILED)
-        case "loading":
-            store.status = Status(Phase.LOADING, "loading 40 %")
-        case "broken off":
-            store.is_broken_off = True
-        case "not saved":
-            store.not_saved = "the disk is full"
-        case _:
-            store.title = ""
-
-
-STATES = [
-    "idle",
-    "answering",
-    "queue",
-    "stopped",
-    "downloading",
-    "paused",
-    "editing",
-    "selecting",
-    "no model",
-    "loading",
-    "broken off",
-    "not saved",
-]
+    prompt.store.title = "Correct the spelling of letter.md"
+    for name, value in STATES[state].items():
+        setattr(prompt.store, name, value)
+    if state == "editing":
+        prompt.prompt.begin_edit("Which words did you change? As JSON.", (), 3)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -101,8 +85,8 @@ async def test_each_title(size: tuple[int, int], folder: Path, pytestconfig: pyt
             ("see @picture.bin", "not text"),
             ("@report.md", "23 tokens"),
             ("@data.csv", "not fit"),
-            ("@report.md @data.csv", "attachments"),
             ("word " * 150, "150 tokens"),
+            ("@report.md @data.csv", "fit"),
         ):
             prompt.prompt.write(text)
             await prompt.until(lambda expected=expected: expected in prompt.title)

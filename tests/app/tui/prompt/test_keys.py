@@ -81,7 +81,7 @@ async def test_a_picked_command_runs_or_awaits_its_argument() -> None:
         await prompt.press("enter")
         assert isinstance(prompt.last, messages.CommandPicked)
         assert prompt.last.action.name == "help"
-        await prompt.type("/dra")
+        await prompt.type("/draft")
         await prompt.press("enter", "x")
         assert prompt.text == "/draft x"
 
