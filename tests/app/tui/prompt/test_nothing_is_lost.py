@@ -57,7 +57,7 @@ def findable(prompt: Prompting) -> list[PromptText]:
     return texts
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 async def test_random_keys_lose_nothing(seed: int) -> None:
     dice = random.Random(seed)
     async with prompting(dice.choice([(80, 24), (40, 20), (10, 3)])) as prompt:
@@ -76,7 +76,7 @@ async def test_random_keys_lose_nothing(seed: int) -> None:
         found = findable(prompt)
         for one in seen:
             assert any(
-                one.text.strip() in other.text
+                is_within(one.text.strip(), other.text)
                 and {paste.text for paste in one.attachments}
                 <= {paste.text for paste in other.attachments}
                 for other in found
