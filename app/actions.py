@@ -16,12 +16,6 @@ class Action:
     """Argument of the slash command, in brackets if it is optional."""
     alias: str = ""
     """Another name of the slash command."""
-    label: str = ""
-
-    @property
-    def shown(self) -> bool:
-        """Whether the footer lists the action."""
-        return bool(self.label)
 
     @property
     def needs_argument(self) -> bool:
@@ -69,6 +63,7 @@ def matching(text: str) -> list[tuple[str, Action]]:
     """Slash commands that match what is typed so far, by name, best match first."""
     typed = text.removeprefix("/").lower()
     prefixed = [(slash, action) for slash, action in BY_SLASH.items() if slash.startswith(typed)]
+    prefixed.sort(key=lambda command: command[0] != typed)
     listed = {action.name for _, action in prefixed}
     containing = [
         (action.slash, action)
@@ -106,5 +101,5 @@ def unknown_command(text: str) -> str | None:
 
 def nearest_command(word: str) -> str:
     """The slash command that is most like a misspelt one; empty if none is."""
-    nearest = get_close_matches(word[1:].lower(), BY_SLASH, 1, cutoff=0.4)
+    nearest = get_close_matches(word[1:].lower(), BY_SLASH, 1, cutoff=0.5)
     return f"/{nearest[0]}" if nearest else ""

@@ -58,8 +58,8 @@ class Attached:
         return _alternatives(renamed).sub(lambda match: renamed[match[0]], written.text)
 
     def of_text(self, text: str) -> tuple[Attachment, ...]:
-        """Pastes in a text, and the files it names that were read before and are now missing."""
-        names = dict.fromkeys(text[start:end] for start, end in self.spans(text))
+        """Pastes in a text, one for each placeholder, and missing files that were read before."""
+        names = [text[start:end] for start, end in self.spans(text)]
         missing = missing_files(text) if self._files else []
         return (
             *(Attachment(AttachmentKind.PASTE, name, self._pastes[name]) for name in names),

@@ -16,6 +16,11 @@ class InputHistory:
         self._index = 0
         self._changed: dict[int, PromptText] = {}
 
+    @property
+    def texts(self) -> list[PromptText]:
+        """All texts, as they were sent and as they were changed while browsing."""
+        return [*self._past, *self._changed.values()]
+
     def remember(self, written: PromptText) -> None:
         """Add a text, and begin browsing behind it again."""
         for _, changed in sorted(self._changed.items()):

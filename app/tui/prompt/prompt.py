@@ -33,6 +33,7 @@ class Prompt(Vertical):
     """
 
     app = typed_app
+    SCOPED_CSS = False
     DEFAULT_CSS: ClassVar[str] = """
     Prompt { height: auto; }
     PromptArea {

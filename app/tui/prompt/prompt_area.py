@@ -51,6 +51,11 @@ class PromptArea(FoldingArea):
     # Text
 
     @property
+    def earlier(self) -> list[PromptText]:
+        """The texts that the arrow keys bring back."""
+        return self._past.texts
+
+    @property
     def unsent(self) -> list[PromptText]:
         """What was typed and not sent, also before a question is edited."""
         if self.edited_version is None:
@@ -93,8 +98,8 @@ class PromptArea(FoldingArea):
 
     def begin_edit(self, question: PromptText, version: int) -> None:
         """Replace the prompt by a question until the edit is sent or left."""
-        if self.edited_version is None:
-            self._before_edit = self.take()
+        self.end_edit()
+        self._before_edit = self.take()
         self._original = question
         self.rewrite(question)
         self.history.clear()

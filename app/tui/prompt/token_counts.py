@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from app.chat.attachment import AttachmentKind
-from app.chat.attachments import block, named_files
+from app.chat.attachments import block, named_files, read_files
 from app.printable import one_line
 from app.tui.prompt.prompt_text import PromptText
 from backends.base import SpecchatError
@@ -82,9 +82,10 @@ class TokenCounts:
 
     def _of_file(self, path: Path) -> _Count:
         try:
-            return self._of_text(block(path))
+            texts = [block(file) for file in read_files(f'@"{path}"')]
         except SpecchatError as error:
             return error.why or error.what
+        return self._of_text("\n".join(texts))
 
     def _of_text(self, text: str) -> _Count:
         if len(text) > _MOST_COUNTED:

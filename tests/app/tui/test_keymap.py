@@ -64,7 +64,7 @@ async def test_help_says_which_key_sends(chatting: Chatting) -> None:
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        ({"new": "f4"}, ["'f4'", "origins", "new"]),
+        ({"new": "f4"}, ["'f4'", "colours", "new"]),
         ({"new": "f10", "chats": "F10"}, ["'f10'", "chats", "new"]),
         ({"new": "ctrl+wurst"}, ["keys.new", "'ctrl+wurst'", "no such key"]),
         ({"new": "strg+n"}, ["'strg+n'", "no such key"]),
