@@ -1,0 +1,81 @@
+"""What a race says: how much faster the drafted answer was, and whether the two are equal."""
+
+import math
+from dataclasses import dataclass
+
+from app.engine.answer import Answer
+from app.engine.comparison import PLAIN, Comparison, Standing, compare
+from app.learned.plain_replies import PlainReplies
+from app.paths import Paths
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """speed: the drafted answer's against the plain one's; texts: how the two answers compare."""
+
+    speed: str
+    texts: str
+
+
+UNFINISHED = Verdict("", "no verdict: one of the two answers did not finish")
+
+
+def verdict(plain: Answer, drafted: Answer, paths: Paths) -> Verdict:
+    """Compare the two answers of a race that has ended."""
+    if plain.error or drafted.error or plain.is_stopped or drafted.is_stopped:
+        return UNFINISHED
+    compared = comparison(plain, drafted, paths)
+    return Verdict(_speed_words(compared), _text_words(plain, drafted))
+
+
+def comparison(plain: Answer, drafted: Answer, paths: Paths) -> Comparison:
+    """The speed of one answer against the other, both measured on decoding alone.
+
+    Only the time from the first token to the last one counts. The second answer finds the prompt in
+    the cache, where the first one had to read it, so time to the first token would favour it.
+
+    The error is that of two whole replies, each of which varies as plain replies do here.
+    """
+    metrics = drafted.metrics
+    if plain.metrics is None or metrics is None:
+        return PLAIN
+    rates = plain.metrics.decode_tokens_per_second, metrics.decode_tokens_per_second
+    if not rates[0] or not rates[1]:
+        return Comparison(Standing.SHORT)
+    speedup = rates[1] / rates[0]
+    spread = PlainReplies.of(metrics.model, paths).spread
+    error = 2.0 * math.sqrt(2.0) * spread * speedup
+    tokens = min(len(plain.token_ids), len(drafted.token_ids))
+    return compare(speedup, error, tokens, is_drafted=metrics.drafted > 0)
+
+
+def first_difference(plain: str, drafted: str) -> int | None:
+    """Where two texts begin to differ: at the start of a word; None if they are equal."""
+    if plain == drafted:
+        return None
+    shorter = min(len(plain), len(drafted))
+    pairs = zip(plain, drafted, strict=False)
+    same = next((index for index, (one, other) in enumerate(pairs) if one != other), shorter)
+    while same and not plain[same - 1].isspace():
+        same -= 1
+    return same
+
+
+def _speed_words(compared: Comparison) -> str:
+    if compared.standing is Standing.PLAIN:
+        return "even with plain: no draft was worth checking"
+    if compared.standing is Standing.SHORT:
+        return "too short to compare"
+    return compared.words
+
+
+def _text_words(plain: Answer, drafted: Answer) -> str:
+    if drafted.metrics is not None and drafted.metrics.lossy:
+        return drafted.metrics.lossy
+    place = first_difference(plain.text, drafted.text)
+    if place is None:
+        return f"word for word the same, {len(plain.token_ids):,} tokens"
+    if plain.request.settings.temperature > 0.0:
+        return "same distribution, other samples"
+    words = len(plain.text[:place].split())
+    return f"same up to word {words:,}, then a tie; `specchat verify` checks"
