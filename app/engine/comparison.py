@@ -1,10 +1,14 @@
 """How the speed of a reply compares with plain decoding, as far as the measurement can tell."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
 ENOUGH_TOKENS = 64
 """Shortest reply whose speed is worth comparing; shorter ones are too noisy."""
+
+_LEAST_ERROR = 0.01
+"""A smaller difference is called even however sure it is."""
 
 
 class Standing(StrEnum):
@@ -22,11 +26,15 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A speedup and its error, twice the standard error; both None where nothing is compared."""
+    """A speedup and its error, twice the standard error; both None where nothing is compared.
+
+    is_paused: whether drafting is paused, which the words for a slower speed add.
+    """
 
     standing: Standing
     speedup: float | None = None
     error: float | None = None
+    is_paused: bool = False
 
     @property
     def words(self) -> str:
@@ -34,20 +42,31 @@ class Comparison:
         if self.speedup is None or self.error is None:
             return ""
         if self.standing is Standing.EVEN:
-            return f"even with plain ± {percent_up(self.error)} %"
+            return f"even with plain ± {_percent(self.error)} %"
         if self.standing is Standing.SLOWER:
-            return (
-                f"▲ {100 * (1 - self.speedup):.0f} % slower than plain ± {percent_up(self.error)} %"
+            slower = (
+                f"▲ {_percent(1 - self.speedup)} % slower than plain ± {_percent(self.error)} %"
             )
+            return f"{slower} · drafting paused" if self.is_paused else slower
         digits = 1 if self.error >= 0.05 else 2
         return f"{self.speedup:.{digits}f}× plain ± {max(self.error, 10**-digits):.{digits}f}"
+
+    @property
+    def panel_words(self) -> str:
+        """The words, and why there are none for a short reply."""
+        return "too short to compare" if self.standing is Standing.SHORT else self.words
 
 
 PLAIN = Comparison(Standing.PLAIN)
 
 
 def compare(
-    speedup: float | None, error: float | None, tokens: int, *, is_drafted: bool
+    speedup: float | None,
+    error: float | None,
+    tokens: int,
+    *,
+    is_drafted: bool,
+    is_paused: bool = False,
 ) -> Comparison:
     """Compare a reply with plain decoding.
 
@@ -57,12 +76,21 @@ def compare(
         return PLAIN
     if speedup is None or error is None or tokens < ENOUGH_TOKENS:
         return Comparison(Standing.SHORT)
-    if abs(speedup - 1.0) <= error:
+    if abs(speedup - 1.0) <= max(error, _LEAST_ERROR):
         return Comparison(Standing.EVEN, speedup, error)
     standing = Standing.FASTER if speedup > 1.0 else Standing.SLOWER
-    return Comparison(standing, speedup, error)
+    return Comparison(standing, speedup, error, is_paused)
 
 
-def percent_up(share: float) -> int:
+def compare_replies(drafted: float, plain: float, tokens: int, spread: float) -> Comparison:
+    """Compare the rates of two replies that were generated one after the other.
+
+    tokens: of the shorter one. spread: relative standard deviation between such replies.
+    """
+    speedup = drafted / plain
+    return compare(speedup, 2.0 * math.sqrt(2.0) * speedup * spread, tokens, is_drafted=True)
+
+
+def _percent(share: float) -> int:
     """A share in whole per cent, at least 1."""
     return max(1, round(100 * share))

@@ -1,11 +1,10 @@
 """Figures of one reply: a frozen snapshot that the screen, the JSON report and the bench read."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.engine.comparison import Comparison, compare
-from app.engine.plain_rate import PlainRate, plain_rate
+from app.engine.plain_rate import plain_rate
 from app.engine.reply import Reply
 from app.engine.session import Session, bytes_per_token
 from backends.base import ModelInfo
@@ -97,10 +96,10 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
     drafting, context, info = session.drafting, session.context, session.model.info
     controller, bandwidth = drafting.controller, session.bandwidth
     rate = statistics.decode_tokens_per_second
-    plain = plain_rate(controller.costs if controller else None, statistics)
+    costs = controller.costs if controller else None
+    plain = plain_rate(costs, statistics, session.plain_replies.noise)
     speedup = rate / plain.tokens_per_second if rate and plain else None
-    error = _error(speedup, plain, session.plain_replies.spread)
-    is_drafted = statistics.drafted > 0
+    error = 2.0 * speedup * plain.error if speedup and plain and plain.error is not None else None
     read = bytes_per_token(info, context)
     wall = bandwidth.bytes_per_second / read if bandwidth else None
     joules = _joules_per_token(reply)
@@ -145,7 +144,13 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
         plain_source=plain.source if plain else None,
         speedup=speedup,
         speedup_error=error,
-        comparison=compare(speedup, error, statistics.completion_tokens, is_drafted=is_drafted),
+        comparison=compare(
+            speedup,
+            error,
+            statistics.completion_tokens,
+            is_drafted=statistics.drafted > 0,
+            is_paused=drafting.state is State.PARKED,
+        ),
         bytes_per_token=read,
         bandwidth_bytes_per_second=bandwidth.bytes_per_second if bandwidth else None,
         bandwidth_source=bandwidth.source if bandwidth else None,
@@ -160,13 +165,6 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
             context.n_ctx * context.kv_bytes_per_token + drafting.kv_bytes,
         ),
     )
-
-
-def _error(speedup: float | None, plain: PlainRate | None, spread: float) -> float | None:
-    """Twice the standard error of a speedup; None where nothing was drafted."""
-    if speedup is None or plain is None or plain.error is None:
-        return None
-    return 2.0 * speedup * math.hypot(plain.error, spread)
 
 
 def _joules_per_token(reply: Reply) -> float | None:

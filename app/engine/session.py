@@ -176,9 +176,10 @@ class Session:
     def _keep_speed(self, reply: Reply) -> None:
         """Keep the speed of a plain reply: it tells how much speeds vary here."""
         statistics, context = reply.statistics, self.context
-        rate = statistics.decode_tokens_per_second
-        if rate and not statistics.drafted and statistics.completion_tokens >= ENOUGH_TOKENS:
-            plain = PlainReply(rate, bytes_per_token(self.model.info, context))
+        rate, noise = statistics.decode_tokens_per_second, statistics.plain_steps.noise
+        is_long = statistics.completion_tokens >= ENOUGH_TOKENS
+        if rate and noise is not None and is_long and not statistics.drafted:
+            plain = PlainReply(rate, bytes_per_token(self.model.info, context), noise)
             self.plain_replies = self.plain_replies.with_reply(plain)
 
     def close(self) -> None:
