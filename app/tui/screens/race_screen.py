@@ -114,7 +114,6 @@ class RaceScreen(Screen[None]):
         self._verdict = None
         self._shown_text = "", 0
         self.query_one("#second").display = False
-        self.query_one("#page", VerticalScroll).anchor()
         self._show_verdict()
         self._update()
 
@@ -169,7 +168,9 @@ class RaceScreen(Screen[None]):
         metrics = self._drafted.metrics if self._drafted else None
         if metrics is None or not metrics.accepted:
             return "$secondary"
-        return kind_of(max(metrics.by_drafter, key=lambda name: metrics.by_drafter[name].accepted)).hue
+        return kind_of(
+            max(metrics.by_drafter, key=lambda name: metrics.by_drafter[name].accepted)
+        ).hue
 
     def _show_verdict(self) -> None:
         said = self._verdict
@@ -191,6 +192,8 @@ class RaceScreen(Screen[None]):
         self._shown_text = text, done
         shown = printable(text[:done]), (printable(text[done:]), "$secondary")
         self.query_one("#first", Static).update(Content.assemble(*shown))
+        if not plain.is_done:
+            self.query_one("#page", VerticalScroll).scroll_end(animate=False)
 
     def _show_texts(self, plain: Answer, drafted: Answer) -> None:
         """The text once, or both from the first difference on."""

@@ -1,10 +1,9 @@
 """What a race says: how much faster the drafted answer was, and whether the two are equal."""
 
-import math
 from dataclasses import dataclass
 
 from app.engine.answer import Answer
-from app.engine.comparison import PLAIN, Comparison, Standing, compare
+from app.engine.comparison import PLAIN, Comparison, Standing, compare_replies
 from app.learned.plain_replies import PlainReplies
 from app.paths import Paths
 
@@ -42,11 +41,11 @@ def comparison(plain: Answer, drafted: Answer, paths: Paths) -> Comparison:
     rates = plain.metrics.decode_tokens_per_second, metrics.decode_tokens_per_second
     if not rates[0] or not rates[1]:
         return Comparison(Standing.SHORT)
-    speedup = rates[1] / rates[0]
+    if not metrics.drafted:
+        return PLAIN
     spread = PlainReplies.of(metrics.model, paths).spread
-    error = 2.0 * math.sqrt(2.0) * spread * speedup
     tokens = min(len(plain.token_ids), len(drafted.token_ids))
-    return compare(speedup, error, tokens, is_drafted=metrics.drafted > 0)
+    return compare_replies(rates[1], rates[0], tokens, spread)
 
 
 def first_difference(plain: str, drafted: str) -> int | None:
@@ -64,9 +63,7 @@ def first_difference(plain: str, drafted: str) -> int | None:
 def _speed_words(compared: Comparison) -> str:
     if compared.standing is Standing.PLAIN:
         return "even with plain: no draft was worth checking"
-    if compared.standing is Standing.SHORT:
-        return "too short to compare"
-    return compared.words
+    return compared.panel_words
 
 
 def _text_words(plain: Answer, drafted: Answer) -> str:
