@@ -65,9 +65,10 @@ class RaceScreen(Screen[None]):
     RaceScreen #advice { height: auto; padding: 0 1; color: $secondary; }
     RaceScreen #page { height: 1fr; margin: 1 0 0 0; padding: 0 1 0 3; scrollbar-size-vertical: 1; }
     RaceScreen #page Static { height: auto; }
-    RaceScreen #texts { height: auto; layout: vertical; }
-    RaceScreen #texts.-beside { layout: horizontal; }
-    RaceScreen #texts.-beside Static { width: 1fr; padding: 0 2 0 0; }
+    RaceScreen #texts { height: auto; layout: vertical; max-width: 77; }
+    RaceScreen #texts.-paired { max-width: 100%; }
+    RaceScreen.-wide #texts.-paired { layout: horizontal; }
+    RaceScreen.-wide #texts.-paired Static { width: 1fr; padding: 0 2 0 0; }
     RaceScreen #keys { color: $secondary; }
     """
 
@@ -103,7 +104,7 @@ class RaceScreen(Screen[None]):
         width = event.size.width
         self.query_one("#keys", Static).update(_SHORT_KEYS if is_narrow(width) else _KEYS)
         self.query_one("#advice").display = not is_narrow(width)
-        self.query_one("#texts").set_class(width >= _SIDE_BY_SIDE, "-beside")
+        self.set_class(width >= _SIDE_BY_SIDE, "-wide")
         self.query_one("#title", Static).update(self._title(width))
         self._show_clocks()
         self._show_verdict()
@@ -113,9 +114,14 @@ class RaceScreen(Screen[None]):
         self._plain, self._drafted = self._ask(_OFF), self._ask(self._draft)
         self._verdict = None
         self._shown_text = "", 0
-        self.query_one("#second").display = False
+        self._show_beside(False)
         self._show_verdict()
         self._update()
+
+    def _show_beside(self, is_paired: bool) -> None:
+        """Show one text, or two: side by side where there is room."""
+        self.query_one("#second").display = is_paired
+        self.query_one("#texts").set_class(is_paired, "-paired")
 
     def _ask(self, draft: str) -> Answer:
         request = self._question.request
@@ -201,10 +207,9 @@ class RaceScreen(Screen[None]):
         first, second = self.query_one("#first", Static), self.query_one("#second", Static)
         self.query_one("#page", VerticalScroll).scroll_home(animate=False)
         place = first_difference(*texts)
-        faults = [str(answer.error) for answer in (plain, drafted) if answer.error]
-        second.display = place is not None
+        self._show_beside(place is not None)
         if place is None:
-            first.update(Content("\n\n".join([printable(texts[0]), *faults])))
+            first.update(Content(printable(texts[0])))
             return
         for widget, title, text in zip((first, second), ("plain", "drafted"), texts, strict=True):
             rest = f"{'… ' if place else ''}{printable(text[place:])}"

@@ -6,6 +6,7 @@ from app.engine.answer import Answer
 from app.engine.comparison import PLAIN, Comparison, Standing, compare_replies
 from app.learned.plain_replies import PlainReplies
 from app.paths import Paths
+from app.printable import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +17,12 @@ class Verdict:
     texts: str
 
 
-UNFINISHED = Verdict("", "no verdict: one of the two answers did not finish")
-
-
 def verdict(plain: Answer, drafted: Answer, paths: Paths) -> Verdict:
     """Compare the two answers of a race that has ended."""
-    if plain.error or drafted.error or plain.is_stopped or drafted.is_stopped:
-        return UNFINISHED
+    fault = plain.error or drafted.error
+    if fault or plain.is_stopped or drafted.is_stopped:
+        why = one_line(f"{fault.what}: {fault.why}") if fault else "an answer was stopped"
+        return Verdict("", f"✕ no verdict: {why}")
     compared = comparison(plain, drafted, paths)
     return Verdict(_speed_words(compared), _text_words(plain, drafted))
 
