@@ -16,7 +16,7 @@ from app.engine.reply import Reply, new_reply
 from app.engine.reply_metrics import reply_metrics
 from app.engine.session import Session
 from app.engine.session_opening import open_session
-from app.engine.session_ranking import rank_for
+from app.engine.session_ranking import list_for, rank_for
 from app.engine.token_counts import TokenCounts
 from app.large_blocks import return_large_blocks
 from app.loading.session_options import SessionOptions
@@ -92,6 +92,15 @@ class Engine:
         future = self._counts.ask(text)
         self._jobs.put(self._count)
         return future
+
+    def drafters(self) -> Ranking | None:
+        """Drafters for the loaded model with what is known of them; takes a moment on any thread.
+
+        Raises:
+            SpecchatError: the model's file cannot be read any more.
+        """
+        active = self._active
+        return list_for(active.session) if active else None
 
     def rank(self) -> Future[Ranking]:
         """Drafters for the loaded model, best first, after all requests queued before."""

@@ -5,7 +5,7 @@ break-even acceptance is given instead.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
@@ -18,8 +18,8 @@ from app.loading.model_selection import choose_model, expected_backend
 from app.loading.proven_models import ProvenModels
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
 from app.loading.target_context import TargetContext
-from app.pairing.candidate import Kind, Target
-from app.pairing.candidates import candidates, undraftable
+from app.pairing.candidate import Candidate, Kind, Target
+from app.pairing.candidates import candidates, listed, undraftable
 from app.pairing.pair_knowledge import Knowledge, unmeasured
 from app.pairing.ranking import Pair, Ranking
 from app.paths import Paths
@@ -72,14 +72,43 @@ def rank_for(session: Session) -> Ranking:
     Raises:
         SpecchatError: the model cannot be calibrated.
     """
-    reference, model, options = session.reference, session.model, session.options
-    facts = facts_of(reference.path, model.info.backend)
-    target = Target(reference, facts, model, options.backend)
-    n_ctx = session.context.n_ctx
-    planned = MemoryPlan(n_ctx, n_ctx, session.room)
+    target, planned = _of_session(session)
+    options = session.options
     known, spread = _known(target, session.context, options, session.paths, _silent)
     models = ProvenModels(session.paths, _silent)
     return _ranking(target, models, planned, known, spread=spread)
+
+
+def list_for(session: Session) -> Ranking:
+    """Drafters for a session's model with what was measured before, in no order of gain.
+
+    Nothing is run and no drafter's file is read: it takes a moment, on any thread.
+
+    Raises:
+        SpecchatError: the model's file cannot be read any more.
+    """
+    target, planned = _of_session(session)
+    info, options, paths = session.model.info, session.options, session.paths
+    calibrations = Calibrations(paths, _silent)
+    measured = calibrations.known_target(info)
+    memory = AcceptanceMemory(info.path, paths)
+    known = None
+    if measured is not None and info.rollback is Rollback.ANY:
+        costs = CostModel.of(measured)
+        own = replace(target, tree_refusal=session.context.tree_refusal)
+        threads, gpu_layers = options.threads, options.gpu_layers
+        known = Knowledge.of(own, session.model, costs, calibrations, memory, threads, gpu_layers)
+    pairs = _pairs(target, known, planned, listed(target, paths, memory))
+    spread = measured.spread if measured else 0.0
+    return Ranking(target.reference.name, True, _plain_seconds(known), tuple(pairs), spread)
+
+
+def _of_session(session: Session) -> tuple[Target, MemoryPlan]:
+    reference, model = session.reference, session.model
+    facts = facts_of(reference.path, model.info.backend)
+    n_ctx = session.context.n_ctx
+    target = Target(reference, facts, model, session.options.backend)
+    return target, MemoryPlan(n_ctx, n_ctx, session.room)
 
 
 def _silent(_: str) -> None: ...
@@ -95,13 +124,27 @@ def _ranking(
 ) -> Ranking:
     name, is_here = target.reference.name, target.model is not None
     target = known.target if known else target
-    drafters = list(candidates(target, models, known.memory if known else None))
+    drafters = candidates(target, models, known.memory if known else None)
+    pairs = sorted(_pairs(target, known, planned, drafters), key=_order)
+    return Ranking(name, is_here, _plain_seconds(known), tuple(pairs), spread)
+
+
+def _pairs(
+    target: Target,
+    known: Knowledge | None,
+    planned: MemoryPlan | None,
+    drafters: Iterable[Candidate],
+) -> list[Pair]:
+    drafters = list(drafters)
     if target.model and target.model.info.rollback is not Rollback.ANY:
-        drafters = undraftable(f"{name} {target.model.info.rollback_refusal}", drafters)
+        why = f"{target.reference.name} {target.model.info.rollback_refusal}"
+        drafters = undraftable(why, drafters)
     paired = known.pair if known else unmeasured
-    pairs = sorted((paired(candidate, planned) for candidate in drafters), key=_order)
-    plain = known.costs.seconds(1) if known else None
-    return Ranking(name, is_here, plain, tuple(pairs), spread)
+    return [paired(candidate, planned) for candidate in drafters]
+
+
+def _plain_seconds(known: Knowledge | None) -> float | None:
+    return known.costs.seconds(1) if known else None
 
 
 def _known(

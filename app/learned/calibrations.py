@@ -74,6 +74,11 @@ class Calibrations:
         name = model.info.name
         return self._measured(model, context, lambda: context.for_measuring(CONTEXT), name)
 
+    def known_target(self, info: ModelInfo) -> Measured | None:
+        """Stored measurement of a loaded target; None if there is none."""
+        kept = _read(read_object(self.file(info)))
+        return kept.measured if kept else None
+
     def drafter(self, model: Model, context: Context, name: str) -> DraftCost:
         """Cost of a drafter to draw one token, and to read one in a batch.
 

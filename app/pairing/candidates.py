@@ -57,8 +57,17 @@ _COMPOSED = {
 def candidates(
     target: Target, models: ProvenModels, memory: AcceptanceMemory | None
 ) -> Iterator[Candidate]:
-    """All candidates; a file listed twice is named by the catalogue's entry for this target."""
-    paths = models.paths
+    """All candidates, with the vocabularies of installed ones compared."""
+    for candidate in listed(target, models.paths, memory):
+        is_unread = candidate.is_compatible is None and candidate.path is not None
+        yield compared(candidate, target, models) if is_unread else candidate
+
+
+def listed(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:
+    """All candidates, without reading files of drafters; whether a vocabulary fits is then unknown.
+
+    A file listed twice is named by the catalogue's entry for this target.
+    """
     yield Candidate(LOOKUP, Kind.LOOKUP, True, "repeats earlier text of the conversation")
     yield _retrieval(paths)
     yield Candidate(NGRAM, Kind.NGRAM, True, "n-grams learned from the model's replies")
@@ -73,7 +82,7 @@ def candidates(
             yield candidate
         elif candidate.path.resolve() not in seen:
             seen.append(candidate.path.resolve())
-            yield compared(candidate, target, models)
+            yield candidate
 
 
 def unopened(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Iterator[Candidate]:

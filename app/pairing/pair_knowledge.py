@@ -67,7 +67,8 @@ class Knowledge:
         if trial is not None and trial.failed:
             return replace(pair, drafter=replace(candidate, is_compatible=False, why=trial.failed))
         cost, source = self._draw_cost(candidate, trial)
-        share, is_trial = self._remembered(candidate)
+        remembered = self._remembered(candidate)
+        share = remembered.share
         costs = TreeCosts(self.costs, candidate.tree) if candidate.tree else self.costs
         expected = candidate.tuned.acceptance if share is None and candidate.tuned else share
         speedup = None
@@ -78,7 +79,8 @@ class Knowledge:
             draw_cost=cost,
             cost_source=source,
             acceptance=share,
-            is_trial=is_trial,
+            is_trial=remembered.is_trial,
+            judged=remembered.judged,
             speedup=speedup,
             break_even=None if cost is None else break_even(costs, cost),
         )
@@ -152,13 +154,14 @@ class Knowledge:
         except ModelError:
             return None
 
-    def _remembered(self, candidate: Candidate) -> tuple[float | None, bool]:
-        """Acceptance with this target at all temperatures, and whether only a trial gave it."""
+    def _remembered(self, candidate: Candidate) -> "_Remembered":
+        """Acceptance with this target at all temperatures."""
         key = self._memory_key(candidate)
         if key is None:
-            return None, False
+            return _Remembered()
         known = self.memory.recall(key)
-        return share_of(known, is_free=candidate.is_free), known.is_trial
+        judged = judged_of(known, is_free=candidate.is_free)[1]
+        return _Remembered(share_of(known, is_free=candidate.is_free), judged, known.is_trial)
 
     def _memory_key(self, candidate: Candidate) -> str | None:
         """Key of a candidate in the acceptance memory; None if its file does not exist yet."""
@@ -173,16 +176,30 @@ class Knowledge:
         return candidate.composition.of(own) if candidate.composition else own
 
 
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """Share of judged tokens that were accepted, None if there are none; is_trial: as in Pair."""
+
+    share: float | None = None
+    judged: float = 0.0
+    is_trial: bool = False
+
+
 def share_of(known: Acceptance, *, is_free: bool = False) -> float | None:
     """Acceptance at all temperatures; None if nothing was judged."""
+    accepted, judged = judged_of(known, is_free=is_free)
+    return accepted / judged if judged else None
+
+
+def judged_of(known: Acceptance, *, is_free: bool = False) -> tuple[float, float]:
+    """Accepted and judged tokens at all temperatures."""
     kinds = "" if is_free else f":{ANY_POSITION}"
     counts = [
         count
         for kind, count in known.counts().items()
         if kind.endswith(kinds) and is_lossless(kind)
     ]
-    judged = sum(count[1] for count in counts)
-    return sum(count[0] for count in counts) / judged if judged else None
+    return sum(count[0] for count in counts), sum(count[1] for count in counts)
 
 
 def unmeasured(candidate: Candidate, planned: MemoryPlan | None) -> Pair:

@@ -30,6 +30,7 @@ class Pair:
 
     memory_bytes: weights and context. draw_cost: of one drafted token, in plain steps of the
     target. acceptance: of this pair; is_trial: estimated by a trial, as no draft was verified yet.
+    judged: drafted tokens that the acceptance rests on.
     break_even: the acceptance from which drafting pays, infinite if it never does.
     """
 
@@ -41,6 +42,7 @@ class Pair:
     cost_source: CostSource | None = None
     acceptance: float | None = None
     is_trial: bool = False
+    judged: float = 0.0
     speedup: float | None = None
     break_even: float | None = None
 

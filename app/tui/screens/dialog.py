@@ -1,6 +1,5 @@
 """The frame of a dialog: its name at the top left, a fact at the right, its keys at the bottom."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -13,12 +12,20 @@ from app.tui.typed_app import typed_app
 BOX_COLUMNS = 110
 """Width of a terminal from which a dialog is a box; below, it fills the screen."""
 
+NARROW = 60
+"""Columns of a terminal below which lists have short texts and few columns."""
+
 _CORNERS = 6
 """Columns of the frame beside its texts: two corners, two lines and two blanks."""
 
 
+def is_narrow(width: int) -> bool:
+    """Whether a terminal has room for short texts only."""
+    return width < NARROW
+
+
 class Dialog(Vertical):
-    """A rounded frame; keys: texts of the keys, of which the longest that fits is shown."""
+    """A rounded frame; keys: what they do, in a narrow terminal in fewer words."""
 
     app = typed_app
     DEFAULT_CSS: ClassVar[str] = """
@@ -31,11 +38,11 @@ class Dialog(Vertical):
     Dialog.-box { width: 88; height: 56%; min-height: 20; }
     """
 
-    def __init__(self, title: str, keys: Sequence[str]) -> None:
+    def __init__(self, title: str, keys: str, short_keys: str) -> None:
         super().__init__()
         self._title = title
         self._fact = ""
-        self._keys = tuple(keys)
+        self._keys, self._short_keys = keys, short_keys
 
     def show_title(self, title: str, fact: str = "") -> None:
         """Show a name, and a fact at the right where there is room for it."""
@@ -54,5 +61,4 @@ class Dialog(Vertical):
             fact = (f" {self._fact}", "$secondary")
             title = Content.assemble(title, (f" {'─' * line}", "$secondary"), fact)
         self.border_title = title
-        fitting = (keys for keys in self._keys if cell_len(keys) <= room)
-        self.border_subtitle = next(fitting, "")
+        self.border_subtitle = self._keys if self.app.size.width >= NARROW else self._short_keys

@@ -1,79 +1,233 @@
-"""The list of drafters for the loaded model, ranked by measured speedup."""
+"""The drafters for the loaded model: what each is, what was accepted, and what it costs."""
 
+from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
-from textual.widgets.option_list import Option
 
-from app.pairing.pairing_format import doubt, facts_in_words
+from app.drafting.spec.drafter_node import LOOKUP, NGRAM, RETRIEVAL
+from app.pairing import drafter_words
 from app.pairing.ranking import Pair, Ranking
 from app.printable import one_line
+from app.tui.screens.dialog import Dialog, is_narrow
+from app.tui.screens.drafter_columns import DrafterColumns
+from app.tui.screens.row_list import CURSOR, Row, RowList, text_row
+from app.tui.store import Store
+from app.tui.typed_app import typed_app
+from app.tui.wording import rate
 from backends.base import SpecchatError
 
-_POLL_SECONDS = 0.1
-_HINT = (
-    "Enter drafts with the drafter, after downloading it if needed. "
-    "Speedups follow from measured costs and past acceptance; unmeasured ones are left out."
-)
+_UPDATE_SECONDS = 0.25
+_UNUSABLE = "\0unusable"
+"""Id of the line that stands for the drafters that cannot draft; no drafter has this name."""
+
+_FREE = (LOOKUP, NGRAM, RETRIEVAL)
+_KEYS = "Enter use · F5 race · Esc back", "Enter use · F5 race · Esc"
 
 
-class DraftersScreen(ModalScreen[str | None]):
-    """Returns the SPEC of the drafter to use, None if none was chosen."""
+@dataclass(frozen=True, slots=True)
+class DrafterChoice:
+    """Drafters to use from now on, or to race against plain decoding first."""
 
-    BINDINGS: ClassVar = [Binding("escape", "dismiss(None)", "Back")]
-    DEFAULT_CSS: ClassVar[str] = """
-    DraftersScreen { align: center middle; }
-    DraftersScreen Vertical {
-        width: 96%; max-width: 110; height: 80%; border: round $primary; background: $surface;
-    }
-    DraftersScreen OptionList { height: 1fr; border: none; }
-    DraftersScreen Static { color: $text-muted; padding: 0 1; height: auto; }
+    spec: str
+    races: bool = False
+
+
+class DraftersScreen(ModalScreen[DrafterChoice | None]):
+    """Returns the drafters that were chosen, None if none were.
+
+    listed: the drafters without measuring; called on a thread. ranked: begins to measure what is
+    missing.
     """
 
-    def __init__(self, ranking: Future[Ranking]) -> None:
+    app = typed_app
+    BINDINGS: ClassVar = [
+        Binding("escape", "dismiss(None)", "Back"),
+        Binding("f5", "race", "Race"),
+    ]
+    DEFAULT_CSS: ClassVar[str] = """
+    DraftersScreen { align: center middle; }
+    DraftersScreen #details { height: 2; padding: 0 1; color: $secondary; }
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        listed: Callable[[], Ranking | None],
+        ranked: Callable[[], Future[Ranking]],
+    ) -> None:
         super().__init__()
-        self._ranking = ranking
-        self._is_shown = False
+        self._store = store
+        self._listed = listed
+        self._measuring: Future[Ranking] | None = ranked()
+        self._ranking: Ranking | None = None
+        self._fault = ""
+        self._is_expanded = False
+        self._dialog = Dialog("Drafters", *_KEYS)
+        self._rows = RowList()
+        self._details = Static(id="details")
 
     def compose(self) -> ComposeResult:
-        with Vertical():
-            yield OptionList()
-            yield Static("Comparing as soon as no answer is in progress…")
+        with self._dialog:
+            yield self._rows
+            yield self._details
 
     def on_mount(self) -> None:
-        self.query_one(OptionList).focus()
-        self.set_interval(_POLL_SECONDS, self._show)
+        self._rows.focus()
+        self._show()
+        self._look()
+        self.set_interval(_UPDATE_SECONDS, self._update)
+
+    def on_unmount(self) -> None:
+        if self._measuring is not None:
+            self._measuring.cancel()
+
+    def on_resize(self) -> None:
+        self._show()
+
+    @work(thread=True)
+    def _look(self) -> None:
+        try:
+            ranking, fault = self._listed(), ""
+        except SpecchatError as error:
+            ranking, fault = None, str(error)
+        self.app.call_from_thread(self._take, ranking, fault)
+
+    def _take(self, ranking: Ranking | None, fault: str) -> None:
+        if self._ranking is None:  # else everything was measured before
+            self._ranking, self._fault = ranking, fault
+            self._show()
+            if self._rows.highlighted == 0:
+                self._rows.highlight(LOOKUP)
+
+    def _update(self) -> None:
+        """Take over what was measured, in the present order of rows."""
+        measuring = self._measuring
+        if measuring is None or not measuring.done():
+            return
+        self._measuring = None
+        try:
+            self._ranking = _in_order(measuring.result(), self._ranking)
+        except SpecchatError as error:
+            self._fault = str(error)
+        self._show()
+
+    @property
+    def _pairs(self) -> tuple[Pair, ...]:
+        return self._ranking.pairs if self._ranking else ()
 
     def _show(self) -> None:
-        if self._is_shown or not self._ranking.done():
-            return
-        self._is_shown = True
-        hint = self.query_one(Static)
-        try:
-            ranking = self._ranking.result()
-        except SpecchatError as error:
-            hint.update(Content(str(error)))
-            return
-        warning = f" Costs were {doubt(ranking.spread)}." if ranking.spread else ""
-        hint.update(Content(_HINT + warning))
-        option_list = self.query_one(OptionList)
-        option_list.add_options([_option(pair) for pair in ranking.pairs])
-        option_list.highlighted = 0
+        self._rows.show(self._all_rows())
+        ranking, is_small = self._ranking, is_narrow(self.app.size.width)
+        seconds = ranking.plain_seconds if ranking else None
+        title = f"Drafters for {ranking.target}" if ranking and not is_small else "Drafters"
+        self._dialog.show_title(
+            title, f"plain {rate(1 / seconds)}" if seconds and not is_small else ""
+        )
+        self._explain()
+
+    def _all_rows(self) -> list[Row]:
+        usable = [pair for pair in self._pairs if pair.drafter.is_compatible is not False]
+        others = [pair for pair in self._pairs if pair.drafter.is_compatible is False]
+        by_name = {pair.drafter.name: pair for pair in usable}
+        costly = [pair for pair in usable if pair.drafter.name not in _FREE]
+        draft = self._store.draft
+        named = frozenset({draft, *(name.strip() for name in draft.split(","))})
+        longest = max((len(name) for name in by_name), default=0)
+        shown = DrafterColumns(named, longest, self._measuring is not None)
+        rows = [
+            shown.choice("auto", "the free ones, others if they pay off"),
+            shown.choice("off", "plain", "plain"),
+        ]
+        if not named & {"auto", "off", *by_name}:
+            rows.append(shown.choice(draft, "as asked for", "as asked for"))
+        rows += [text_row(""), shown.heading("Free", "accepted so far", "accepted")]
+        rows += [shown.row(by_name[name]) for name in _FREE if name in by_name]
+        if costly:
+            rows += [text_row(""), shown.heading("Cost time and memory")]
+            rows += [shown.row(pair) for pair in costly]
+        if others and not self._is_expanded:
+            rows.append(Row(_UNUSABLE, lambda width, focus: _unusable(len(others), width, focus)))
+        elif others:
+            rows += [_why_not(pair) for pair in others]
+        return rows
+
+    @on(OptionList.OptionHighlighted)
+    def _explain(self) -> None:
+        """Say once from when drafting pays off, and what the highlighted row is."""
+        is_small = is_narrow(self.app.size.width)
+        self._details.update(Content("\n".join([self._pays_off(is_small), self._about(is_small)])))
+
+    def _pays_off(self, is_small: bool) -> str:
+        if self._fault:
+            return one_line(self._fault)
+        free = next((pair for pair in self._pairs if pair.drafter.name == LOOKUP), None)
+        is_rough = self._ranking is not None and self._ranking.spread > 0.0
+        least = free.break_even if free else None
+        return drafter_words.break_even_words(least, is_rough=is_rough, is_narrow=is_small)
+
+    def _about(self, is_small: bool) -> str:
+        name = self._rows.focused_id
+        if name is None or name == _UNUSABLE:
+            return ""
+        pair = next((pair for pair in self._pairs if pair.drafter.name == name), None)
+        if pair is not None and pair.drafter.is_compatible is False:
+            return one_line(f"{name} cannot draft: {pair.drafter.why}")
+        return one_line(drafter_words.explanation(name, pair, is_narrow=is_small))
 
     @on(OptionList.OptionSelected)
     def _picked(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(event.option.id)
+        if event.option_id == _UNUSABLE:
+            place, self._is_expanded = self._rows.highlighted, True
+            self._show()
+            self._rows.highlighted = place
+        elif event.option_id is not None and self._can_draft(event.option_id):
+            self.dismiss(DrafterChoice(event.option_id))
+
+    def action_race(self) -> None:
+        """Race the highlighted drafter against plain decoding."""
+        name = self._rows.focused_id
+        if name is not None and name not in (_UNUSABLE, "off") and self._can_draft(name):
+            self.dismiss(DrafterChoice(name, races=True))
+
+    def _can_draft(self, name: str) -> bool:
+        return all(
+            pair.drafter.is_compatible is not False
+            for pair in self._pairs
+            if pair.drafter.name == name
+        )
 
 
-def _option(pair: Pair) -> Option:
-    drafter = pair.drafter
-    facts = one_line("; ".join(facts_in_words(pair)))
-    line = Content.assemble((one_line(drafter.name), "bold"), f"  {facts}")
-    return Option(line, id=drafter.name, disabled=drafter.is_compatible is False)
+def _in_order(ranking: Ranking, before: Ranking | None) -> Ranking:
+    """A ranking in the order in which its drafters stand already: rows do not jump."""
+    if before is None:
+        return ranking
+    place = {pair.drafter.name: index for index, pair in enumerate(before.pairs)}
+    pairs = sorted(ranking.pairs, key=lambda pair: place.get(pair.drafter.name, len(place)))
+    return Ranking(
+        ranking.target, ranking.is_installed, ranking.plain_seconds, tuple(pairs), ranking.spread
+    )
+
+
+def _unusable(count: int, width: int, is_focused: bool) -> Content:
+    text = f"{count} more cannot draft"
+    text = text if is_narrow(width + 2) else f"{text} for this model"
+    style = "" if is_focused else "dim"
+    return Content.styled(f" {CURSOR if is_focused else ' '}   {text}", style)
+
+
+def _why_not(pair: Pair) -> Row:
+    text = one_line(f"{pair.drafter.name}  {pair.drafter.why}")
+
+    def render(width: int, is_focused: bool) -> Content:
+        line = Content.styled(f" {CURSOR if is_focused else ' '}   {text}", "dim")
+        return line.truncate(width, ellipsis=True)
+
+    return Row(pair.drafter.name, render)

@@ -9,13 +9,11 @@ from app.loading.expected_speed import about
 from app.loading.model_list import ModelList, Offered, Speed
 from app.printable import one_line
 from app.tui import wording
+from app.tui.screens.dialog import is_narrow
 from app.tui.screens.row_list import CURSOR, Row, columns, right
 from models.byte_sizes import short_size
 from models.metadata.memory_bill import Fit
 from models.stores.available_models import DEMO
-
-_NARROW = 60
-"""Columns of a terminal below which lists have short texts and few columns."""
 
 _NAME, _SIZE, _SPEED = 18, 7, 17
 _WIDE = 78
@@ -32,11 +30,6 @@ _SLOWER = (
     (0.9, "larger, slower"),
 )
 """Words for the speed of a larger model, by the share of the present one's that it stays below."""
-
-
-def is_narrow(width: int) -> bool:
-    """Whether a terminal has room for short texts only."""
-    return width < _NARROW
 
 
 def speed_words(speed: Speed | None, *, is_narrow: bool = False) -> str:

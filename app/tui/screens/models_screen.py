@@ -14,8 +14,8 @@ from textual.widgets import Input, OptionList, Static
 from app.loading.model_list import ModelList, Offered
 from app.printable import one_line
 from app.tui.prompt.text_fields import PrintableInput
-from app.tui.screens.dialog import Dialog
-from app.tui.screens.model_columns import ModelColumns, is_narrow
+from app.tui.screens.dialog import Dialog, is_narrow
+from app.tui.screens.model_columns import ModelColumns
 from app.tui.screens.row_list import CURSOR, Row, RowList, text_row
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
@@ -25,7 +25,7 @@ from models.metadata.memory_bill import Fit
 _TOO_BIG = "\0too big"
 """Id of the line that stands for the models that are too big; no model has this name."""
 
-_KEYS = ("Enter use or download · Del stop · Esc back", "Enter use · Del stop · Esc", "Enter · Esc")
+_KEYS = "Enter use or download · Del stop · Esc back", "Enter use · Del stop · Esc"
 _SEARCHES = ("Search, or type a file or hub repository", "Search")
 _ESTIMATE = "“about” is estimated from the size and this machine's memory speed."
 
@@ -62,7 +62,7 @@ class ModelsScreen(ModalScreen[str | None]):
         self._stop = stop
         self._found: ModelList | None = None
         self._is_expanded = False
-        self._dialog = Dialog("Models", _KEYS)
+        self._dialog = Dialog("Models", *_KEYS)
         self._rows = RowList()
         self._details = Static(id="details")
 

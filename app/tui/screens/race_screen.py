@@ -1,151 +1,241 @@
-"""A race: the last question answered twice, plain and drafted, side by side."""
+"""A race: one question answered twice, plain and then drafted, with two clocks and one text."""
 
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from textual import on
+from rich.cells import cell_len
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Container, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from app.chat.conversation import Conversation
 from app.engine.answer import Answer, Request
-from app.engine.comparison import ENOUGH_TOKENS
 from app.engine.engine import Engine
-from app.printable import one_line
-from app.tui import wording
-from app.tui.conversation.growing_message import GrowingMessage
-from decoding.sampling.distribution import SamplingSettings
+from app.pairing.ranking import Ranking
+from app.printable import one_line, printable
+from app.tui.look.hues import kind_of
+from app.tui.screens.dialog import is_narrow
+from app.tui.screens.drafters_screen import DrafterChoice, DraftersScreen
+from app.tui.screens.race_clock import Clock
+from app.tui.screens.race_verdict import Verdict, first_difference, verdict
+from app.tui.store import Store
+from app.tui.typed_app import typed_app
 
-_UPDATE_SECONDS = 1 / 12
+_UPDATE_SECONDS = 0.25
+"""Between two paints: painting takes the same little time from both answers."""
+
+_SIDE_BY_SIDE = 80
+_OFF, _AUTO = "off", "auto"
+_ADVICE = "Run one after the other, so that neither slows the other down."
+_KEYS = " Enter again   F3 another drafter   Esc back"
+_SHORT_KEYS = " Enter again  F3 drafter  Esc back"
 
 
-class Lane(Vertical):
-    """One of the two answers with its rate."""
+@dataclass(frozen=True, slots=True)
+class RaceQuestion:
+    """What is raced. title: of the chat, or of the built-in text."""
 
-    class Finished(Message):
-        """The answer is done and its end is shown."""
-
-    DEFAULT_CSS: ClassVar[str] = """
-    Lane { width: 1fr; border: round $primary; }
-    Lane > .rate { height: 1; text-style: bold; padding: 0 1; }
-    """
-
-    def __init__(self, title: str) -> None:
-        super().__init__()
-        self.border_title = Content(one_line(title))
-        self.answer: Answer | None = None
-        self.is_finished = False
-
-    def compose(self) -> ComposeResult:
-        yield Static("waiting", classes="rate")
-        with VerticalScroll():
-            yield GrowingMessage()
-
-    def on_mount(self) -> None:
-        self.query_one(VerticalScroll).anchor()
-        self.set_interval(_UPDATE_SECONDS, self._update)
-
-    async def _update(self) -> None:
-        """Show the text produced since the last update."""
-        answer = self.answer
-        if answer is None or self.is_finished:
-            return
-        is_done = answer.is_done  # before the text: nothing can come after it
-        message = self.query_one(GrowingMessage)
-        await message.grow(answer.take(), is_last=is_done)
-        if answer.metrics is not None:
-            rate = wording.rate(answer.metrics.decode_tokens_per_second)
-            self.query_one(".rate", Static).update(Content(rate))
-        if is_done:
-            message.show_ending(ending_of(answer))
-            self.is_finished = True
-            self.post_message(self.Finished())
+    title: str
+    request: Request
 
 
 class RaceScreen(Screen[None]):
-    """Runs plain decoding first, then drafting: at once they would slow each other down."""
+    """Runs plain decoding first, then drafting: at once they would slow each other down.
 
-    BINDINGS: ClassVar = [Binding("escape", "leave", "Back to the chat")]
+    draft: the drafters to race, by default those in use.
+    """
+
+    app = typed_app
+    AUTO_FOCUS: ClassVar[str | None] = "#page"
+    BINDINGS: ClassVar = [
+        Binding("escape", "leave", "Back"),
+        Binding("enter", "again", "Again"),
+        Binding("f3", "drafters", "Another drafter"),
+    ]
     DEFAULT_CSS: ClassVar[str] = """
-    RaceScreen #verdict { height: auto; padding: 0 1; text-style: bold; }
-    RaceScreen > Horizontal { height: 1fr; }
+    RaceScreen { layout: vertical; background: $background; }
+    RaceScreen .line { height: 1; text-wrap: nowrap; }
+    RaceScreen #clocks { height: 2; text-wrap: nowrap; margin: 1 0; }
+    RaceScreen #verdict { height: auto; padding: 0 1; }
+    RaceScreen #advice { height: auto; padding: 0 1; color: $secondary; }
+    RaceScreen #page { height: 1fr; margin: 1 0 0 0; padding: 0 1 0 3; scrollbar-size-vertical: 1; }
+    RaceScreen #page Static { height: auto; }
+    RaceScreen #texts { height: auto; layout: vertical; max-width: 77; }
+    RaceScreen #texts.-paired { max-width: 100%; }
+    RaceScreen.-wide #texts.-paired { layout: horizontal; }
+    RaceScreen.-wide #texts.-paired Static { width: 1fr; padding: 0 2 0 0; }
+    RaceScreen #keys { color: $secondary; }
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        conversation: Conversation,
-        settings: SamplingSettings,
-        max_tokens: int,
-        chat: int | None,
+        self, store: Store, engine: Engine, question: RaceQuestion, draft: str | None = None
     ) -> None:
         super().__init__()
-        draft = engine.draft if engine.draft != "off" else "auto"
+        self._store = store
         self._engine = engine
-        self._request = Request(conversation, settings, max_tokens, chat=chat)
-        self._plain = Lane("plain decoding")
-        self._drafted = Lane(f"drafted: {draft}")
-        self._draft_of = {self._plain: "off", self._drafted: draft}
+        self._question = question
+        wanted = draft or engine.draft
+        self._draft = wanted if wanted != _OFF else _AUTO
+        self._plain: Answer | None = None
+        self._drafted: Answer | None = None
+        self._verdict: Verdict | None = None
+        self._shown_text: tuple[str, int] = "", 0
 
     def compose(self) -> ComposeResult:
-        yield Static("The same question, plain and then drafted.", id="verdict")
-        with Horizontal():
-            yield self._plain
-            yield self._drafted
-        yield Footer()
+        yield Static(id="title", classes="line")
+        yield Static(id="clocks")
+        yield Static(id="verdict")
+        yield Static(_ADVICE, id="advice")
+        with VerticalScroll(id="page"), Container(id="texts"):
+            yield Static(id="first")
+            yield Static(id="second")
+        yield Static(id="keys", classes="line")
 
     def on_mount(self) -> None:
-        conversation = self._request.conversation
-        for lane, draft in self._draft_of.items():
-            copy = Conversation(conversation.system, list(conversation.turns))
-            lane.answer = self._engine.ask(replace(self._request, conversation=copy, draft=draft))
+        self._begin()
+        self.set_interval(_UPDATE_SECONDS, self._update)
 
-    @on(Lane.Finished)
-    def _judge(self) -> None:
-        plain, drafted = self._plain.answer, self._drafted.answer
-        if self._plain.is_finished and self._drafted.is_finished and plain and drafted:
-            self.query_one("#verdict", Static).update(Content(verdict(plain, drafted)))
+    def on_resize(self, event: events.Resize) -> None:
+        width = event.size.width
+        self.query_one("#keys", Static).update(_SHORT_KEYS if is_narrow(width) else _KEYS)
+        self.query_one("#advice").display = not is_narrow(width)
+        self.set_class(width >= _SIDE_BY_SIDE, "-wide")
+        self.query_one("#title", Static).update(self._title(width))
+        self._show_clocks()
+        self._show_verdict()
+
+    def _begin(self) -> None:
+        """Ask both questions; the engine answers one after the other, and learns from neither."""
+        self._plain, self._drafted = self._ask(_OFF), self._ask(self._draft)
+        self._verdict = None
+        self._shown_text = "", 0
+        self._show_beside(False)
+        self._show_verdict()
+        self._update()
+
+    def _show_beside(self, is_paired: bool) -> None:
+        """Show one text, or two: side by side where there is room."""
+        self.query_one("#second").display = is_paired
+        self.query_one("#texts").set_class(is_paired, "-paired")
+
+    def _ask(self, draft: str) -> Answer:
+        request = self._question.request
+        own = request.conversation
+        conversation = Conversation(own.system, list(own.turns))
+        return self._engine.ask(replace(request, conversation=conversation, draft=draft))
+
+    def _stop(self) -> None:
+        for answer in (self._plain, self._drafted):
+            if answer is not None:
+                answer.stop()
+
+    def _title(self, width: int) -> Content:
+        title = f"Race: {one_line(self._question.title)}"
+        loaded = self._engine.status.loaded
+        model = one_line(loaded.name) if loaded else ""
+        if loaded and not is_narrow(width):
+            model = f"{model} · {loaded.info.device.partition(':')[0]}"
+        room = max(width - 3 - cell_len(model), 0)
+        named = Content.styled(title, "bold").truncate(room, ellipsis=True, pad=True)
+        return Content.assemble(" ", named, " ", (model, "$secondary"))
+
+    def _update(self) -> None:
+        """Show the clocks, the text so far, and the verdict once both answers are done."""
+        if self._verdict is not None or self._plain is None or self._drafted is None:
+            return
+        is_done = self._plain.is_done and self._drafted.is_done
+        self._show_clocks()
+        if not is_done:
+            self._show_progress(self._plain, self._drafted)
+            return
+        self._verdict = verdict(self._plain, self._drafted, self._engine.paths)
+        self._show_verdict()
+        self._show_texts(self._plain, self._drafted)
+
+    def _show_clocks(self) -> None:
+        clocks = Clock.of("plain", self._plain), Clock.of("drafted", self._drafted)
+        known = [clock.seconds for clock in clocks if clock.seconds]
+        longest = max(known) if known and clocks[0].is_done else None
+        hues = "$secondary", self._hue
+        lines = [
+            clock.line(self.size.width, longest, hue)
+            for clock, hue in zip(clocks, hues, strict=True)
+        ]
+        self.query_one("#clocks", Static).update(Content("\n").join(lines))
+
+    @property
+    def _hue(self) -> str:
+        """The hue of the drafter that supplied most."""
+        metrics = self._drafted.metrics if self._drafted else None
+        if metrics is None or not metrics.accepted:
+            return "$secondary"
+        return kind_of(
+            max(metrics.by_drafter, key=lambda name: metrics.by_drafter[name].accepted)
+        ).hue
+
+    def _show_verdict(self) -> None:
+        said = self._verdict
+        separator = "\n" if is_narrow(self.app.size.width) else " · "
+        parts = [said.speed, said.texts] if said else []
+        text = separator.join(filter(None, parts)) or f"drafted by: {one_line(self._draft)}"
+        self.query_one("#verdict", Static).update(Content.styled(text, "bold" if said else ""))
+
+    def _show_progress(self, plain: Answer, drafted: Answer) -> None:
+        """One text: while the second answer runs, what it has not reached yet is muted."""
+        text = plain.text
+        reached = drafted.text
+        difference = first_difference(text[: len(reached)], reached)
+        done = (
+            len(text) if not plain.is_done else len(reached) if difference is None else difference
+        )
+        if (text, done) == self._shown_text:
+            return
+        self._shown_text = text, done
+        shown = printable(text[:done]), (printable(text[done:]), "$secondary")
+        self.query_one("#first", Static).update(Content.assemble(*shown))
+        if not plain.is_done:
+            self.query_one("#page", VerticalScroll).scroll_end(animate=False)
+
+    def _show_texts(self, plain: Answer, drafted: Answer) -> None:
+        """The text once, or both from the first difference on."""
+        texts = plain.text, drafted.text
+        first, second = self.query_one("#first", Static), self.query_one("#second", Static)
+        self.query_one("#page", VerticalScroll).scroll_home(animate=False)
+        place = first_difference(*texts)
+        self._show_beside(place is not None)
+        if place is None:
+            first.update(Content(printable(texts[0])))
+            return
+        for widget, title, text in zip((first, second), ("plain", "drafted"), texts, strict=True):
+            rest = f"{'… ' if place else ''}{printable(text[place:])}"
+            widget.update(Content.assemble((f"{title}\n", "$secondary"), rest, "\n"))
+
+    def action_again(self) -> None:
+        """Race once more; a race in progress starts anew."""
+        self._stop()
+        self._begin()
+
+    def action_drafters(self) -> None:
+        """Choose another drafter for the race."""
+        screen = DraftersScreen(self._store, self._engine.drafters, self._rank_later)
+        self.app.push_screen(screen, self._use)
+
+    def _rank_later(self) -> Future[Ranking]:
+        """No measuring while a race runs: it would wait for its end, and delay the next one."""
+        return Future() if self._verdict is None else self._engine.rank()
+
+    def _use(self, choice: DrafterChoice | None) -> None:
+        if choice is not None and choice.spec != _OFF:
+            self._draft = choice.spec
+            self.action_again()
 
     def action_leave(self) -> None:
         """Stop both answers and close the screen."""
-        for lane in self._draft_of:
-            if lane.answer is not None:
-                lane.answer.stop()
-        self._engine.set_draft(self._engine.draft)  # the stopped answer had a drafter of its own
+        self._stop()
+        self._engine.set_draft(self._engine.draft)  # the race had drafters of its own
         self.dismiss()
-
-
-def ending_of(answer: Answer) -> str:
-    """The line below one of the answers, without a speedup: the verdict has the race's own."""
-    metrics = replace(answer.metrics, speedup=None) if answer.metrics else None
-    return wording.ending(metrics, answer.finish_reason, str(answer.error) if answer.error else "")
-
-
-def verdict(plain: Answer, drafted: Answer) -> str:
-    """The speedup of a race, and whether its answers are equal."""
-    plain_rate, drafted_rate = _rate(plain), _rate(drafted)
-    if plain_rate is None or drafted_rate is None or plain.error or drafted.error:
-        return "No verdict: one of the two did not finish."
-    speedup = f"{drafted_rate / plain_rate:.2f}× plain in this race"
-    if min(len(plain.token_ids), len(drafted.token_ids)) < ENOUGH_TOKENS:
-        speedup = "too short to tell the speed in this race"
-    return f"{speedup} · {_comparison(plain, drafted)}"
-
-
-def _rate(answer: Answer) -> float | None:
-    return answer.metrics.decode_tokens_per_second if answer.metrics else None
-
-
-def _comparison(plain: Answer, drafted: Answer) -> str:
-    if drafted.metrics is not None and drafted.metrics.lossy:
-        return f"{drafted.metrics.lossy}, so not the model's own distribution"
-    if plain.token_ids == drafted.token_ids:
-        return f"the same {len(plain.token_ids)} tokens"
-    if plain.request.settings.temperature == 0.0:
-        return "tokens differ: near-ties may round differently; run specchat verify"
-    return "same distribution, different samples; specchat verify tests this"

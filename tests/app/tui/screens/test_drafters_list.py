@@ -1,0 +1,166 @@
+"""The list of drafters: there at once, figures as they are measured, at every width."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+
+import pytest
+from textual.pilot import Pilot
+
+from app.pairing.candidate import Candidate, Kind
+from app.pairing.ranking import Pair, Ranking
+from app.tui.screens.drafters_screen import DrafterChoice, DraftersScreen
+from backends.base import ModelError
+from models.metadata.memory_bill import Fit
+from tests.fixtures.screen_text import screen_text
+from tests.fixtures.small_app import SmallApp, compare_screen
+
+SIZES = [(120, 36), (80, 24), (40, 20)]
+
+
+def pair(
+    name: str, kind: Kind, *, installed: bool = True, fits: bool | None = True, **facts: object
+) -> Pair:
+    size = facts.pop("size", None)
+    candidate = Candidate(name, kind, fits, "a reason", read_bytes=size)  # type: ignore[arg-type]
+    return replace(Pair(candidate, installed), **facts)  # type: ignore[arg-type]
+
+
+INF = float("inf")
+PAIRS = (
+    pair("lookup", Kind.LOOKUP, acceptance=0.84, judged=400, draw_cost=0.0, break_even=0.215),
+    pair("retrieval", Kind.RETRIEVAL, draw_cost=0.0, break_even=0.215),
+    pair("ngram", Kind.NGRAM, acceptance=0.33, judged=99, draw_cost=0.0, break_even=0.215),
+    pair("qwen3-0.6b", Kind.SAME_VOCABULARY, installed=False, size=460_600_000, draw_cost=0.2),
+    pair("self", Kind.SELF),
+    pair("llama3.2-1b", Kind.ACROSS_VOCABULARIES, draw_cost=0.9, break_even=INF),
+    *(pair(f"mamba-{number}", Kind.SAME_VOCABULARY, fits=False) for number in range(3)),
+)
+LISTED = Ranking("qwen3-4b", True, 0.1, PAIRS)
+
+
+class Choosing:
+    def __init__(self, app: SmallApp, pilot: Pilot[None], measured: Future[Ranking]) -> None:
+        self.app, self.pilot, self.measured = app, pilot, measured
+
+    @property
+    def text(self) -> str:
+        return screen_text(self.app)
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    async def until(self, text: str) -> None:
+        for _ in range(200):
+            if text in self.text:
+                return
+            await self.pilot.pause(0.02)
+        raise AssertionError(self.text)
+
+
+async def opened(
+    pilot: Pilot[None], app: SmallApp, listed: Ranking | None = LISTED, draft: str = "auto"
+) -> Choosing:
+    app.store.draft = draft
+    measured: Future[Ranking] = Future()
+    screen = DraftersScreen(app.store, lambda: listed, lambda: measured)
+    await app.push_screen(screen, app.returned.append)
+    await app.workers.wait_for_complete()
+    await pilot.pause()
+    return Choosing(app, pilot, measured)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_list_at_every_size(size: tuple[int, int], pytestconfig: pytest.Config) -> None:
+    app = SmallApp()
+    async with app.run_test(size=size) as pilot:
+        await opened(pilot, app)
+        compare_screen(app, f"drafters_{size[0]}x{size[1]}", pytestconfig)
+
+
+async def test_rows_stay_in_place_while_figures_fill_in() -> None:
+    app = SmallApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        choosing = await opened(pilot, app)
+        await choosing.press("down", "down", "down", "down")
+        assert "▸ ■ self" in choosing.text
+        before = names(choosing.text)
+        ranked = [replace(each, draw_cost=0.8, speedup=0.9) if each.drafter.kind is Kind.SELF
+                  else each for each in PAIRS]  # fmt: skip
+        choosing.measured.set_result(replace(LISTED, pairs=tuple(reversed(ranked))))
+        for _ in range(200):
+            if "measuring…" not in choosing.text:
+                break
+            await pilot.pause(0.02)
+        assert names(choosing.text) == before
+        assert "▸ ■ self" in choosing.text
+        assert choosing.text.count("too slow here") == 2
+
+
+def names(text: str) -> Sequence[str]:
+    return [line.split("■")[1].split()[0] for line in text.splitlines() if "■" in line]
+
+
+async def test_enter_uses_f5_races_and_escape_leaves() -> None:
+    app = SmallApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        for keys in (["enter"], ["down", "f5"], ["escape"], ["up", "f5", "escape"]):
+            choosing = await opened(pilot, app)
+            await choosing.press(*keys)
+        assert app.returned == [DrafterChoice("lookup"), DrafterChoice("ngram", True), None, None]
+
+
+async def test_drafters_that_cannot_draft_are_told_with_their_reason() -> None:
+    app = SmallApp()
+    async with app.run_test(size=(80, 30)) as pilot:
+        choosing = await opened(pilot, app)
+        await choosing.press("end", "enter")
+        assert "mamba-2" in choosing.text
+        await choosing.press("enter", "f5")
+        assert app.returned == []
+        assert "mamba-0 cannot draft: a reason" in choosing.text
+
+
+async def test_without_a_model_auto_and_off_are_there_and_a_fault_is_told() -> None:
+    app = SmallApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        choosing = await opened(pilot, app, None)
+        choosing.measured.set_exception(ModelError("no model is loaded"))
+        await choosing.until("no model is loaded")
+        assert "auto" in choosing.text
+        await choosing.press("down", "enter")
+        assert app.returned == [DrafterChoice("off")]
+
+
+async def test_what_is_in_use_is_marked_whatever_it_is() -> None:
+    for draft, marked in (
+        ("off", "●   off"),
+        ("lookup,ngram", "● ■ ngram"),
+        ("my.gguf", "●   my.gguf"),
+    ):
+        app = SmallApp()
+        async with app.run_test(size=(80, 24)) as pilot:
+            choosing = await opened(pilot, app, draft=draft)
+            assert marked in choosing.text
+
+
+async def test_too_few_judged_tokens_are_no_figure() -> None:
+    few = replace(PAIRS[0], judged=31.0)
+    big = replace(PAIRS[3], fit=Fit.TOO_BIG)
+    app = SmallApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        choosing = await opened(pilot, app, replace(LISTED, pairs=(few, big)))
+        assert "84 %" not in choosing.text
+        assert "not enough data" in choosing.text
+        assert "too big beside the model" in choosing.text
+
+
+@pytest.mark.parametrize("size", [(10, 3), (200, 60)])
+async def test_odd_names_in_odd_terminals(size: tuple[int, int]) -> None:
+    odd = replace(PAIRS[3], drafter=replace(PAIRS[3].drafter, name="\x1b[2J[red]猫" * 9))
+    app = SmallApp()
+    async with app.run_test(size=size) as pilot:
+        choosing = await opened(pilot, app, replace(LISTED, pairs=(*PAIRS, odd)))
+        assert "\x1b" not in choosing.text
+        await choosing.press("end", "up", "enter")
