@@ -34,13 +34,18 @@ class Paths:
         return self.cache / "bandwidth"
 
     @property
+    def plain_replies(self) -> Path:
+        """Speeds of plain replies, by model and runner."""
+        return self.cache / "plain-replies"
+
+    @property
     def own_names(self) -> tuple[str, ...]:
         """Prefixes of the names of all files that specchat writes to its folders."""
         files = (
             self.settings, self.models, self.downloads, self.recipes, self.acceptance,
             self.retrieval, self.ngrams, self.history, self.unsent, self.last_error,
             self.last_model, self.self_drafts, self.calibrations, self.tuning, self.saved_states,
-            self.findings, self.bandwidth, self.proofs, self.plotting,
+            self.findings, self.bandwidth, self.plain_replies, self.proofs, self.plotting,
         )  # fmt: skip
         names = [path.with_suffix("").name for path in files]
         return (*names, *(f".{name}" for name in names))

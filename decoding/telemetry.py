@@ -1,5 +1,6 @@
 """Counters and times of one reply, summed over its events (docs/reference/glossary.md)."""
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -38,6 +39,8 @@ class Statistics:
     plain_steps: int = 0
     """Steps without a draft that follow another such step; after a longer pass they are slower."""
     plain_step_seconds: float = 0.0
+    plain_step_squares: float = 0.0
+    """Sum of the squares of their durations."""
     drafted_lengths: list[int] = field(default_factory=list[int])
     """Number of steps after the first by drafted tokens, from 0."""
     accepted_lengths: list[int] = field(default_factory=list[int])
@@ -77,6 +80,7 @@ class Statistics:
         elif before is not None and before.passed == 1 and step.seconds > 0.0:
             self.plain_steps += 1
             self.plain_step_seconds += step.seconds
+            self.plain_step_squares += step.seconds**2
 
     def _add_draft(self, step: Step) -> None:
         if step.drafted > 0:
@@ -101,6 +105,20 @@ class Statistics:
 
     def _drafter(self, name: str) -> DrafterStatistics:
         return self.by_drafter.setdefault(name, DrafterStatistics())
+
+    @property
+    def plain_step_error(self) -> float | None:
+        """Standard error of the mean duration of plain steps, relative to it."""
+        count, total = self.plain_steps, self.plain_step_seconds
+        if count < 2:
+            return None
+        variance = max(self.plain_step_squares - total**2 / count, 0.0) / (count - 1)
+        return math.sqrt(variance / count) / (total / count)
+
+    @property
+    def drafted_share(self) -> float | None:
+        """Share of the completion tokens that drafters supplied."""
+        return self.accepted / self.completion_tokens if self.completion_tokens else None
 
     @property
     def acceptance(self) -> float | None:

@@ -1,7 +1,6 @@
 """Incremental detokenization of a reply."""
 
 import codecs
-from collections.abc import Iterable
 
 from backends.base import Tokenizer
 
@@ -14,12 +13,16 @@ class TextStream:
         self._stops = stops
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._held = ""
+        self.decoded = 0
+        """Characters of all tokens so far, also of those held back."""
         self.stopped = False
         """Whether a stop text was reached; no text follows it."""
 
-    def feed(self, tokens: Iterable[int]) -> str:
-        """The text that tokens add; a possible beginning of a stop text is held back."""
-        return self._release(self._decode(b"".join(map(self._tokenizer.piece, tokens))))
+    def feed(self, token: int) -> str:
+        """The text that a token adds; a possible beginning of a stop text is held back."""
+        text = self._decode(self._tokenizer.piece(token))
+        self.decoded += len(text)
+        return self._release(text)
 
     def finish(self) -> str:
         """The text still held back; an incomplete character becomes U+FFFD."""

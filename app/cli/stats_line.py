@@ -1,7 +1,8 @@
 """One line of figures below an answer."""
 
+from app.engine.comparison import ENOUGH_TOKENS
 from app.engine.reply import Reply
-from app.engine.reply_metrics import ENOUGH_TOKENS, ReplyMetrics, reply_metrics
+from app.engine.reply_metrics import ReplyMetrics, reply_metrics
 from app.engine.session import Session
 from decoding.events import FinishReason
 from decoding.planning.parking import State

@@ -1,20 +1,18 @@
 """An answer on its way from the engine's thread to the thread that asked for it."""
 
-from codecs import getincrementaldecoder
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from threading import Event as Flag
 from typing import TYPE_CHECKING
 
 from app.chat.conversation import Conversation
-from app.engine.reply import Reply
-from backends.base import SpecchatError, Tokenizer
+from app.engine.reply import START, Piece, Reply
 from decoding.events import Event, FinishReason, Prefill, Step
 from decoding.sampling.distribution import SamplingSettings
 
 if TYPE_CHECKING:
     from app.engine.reply_metrics import ReplyMetrics
+    from backends.base import SpecchatError
 
 
 class Stage(StrEnum):
@@ -42,14 +40,6 @@ class Request:
     chat: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Text of one token and its source: a drafter's name or an Origin."""
-
-    text: str
-    origin: str
-
-
 class Answer:
     """An answer that the engine's thread writes and another thread reads, and may stop.
 
@@ -66,10 +56,8 @@ class Answer:
         self.note = ""
         self.metrics: ReplyMetrics | None = None
         self.error: SpecchatError | None = None
-        self.pieces: tuple[Piece, ...] = ()
-        """Every token of the reply, once it is done."""
         self._reply: Reply | None = None
-        self._taken = 0
+        self._taken = START
         self._stop = Flag()
         self._done = Flag()
 
@@ -96,10 +84,11 @@ class Answer:
         """Text of the reply so far."""
         return self._reply.text if self._reply else ""
 
-    def take(self) -> str:
-        """Text added since the last call; for one reader."""
-        added = self.text[self._taken :]
-        self._taken += len(added)
+    def take_pieces(self) -> list[Piece]:
+        """Text added since the last call, one piece for equal neighbours; for one reader."""
+        if self._reply is None:
+            return []
+        added, self._taken = self._reply.pieces_after(self._taken)
         return added
 
     @property
@@ -127,10 +116,3 @@ class Answer:
         """Mark it as done."""
         self.stage = Stage.DONE
         self._done.set()
-
-
-def pieces(tokenizer: Tokenizer, reply: Reply) -> Iterator[Piece]:
-    """Text added by each token; a character of several tokens is added by the last one."""
-    decode = getincrementaldecoder("utf-8")(errors="replace").decode
-    for token, origin in zip(reply.token_ids, reply.provenance, strict=True):
-        yield Piece(decode(tokenizer.piece(token)), origin)

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from threading import Event, Lock, Thread
 
 from app.engine.active_session import ActiveSession
-from app.engine.answer import Answer, Request, Stage, pieces
+from app.engine.answer import Answer, Request, Stage
 from app.engine.crash_report import crash_report
 from app.engine.engine_status import Loaded, Phase, Status
 from app.engine.reply import Reply, new_reply
@@ -255,7 +255,6 @@ class Engine:
         finally:
             active.answered()
             answer.metrics = reply_metrics(session, reply)
-            answer.pieces = tuple(pieces(session.model.tokenizer, reply))
 
     def _stream(self, session: Session, answer: Answer, prompt: Prompt, reply: Reply) -> None:
         request = answer.request

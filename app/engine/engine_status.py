@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Self
 
 from app.engine.session import Session
+from app.loading.expected_speed import Reach
 from backends.base import ModelInfo, SpecchatError
 from models.reference import Reference
 
@@ -43,6 +44,8 @@ class Loaded:
     load_seconds: float
     bandwidth: float | None
     """Memory bandwidth of the device in bytes per second, None if it was not measured."""
+    plain_rate: float | None = None
+    """Tokens a second of plain decoding: of earlier replies, else as measured at load."""
 
     @classmethod
     def of(cls, session: Session) -> Self:
@@ -57,12 +60,23 @@ class Loaded:
             (*session.notes, *drafting.notes),
             session.load_seconds,
             session.bandwidth.bytes_per_second if session.bandwidth else None,
+            session.plain_replies.rate or _measured_rate(session),
         )
 
     @property
     def name(self) -> str:
         """Name of the model."""
         return self.reference.name
+
+    @property
+    def reach(self) -> Reach | None:
+        """What this model tells of the speed of others; None before its own is known."""
+        return Reach.measured(self.bandwidth, self.plain_rate, self.info.bytes_read_per_token)
+
+
+def _measured_rate(session: Session) -> float | None:
+    controller = session.drafting.controller
+    return 1.0 / controller.costs.seconds(1) if controller else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,25 @@ from decoding.sampling.lossy_rule import LossyRule
 from decoding.telemetry import Statistics
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive text of one source: a drafter's name or an Origin."""
+
+    text: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the text of a reply: characters before it, and the token it is in."""
+
+    characters: int
+    token: int
+
+
+START = Place(0, 0)
+
+
 @dataclass(slots=True)
 class Reply:
     """A reply as it is generated; complete once finish_reason is set."""
@@ -17,6 +36,9 @@ class Reply:
     token_ids: list[int] = field(default_factory=list[int])
     provenance: list[str] = field(default_factory=list[str])
     """Source of each token: a drafter's name or an Origin."""
+    token_ends: list[int] = field(default_factory=list[int])
+    """Characters of the text up to the end of each token; a character of several tokens belongs to
+    the last one."""
     finish_reason: FinishReason | None = None
     joules: float | None = None
     """Energy used for decoding, where the machine can measure it."""
@@ -27,6 +49,30 @@ class Reply:
     def lossy(self) -> LossyRule | None:
         """The lossy rule if tokens may depend on it; a reply with nothing drafted is lossless."""
         return self.rule if self.statistics.drafted else None
+
+    def pieces_after(self, place: Place) -> tuple[list[Piece], Place]:
+        """Text after a place, one piece for equal neighbours, and the place where it ends.
+
+        Any thread may call it while another one adds to the reply.
+        """
+        text = self.text  # first: the tokens of this text are then known
+        done, token = place.characters, place.token
+        pieces: list[Piece] = []
+        while done < len(text):
+            is_known = token < len(self.token_ends)
+            end = min(self.token_ends[token], len(text)) if is_known else len(text)
+            # an incomplete character at the end belongs to the last token
+            _append(pieces, text[done:end], self.provenance[token if is_known else -1])
+            done = end
+            token += is_known and end == self.token_ends[token]
+        return pieces, Place(done, token)
+
+
+def _append(pieces: list[Piece], text: str, origin: str) -> None:
+    if pieces and pieces[-1].origin == origin:
+        pieces[-1] = Piece(pieces[-1].text + text, origin)
+    elif text:
+        pieces.append(Piece(text, origin))
 
 
 def new_reply() -> Reply:

@@ -1,26 +1,18 @@
 """Figures of one reply: a frozen snapshot that the screen, the JSON report and the bench read."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from app.engine.comparison import Comparison, compare
+from app.engine.plain_rate import PlainRate, plain_rate
 from app.engine.reply import Reply
-from app.engine.session import Session
-from backends.base import ContextFacts, ModelInfo
+from app.engine.session import Session, bytes_per_token
+from backends.base import ModelInfo
 from backends.hardware.host import peak_memory_bytes
-from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.planning.parking import State
 from decoding.shape import Shape, in_words
-from decoding.telemetry import Statistics
-
-ENOUGH_TOKENS = 64
-"""Shortest reply whose speed is worth comparing; shorter ones are too noisy."""
-
-_ENOUGH_PLAIN_STEPS = 3
-"""Plain steps of a reply whose mean is taken as the plain rate."""
-
-_ENOUGH_STEPS = 12
-"""Steps of any kind after which the corrected costs are taken as those of the present load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +50,8 @@ class ReplyMetrics:
     """What the controller decided for the last step, and why."""
     shape: str
     """Shape of the last step's draft, in words."""
+    last_draft: str
+    """What became of the last step's draft: "lookup: 4 of 6 accepted"; empty without a draft."""
     lossy: str
     """The lossy rule that tokens may depend on, in words; empty for a lossless reply."""
     prompt_tokens: int
@@ -67,6 +61,7 @@ class ReplyMetrics:
     drafted: int
     accepted: int
     acceptance: float | None
+    drafted_share: float | None
     tokens_per_step: float | None
     accepted_by_position: tuple[float, ...]
     drafted_at_position: tuple[int, ...]
@@ -84,6 +79,9 @@ class ReplyMetrics:
     plain_tokens_per_second: float | None
     plain_source: str | None
     speedup: float | None
+    speedup_error: float | None
+    """Twice the standard error of the speedup; None where nothing was drafted."""
+    comparison: Comparison
     bytes_per_token: int
     bandwidth_bytes_per_second: float | None
     bandwidth_source: str | None
@@ -101,7 +99,10 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
     drafting, context, info = session.drafting, session.context, session.model.info
     controller, bandwidth = drafting.controller, session.bandwidth
     rate = statistics.decode_tokens_per_second
-    plain_rate, plain_source = _plain_rate(controller.costs if controller else None, statistics)
+    plain = plain_rate(controller.costs if controller else None, statistics)
+    speedup = rate / plain.tokens_per_second if rate and plain else None
+    error = _error(speedup, plain, session.plain_replies.spread)
+    is_drafted = statistics.drafted > 0
     read = bytes_per_token(info, context)
     wall = bandwidth.bytes_per_second / read if bandwidth else None
     joules = _joules_per_token(reply)
@@ -114,6 +115,7 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
         drafters=tuple(drafting.names),
         decision=str(controller.decision) if controller else "",
         shape=_shape(statistics.last_step),
+        last_draft=_last_draft(statistics.last_step),
         lossy=reply.lossy.words if reply.lossy else "",
         prompt_tokens=statistics.prompt_tokens,
         cached_prompt_tokens=statistics.cached_prompt_tokens,
@@ -122,6 +124,7 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
         drafted=statistics.drafted,
         accepted=statistics.accepted,
         acceptance=statistics.acceptance,
+        drafted_share=statistics.drafted_share,
         tokens_per_step=statistics.tokens_per_step,
         accepted_by_position=tuple(statistics.accepted_by_position),
         drafted_at_position=tuple(statistics.drafted_at_position),
@@ -141,9 +144,11 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
         draft_seconds=statistics.draft_seconds,
         verify_seconds=statistics.verify_seconds,
         overhead_seconds=statistics.overhead_seconds,
-        plain_tokens_per_second=plain_rate,
-        plain_source=plain_source,
-        speedup=rate / plain_rate if rate and plain_rate else None,
+        plain_tokens_per_second=plain.tokens_per_second if plain else None,
+        plain_source=plain.source if plain else None,
+        speedup=speedup,
+        speedup_error=error,
+        comparison=compare(speedup, error, statistics.completion_tokens, is_drafted=is_drafted),
         bytes_per_token=read,
         bandwidth_bytes_per_second=bandwidth.bytes_per_second if bandwidth else None,
         bandwidth_source=bandwidth.source if bandwidth else None,
@@ -160,9 +165,11 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
     )
 
 
-def bytes_per_token(info: ModelInfo, context: ContextFacts) -> int:
-    """Bytes that one plain step reads: weights, and the key-value cache as long as it is now."""
-    return info.bytes_read_per_token + context.length * context.kv_bytes_per_token
+def _error(speedup: float | None, plain: PlainRate | None, spread: float) -> float | None:
+    """Twice the standard error of a speedup; None where nothing was drafted."""
+    if speedup is None or plain is None or plain.error is None:
+        return None
+    return 2.0 * speedup * math.hypot(plain.error, spread)
 
 
 def _joules_per_token(reply: Reply) -> float | None:
@@ -170,26 +177,13 @@ def _joules_per_token(reply: Reply) -> float | None:
     return None if reply.joules is None or decoded <= 0 else reply.joules / decoded
 
 
-def _plain_rate(costs: CostModel | None, statistics: Statistics) -> tuple[float | None, str | None]:
-    """Tokens per second of plain decoding at the present load, and where the figure comes from.
-
-    costs: of the target's passes, None where nothing drafts.
-    """
-    if costs is None or statistics.drafted == 0:
-        rate = statistics.decode_tokens_per_second
-        return rate, None if rate is None else "this reply, which is plain"
-    if statistics.plain_steps >= _ENOUGH_PLAIN_STEPS:
-        rate = statistics.plain_steps / statistics.plain_step_seconds
-        return rate, f"{statistics.plain_steps} plain steps of this reply"
-    if statistics.steps < _ENOUGH_STEPS:
-        return None, None
-    return (
-        1.0 / costs.seconds(1),
-        "measured when the model was loaded, corrected by the steps of this reply",
-    )
-
-
 def _shape(step: Step | None) -> str:
     if step is None:
         return ""
     return "plain" if step.passed == 1 else in_words(step.shape, step.drafted, step.width)
+
+
+def _last_draft(step: Step | None) -> str:
+    if step is None or not step.drafted:
+        return ""
+    return f"{step.drafter}: {step.accepted} of {step.drafted} accepted"

@@ -13,12 +13,13 @@ SCHEMA = 1
 
 _STATISTICS = (
     "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "steps", "drafted",
-    "accepted", "acceptance", "tokens_per_step", "accepted_by_position", "accepted_lengths",
-    "steps_by_shape", "by_drafter", "load_seconds", "prefill_seconds", "ttft_seconds",
-    "decode_seconds", "decode_tokens_per_second", "draft_seconds", "verify_seconds",
-    "overhead_seconds", "plain_tokens_per_second", "plain_source", "speedup", "bytes_per_token",
-    "bandwidth_bytes_per_second", "bandwidth_source", "wall_tokens_per_second", "times_wall",
-    "energy_joules_per_token", "energy_source", "peak_memory_bytes", "memory",
+    "accepted", "acceptance", "drafted_share", "tokens_per_step", "accepted_by_position",
+    "accepted_lengths", "steps_by_shape", "by_drafter", "load_seconds", "prefill_seconds",
+    "ttft_seconds", "decode_seconds", "decode_tokens_per_second", "draft_seconds",
+    "verify_seconds", "overhead_seconds", "plain_tokens_per_second", "plain_source", "speedup",
+    "speedup_error", "bytes_per_token", "bandwidth_bytes_per_second", "bandwidth_source",
+    "wall_tokens_per_second", "times_wall", "energy_joules_per_token", "energy_source",
+    "peak_memory_bytes", "memory",
 )  # fmt: skip
 """Figures under `stats`, in order."""
 

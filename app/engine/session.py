@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from app.chat.conversation import Conversation
 from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.spec import draft_spec
+from app.engine.comparison import ENOUGH_TOKENS
 from app.engine.reply import Reply
 from app.engine.session_drafters import Drafting, build
+from app.learned.plain_replies import PlainReplies, PlainReply
 from app.loading.fetch_model import fetch_model
 from app.loading.model_selection import remember_model
 from app.loading.session_options import SessionOptions
 from app.loading.target_context import TargetContext
 from app.paths import Paths
-from backends.base import Model
+from backends.base import ContextFacts, Model, ModelInfo
 from backends.chat.chat_template import ChatTemplate, Prompt
 from backends.engines.backend_selection import Form, forms
 from backends.hardware.bandwidth import Bandwidth
@@ -46,6 +48,8 @@ class Session:
     """Bytes of memory for drafters, None if unknown."""
     resources: ExitStack
     """Frees the model and ends the template's process."""
+    plain_replies: PlainReplies = field(default_factory=lambda: PlainReplies(None))
+    """Speeds of this model's plain replies."""
     _chat: int | None = field(default=None, init=False)
 
     def environment(self, notify: Callable[[str], None]) -> DrafterEnvironment:
@@ -138,6 +142,7 @@ class Session:
                 yield from self._filled(reply, prompt, events)
         finally:
             self.drafting.remember()
+            self._keep_speed(reply)
             if self.options.model and reply.token_ids:
                 remember_model(self.reference, self.paths)
 
@@ -152,7 +157,9 @@ class Session:
             if isinstance(event, Step):
                 reply.token_ids += event.tokens
                 reply.provenance += event.provenance
-                added = text.feed(event.tokens)
+                for token in event.tokens:
+                    added += text.feed(token)
+                    reply.token_ends.append(text.decoded)
             elif isinstance(event, Finish):
                 added = text.finish()
                 reply.finish_reason = event.reason
@@ -166,10 +173,23 @@ class Session:
                 reply.joules = energy.joules
                 return
 
+    def _keep_speed(self, reply: Reply) -> None:
+        """Keep the speed of a plain reply: it tells how much speeds vary here."""
+        statistics, context = reply.statistics, self.context
+        rate = statistics.decode_tokens_per_second
+        if rate and not statistics.drafted and statistics.completion_tokens >= ENOUGH_TOKENS:
+            plain = PlainReply(rate, bytes_per_token(self.model.info, context))
+            self.plain_replies = self.plain_replies.with_reply(plain)
+
     def close(self) -> None:
         """Free all memory and end the template's process."""
         self.drafting.close()
         self.resources.close()
+
+
+def bytes_per_token(info: ModelInfo, context: ContextFacts) -> int:
+    """Bytes that one plain step reads: weights, and the key-value cache as long as it is now."""
+    return info.bytes_read_per_token + context.length * context.kv_bytes_per_token
 
 
 def drafter_environment(

@@ -12,6 +12,7 @@ from app.engine.session import Session, drafter_environment
 from app.engine.session_drafters import build
 from app.large_blocks import return_large_blocks
 from app.learned.memory_bandwidth import memory_bandwidth
+from app.learned.plain_replies import PlainReplies
 from app.loading.fetch_model import facts_before, fetch_model
 from app.loading.memory_plan import MemoryPlan, open_context, plan
 from app.loading.model_selection import expected_backend, model_choices
@@ -116,6 +117,7 @@ class _Opening:
             options=options,
             room=planned.room,
             resources=resources,
+            plain_replies=PlainReplies.of(model.info, paths),
         )
 
     def _obtained(

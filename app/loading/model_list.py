@@ -1,13 +1,15 @@
 """Installed models and those of the catalogue, with their size and whether they fit."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.loading.session_options import DEFAULT_CONTEXT
 from backends.base import SpecchatError
+from backends.files.gguf_header import IncompleteFileError
 from backends.hardware.host import available_memory
 from models import catalogue
+from models.byte_sizes import short_size
 from models.catalogue import Entry
 from models.metadata.memory_bill import Fit, bill, fit
 from models.metadata.model_facts import ModelFacts, facts_of, facts_of_entry
@@ -20,11 +22,34 @@ _RECOMMENDED_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
+class Speed:
+    """Tokens a second of plain decoding; estimated from size and memory speed unless measured."""
+
+    rate: float
+    is_measured: bool
+
+    @property
+    def words(self) -> str:
+        """Such as "10 tok/s", or "about 10 tok/s"."""
+        return f"{'' if self.is_measured else 'about '}{_rate(self.rate)}"
+
+    @property
+    def short_words(self) -> str:
+        """Such as "10 tok/s", or "~10 tok/s"."""
+        return f"{'' if self.is_measured else '~'}{_rate(self.rate)}"
+
+
+def _rate(rate: float) -> str:
+    return f"{max(rate, 1):.0f} tok/s"
+
+
+@dataclass(frozen=True, slots=True)
 class Offered:
     """A model to choose.
 
     size_bytes: of its file, exact for an installed one. read_bytes: read by each plain token.
-    fit: None where its memory is unknown.
+    fit: None where its memory is unknown. n_ctx: tokens of context that memory_bytes counts with.
+    fault: why an installed model cannot be loaded; empty if nothing is known against it.
     """
 
     name: str
@@ -34,6 +59,12 @@ class Offered:
     about: str
     """The origin of an installed model; else quantization and licence."""
     path: Path | None = None
+    memory_bytes: int | None = None
+    n_ctx: int = DEFAULT_CONTEXT
+    licence: str = ""
+    is_gated: bool = False
+    fault: str = ""
+    speed: Speed | None = None
 
     @property
     def is_installed(self) -> bool:
@@ -42,7 +73,7 @@ class Offered:
 
 
 def offered(folder: Path, free: int | None = None) -> list[Offered]:
-    """List every model that can be run or downloaded.
+    """List every model that can be run or downloaded; their speeds are left out.
 
     free: bytes of memory, by default those free on this machine.
     """
@@ -50,6 +81,52 @@ def offered(folder: Path, free: int | None = None) -> list[Offered]:
     local = installed(folder)
     present = [entry_of(Reference(model.name, model.path)) for model in local]
     return [*_installed(local, room), *_downloadable(present, room)]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelList:
+    """The models to choose from on this machine, whose free memory is in bytes.
+
+    loaded: name of the model in use, empty if there is none.
+    """
+
+    models: tuple[Offered, ...]
+    free_bytes: int
+    folder: Path
+    loaded: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """What is known of the speed of models on this machine, in tokens a second.
+
+    measured: of an installed model, None if it never ran here. expected: of a model that reads so
+    many bytes per token, None if the memory speed is unknown.
+    """
+
+    measured: Callable[[Path], float | None]
+    expected: Callable[[int], float | None]
+
+    def of(self, model: Offered) -> Speed | None:
+        """The speed of a model; None if it cannot run or nothing is known."""
+        if model.fault:
+            return None
+        measured = self.measured(model.path) if model.path else None
+        if measured is not None:
+            return Speed(measured, is_measured=True)
+        expected = self.expected(model.read_bytes) if model.read_bytes else None
+        return None if expected is None else Speed(expected, is_measured=False)
+
+
+def list_models(folder: Path, speeds: Speeds, loaded: str = "", loaded_bytes: int = 0) -> ModelList:
+    """List models with their speed.
+
+    loaded: the model in use; loaded_bytes: its memory, which another model could have.
+    """
+    free = available_memory()
+    models = offered(folder, free + loaded_bytes)
+    shown = tuple(replace(model, speed=speeds.of(model)) for model in models)
+    return ModelList(shown, free, folder, loaded)
 
 
 def recommended(memory: int) -> Entry | None:
@@ -62,10 +139,33 @@ def recommended(memory: int) -> Entry | None:
 
 def _installed(local: Sequence[Installed], room: int) -> Iterator[Offered]:
     for model in local:
-        facts = facts_for_bill(model.path)
         size = model.size_bytes
-        about = model.origin.value
-        yield Offered(model.name, size, size, fit_here(facts, room), about, model.path)
+        origin = model.origin.value
+        try:
+            facts = facts_of(model.path)
+        except SpecchatError as error:
+            fault = _fault(error)
+            yield Offered(model.name, size, size, None, origin, model.path, fault=fault)
+            continue
+        n_ctx, needed = _memory(facts)
+        yield Offered(
+            model.name, size, size, fit(needed, room), origin, model.path, needed, n_ctx,
+            _licence_of(model),
+        )  # fmt: skip
+
+
+def _fault(error: SpecchatError) -> str:
+    """Why a model cannot be loaded, in a few words."""
+    if not isinstance(error, IncompleteFileError):
+        return "damaged or cut short"
+    present, complete = short_size(error.present_bytes), short_size(error.complete_bytes)
+    unit = complete.rpartition(" ")[2]
+    return f"incomplete: {present.removesuffix(f' {unit}')} of {complete}"
+
+
+def _licence_of(model: Installed) -> str:
+    entry = entry_of(Reference(model.name, model.path))
+    return licence_name(entry.licence) if entry else ""
 
 
 def _downloadable(present: Sequence[Entry | None], room: int) -> Iterator[Offered]:
@@ -75,7 +175,18 @@ def _downloadable(present: Sequence[Entry | None], room: int) -> Iterator[Offere
         count = _file_size(entry)
         read = round(count * entry.active / entry.parameters) if count else None
         facts = facts_of_entry(entry, entry.default_quantization)
-        yield Offered(entry.name, count, read, fit_here(facts, room), _licence(entry))
+        n_ctx, needed = _memory(facts) if facts else (DEFAULT_CONTEXT, None)
+        yield Offered(
+            entry.name,
+            count,
+            read,
+            fit(needed, room) if needed else None,
+            _licence(entry),
+            memory_bytes=needed,
+            n_ctx=n_ctx,
+            licence=licence_name(entry.licence),
+            is_gated=entry.is_gated,
+        )
 
 
 def _file_size(entry: Entry) -> int | None:
@@ -100,5 +211,15 @@ def fit_here(facts: ModelFacts | None, room: int | None = None) -> Fit | None:
     """Whether a model fits into room bytes, by default those free on this machine."""
     if facts is None:
         return None
+    return fit(_memory(facts)[1], available_memory() if room is None else room)
+
+
+def _memory(facts: ModelFacts) -> tuple[int, int]:
+    """Tokens of context, and the bytes that a model needs with it."""
     n_ctx = min(facts.context_limit or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
-    return fit(bill(facts, n_ctx).total, available_memory() if room is None else room)
+    return n_ctx, bill(facts, n_ctx).total
+
+
+def licence_name(licence: str) -> str:
+    """Name of a licence as people write it, such as Apache-2.0."""
+    return {"apache-2.0": "Apache-2.0", "mit": "MIT"}.get(licence, licence)

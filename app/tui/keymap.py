@@ -8,7 +8,7 @@ from textual.binding import Binding
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 from textual.widgets import TextArea
 
-from app.actions import ACTIONS, Action
+from app.actions import ACTIONS, BY_NAME, Action
 from backends.base import UsageError
 
 _MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "meta", "hyper"})
@@ -51,7 +51,7 @@ def usable_keys(
 
 
 def _check_binding(name: str, keys: str, file: Path) -> None:
-    for key in _split(keys):
+    for key in set(_split(keys)) - set(BY_NAME[name].keys.split(",")):
         _check(key, f"keys.{name} in {file} cannot be {key!r}")
 
 

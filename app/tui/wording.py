@@ -1,7 +1,8 @@
 """Figures in words, used by every part of the screen."""
 
+from app.engine.comparison import ENOUGH_TOKENS
 from app.engine.engine_status import Loaded, where_it_runs
-from app.engine.reply_metrics import ENOUGH_TOKENS, ReplyMetrics
+from app.engine.reply_metrics import ReplyMetrics
 from app.engine.shapes import shape_shares
 from decoding.events import FinishReason
 from decoding.planning.parking import State

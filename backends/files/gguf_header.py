@@ -14,6 +14,7 @@ from pathlib import Path
 
 from backends.base import ModelError
 from backends.base.regular_file import open_regular
+from backends.files import gguf_sizes
 from backends.files.gguf_cursor import ARRAY, SCALARS, STRING, Cursor, Number, Scalar
 
 MAX_ENTRIES = 1 << 16
@@ -22,6 +23,19 @@ _TOKENS = "tokenizer.ggml.tokens"
 # SentencePiece encodes text without a token byte by byte. A space is U+2581 by then; the other
 # bytes never occur in UTF-8.
 _NEVER_SPELLED = frozenset({0x20, 0xC0, 0xC1, *range(0xF5, 0x100)})
+
+
+class IncompleteFileError(ModelError):
+    """A model whose file ends before its last tensor does. Both sizes are in bytes."""
+
+    def __init__(self, path: Path, present_bytes: int, complete_bytes: int) -> None:
+        share = f"{present_bytes / 1e9:.1f} of {complete_bytes / 1e9:.1f} GB"
+        if complete_bytes < 1e8:
+            share = f"{present_bytes / 1e6:.1f} of {complete_bytes / 1e6:.1f} MB"
+        why = f"the file is incomplete ({share})"
+        super().__init__(f"{path} cannot be loaded", why, "Download or copy it again.")
+        self.present_bytes = present_bytes
+        self.complete_bytes = complete_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +129,8 @@ def read_per_token(header: GgufHeader, tensors: Iterable[Tensor]) -> int:
 def read_header(path: Path) -> GgufHeader:
     """Read and check the header of a GGUF file.
 
-    A tensor's own size is not known here: a cut inside the last tensor is left to the engine.
-
     Raises:
+        IncompleteFileError: the file ends before its last tensor does.
         ModelError: the file is missing, unreadable, not GGUF, cut short or inconsistent.
     """
     try:
@@ -177,12 +190,14 @@ def _parse(data: mmap.mmap, path: Path) -> GgufHeader:
             metadata[key] = cursor.take(SCALARS[kind])
         else:
             raise ValueError(f"an unknown value type {kind}")
-    tensors = _tensors(cursor, n_tensors, metadata)
+    tensors = _tensors(cursor, n_tensors, metadata, path)
     spelled = frozenset(cursor.spelled)
     return GgufHeader(metadata, array_lengths, tensors, arrays, spelled, tokens_at)
 
 
-def _tensors(cursor: Cursor, count: int, metadata: dict[str, Scalar]) -> tuple[Tensor, ...]:
+def _tensors(
+    cursor: Cursor, count: int, metadata: dict[str, Scalar], path: Path
+) -> tuple[Tensor, ...]:
     entries: list[tuple[str, tuple[int, ...], int, int]] = []
     for _ in range(count):
         name = cursor.string()
@@ -198,6 +213,9 @@ def _tensors(cursor: Cursor, count: int, metadata: dict[str, Scalar]) -> tuple[T
     start = -(-cursor.at // alignment) * alignment
     data_bytes = len(cursor.data) - start
     by_offset = sorted(entries, key=lambda entry: entry[3])
+    complete = gguf_sizes.data_bytes([entry[1:] for entry in by_offset], alignment)
+    if complete is not None and complete > data_bytes:
+        raise IncompleteFileError(path, len(cursor.data), start + complete)
     ends = [entry[3] for entry in by_offset[1:]] + [data_bytes]
     tensors: list[Tensor] = []
     for (name, shape, ggml_type, offset), end in zip(by_offset, ends, strict=True):

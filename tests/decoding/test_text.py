@@ -34,7 +34,7 @@ def text_stream(pieces: Sequence[bytes], stops: tuple[str, ...] = ()) -> TextStr
 def fed(pieces: Sequence[bytes], *stops: str) -> tuple[list[str], str, bool]:
     """What each piece released, what the end did, and whether a stop text came."""
     stream = text_stream(pieces, stops)
-    released = [stream.feed([token]) for token in range(len(pieces))]
+    released = [stream.feed(token) for token in range(len(pieces))]
     rest = stream.finish()
     return released, rest, stream.stopped
 
@@ -49,10 +49,10 @@ def test_a_character_waits_until_it_is_whole() -> None:
     assert fed([data[:1], data[1:3], data[3:]]) == (["", "", SMILE], "", False)
 
 
-def test_several_tokens_at_once_are_joined() -> None:
-    stream = text_stream([b"a", SMILE.encode()[:2], SMILE.encode()[2:]])
-    assert stream.feed([0, 1, 2]) == "a" + SMILE
-    assert stream.feed([]) == ""
+def test_decoded_characters_count_those_held_back() -> None:
+    stream = text_stream([b"a", SMILE.encode()[:2], SMILE.encode()[2:], b"\nUs"], ("\nUser:",))
+    counts = [(stream.feed(token), stream.decoded) for token in range(4)]
+    assert counts == [("a", 1), ("", 1), (SMILE, 2), ("", 5)]
 
 
 def test_invalid_bytes_become_replacement_characters() -> None:
@@ -106,7 +106,7 @@ def test_a_character_cut_off_behind_held_text_comes_at_the_end_too() -> None:
 
 def test_finish_gives_its_text_once() -> None:
     stream = text_stream([b"\nUs"], ("\nUser:",))
-    assert stream.feed([0]) == ""
+    assert stream.feed(0) == ""
     assert (stream.finish(), stream.finish()) == ("\nUs", "")
 
 

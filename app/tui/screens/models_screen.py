@@ -1,145 +1,205 @@
-"""The list of models: those installed, and those of the catalogue to download."""
+"""The model picker: models on this machine, and those to download."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from textual import on
+from textual import on, work
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
-from textual.widgets.option_list import Option
 
-from app.loading.model_list import Offered
+from app.loading.model_list import ModelList, Offered
 from app.printable import one_line
-from app.tui import wording
 from app.tui.prompt.text_fields import PrintableInput
+from app.tui.screens.dialog import Dialog
+from app.tui.screens.model_columns import ModelColumns, is_narrow
+from app.tui.screens.row_list import CURSOR, Row, RowList, text_row
+from app.tui.store import Store
+from app.tui.typed_app import typed_app
+from models.byte_sizes import short_size
 from models.metadata.memory_bill import Fit
 
-_MARKS = {Fit.FITS: "$text-success", Fit.TIGHT: "$text-warning", Fit.TOO_BIG: "$text-error"}
-_UPDATE_SECONDS = 0.5
+_TOO_BIG = "\0too big"
+"""Id of the line that stands for the models that are too big; no model has this name."""
+
+_KEYS = ("Enter use or download · Del stop · Esc back", "Enter use · Del stop · Esc", "Enter · Esc")
+_SEARCHES = ("Search, or type a file or hub repository", "Search")
+_ESTIMATE = "“about” is estimated from the size and this machine's memory speed."
 
 
 class ModelsScreen(ModalScreen[str | None]):
-    """Returns the name of the model to load or download, None if none was chosen.
+    """Returns the name of the model to use or download, None if none was chosen.
 
-    progress: the progress of downloads, by name. bandwidth: bytes per second, None if it was not
-    measured.
+    list_models: called on a thread, as it reads the files' headers. stop: stops the download of a
+    model, and tells whether there was one.
     """
 
+    app = typed_app
     BINDINGS: ClassVar = [
         Binding("escape", "dismiss(None)", "Back"),
-        Binding("down", "into_list", show=False),
+        Binding("up", "move('cursor_up')", show=False, priority=True),
+        Binding("down", "move('cursor_down')", show=False, priority=True),
+        Binding("pageup", "move('page_up')", show=False, priority=True),
+        Binding("pagedown", "move('page_down')", show=False, priority=True),
+        Binding("delete", "stop", "Stop", priority=True),
     ]
     DEFAULT_CSS: ClassVar[str] = """
     ModelsScreen { align: center middle; }
-    ModelsScreen Vertical {
-        width: 96%; max-width: 110; height: 80%; border: round $primary; background: $surface;
-    }
-    ModelsScreen OptionList {
-        height: 1fr; border: none; text-wrap: nowrap; text-overflow: ellipsis;
-    }
-    ModelsScreen #hint { color: $text-muted; padding: 0 1; height: auto; }
+    ModelsScreen Input, ModelsScreen Input:focus { padding: 0 1; background-tint: $surface 0%; }
+    ModelsScreen #gap { height: 1; }
+    ModelsScreen #details { height: 2; padding: 0 1; color: $secondary; }
     """
 
     def __init__(
-        self,
-        models: Sequence[Offered],
-        loaded: str,
-        folder: str,
-        progress: Callable[[], Mapping[str, str]] = dict,
-        bandwidth: float | None = None,
+        self, store: Store, list_models: Callable[[], ModelList], stop: Callable[[str], bool]
     ) -> None:
         super().__init__()
-        self._models = models
-        self._loaded = loaded
-        self._folder = folder
-        self._progress = progress
-        self._bandwidth = bandwidth
-        self._matches: list[Offered] = []
+        self._store = store
+        self._list_models = list_models
+        self._stop = stop
+        self._found: ModelList | None = None
+        self._is_expanded = False
+        self._dialog = Dialog("Models", _KEYS)
+        self._rows = RowList()
+        self._details = Static(id="details")
 
     def compose(self) -> ComposeResult:
-        with Vertical():
-            yield PrintableInput(placeholder="Search, or type a file or hub repository", id="query")
-            yield OptionList()
-            yield Static(Content(self._hint()), id="hint")
-
-    def _hint(self) -> str:
-        limit = (
-            "≤ tok/s: memory bandwidth divided by the bytes read per token. "
-            if self._bandwidth
-            else ""
-        )
-        return (
-            f"● loaded, + installed, ↓ available for download. {limit}Enter chooses; Enter on a "
-            f"download stops it. Put your own .gguf files into {self._folder}"
-        )
+        with self._dialog:
+            yield PrintableInput(compact=True, select_on_focus=False, id="query")
+            yield Static(id="gap")
+            yield self._rows
+            yield self._details
 
     def on_mount(self) -> None:
-        self._show("")
+        self._rows.can_focus = False
         self.query_one(Input).focus()
-        self.set_interval(_UPDATE_SECONDS, self._show_progress)
+        self.watch(self._store, "downloads", self._show, init=False)
+        self._look()
+
+    def on_resize(self) -> None:
+        is_short = self.app.size.width < 50
+        self.query_one(Input).placeholder = _SEARCHES[is_short]
+        self._show()
+
+    @work(thread=True)
+    def _look(self) -> None:
+        found = self._list_models()
+        self.app.call_from_thread(self._take, found)
+
+    def _take(self, found: ModelList) -> None:
+        self._found = found
+        free = f"{short_size(found.free_bytes)} of memory free"
+        self._dialog.show_title("Models", "" if is_narrow(self.app.size.width) else free)
+        self._show()
+        self._rows.highlight(found.loaded)
 
     @on(Input.Changed)
-    def _search(self, event: Input.Changed) -> None:
-        self._show(event.value)
+    def _search(self) -> None:
+        self._show()
 
-    def _show(self, query: str) -> None:
-        words = query.lower().split()
-        self._matches = [
-            model for model in self._models if all(word in model.name.lower() for word in words)
+    def _show(self) -> None:
+        if self._found is None:
+            return
+        self._rows.show(self._all_rows(self._found))
+        self._explain()
+
+    def _all_rows(self, found: ModelList) -> list[Row]:
+        words = self.query_one(Input).value.lower().split()
+        models = [
+            model for model in found.models if all(word in model.name.lower() for word in words)
         ]
-        option_list = self.query_one(OptionList)
-        option_list.clear_options()
-        progress = self._progress()
-        option_list.add_options(
-            [Option(self._line(model, progress), id=model.name) for model in self._matches]
-        )
-        if self._matches:
-            option_list.highlighted = 0
+        here = [model for model in models if model.is_installed]
+        others = [model for model in models if not model.is_installed]
+        shows_all = self._is_expanded or bool(words)
+        big = [model for model in others if model.fit is Fit.TOO_BIG]
+        listed = [model for model in others if shows_all or model not in big]
+        rows = self._group("" if is_narrow(self.app.size.width) else "On this machine", here)
+        if rows and others:
+            rows.append(text_row(""))
+        rows += self._group("To download", listed)
+        if big and not shows_all:
+            rows.append(Row(_TOO_BIG, lambda width, focused: _too_big(len(big), width, focused)))
+        return rows or [text_row("   no model of that name; Enter tries it as it is")]
 
-    def _show_progress(self) -> None:
-        """Update the progress of downloads without moving the highlight."""
-        progress = self._progress()
-        option_list = self.query_one(OptionList)
-        for index, model in enumerate(self._matches):
-            if model.name in progress:
-                option_list.replace_option_prompt_at_index(index, self._line(model, progress))
+    def _group(self, title: str, models: Sequence[Offered]) -> list[Row]:
+        found = self._found
+        assert found is not None
+        columns = ModelColumns(found, self._store.downloads)
+        heading = [text_row(f" {title}", "$secondary")] if title and models else []
+        return [*heading, *(columns.row(model) for model in models)]
 
-    def _line(self, model: Offered, progress: Mapping[str, str]) -> Content:
-        mark = "●" if model.name == self._loaded else "+" if model.is_installed else "↓"
-        size = wording.size(model.size_bytes) if model.size_bytes else "?"
-        fit = model.fit or "?"
-        style = _MARKS[model.fit] if model.fit else ""
-        about = progress.get(model.name, model.about)
-        return Content.assemble(
-            f"{mark} {size:>8} ",
-            (f"{fit:7}", style),
-            f" {self._limit(model):>13} {one_line(model.name):20} ",
-            (one_line(about), "$text-muted"),
-        )
+    @on(OptionList.OptionHighlighted)
+    def _explain(self) -> None:
+        """Show the details of the highlighted row."""
+        model = self._focused
+        lines: list[str] = []
+        if model is not None and self._found is not None:
+            is_small = is_narrow(self.app.size.width)
+            lines.append(_details(model, self._found.free_bytes, is_narrow=is_small))
+            if not is_small and model.speed and not model.speed.is_measured:
+                lines.append(_ESTIMATE)
+        self._details.update(Content("\n".join(lines)))
 
-    def _limit(self, model: Offered) -> str:
-        """The highest rate of plain decoding that the bandwidth allows."""
-        if not self._bandwidth or not model.read_bytes:
-            return ""
-        return f"≤ {self._bandwidth / model.read_bytes:.3g} tok/s"
-
-    @on(OptionList.OptionSelected)
-    def _picked(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(event.option.id)
+    @property
+    def _focused(self) -> Offered | None:
+        name, models = self._rows.focused_id, self._found.models if self._found else ()
+        return next((model for model in models if model.name == name), None)
 
     @on(Input.Submitted)
     def _entered(self, event: Input.Submitted) -> None:
-        option_list = self.query_one(OptionList)
         typed = event.value.strip()
-        if option_list.highlighted is not None:
-            self.dismiss(option_list.get_option_at_index(option_list.highlighted).id)
-        elif typed:
+        chosen = self._rows.focused_id
+        if chosen is None and typed:
             self.dismiss(typed)
+        elif chosen is not None:
+            self._choose(chosen)
 
-    def action_into_list(self) -> None:
-        """Move the focus from the search to the list."""
-        self.query_one(OptionList).focus()
+    @on(OptionList.OptionSelected)
+    def _clicked(self, event: OptionList.OptionSelected) -> None:
+        if event.option_id is not None:
+            self._choose(event.option_id)
+
+    def _choose(self, chosen: str) -> None:
+        if chosen == _TOO_BIG:
+            place = self._rows.highlighted
+            self._is_expanded = True
+            self._show()
+            self._rows.highlighted = place
+        elif chosen not in self._store.downloads:
+            model = self._focused
+            if model is None or not model.fault:
+                self.dismiss(chosen)
+
+    def action_move(self, how: str) -> None:
+        """Move the highlight, while the search keeps the focus."""
+        getattr(self._rows, f"action_{how}")()
+
+    def action_stop(self) -> None:
+        """Stop the download of the highlighted model; else the key edits the search."""
+        name = self._rows.focused_id
+        if name is None or not self._stop(name):
+            raise SkipAction
+
+
+def _too_big(count: int, width: int, is_focused: bool) -> Content:
+    text = f"{count} more are too big"
+    text = text if is_narrow(width + 2) else f"{text} for this machine"
+    return Content.styled(f" {CURSOR if is_focused else ' '} {text}", "" if is_focused else "dim")
+
+
+def _details(model: Offered, free: int, *, is_narrow: bool) -> str:
+    """Memory, licence and faults of a model, in a sentence or two."""
+    name = one_line(model.name)
+    if model.fault:
+        return f"{name}: the file is {model.fault}. Download or copy it again."
+    licence = f" {one_line(model.licence)}." if model.licence else ""
+    gate = " Its authors ask for a login first." if model.is_gated else ""
+    if model.memory_bytes is None:
+        return f"{name}: its memory is not known.{licence}{gate}"
+    needed = f"{name}: {short_size(model.memory_bytes)} of memory"
+    if is_narrow:
+        return f"{needed} needed, {short_size(free).split()[0]} free.{licence}{gate}"
+    return f"{needed} with {model.n_ctx:,} tokens of context.{licence}{gate}"

@@ -14,8 +14,8 @@ from textual.widgets import Footer, Static
 
 from app.chat.conversation import Conversation
 from app.engine.answer import Answer, Request
+from app.engine.comparison import ENOUGH_TOKENS
 from app.engine.engine import Engine
-from app.engine.reply_metrics import ENOUGH_TOKENS
 from app.printable import one_line
 from app.tui import wording
 from app.tui.conversation.growing_message import GrowingMessage

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.cli.stats_line import stats_line
-from app.engine.reply_metrics import ENOUGH_TOKENS
-from tests.app.tui.test_snapshots import LIVE
+from app.engine.comparison import ENOUGH_TOKENS
+from tests.fixtures.metrics import LIVE
 
 
 def line(monkeypatch: pytest.MonkeyPatch, tokens: int) -> str:

@@ -12,6 +12,7 @@ from app.chat.conversation import Conversation
 from app.engine.answer import Answer, Request, Stage
 from app.engine.engine import Engine, LoadingStoppedError
 from app.engine.engine_status import Phase
+from app.engine.reply import Piece
 from app.engine.session import Session
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
@@ -55,10 +56,10 @@ def test_an_answer_comes_whole_with_where_its_tokens_came_from(start: Start) -> 
     answer = start(ScriptedModel(WORDS)).ask(request())
     assert text_of(answer) == "".join(WORDS)
     assert answer.finish_reason is FinishReason.STOP
-    assert "".join(piece.text for piece in answer.pieces) == "".join(WORDS)
-    assert {piece.origin for piece in answer.pieces} == {Origin.MODEL}
+    assert answer.take_pieces() == [Piece("".join(WORDS), Origin.MODEL)]
+    assert answer.take_pieces() == []
     assert answer.metrics is not None
-    assert answer.metrics.completion_tokens == len(answer.pieces) == len(WORDS) + 1
+    assert answer.metrics.completion_tokens == len(WORDS) + 1
 
 
 def test_requests_wait_for_each_other(start: Start) -> None:
@@ -87,7 +88,7 @@ def test_an_engine_that_fails_keeps_what_was_said(start: Start) -> None:
     answer = start(ScriptedModel(WORDS, fails_at=5)).ask(request())
     assert text_of(answer) == "".join(WORDS[:5])
     assert isinstance(answer.error, ModelError)
-    assert len(answer.pieces) == 5
+    assert len(answer.token_ids) == 5
 
 
 def test_an_answer_is_continued_where_it_ended(start: Start) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual.containers import Vertical
 
-from app.tui.conversation.compact_markdown import CompactMarkdown
+from app.tui.answer_text.compact_markdown import CompactMarkdown
 from app.tui.typed_app import typed_app
 
 _SECTION_LINES = 24

@@ -1,0 +1,117 @@
+"""Speeds of whole plain replies, kept per model: how fast it is here, and how much that varies."""
+
+import math
+import statistics
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self, cast
+
+from app.learned.run_key import loaded_key, run_key
+from app.paths import Paths
+from backends.base import ModelInfo
+from backends.engines.runner import Runner
+from models.json_file import change_object, read_object
+
+SCHEMA = 1
+_MOST = 40
+"""Replies kept: the latest ones."""
+
+_UNKNOWN_SPREAD = 0.05
+_PRIOR_REPLIES = 4
+"""Weight of the unknown spread, in replies."""
+
+_DEVIATION_OF_MEDIAN = 0.6745
+"""Median of the absolute values of normally distributed ones, in standard deviations."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainReply:
+    """A plain reply: its decode rate in tokens a second, and the bytes that a token read."""
+
+    rate: float
+    bytes_per_token: int
+
+    @property
+    def traffic(self) -> float:
+        """Bytes read per second: comparable between replies in short and long contexts."""
+        return self.rate * self.bytes_per_token
+
+
+@dataclass(frozen=True, slots=True)
+class PlainReplies:
+    """The latest plain replies of a model on one engine build, device and number of threads."""
+
+    path: Path | None
+    """None where they cannot be kept."""
+    replies: tuple[PlainReply, ...] = ()
+
+    @classmethod
+    def of(cls, info: ModelInfo, paths: Paths) -> Self:
+        """Replies of a loaded model in earlier sessions."""
+        try:
+            return cls.at(paths.plain_replies / f"{loaded_key(info)}.json")
+        except OSError:
+            return cls(None)
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """Replies in a file, none if it cannot be read."""
+        return cls(path, _parsed(read_object(path)))
+
+    def with_reply(self, reply: PlainReply) -> Self:
+        """Add a reply, and those that other processes saved; a failure to save is ignored."""
+        if self.path is None:
+            return type(self)(None, (*self.replies, reply)[-_MOST:])
+
+        def changed(value: dict[str, Any]) -> dict[str, Any]:
+            replies = (*_parsed(value), reply)[-_MOST:]
+            return {"schema": SCHEMA, "replies": [[r.rate, r.bytes_per_token] for r in replies]}
+
+        return type(self)(self.path, _parsed(change_object(self.path, changed)))
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens a second of plain decoding: the median; None without a reply."""
+        rates = [reply.rate for reply in self.replies]
+        return statistics.median(rates) if rates else None
+
+    @property
+    def spread(self) -> float:
+        """Relative standard deviation of the speed of a plain reply, for the same load.
+
+        Taken from the differences between replies that follow each other: a load that changes more
+        slowly slows a drafted reply and its plain steps alike. Robust against a reply in which
+        another program started. Few replies are combined with the 5 % taken where none is known.
+        """
+        logs = [math.log(reply.traffic) for reply in self.replies]
+        changes = [abs(later - earlier) for earlier, later in pairwise(logs)]
+        if not changes:
+            return _UNKNOWN_SPREAD
+        measured = statistics.median(changes) / _DEVIATION_OF_MEDIAN / math.sqrt(2.0)
+        squares = len(changes) * measured**2 + _PRIOR_REPLIES * _UNKNOWN_SPREAD**2
+        return math.sqrt(squares / (len(changes) + _PRIOR_REPLIES))
+
+
+def rate_beside(path: Path, info: ModelInfo, paths: Paths) -> float | None:
+    """Tokens a second that a model reached on what runs the loaded model info; None if unknown."""
+    try:
+        key = run_key(path, "", Runner.of(info))
+    except OSError:
+        return None
+    return PlainReplies.at(paths.plain_replies / f"{key}.json").rate
+
+
+def _parsed(value: dict[str, Any]) -> tuple[PlainReply, ...]:
+    """Replies of a file; malformed ones are left out."""
+    stored: Any = value.get("replies") if value.get("schema") == SCHEMA else None
+    replies: list[PlainReply] = []
+    for entry in cast("list[Any]", stored)[-_MOST:] if isinstance(stored, list) else []:
+        try:
+            rate, count = entry
+            reply = PlainReply(float(rate), int(count))
+        except (TypeError, ValueError, OverflowError):
+            continue
+        if 0.0 < reply.rate < math.inf and 0 < reply.bytes_per_token < 1 << 62:
+            replies.append(reply)
+    return tuple(replies)

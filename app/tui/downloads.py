@@ -1,0 +1,113 @@
+"""Downloads in the background of the app; their progress is in the store."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.engine.engine import Engine
+from app.loading.fetch_model import request_for
+from app.settings import file
+from app.tui.store import Store
+from backends.base import DownloadStoppedError, SpecchatError
+from models.hub import DownloadJob, HubSettings
+from models.hub.progress import Progress
+from models.reference import HubReference
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A download that has ended. error: None if it succeeded or was stopped.
+
+    then: what to do with the model once it is installed; None after an error or a stop.
+    """
+
+    name: str
+    error: SpecchatError | None
+    then: Callable[[], None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    job: DownloadJob
+    then: Callable[[], None]
+
+
+class Downloads:
+    """At most one download per model, each on its own thread."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._running: dict[str, _Running] = {}
+
+    def start(
+        self, reference: HubReference, settings: HubSettings, then: Callable[[], None]
+    ) -> None:
+        """Begin or resume a download."""
+        if reference.name not in self._running:
+            job = DownloadJob(request_for(reference), settings)
+            self._running[reference.name] = _Running(job, then)
+            self._publish()
+
+    def stop(self, name: str) -> bool:
+        """Stop a download and keep its partial files; False if there is none of this name."""
+        running = self._running.get(name)
+        if running is not None:
+            running.job.stop()
+        return running is not None
+
+    def stop_all(self) -> None:
+        """Stop all downloads."""
+        for name in self._running:
+            self.stop(name)
+
+    def update(self) -> list[Ended]:
+        """Publish the progress, and return and forget the downloads that have ended."""
+        if not self._running:
+            return []
+        names = [name for name, running in self._running.items() if not running.job.running]
+        ended = [_ended(name, self._running.pop(name)) for name in names]
+        self._publish()
+        return ended
+
+    def _publish(self) -> None:
+        self._store.downloads = {
+            name: progress_words(running.job.progress) for name, running in self._running.items()
+        }
+
+
+def _ended(name: str, running: _Running) -> Ended:
+    try:
+        running.job.result()
+    except DownloadStoppedError:
+        return Ended(name, None, None)
+    except SpecchatError as error:
+        return Ended(name, error, None)
+    return Ended(name, None, running.then)
+
+
+def progress_words(progress: Progress) -> str:
+    """Progress in a few words, such as "34 %, 2 min left"."""
+    done, total = progress.done_bytes, progress.total_bytes
+    if total is None:
+        return f"{progress.phase}…"
+    share = f"{100 * done // max(total, 1)} %"
+    left = progress.remaining_seconds
+    return f"{share}, {_left(left)} left" if left is not None else f"{share}, {progress.phase}"
+
+
+def _left(seconds: float) -> str:
+    """A time in minutes, or in tens of seconds below one: finer would be a guess."""
+    if seconds < 55:
+        return f"{10 * max(1, math.ceil(seconds / 10))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{round(minutes / 60)} h"
+
+
+def take_over(engine: Engine, name: str) -> None:
+    """Load a model, also at later starts; an answer in progress would be stopped.
+
+    Raises:
+        UsageError: the settings file cannot be used or written; the model is loaded all the same.
+    """
+    engine.load(name)
+    file.save(engine.paths.settings, {"model": name})

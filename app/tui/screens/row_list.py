@@ -1,0 +1,111 @@
+"""A list whose highlighted row begins with ▸."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.content import Content
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+CURSOR = "▸"
+
+Render = Callable[[int, bool], Content]
+"""Draws a row, given its columns and whether it is highlighted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a list; a row without an id is a heading, which cannot be highlighted."""
+
+    id: str | None
+    render: Render
+
+
+def text_row(text: str, style: str = "") -> Row:
+    """A heading, or a blank line."""
+    return Row(None, lambda _width, _is_focused: Content.styled(text, style))
+
+
+class RowList(OptionList):
+    """Rows that are drawn for the present width; the highlighted one is told that it is."""
+
+    DEFAULT_CSS: ClassVar[str] = """
+    RowList, RowList:focus {
+        height: 1fr; border: none; padding: 0; background: $surface; background-tint: $surface 0%;
+        text-wrap: nowrap; text-overflow: ellipsis; scrollbar-size-vertical: 1;
+        & > .option-list--option { padding: 0; }
+        & > .option-list--option-disabled { color: $foreground; }
+        & > .option-list--option-highlighted {
+            color: $foreground; background: $surface; text-style: none;
+        }
+        & > .option-list--option-hover { background: $panel; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: tuple[Row, ...] = ()
+
+    @property
+    def focused_id(self) -> str | None:
+        """The id of the highlighted row, None if there is none."""
+        if self.highlighted is None or self.highlighted >= len(self._rows):
+            return None
+        return self._rows[self.highlighted].id
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """Show rows; the highlight stays on the row of the same id, else it moves to the first."""
+        focused = self.focused_id
+        ids = [row.id for row in rows]
+        if ids == [row.id for row in self._rows]:
+            self._rows = tuple(rows)
+            self._redraw()
+            return
+        scrolled = self.scroll_offset.y
+        self.clear_options()
+        self._rows = tuple(rows)
+        width = self.scrollable_content_region.width
+        self.add_options(
+            [Option(row.render(width, False), id=row.id, disabled=row.id is None) for row in rows]
+        )
+        first = next((index for index, name in enumerate(ids) if name is not None), None)
+        self.highlighted = ids.index(focused) if focused in ids and focused else first
+        self.scroll_to(y=scrolled, animate=False)
+
+    def highlight(self, name: str) -> None:
+        """Highlight the row of an id, if there is one."""
+        ids = [row.id for row in self._rows]
+        if name in ids:
+            self.highlighted = ids.index(name)
+
+    def watch_highlighted(self, highlighted: int | None) -> None:
+        super().watch_highlighted(highlighted)
+        self._redraw()
+
+    def on_resize(self) -> None:
+        self._redraw()
+
+    def _redraw(self) -> None:
+        """Draw the rows that have changed."""
+        width = self.scrollable_content_region.width
+        for index, row in enumerate(self._rows):
+            prompt = row.render(width, index == self.highlighted)
+            if index < self.option_count and not self._is_shown(index, prompt):
+                self.replace_option_prompt_at_index(index, prompt)
+
+    def _is_shown(self, index: int, prompt: Content) -> bool:
+        shown = self.get_option_at_index(index).prompt
+        return isinstance(shown, Content) and shown.is_same(prompt)
+
+
+def columns(*cells: tuple[Content, int]) -> Content:
+    """Texts in columns of a width each; a text that is too long ends with an ellipsis."""
+    return Content("").join(
+        [text.truncate(max(width, 0), ellipsis=True, pad=True) for text, width in cells]
+    )
+
+
+def right(text: str, width: int, style: str = "") -> tuple[Content, int]:
+    """A right-aligned column."""
+    return Content.styled(text.rjust(width), style), width

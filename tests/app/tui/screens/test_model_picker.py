@@ -1,0 +1,186 @@
+"""The model picker: what it lists, at every width, and what its keys do."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from app.loading.model_list import ModelList, Offered, Speed
+from app.tui.screens.models_screen import ModelsScreen
+from models.metadata.memory_bill import Fit
+from tests.fixtures.screen_text import screen_text
+from tests.fixtures.small_app import SmallApp, compare_screen
+
+SIZES = [(120, 36), (80, 24), (40, 20)]
+
+
+def offered(name: str, size: float, rate: float | None, fit: Fit = Fit.FITS) -> Offered:
+    speed = None if rate is None else Speed(rate, is_measured=False)
+    about, needed = "Q4_K_M, apache-2.0", round(size * 1.18)
+    return Offered(
+        name, round(size), round(size), fit, about, memory_bytes=needed, n_ctx=4096,
+        licence="Apache-2.0", speed=speed,
+    )  # fmt: skip
+
+
+def installed(name: str, size: float, rate: float) -> Offered:
+    model = offered(name, size, None)
+    speed = Speed(rate, is_measured=True)
+    return replace(model, path=Path(f"{name}.gguf"), about="hub cache", speed=speed)
+
+
+BIG = tuple(offered(f"giant-{number}b", 9e10, 0.3, Fit.TOO_BIG) for number in range(14))
+MODELS = ModelList(
+    (
+        installed("qwen3-4b", 2.5e9, 10),
+        installed("demo", 98e6, 114),
+        offered("qwen3-8b", 5.0e9, 5),
+        offered("llama3.2-3b", 2.0e9, 12),
+        offered("smollm2-1.7b", 1.1e9, 22),
+        offered("qwen3-14b", 9.0e9, 3, Fit.TIGHT),
+        *BIG,
+    ),
+    11_000_000_000,
+    Path("models"),
+    "qwen3-4b",
+)
+
+
+class Picking:
+    """The picker on the screen of a small app."""
+
+    def __init__(self, app: SmallApp, pilot: Pilot[None], stopped: list[str]) -> None:
+        self.app, self.pilot, self.stopped = app, pilot, stopped
+
+    @property
+    def text(self) -> str:
+        return screen_text(self.app)
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+
+async def opened(
+    pilot: Pilot[None],
+    app: SmallApp,
+    models: ModelList = MODELS,
+    downloads: Mapping[str, str] = MappingProxyType({}),
+) -> Picking:
+    stopped: list[str] = []
+
+    def stop(name: str) -> bool:
+        stopped.append(name)
+        return name in app.store.downloads
+
+    app.store.downloads = dict(downloads)
+    screen = ModelsScreen(app.store, lambda: models, stop)
+    await app.push_screen(screen, app.returned.append)
+    await app.workers.wait_for_complete()
+    await pilot.pause()
+    return Picking(app, pilot, stopped)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_picker_at_every_size(size: tuple[int, int], pytestconfig: pytest.Config) -> None:
+    app = SmallApp()
+    async with app.run_test(size=size) as pilot:
+        picking = await opened(pilot, app, downloads={"llama3.2-3b": "34 %, 2 min left"})
+        await picking.press("down", "down")
+        compare_screen(app, f"picker_{size[0]}x{size[1]}", pytestconfig)
+
+
+async def test_every_row_begins_with_a_name_in_a_small_terminal() -> None:
+    app = SmallApp()
+    async with app.run_test(size=(40, 20)) as pilot:
+        picking = await opened(pilot, app)
+        await picking.press("down", "down", "down", "down", "down", "down", "enter")
+        rows = [line[2:-1].lstrip(" ●▸▲") for line in picking.text.splitlines()[3:16]]
+        names = [*(model.name for model in MODELS.models), "To download"]
+        assert all(not row or row.startswith(tuple(names)) for row in rows)
+
+
+async def test_enter_returns_the_highlighted_model_and_escape_none() -> None:
+    app = SmallApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        picking = await opened(pilot, app)
+        await picking.press("down", "down", "enter")
+        await opened(pilot, app)
+        await picking.press("escape")
+        assert app.returned == ["qwen3-8b", None]
+
+
+async def test_typing_searches_and_an_unknown_name_is_returned_as_typed() -> None:
+    app = SmallApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        picking = await opened(pilot, app)
+        await picking.press(*"giant")
+        assert "giant-3b" in picking.text  # too big ones, too, once they are searched for
+        assert "qwen3-8b" not in picking.text
+        app.screen.query_one(Input).value = "org/name:Q4_0"
+        await picking.press("enter")
+        assert app.returned == ["org/name:Q4_0"]
+
+
+async def test_models_that_are_too_big_take_one_line_until_it_is_expanded() -> None:
+    app = SmallApp()
+    async with app.run_test(size=(80, 40)) as pilot:
+        picking = await opened(pilot, app)
+        assert "14 more are too big for this machine" in picking.text
+        assert "giant-0b" not in picking.text
+        await picking.press(*["down"] * 6, "enter")
+        assert "giant-13b" in picking.text
+        assert "more are too big" not in picking.text
+        assert app.returned == []
+
+
+async def test_a_download_moves_in_its_row_and_delete_stops_it() -> None:
+    app = SmallApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        picking = await opened(pilot, app)
+        app.store.downloads = {"qwen3-8b": "1 %, 9 min left"}
+        await pilot.pause()
+        assert "1 %, 9 min left" in picking.text
+        await picking.press("down", "down", "enter")
+        assert app.returned == []  # it is on its way already
+        await picking.press("delete")
+        assert picking.stopped == ["qwen3-8b"]
+        app.store.downloads = {}
+        await picking.press("delete")
+        assert "larger, half as fast" in picking.text
+
+
+async def test_delete_edits_the_search_where_nothing_downloads() -> None:
+    app = SmallApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        picking = await opened(pilot, app)
+        await picking.press(*"qwen", "home", "delete")
+        assert app.screen.query_one(Input).value == "wen"
+
+
+async def test_an_incomplete_model_is_marked_and_cannot_be_chosen() -> None:
+    app = SmallApp()
+    cut = replace(installed("mine", 1.1e9, 5), fault="incomplete: 1.1 of 2.5 GB", fit=None)
+    async with app.run_test(size=(80, 24)) as pilot:
+        models = replace(MODELS, models=(*MODELS.models, cut))
+        picking = await opened(pilot, app, models)
+        await picking.press("down", "down", "enter")
+        assert "✕ mine" in picking.text
+        assert picking.text.count("incomplete: 1.1 of 2.5 GB") == 2  # row and details
+        assert app.returned == []
+
+
+@pytest.mark.parametrize("size", [(10, 3), (20, 6), (300, 80)])
+async def test_odd_names_in_odd_terminals(size: tuple[int, int]) -> None:
+    odd = "\x1b[31m\u202e猫[/]" + "x" * 300
+    app = SmallApp()
+    async with app.run_test(size=size) as pilot:
+        models = replace(MODELS, models=(installed(odd, 1e9, 3), *MODELS.models), loaded=odd)
+        picking = await opened(pilot, app, models)
+        assert "\x1b" not in picking.text
+        await picking.press("down", "up", "enter")
+        assert app.returned == [odd]
