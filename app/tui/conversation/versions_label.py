@@ -7,7 +7,7 @@ from textual.widgets import Static
 
 
 class VersionsLabel(Static):
-    """"‹2/3›" for the second of three versions; nothing where there is one."""
+    """ "‹2/3›" for the second of three versions; nothing where there is one."""
 
     DEFAULT_CSS: ClassVar[str] = """
     VersionsLabel { width: auto; height: 1; margin: 0 0 0 2; color: $text-muted; display: none; }
