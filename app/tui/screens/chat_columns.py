@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from app.history.chat import Chat, Saved
+from app.history.chat import Chat, Preview
 from app.printable import one_line
 from app.relative_time import relative_time
 from app.tui.screens.row_list import CURSOR, columns, right
@@ -53,22 +53,18 @@ def _state(chat: Chat) -> str:
     return f"{chat.versions} versions" if chat.versions > 1 else ""
 
 
-def preview(messages: Sequence[Saved], width: int) -> Content:
+def preview_lines(shown: Preview, width: int) -> Content:
     """The last question and its answer, one line each; on a narrow screen the question alone."""
-    last = next(
-        (index for index in reversed(range(len(messages))) if messages[index].role == "user"), None
-    )
-    if last is None:
-        return Content("")
     rule, gap = (Content.styled(" ▌ ", "$primary"), 3), (Content("   "), 3)
-    question = columns(rule, (Content(_flat(messages[last].text)), width - 4))
-    if is_narrow(width) or last + 1 == len(messages):
+    question = columns(rule, (Content(_first_line(shown.question)), width - 4))
+    if is_narrow(width) or not shown.answer:
         return question
-    answer = (Content.styled(_flat(messages[last + 1].text), "$secondary"), width - 6)
+    answer = (Content.styled(_first_line(shown.answer), "$secondary"), width - 6)
     return Content("\n").join([question, columns(gap, answer)])
 
 
-def _flat(text: str) -> str:
-    """The beginning of a text on one line, without the fences of code."""
-    lines = (line.strip() for line in text[:2000].splitlines())
-    return one_line(" ".join(line for line in lines if line and not line.startswith(_FENCE)))
+def _first_line(text: str) -> str:
+    """The first line of a text, but for a fence of code, and whether more follow."""
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith(_FENCE)]
+    return one_line(lines[0]) + (" …" if len(lines) > 1 else "") if lines else ""

@@ -16,7 +16,7 @@ from app.history.derived_data import remove_chat
 from app.paths import Paths
 from app.printable import one_line
 from app.tui.prompt.text_fields import PrintableInput
-from app.tui.screens.chat_columns import chat_row, is_narrow, preview, time_columns
+from app.tui.screens.chat_columns import chat_row, is_narrow, preview_lines, time_columns
 from app.tui.screens.dialog import Dialog
 from app.tui.screens.row_list import Row, RowList, text_row
 from app.tui.typed_app import typed_app
@@ -102,7 +102,7 @@ class ChatsScreen(ModalScreen[int | None]):
 
     def on_resize(self) -> None:
         self._leave_title()
-        self._explain()
+        self.call_after_refresh(self._explain)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Leave the keys of the list to the title while it is edited."""
@@ -112,8 +112,9 @@ class ChatsScreen(ModalScreen[int | None]):
     @on(Input.Changed, "#query")
     def _show(self) -> None:
         """Show the chats that match the search."""
-        found = self._or_tell(lambda: self._history.chats(self._query.value)) or []
-        chats = [chat for chat in found if chat.messages]
+        chats = self._or_tell(lambda: self._history.chats(self._query.value))
+        if chats is None:
+            return
         self._chats = {str(chat.number): chat for chat in chats}
         time_width = time_columns(chats)
         rows = [_row(name, chat, time_width) for name, chat in self._chats.items()]
@@ -127,8 +128,10 @@ class ChatsScreen(ModalScreen[int | None]):
         chat, width = self._chosen, self._rows.size.width
         text = Content("")
         if chat is not None and width:
-            messages = self._or_tell(lambda: self._history.messages(chat.number)) or []
-            text = preview(messages, width)
+            shown = self._or_tell(lambda: self._history.preview(chat.number))
+            if shown is None:
+                return
+            text = preview_lines(shown, width)
         self._preview.styles.min_height = 1 if is_narrow(width) else 2
         self._preview.update(text)
 
@@ -168,12 +171,13 @@ class ChatsScreen(ModalScreen[int | None]):
     def _rename(self) -> None:
         chat, title = self._renamed, self._title.value.strip()
         self._leave_title()
-        if chat is not None and title != chat.title:
+        before = self._or_tell(lambda: self._history.name(chat.number)) if chat else None
+        if chat is not None and before is not None and title not in (before, chat.title):
             self._do(
                 "renamed a chat",
                 chat.number,
                 lambda: self._history.rename(chat.number, title),
-                lambda: self._history.rename(chat.number, chat.title),
+                lambda: self._history.rename(chat.number, before),
             )
 
     def _leave_title(self) -> None:

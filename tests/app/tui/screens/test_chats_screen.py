@@ -9,8 +9,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from app import relative_time
-from app.dialogue.changes import Changes
+from app.dialogue.changes import Change, Changes
 from app.history import Chat, History
 from app.paths import Paths
 from app.tui.screens.chats_screen import ChatsScreen
@@ -198,9 +197,7 @@ async def test_undo_here_leaves_changes_of_the_conversation_alone(history: Histo
         assert undone == []
 
 
-def _change(undone: list[str]) -> "object":
-    from app.dialogue.changes import Change
-
+def _change(undone: list[str]) -> Change:
     return Change("edited", lambda: undone.append("edit"), lambda: None)
 
 
@@ -220,7 +217,3 @@ async def test_hostile_titles_at_any_size(history: History, size: tuple[int, int
     async with listing(history, size) as shown:
         await shown.press("f2", "escape", "down", "pagedown")
         assert "\x1b" not in shown.text
-
-
-def test_the_time_of_the_tests_is_the_one_shown(history: History) -> None:
-    assert relative_time.relative_time(history.chats()[0].updated) == "2 h ago"
