@@ -38,9 +38,8 @@ def app_start(context: Context, paths: Paths, *, continues: bool) -> AppStart:
     check_backend(session.backend)
     check_ranges(session)
     session, notices = _with_known_names(session, typed, paths)
+    values.setdefault("seed", secrets.randbelow(1 << 32))
     sampling = SamplingSettings(**as_sampling(values))
-    if sampling.seed is None:
-        sampling = replace(sampling, seed=secrets.randbelow(1 << 32))
     return AppStart(
         session,
         str(values.get("system", "")),

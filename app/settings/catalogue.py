@@ -95,7 +95,7 @@ KEYS = (
         Part.CHAT,
         "instructions to the model before the chat",
         "Be brief.",
-        title="System prompt",
+        title="Instructions",
     ),
     Key(
         "temperature",

@@ -68,7 +68,8 @@ def _leave_out(settings: dict[str, Any], key: str) -> bool:
         del settings[key]
         return True
     return any(
-        key.startswith(f"{name}.") and _leave_out(table, key.removeprefix(f"{name}."))
+        key.startswith(f"{name}.")
+        and _leave_out(cast("dict[str, Any]", table), key.removeprefix(f"{name}."))
         for name, table in settings.items()
         if isinstance(table, dict)
     )
@@ -144,7 +145,8 @@ def _changed(text: str, name: str, value: Value | None) -> str:
 
     document = tomlkit.parse(text)
     if value is None:
-        document.pop(name, None)
+        if name in document:
+            del document[name]
         return tomlkit.dumps(document)
     if name not in document:
         wanted = {**document.unwrap(), name: value}

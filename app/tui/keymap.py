@@ -51,10 +51,8 @@ def usable_keys(
 
 
 def _check_binding(name: str, keys: str, file: Path) -> None:
-    usual = BY_NAME[name].keys.split(",") if name in BY_NAME else []
-    for key in _split(keys):
-        if key not in usual:  # which may be one of the prompt's, such as undo
-            _check(key, f"keys.{name} in {file} cannot be {key!r}")
+    for key in set(_split(keys)) - set(BY_NAME[name].keys.split(",")):
+        _check(key, f"keys.{name} in {file} cannot be {key!r}")
 
 
 def _clash(keys: Mapping[str, str], file: Path) -> tuple[str, UsageError] | None:
