@@ -16,6 +16,7 @@ from app.chat.attachments import read_files
 from app.chat.composer_draft import ComposerDraft
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
+from app.dialogue.settings_editor import SettingsEditor
 from app.dialogue.turn import Turn
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase, Status
@@ -28,6 +29,7 @@ from app.tui.commands.chat_commands import ChatCommands
 from app.tui.commands.command import commands_of
 from app.tui.commands.model_commands import ModelCommands
 from app.tui.commands.settings_commands import SettingsCommands
+from app.tui.commands.settings_target import AppSettings
 from app.tui.conversation.chat_view import ChatView
 from app.tui.downloads import Downloads
 from app.tui.header import Header
@@ -104,11 +106,20 @@ class ChatScreen(Screen[None]):
         self._reported: SpecchatError | None = None
         app, perform = self.app, self.action_perform
         models = ModelCommands(app, engine, self.view, self.downloads, store, perform)
+        preferences = store.preferences
+        editor = SettingsEditor(
+            AppSettings(engine, self.view, store, models.model, models.draft),
+            self.changes,
+            defaults,
+            dialogue.fresh().system,
+            preferences.file,
+            preferences.presets,
+        )
         self.commands = commands_of(
-            ChatCommands(app, engine, self.view, self.changes, store),
+            ChatCommands(app, engine, self.view, self.changes, store, editor),
             AppCommands(app, store, self.prompt),
             models,
-            SettingsCommands(app, engine, self.view, self.changes, store, models, perform),
+            SettingsCommands(app, editor, self.changes, store, perform),
         )
 
     def compose(self) -> ComposeResult:

@@ -8,13 +8,14 @@ from typing import Any
 from textual.app import App
 
 from app.dialogue.changes import Change, Changes
-from app.dialogue.dialogue import Dialogue
+from app.dialogue.settings_editor import SettingsEditor
 from app.dialogue.turn import ASSISTANT, USER
+from app.engine.answer import Request
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.tui.conversation.chat_view import ChatView
 from app.tui.screens.chats_screen import ChatsScreen
-from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
+from app.tui.screens.race_screen import RaceQuestion, RaceScreen
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
 from backends.base import UsageError
@@ -33,6 +34,7 @@ class ChatCommands:
     view: ChatView
     changes: Changes
     store: Store
+    editor: SettingsEditor
 
     def stop(self) -> None:
         if self.engine.status.phase is Phase.LOADING:
@@ -76,22 +78,21 @@ class ChatCommands:
         if question is None:
             self.demonstrate()
             return
-        self._race(
-            race_of(
-                self.view.dialogue.title,
-                self.view.dialogue.conversation(question),
-                self.view.answering,
-            )
+        dialogue, answering = self.view.dialogue, self.view.answering
+        conversation = dialogue.conversation(question)
+        request = Request(
+            conversation, answering.sampling, answering.max_tokens, chat=dialogue.chat
         )
+        self._race(RaceQuestion(dialogue.title, request))
 
     def demonstrate(self) -> None:
-        """Race the built-in text."""
+        """Race the built-in text, where drafting gains."""
         self._race(demonstration())
 
-    def _race(self, race: Any) -> None:
+    def _race(self, question: RaceQuestion) -> None:
         if not self.view.is_idle:
             raise UsageError("an answer is in progress", "", "Esc stops it.")
-        self.app.push_screen(RaceScreen(self.store, self.engine, race))
+        self.app.push_screen(RaceScreen(self.store, self.engine, question))
 
     # Chats
 
@@ -155,22 +156,9 @@ class ChatCommands:
 
     # Instructions
 
-    async def system(self, text: str) -> None:
+    def system(self, text: str) -> None:
         """Set the instructions of this chat; without a text the settings open."""
-        dialogue = self.view.dialogue
         if not text:
             self.view.post_message(ChatView.SettingsRequested())
-            return
-        before, after = dialogue.system, "" if text.lower() == _OFF else text
-        await self._set_system(dialogue, after)
-        self.changes.add(
-            Change(
-                "changed the instructions",
-                lambda: self._set_system(dialogue, before),
-                lambda: self._set_system(dialogue, after),
-            )
-        )
-
-    async def _set_system(self, dialogue: Dialogue, text: str) -> None:
-        dialogue.set_system(text)
-        await self.view.show_settings()
+        else:
+            self.editor.change("system", "" if text.lower() == _OFF else text)
