@@ -22,7 +22,7 @@ class Store(DOMNode):
     draft: reactive[str] = reactive("auto")
     """The requested drafters."""
     drafting: reactive[str] = reactive("auto")
-    """What becomes of drafting: auto, off, "paused (11 % accepted, needs 22 %)" or "▲ lossy"."""
+    """State of drafting: "auto", "off", "paused (11 % accepted, needs 22 %)" or "▲ lossy"."""
     live: reactive[Live] = reactive(Live())
     """Figures of the newest answer."""
     title: reactive[str] = reactive("")
