@@ -94,8 +94,11 @@ class ReplyMetrics:
     memory: MemoryUse
 
 
-def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
-    """Take a snapshot, on the thread that runs the session."""
+def reply_metrics(session: Session, reply: Reply, *, is_final: bool = True) -> ReplyMetrics:
+    """Take a snapshot, on the thread that runs the session.
+
+    is_final: whether to ask the system for the peak memory too, which takes half of the time.
+    """
     statistics = reply.statistics
     drafting, context, info = session.drafting, session.context, session.model.info
     status = drafting.status
@@ -165,7 +168,7 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
         times_wall=rate / wall if rate and wall else None,
         energy_joules_per_token=joules,
         energy_source=session.meter.source if session.meter and joules is not None else None,
-        peak_memory_bytes=peak_memory_bytes(),
+        peak_memory_bytes=peak_memory_bytes() if is_final else None,
         memory=MemoryUse(
             info.weight_bytes,
             drafting.drafter_bytes,
