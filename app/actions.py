@@ -1,6 +1,7 @@
 """The registered actions: the one source of keys, slash commands, palette and help."""
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +14,8 @@ class Action:
     slash: str = ""
     argument: str = ""
     """Argument of the slash command, in brackets if it is optional."""
-    label: str = ""
-    """Label in the footer; empty if the action is not listed there."""
-
-    @property
-    def shown(self) -> bool:
-        """Whether the footer lists the action."""
-        return bool(self.label)
+    alias: str = ""
+    """Another name of the slash command."""
 
     @property
     def needs_argument(self) -> bool:
@@ -28,47 +24,63 @@ class Action:
 
 
 ACTIONS = (
-    Action("stop", "Stop the answer", "escape", "stop", label="Stop"),
-    Action("help", "Help: every key and command", "f1", "help", label="Help"),
-    Action("panel", "Show or hide the live panel", "f2", "panel", label="Panel"),
-    Action("model", "Choose a model, installed or on the hub", "ctrl+l", "model", "[NAME]"),
-    Action("cycle_draft", "Next drafter: auto, lookup, self … off", "f3", label="Drafter"),
-    Action("drafters", "List drafters for this model, best first", "", "drafters"),
-    Action("draft", "Choose the drafter", "", "draft", "SPEC"),
-    Action("origins", "Colour the answer by origin of its tokens", "f4", "origins"),
-    Action("race", "Race: plain against drafted, side by side", "f5", "race"),
-    Action("new", "New chat", "ctrl+n", "new"),
-    Action("chats", "Open, search, rename or delete chats", "ctrl+o", "chats", label="Chats"),
+    Action("stop", "Stop the answer", "escape", "stop"),
+    Action("help", "Help: every key and command", "f1", "help"),
+    Action("panel", "Show the panel, then its details, then neither", "f2", "panel"),
+    Action("model", "Choose a model, installed or to download", "ctrl+l", "model", "[NAME]"),
+    Action("drafters", "Choose a drafter from a list", "f3", "drafters"),
+    Action("draft", "Choose a drafter by name", "", "draft", "SPEC"),
+    Action("colours", "Keep the colours of drafted text", "f4", "colours"),
+    Action("race", "Race: plain against drafted", "f5", "race"),
+    Action("new", "New chat; the present one is kept", "ctrl+n", "new", alias="clear"),
+    Action("chats", "Open, search, rename or remove chats", "ctrl+o", "chats"),
     Action("rename", "Rename this chat", "", "rename", "TITLE"),
     Action("export", "Export this chat to a file, .md or .json", "", "export", "FILE"),
-    Action("regenerate", "Answer the last question again", "ctrl+r", "regenerate"),
-    Action("edit", "Edit and resend the last question", "f9", "edit"),
+    Action("regenerate", "Add another answer", "ctrl+r", "regenerate", alias="retry"),
+    Action("edit", "Edit the last question", "f9", "edit"),
     Action("go_on", "Continue the last answer", "ctrl+t", "continue"),
-    Action("copy_answer", "Copy the last answer", "f12", "copy"),
+    Action("undo", "Undo the last action", "ctrl+z", "undo"),
+    Action("redo", "Redo what was undone", "ctrl+y", "redo"),
+    Action("copy_answer", "Copy the last answer", "", "copy"),
     Action("copy_code", "Copy a code block of the last answer", "", "code", "[NUMBER]"),
     Action("editor", "Write the question in your editor", "ctrl+g", "editor"),
-    Action("system", "Set the system prompt; off removes it", "", "system", "[TEXT]"),
+    Action("system", "Set the instructions; off removes them", "", "system", "[TEXT]"),
+    Action("compact", "Free context: hide the oldest messages from the model", "", "compact"),
+    Action("context", "Set the context size, in tokens", "", "context", "N"),
     Action("set", "Change one setting: temperature, top_k …", "", "set", "KEY VALUE"),
     Action("settings", "Settings of this chat and of the app", "f8", "settings"),
     Action("preset", "Use a preset for this chat; off for none", "", "preset", "[NAME]"),
     Action("theme", "Choose the colour theme", "", "theme", "[NAME]"),
-    Action("quit", "Quit", "ctrl+q", "quit", label="Quit"),
+    Action("commands", "Search all commands", "ctrl+p"),
+    Action("quit", "Quit", "ctrl+q", "quit"),
 )
 
 BY_NAME = {action.name: action for action in ACTIONS}
-BY_SLASH = {action.slash: action for action in ACTIONS if action.slash}
+BY_SLASH = {name: action for action in ACTIONS for name in (action.slash, action.alias) if name}
 
 
-def matching(text: str) -> list[Action]:
-    """Slash commands that match what is typed so far, best match first."""
+def matching(text: str) -> list[tuple[str, Action]]:
+    """Slash commands that match what is typed so far, by name, best match first."""
     typed = text.removeprefix("/").lower()
-    prefixed = [action for slash, action in BY_SLASH.items() if slash.startswith(typed)]
+    prefixed = [(slash, action) for slash, action in BY_SLASH.items() if slash.startswith(typed)]
+    prefixed.sort(key=lambda command: command[0] != typed)
+    listed = {action.name for _, action in prefixed}
     containing = [
-        action
-        for slash, action in BY_SLASH.items()
-        if action not in prefixed and (typed in slash or typed in action.title.lower())
+        (action.slash, action)
+        for action in ACTIONS
+        if action.slash
+        and action.name not in listed
+        and (typed in action.slash or typed in action.title.lower())
     ]
-    return prefixed + containing
+    return _once(prefixed) + containing
+
+
+def _once(commands: list[tuple[str, Action]]) -> list[tuple[str, Action]]:
+    """Commands without those whose action is listed before under its other name."""
+    first: dict[str, tuple[str, Action]] = {}
+    for slash, action in commands:
+        first.setdefault(action.name, (slash, action))
+    return list(first.values())
 
 
 def parse(text: str) -> tuple[Action, str] | None:
@@ -85,3 +97,9 @@ def unknown_command(text: str) -> str | None:
     word = text.partition("\n")[0].partition(" ")[0]
     looks_like_command = word.startswith("/") and word[1:].isalpha()
     return word if looks_like_command and word[1:].lower() not in BY_SLASH else None
+
+
+def nearest_command(word: str) -> str:
+    """The slash command that is most like a misspelt one; empty if none is."""
+    nearest = get_close_matches(word[1:].lower(), BY_SLASH, 1, cutoff=0.5)
+    return f"/{nearest[0]}" if nearest else ""

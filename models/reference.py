@@ -1,7 +1,7 @@
 """Resolving what a user calls a model: a file, a folder, an installed model, or one on the hub."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from backends.base import ModelError, UsageError
 from backends.engines.backend_selection import Form
 from backends.files.mlx_folder import looks_like_mlx
 from models import catalogue
+from models.byte_sizes import short_size
 from models.catalogue import Entry
 from models.model_names import nearest, simplified
 from models.stores.available_models import DEMO, installed, known_names, model_in
@@ -248,11 +249,23 @@ def _missing(path: Path, folder: Path) -> UsageError:
 def _unknown(
     name: str, known: Iterable[str], folder: Path, *, is_drafter: bool = False
 ) -> UsageError:
+    installed = set(known)
     others = [other for entry in catalogue.entries() for other in entry.names]
     near = nearest(name, [*known, *others])
-    listed = f"known: {', '.join(known)}, and those that `specchat models list` shows"
+    what = f"there is no {'drafter' if is_drafter else 'model'} {name or repr(name)}"
+    if near:
+        return UsageError(f"{what}. Nearest: {', '.join(_described(near, installed))}.")
     return UsageError(
-        f"there is no {'drafter or ' if is_drafter else ''}model called {name!r}",
-        f"nearest: {', '.join(near)}" if near else listed,
-        f"Give a .gguf file, organization/name of a hub repository, or put a file into {folder}",
+        f"{what}. `specchat models list` names all.",
+        "",
+        f"Or give a .gguf file, organization/name of a hub repository, or put a file into {folder}",
     )
+
+
+def _described(names: Sequence[str], installed: Container[str]) -> list[str]:
+    """Names of models, the first with its size if it would have to be downloaded."""
+    entry = None if names[0] in installed else catalogue.find(names[0])
+    size = entry.size(entry.default_quantization) if entry else None
+    if size is None:
+        return list(names)
+    return [f"{names[0]} ({short_size(size.bytes)}, to download)", *names[1:]]

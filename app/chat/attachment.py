@@ -1,7 +1,10 @@
 """Text that belongs to a message without standing in it: a named file, or a long paste."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any, cast
 
 
 class AttachmentKind(StrEnum):
@@ -22,3 +25,33 @@ class Attachment:
     kind: AttachmentKind
     name: str
     text: str
+
+    @classmethod
+    def of(cls, kind: str, name: str, text: str) -> "Attachment":
+        """Attachment as stored; an unknown kind becomes a file, which is shown with its name."""
+        is_paste = kind == AttachmentKind.PASTE
+        return cls(AttachmentKind.PASTE if is_paste else AttachmentKind.FILE, name, text)
+
+
+def as_json(attachments: Sequence[Attachment]) -> str:
+    """Attachments as a JSON list."""
+    return json.dumps([asdict(one) for one in attachments])
+
+
+def from_json(text: str) -> tuple[Attachment, ...]:
+    """Attachments of a JSON list; damaged ones are left out."""
+    try:
+        rows: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return ()
+    if not isinstance(rows, list):
+        return ()
+    found: list[Attachment] = []
+    for row in cast("list[object]", rows):
+        if isinstance(row, dict):
+            fields = cast("dict[str, Any]", row)
+            found.append(Attachment.of(*(str(fields.get(key, "")) for key in _KEYS)))
+    return tuple(found)
+
+
+_KEYS = ("kind", "name", "text")

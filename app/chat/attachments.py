@@ -1,8 +1,10 @@
-"""Adds the files named with @ to a message."""
+"""Files named with @ and folded pastes: where a message names them, and what the model reads."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+from app.chat.attachment import Attachment, AttachmentKind
 from backends.base import UsageError
 from backends.base.regular_file import TooLargeError, read_text
 from backends.base.whole_characters import whole_characters
@@ -53,26 +55,53 @@ def quoted(name: str) -> str:
     return f'"{name}' if name.endswith("/") else f'"{name}"'
 
 
-def block(path: Path) -> str:
-    """The text of a file as added to a message.
-
-    Raises:
-        UsageError: the file is not text, or too large.
-    """
-    return whole_characters(f"{path.name}:\n```\n{_read(path)}\n```")
-
-
-def with_files(text: str) -> str:
-    """Append the files that a message names.
+def read_files(text: str) -> tuple[Attachment, ...]:
+    """The files that a message names, with their contents as they are now.
 
     Raises:
         UsageError: a file is not text, or too large.
     """
-    return whole_characters("\n\n".join([text, *map(block, named_files(text))]))
+    names = dict.fromkeys(name.strip('"') for name in _NAMED.findall(text))
+    files = ((name, path) for name in names if (path := _file(name)) is not None)
+    return tuple(
+        Attachment(AttachmentKind.FILE, whole_characters(name), whole_characters(_read(path)))
+        for name, path in files
+    )
+
+
+def in_full(text: str, attachments: Sequence[Attachment]) -> str:
+    """A message as the model reads it: pastes in place, then the files that it names."""
+    files = [one for one in attachments if one.kind is AttachmentKind.FILE]
+    return "\n\n".join([with_pastes(text, attachments), *map(block, files)])
+
+
+def block(file: Attachment) -> str:
+    """A file as it is added to a message."""
+    return f"{Path(file.name).name}:\n```\n{file.text}\n```"
+
+
+def with_pastes(text: str, attachments: Sequence[Attachment]) -> str:
+    """A message with each paste in place of its placeholder; equal placeholders are taken in order.
+
+    A paste whose placeholder was deleted is left out.
+    """
+    waiting: dict[str, list[str]] = {}
+    for one in attachments:
+        if one.kind is AttachmentKind.PASTE and one.name:
+            waiting.setdefault(one.name, []).append(one.text)
+    if not waiting:
+        return text
+    names = "|".join(map(re.escape, sorted(waiting, key=len, reverse=True)))
+
+    def pasted(placeholder: re.Match[str]) -> str:
+        texts = waiting[placeholder[0]]
+        return texts.pop(0) if texts else placeholder[0]
+
+    return re.sub(names, pasted, text)
 
 
 def without_files(text: str) -> str:
-    """A message as typed, without appended files."""
+    """A message of an earlier version as typed: files were then part of the text."""
     names = (name.strip('"') for name in _NAMED.findall(text))
     heads = (f"\n\n{Path(name).name}:\n```\n" for name in names)
     starts = [text.index(head) for head in heads if head in text]

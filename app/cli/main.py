@@ -2,11 +2,12 @@
 
 import sys
 from importlib import metadata
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
 from app.cli import options, settings
+from app.cli.app_start import app_start
 from app.cli.command import Command, Group, OptionalJsonFile
 from app.cli.commands.ask import ask
 from app.cli.commands.bench import bench
@@ -69,6 +70,9 @@ def start(
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
+    continues: Annotated[
+        bool, typer.Option("--continue", help="Open the last chat, in the app.")
+    ] = False,
 ) -> None:
     """Chat with a local model, faster by exact speculative decoding.
 
@@ -78,6 +82,9 @@ def start(
     """
     del version
     if context.invoked_subcommand is not None:
+        if continues:
+            what = f"--continue cannot be used with {context.invoked_subcommand}"
+            raise UsageError(what, "it opens the last chat in the app")
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
@@ -85,14 +92,16 @@ def start(
             "",
             'Use `specchat ask "…"` in scripts, or `specchat chat` to talk through pipes.',
         )
+    if can_show_app():
+        open_app(app_start(context, Paths.of_this_user(), continues=continues))
+        return
+    if continues:
+        raise UsageError("--continue needs the app", "this terminal cannot show it")
     group = context.command
     assert isinstance(group, Group)
     command = group.commands["chat"]
     with command.make_context("chat", [], parent=context) as inner:
-        if can_show_app():
-            open_app(cast("typer.Context", inner))
-        else:
-            command.invoke(inner)
+        command.invoke(inner)
 
 
 def main() -> None:

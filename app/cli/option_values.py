@@ -13,7 +13,17 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings import file
 from app.settings.answering import Answering
-from app.settings.catalogue import BY_NAME, CHAT_KEYS, LOSSY, as_sampling, checked, known, unusable
+from app.settings.catalogue import (
+    BY_NAME,
+    CHAT_KEYS,
+    LOSSY,
+    as_sampling,
+    checked,
+    from_variable,
+    known,
+    unusable,
+)
+from app.settings.in_effect import CAUTIOUS
 from backends.base import SpecchatError, UsageError
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.lossy_rule import LossyRule, parse_lossy
@@ -37,6 +47,8 @@ def session_options(context: Context) -> SessionOptions:
     """
     _check_settings(context)
     _check_variables(context)
+    for name in CAUTIOUS:
+        from_variable(name)
     given = [name for name in _SESSION_NAMES if name in context.params]
     return SessionOptions(**{name: _chosen(context, name, {}) for name in given})
 

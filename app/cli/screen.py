@@ -2,13 +2,11 @@
 
 import os
 
-from typer import Context
-
-from app.cli import option_values
 from app.cli.terminal import process, stderr
 from app.cli.terminal.exit_codes import EXIT_ERROR
 from app.engine.crash_report import crash_report
 from app.paths import Paths
+from app.settings.app_start import AppStart
 from backends.base import SpecchatError
 
 _PLAIN_TERMINALS = ("dumb", "unknown", "")
@@ -19,23 +17,14 @@ def can_show_app() -> bool:
     return os.name == "nt" or os.environ.get("TERM", "") not in _PLAIN_TERMINALS
 
 
-def open_app(context: Context) -> None:
-    """Run the app with the options and settings of `specchat chat`, which is context's command.
-
-    Raises:
-        UsageError: a setting or a variable cannot be used.
-    """
+def open_app(start: AppStart) -> None:
+    """Run the app, and end the process with its exit code."""
     from app.tui.app import run
 
-    session_options = option_values.session_options(context)
-    given = option_values.answer_options(context)
     paths, code = Paths.of_this_user(), EXIT_ERROR
     try:
         with process.other_screen():
-            answering = given.answering
-            code = run(
-                session_options, paths, given.system, answering.sampling, answering.max_tokens
-            )
+            code = run(start, paths)
     except SpecchatError:
         raise
     except Exception as error:

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 
 from app.chat.attachment import Attachment
+from app.chat.attachments import in_full
+
+USER, ASSISTANT = "user", "assistant"
 
 
 @dataclass(slots=True, eq=False)
@@ -19,6 +22,30 @@ class Turn:
     """The line below an answer; empty while it grows, and for good if it was interrupted."""
     attachments: tuple[Attachment, ...] = ()
     number: int | None = None
-    parent: "Turn | None" = None
-    children: "list[Turn]" = field(default_factory=lambda: [])
-    shown: "Turn | None" = None
+    parent: "Turn | None" = field(default=None, repr=False)
+    children: "list[Turn]" = field(default_factory=lambda: [], repr=False)
+    shown: "Turn | None" = field(default=None, repr=False)
+    lossy: str = ""
+    """Name of the lossy rule of an answer without an ending; empty if it is lossless."""
+    is_growing: bool = False
+    """Whether an app writes this answer now, this one or another."""
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether an answer ends where the app that wrote it was killed."""
+        return self.role == ASSISTANT and not self.ending and not self.is_growing
+
+
+def full_text(turn: Turn) -> str:
+    """What the model reads: pastes in place of their placeholders, files appended."""
+    return in_full(turn.text, turn.attachments)
+
+
+def path_to(turn: Turn) -> list[Turn]:
+    """What leads to a turn, first question first, and the turn."""
+    path: list[Turn] = []
+    above: Turn | None = turn
+    while above is not None:
+        path.append(above)
+        above = above.parent
+    return path[::-1]

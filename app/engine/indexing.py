@@ -8,6 +8,7 @@ from queue import Empty, SimpleQueue
 
 import numpy as np
 
+from app.chat.attachments import in_full
 from app.drafting.drafter_building import open_corpus
 from app.engine.session import Session
 from app.history import History, HistoryError
@@ -148,8 +149,8 @@ class Indexing:
     def _document(self, history: History, version: Version) -> Document:
         """The tokens of a chat, by the model's template."""
         messages = [
-            Message(saved.role, saved.text)
-            for saved in history.messages(version.number)
+            Message(saved.role, in_full(saved.text, saved.attachments))
+            for saved in history.path(version.number)
             if saved.text
         ]
         tokens = np.array(self._template.prompt(messages).tokens, np.uint32)

@@ -51,6 +51,8 @@ class ReplyMetrics:
     """What the controller decided for the last step, and why."""
     shape: str
     """Shape of the last step's draft, in words."""
+    last_draft: str
+    """What became of the last step's draft: "lookup: 4 of 6 accepted"; empty without a draft."""
     lossy: str
     """The lossy rule that tokens may depend on, in words; empty for a lossless reply."""
     prompt_tokens: int
@@ -119,6 +121,7 @@ def reply_metrics(session: Session, reply: Reply, *, is_final: bool = True) -> R
         drafters=tuple(drafting.names),
         decision=str(controller.decision) if controller else "",
         shape=_shape(statistics.last_step),
+        last_draft=_last_draft(statistics.last_step),
         lossy=reply.lossy.words if reply.lossy else "",
         prompt_tokens=statistics.prompt_tokens,
         cached_prompt_tokens=statistics.cached_prompt_tokens,
@@ -183,3 +186,9 @@ def _shape(step: Step | None) -> str:
     if step is None:
         return ""
     return "plain" if step.passed == 1 else in_words(step.shape, step.drafted, step.width)
+
+
+def _last_draft(step: Step | None) -> str:
+    if step is None or not step.drafted:
+        return ""
+    return f"{step.drafter}: {step.accepted} of {step.drafted} accepted"

@@ -50,12 +50,10 @@ def check_settings(paths: Paths) -> list[Fault]:
     source = str(paths.settings)
     faults = [_fault(key, source, error) for key, error in wrong.items()]
     if keys := settings.get(file.KEYS_TABLE):
-        from app.tui.keymap import check_keys  # needs Textual, which only the app loads
+        from app.tui.keymap import usable_keys  # needs Textual, which only the app loads
 
-        try:
-            check_keys(keys, paths.settings)
-        except UsageError as error:
-            faults.append(_fault(file.KEYS_TABLE, source, error))
+        _, unusable = usable_keys(keys, paths.settings)
+        faults += [_fault(file.KEYS_TABLE, source, error) for error in unusable]
     given = _Given({name: settings[name] for name in BY_NAME.keys() & settings.keys()}, {})
     faults += _read_variables(given)
     for key, error in _rejected(given, paths):
@@ -153,7 +151,8 @@ def _rejected(given: _Given, paths: Paths) -> Iterator[tuple[str, SpecchatError]
 
 def _rejected_theme(given: _Given) -> Iterator[tuple[str, SpecchatError]]:
     if theme := given.values.get("theme"):
-        from app.tui.appearance import check_theme  # needs Textual, which only the app loads
+        # It needs Textual, which only the app loads.
+        from app.tui.usable_preferences import check_theme
 
         try:
             check_theme(str(theme))

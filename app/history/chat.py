@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from app.chat.attachment import Attachment
+from app.history.writer import is_running
 from backends.base import SpecchatError
 
 _TITLE_LENGTH = 60
@@ -24,18 +26,27 @@ class Chat:
 
     number: int
     title: str
+    """As the user named it, else the first question shown."""
     model: str
     system: str
     created: float
     updated: float
     messages: int
+    """Messages of all versions."""
+    versions: int = 1
+    """Different ways through the chat: 1 if no message has several versions."""
+    is_interrupted: bool = False
+    """Whether its last message is an answer whose app was killed."""
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Self:
         """Chat from its columns, which may be damaged."""
-        number, title, model, system, created, updated, messages = row
+        number, name, question, model, system, created, updated, messages, versions, writer = row
+        title = as_text(name) or title_of(as_text(question))
         times = as_seconds(created), as_seconds(updated)
-        return cls(number, as_text(title), as_text(model), as_text(system), *times, messages)
+        is_interrupted = writer is not None and not is_running(as_text(writer))
+        about = number, title, as_text(model), as_text(system), *times
+        return cls(*about, messages, max(versions, 1), is_interrupted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +58,41 @@ class Saved:
     text: str
     ending: str
     created: float
+    parent: int = 0
+    """The message that it follows; 0: none."""
+    shown: int = 0
+    """Which of the messages that follow it was shown last; 0: none."""
+    lossy: str = ""
+    """Lossy rule of an answer without an ending."""
+    writer: str = ""
+    """The process that writes an answer without an ending."""
+    attachments: tuple[Attachment, ...] = ()
 
     @classmethod
-    def of(cls, row: Sequence[Any]) -> Self:
+    def of(cls, row: Sequence[Any], attachments: tuple[Attachment, ...] = ()) -> Self:
         """Message from its columns, which may be damaged."""
-        number, role, text, ending, created = row
-        return cls(number, as_text(role), as_text(text), as_text(ending), as_seconds(created))
+        number, role, text, ending, created, parent, shown, lossy, writer = row
+        texts = as_text(role), as_text(text), as_text(ending)
+        links = as_number(parent), as_number(shown)
+        names = as_text(lossy), as_text(writer)
+        return cls(number, *texts, as_seconds(created), *links, *names, attachments)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedQuestion:
+    """A question of a chat's queue."""
+
+    number: int
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The last question of a chat, and the beginning of its answer."""
+
+    question: str
+    answer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +118,11 @@ def as_text(value: object) -> str:
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     return "" if value is None else str(value)
+
+
+def as_number(value: object) -> int:
+    """Number of a column; 0 if it holds none."""
+    return value if isinstance(value, int) else 0
 
 
 def as_seconds(value: object) -> float:

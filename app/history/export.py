@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from app.chat.attachments import in_full
 from app.history.chat import Chat, HistoryError, Saved
 from app.history.store import History
 from backends.base import UsageError
@@ -15,7 +16,7 @@ SCHEMA = 1
 
 
 def as_markdown(chat: Chat, messages: Sequence[Saved]) -> str:
-    """The chat as Markdown."""
+    """The chat as Markdown; messages: those shown."""
     blocks = [
         f"# {chat.title or 'Chat'}",
         ", ".join(filter(None, [_day(chat.created), chat.model])),
@@ -23,13 +24,16 @@ def as_markdown(chat: Chat, messages: Sequence[Saved]) -> str:
     if chat.system:
         blocks.append(f"**System**\n\n{chat.system}")
     for message in messages:
-        ending = f"\n\n*{message.ending}*" if message.ending else ""
-        blocks.append(f"**{message.role.capitalize()}**\n\n{message.text}{ending}")
+        ending = message.ending or message.lossy
+        text = in_full(message.text, message.attachments)
+        line = f"\n\n*{ending}*" if ending else ""
+        blocks.append(f"**{message.role.capitalize()}**\n\n{text}{line}")
     return "\n\n".join(blocks) + "\n"
 
 
 def as_json(chat: Chat, messages: Sequence[Saved]) -> dict[str, Any]:
-    """The chat as a JSON object."""
+    """The chat as a JSON object; messages: those shown."""
+    versions = {"versions": chat.versions} if chat.versions > 1 else {}
     return {
         "schema": SCHEMA,
         "number": chat.number,
@@ -38,15 +42,19 @@ def as_json(chat: Chat, messages: Sequence[Saved]) -> dict[str, Any]:
         "system": chat.system,
         "created": chat.created,
         "updated": chat.updated,
-        "messages": [
-            {
-                "role": message.role,
-                "text": message.text,
-                "ending": message.ending,
-                "created": message.created,
-            }
-            for message in messages
-        ],
+        **versions,
+        "messages": [_message(message) for message in messages],
+    }
+
+
+def _message(message: Saved) -> dict[str, Any]:
+    attachments = [{"kind": one.kind, "name": one.name} for one in message.attachments]
+    return {
+        "role": message.role,
+        "text": in_full(message.text, message.attachments),
+        "ending": message.ending or message.lossy,
+        "created": message.created,
+        **({"attachments": attachments} if attachments else {}),
     }
 
 
@@ -63,7 +71,7 @@ def write_export(history: History, number: int, path: Path, *, overwrite: bool =
     if path.is_file() and not overwrite:
         remedy = "Choose another name, or use --force to replace it."
         raise UsageError(f"cannot export to {path}", "it exists", remedy)
-    chat, messages = history.chat(number), history.messages(number)
+    chat, messages = history.chat(number), history.path(number)
     if suffix == ".md":
         text = as_markdown(chat, messages)
     else:

@@ -4,13 +4,14 @@ import shutil
 import sqlite3
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from app.history.chat import as_seconds, as_text, title_of
+from app.history.chat import Saved, as_number, as_seconds, as_text
 from app.history.page_file import PAGE_SIZES, PageFile
 from app.history.page_rows import RecoveredRow, rows
-from app.history.schema import DamagedFileError, prepare
+from app.history.path import linked
+from app.history.schema import UNNAMED, DamagedFileError, prepare
 from backends.base.atomic_file import temporary_beside
 from backends.base.private_file import private_opener
 from backends.base.regular_file import open_regular
@@ -23,22 +24,51 @@ _MOST_TRIED_BYTES = 1 << 28
 """Largest file that is read with every page size."""
 
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_CHAT_COLUMNS, _MESSAGE_COLUMNS = (7, 8), 6
+_CHAT_COLUMNS, _MESSAGE_COLUMNS = (7, 8, 9), (6, 10)
+_ATTACHMENT_COLUMNS, _QUEUE_COLUMNS = (5,), (4,)
+"""Numbers of columns by which rows are told apart, in each version of the schema."""
+
+_LINEAR_COLUMNS = 4
+"""Columns of a message after its number and chat, before chats were trees."""
+
+_UNKNOWN = -1
+"""A parent that is not known: the message before it is taken."""
+
 _RECOVERED = "Recovered chat"
 _CUT = "incomplete: the file was damaged"
 
-_NEW_CHAT = """INSERT INTO chats (number, title, model, system, created, updated, removed, settings)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
-_NEW_MESSAGE = """INSERT INTO messages (number, chat, role, text, ending, created)
-    VALUES (?, ?, ?, ?, ?, ?)"""
+_NEW_CHAT = "INSERT INTO chats VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_NEW_MESSAGE = "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_NEW_ATTACHMENT = "INSERT INTO attachments VALUES (?, ?, ?, ?, ?)"
+_NEW_QUEUED = "INSERT INTO queue VALUES (?, ?, ?, ?)"
+
+_SHOW_NEWEST = """UPDATE chats SET shown = coalesce(
+    (SELECT max(number) FROM messages WHERE chat = chats.number AND parent = 0), 0)
+    WHERE shown NOT IN (SELECT number FROM messages WHERE chat = chats.number AND parent = 0)"""
+
+_Rows = dict[int, RecoveredRow]
 
 
 @dataclass(slots=True)
 class _Recovered:
     """Rows by number. A second row with the same number gets the next free one."""
 
-    chats: dict[int, RecoveredRow] = field(default_factory=dict[int, RecoveredRow])
-    messages: dict[int, RecoveredRow] = field(default_factory=dict[int, RecoveredRow])
+    chats: _Rows = field(default_factory=_Rows)
+    messages: _Rows = field(default_factory=_Rows)
+    attachments: _Rows = field(default_factory=_Rows)
+    queue: _Rows = field(default_factory=_Rows)
+
+    def add(self, row: RecoveredRow) -> None:
+        """Add a row to its table, if it is one of ours."""
+        tables = (
+            (self.chats, _CHAT_COLUMNS),
+            (self.messages, _MESSAGE_COLUMNS),
+            (self.attachments, _ATTACHMENT_COLUMNS),
+            (self.queue, _QUEUE_COLUMNS),
+        )
+        for table, counts in tables:
+            if len(row.values) in counts and row.values[0] is None:
+                _add(table, row)
 
 
 def is_damage(error: BaseException) -> bool:
@@ -108,10 +138,7 @@ def _recovered(path: Path) -> _Recovered:
     for page_bytes in (None, *PAGE_SIZES):
         with PageFile(path, log, page_bytes) as file:
             for row in rows(file):
-                if len(row.values) in _CHAT_COLUMNS and row.values[0] is None:
-                    _add(recovered.chats, row)
-                elif len(row.values) == _MESSAGE_COLUMNS and row.values[0] is None:
-                    _add(recovered.messages, row)
+                recovered.add(row)
         if recovered.chats or recovered.messages or path.stat().st_size > _MOST_TRIED_BYTES:
             break
     return recovered
@@ -134,29 +161,90 @@ def _write(fresh: Path, recovered: _Recovered, wait_seconds: float) -> None:
     with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
         prepare(connection, wait_seconds)
         connection.execute("BEGIN")
-        messages = [_message(row) for _, row in sorted(recovered.messages.items())]
+        messages = _messages(recovered)
+        queue = [_queued(row) for _, row in sorted(recovered.queue.items())]
         chats = {number: _chat(row) for number, row in recovered.chats.items()}
-        for _, chat, role, text, _, created in messages:
-            if chat not in chats:
-                title = title_of(text) if role == "user" else ""
-                title = title or f"{_RECOVERED} {chat}"
-                chats[chat] = (chat, title, "", "", created, created, None, "{}")
+        for chat in sorted({*messages, *(number for _, number, *_ in queue)} - chats.keys()):
+            chats[chat] = _missing_chat(chat, messages.get(chat, []))
         connection.executemany(_NEW_CHAT, chats.values())
-        connection.executemany(_NEW_MESSAGE, messages)
+        for chat, saved in messages.items():
+            rows = _shown(linked(sorted(saved, key=lambda one: one.number)))
+            connection.executemany(_NEW_MESSAGE, [_columns(chat, one) for one in rows])
+        attachments = sorted(recovered.attachments.items())
+        connection.executemany(_NEW_ATTACHMENT, [_attachment(row) for _, row in attachments])
+        connection.executemany(_NEW_QUEUED, queue)
+        connection.execute(_SHOW_NEWEST)
+        connection.execute(UNNAMED)
         connection.execute("COMMIT")
 
 
-def _chat(row: RecoveredRow) -> tuple[object, ...]:
-    _, title, model, system, created, updated, removed, *settings = row.values
+def _messages(recovered: _Recovered) -> dict[int, list[Saved]]:
+    """Messages by chat. A lost message with attachments gets their names as its text."""
+    messages: dict[int, list[Saved]] = {}
+    for row in recovered.messages.values():
+        messages.setdefault(as_number(row.values[1]), []).append(_message(row))
+    lost: dict[int, list[str]] = {}
+    for row in recovered.attachments.values():
+        message, name = as_number(row.values[1]), as_text(row.values[3])
+        if message not in recovered.messages:
+            lost.setdefault(message, []).append(name)
+    for number, names in lost.items():
+        saved = Saved(number, "user", " ".join(names), _CUT, 0.0, _UNKNOWN)
+        messages.setdefault(0, []).append(saved)
+    return messages
+
+
+def _message(row: RecoveredRow) -> Saved:
+    _, _, *columns = row.values
+    if len(columns) == _LINEAR_COLUMNS:
+        columns += [_UNKNOWN, 0, "", ""]
+    saved = Saved.of((row.number, *columns))
+    return replace(saved, ending=_CUT) if row.missing else saved
+
+
+def _shown(messages: list[Saved]) -> list[Saved]:
+    """Messages that show one of those that follow them: the one shown last, else the newest."""
+    following: dict[int, set[int]] = {}
+    for message in messages:
+        following.setdefault(message.parent, set()).add(message.number)
+    found: list[Saved] = []
+    for message in messages:
+        versions = following.get(message.number, {0})
+        shown = message.shown if message.shown in versions else max(versions)
+        found.append(replace(message, shown=shown))
+    return found
+
+
+def _columns(chat: int, message: Saved) -> tuple[object, ...]:
     return (
-        row.number, as_text(title), as_text(model), as_text(system), as_seconds(created),
-        as_seconds(updated), None if removed is None else as_seconds(removed),
-        as_text(settings[0]) if settings else "{}",
+        message.number, chat, message.role, message.text, message.ending, message.created,
+        message.parent, message.shown, message.lossy, message.writer,
     )  # fmt: skip
 
 
-def _message(row: RecoveredRow) -> tuple[int, int, str, str, str, float]:
-    _, chat, role, text, ending, created = row.values
-    number = chat if isinstance(chat, int) else 0
-    ending = _CUT if row.missing else as_text(ending)
-    return (row.number, number, as_text(role), as_text(text), ending, as_seconds(created))
+def _missing_chat(number: int, messages: list[Saved]) -> tuple[object, ...]:
+    """A chat of which only messages are left."""
+    is_named = any(one.role == "user" for one in messages[:1])
+    created = messages[0].created if messages else 0.0
+    title = "" if is_named else f"{_RECOVERED} {number}"
+    return (number, title, "", "", created, created, None, "{}", 0)
+
+
+def _chat(row: RecoveredRow) -> tuple[object, ...]:
+    _, title, model, system, created, updated, removed, *later = row.values
+    settings, shown = (*later, *("{}", 0)[len(later) :])
+    return (
+        row.number, as_text(title), as_text(model), as_text(system), as_seconds(created),
+        as_seconds(updated), None if removed is None else as_seconds(removed),
+        as_text(settings), as_number(shown),
+    )  # fmt: skip
+
+
+def _attachment(row: RecoveredRow) -> tuple[object, ...]:
+    _, message, *texts = row.values
+    return (row.number, as_number(message), *map(as_text, texts))
+
+
+def _queued(row: RecoveredRow) -> tuple[int, int, str, str]:
+    _, chat, text, attachments = row.values
+    return (row.number, as_number(chat), as_text(text), as_text(attachments))

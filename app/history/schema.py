@@ -5,6 +5,7 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
+from app.history.chat import as_text, title_of
 from app.history.search import title_holds
 
 _PAUSE_SECONDS = 0.01
@@ -45,16 +46,79 @@ END;
 _SETTINGS = """
 ALTER TABLE chats ADD COLUMN settings TEXT NOT NULL DEFAULT '{}';
 """
-_STEPS = (_TABLES, _SETTINGS)
+
+
+UNNAMED = """UPDATE chats SET title = '' WHERE title = (SELECT title_of(CAST(text AS BLOB))
+    FROM messages WHERE number = chats.shown AND role = 'user')"""
+"""Leaves a title empty that is the first question shown: it then changes with that question."""
+
+_TREE = f"""
+ALTER TABLE chats ADD COLUMN shown INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE messages ADD COLUMN parent INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE messages ADD COLUMN shown INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE messages ADD COLUMN lossy TEXT NOT NULL DEFAULT '';
+ALTER TABLE messages ADD COLUMN writer TEXT NOT NULL DEFAULT '';
+UPDATE messages SET
+    parent = coalesce((SELECT max(number) FROM messages AS other
+        WHERE other.chat = messages.chat AND other.number < messages.number), 0),
+    shown = coalesce((SELECT min(number) FROM messages AS other
+        WHERE other.chat = messages.chat AND other.number > messages.number), 0);
+UPDATE chats SET shown = coalesce((SELECT min(number) FROM messages WHERE chat = chats.number), 0);
+{UNNAMED};
+DROP INDEX messages_by_chat;
+CREATE INDEX messages_by_chat ON messages (chat, number, shown);
+CREATE TABLE attachments (
+    number INTEGER PRIMARY KEY,
+    message INTEGER NOT NULL REFERENCES messages ON DELETE CASCADE,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    text TEXT NOT NULL
+);
+CREATE INDEX attachments_by_message ON attachments (message, number);
+CREATE VIRTUAL TABLE attached_words
+    USING fts5 (text, content='attachments', content_rowid='number');
+CREATE TRIGGER attachment_added AFTER INSERT ON attachments BEGIN
+    INSERT INTO attached_words (rowid, text) VALUES (new.number, new.text);
+END;
+CREATE TRIGGER attachment_gone AFTER DELETE ON attachments BEGIN
+    INSERT INTO attached_words (attached_words, rowid, text)
+        VALUES ('delete', old.number, old.text);
+END;
+CREATE TABLE queue (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    chat INTEGER NOT NULL REFERENCES chats ON DELETE CASCADE,
+    text TEXT NOT NULL,
+    attachments TEXT NOT NULL
+);
+CREATE INDEX queue_by_chat ON queue (chat, number);
+CREATE TABLE retired (name TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TRIGGER message_number_retired AFTER DELETE ON messages BEGIN
+    INSERT INTO retired VALUES ('messages', old.number)
+        ON CONFLICT (name) DO UPDATE SET number = max(number, excluded.number);
+END;
+CREATE TRIGGER chat_number_retired AFTER DELETE ON chats BEGIN
+    INSERT INTO retired VALUES ('chats', old.number)
+        ON CONFLICT (name) DO UPDATE SET number = max(number, excluded.number);
+END;
+"""
+"""The numbers of what was deleted are retired: another window may still hold them."""
+
+_STEPS = (_TABLES, _SETTINGS, _TREE)
 """Migrations from each schema version to the next, from an empty file on."""
 
 VERSION = len(_STEPS)
 
 
 _PROBES = (
-    "SELECT number, title, model, system, created, updated, removed, settings FROM chats LIMIT 1",
-    "SELECT number, chat, role, text, ending, created FROM messages LIMIT 1",
+    "SELECT number, title, model, system, created, updated, removed, settings, shown FROM chats"
+    " LIMIT 1",
+    "SELECT number, chat, role, text, ending, created, parent, shown, lossy, writer FROM messages"
+    " LIMIT 1",
     "SELECT rowid FROM words LIMIT 1",
+    "SELECT number, message, kind, name, text FROM attachments LIMIT 1",
+    "SELECT rowid FROM attached_words LIMIT 1",
+    "SELECT number, chat, text, attachments FROM queue LIMIT 1",
+    "SELECT name, number FROM retired LIMIT 1",
 )
 """Queries that a usable file must answer."""
 
@@ -94,7 +158,6 @@ def connected(path: Path, wait_seconds: float) -> sqlite3.Connection:
     try:
         connection.text_factory = _text
         prepare(connection, wait_seconds)
-        connection.create_function("title_holds", 2, title_holds, deterministic=True)
         for probe in _PROBES:
             connection.execute(probe).fetchall()
         if path.stat().st_size <= _MOST_CHECKED_BYTES:
@@ -112,7 +175,7 @@ def _check(connection: sqlite3.Connection) -> None:
     Raises:
         DamagedFileError: the file is damaged.
     """
-    for table in ("messages", "chats"):
+    for table in ("messages", "chats", "attachments", "queue", "retired"):
         ((result, *_), *_) = connection.execute(f"PRAGMA integrity_check({table})").fetchall()
         if result != "ok":
             raise DamagedFileError(f"the table {table} is malformed")
@@ -141,6 +204,7 @@ def prepare(connection: sqlite3.Connection, wait_seconds: float) -> None:
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     if tables and tables.isdisjoint({"chats", "messages"}) and _version(connection) == 0:
         raise ForeignFileError
+    _add_functions(connection)
     _write_ahead(connection, wait_seconds)
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA secure_delete = ON")
@@ -165,12 +229,22 @@ def prepare(connection: sqlite3.Connection, wait_seconds: float) -> None:
         raise
 
 
+def _add_functions(connection: sqlite3.Connection) -> None:
+    connection.create_function("title_holds", 3, title_holds, deterministic=True)
+    connection.create_function("title_of", 1, _title_of, deterministic=True)
+
+
+def _title_of(text: bytes | None) -> str:
+    return title_of(as_text(text))
+
+
 def _layout(connection: sqlite3.Connection) -> set[str]:
     return {str(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_schema")}
 
 
 def _present_layout() -> set[str]:
     with closing(sqlite3.connect(":memory:")) as connection:
+        _add_functions(connection)
         for step in _STEPS:
             connection.executescript(step)
         return _layout(connection)

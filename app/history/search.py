@@ -2,13 +2,20 @@
 
 import unicodedata
 
+from app.history.chat import as_text, title_of
+
 _MOST_WORDS = 50
 _MOST_CHARACTERS = 1000
 """Limits of a query: SQLite refuses longer statements."""
 
-_IN_INDEX = """SELECT chat FROM messages JOIN words ON words.rowid = messages.number
-    WHERE words MATCH ?"""
-_IN_TEXT = "SELECT chat FROM messages WHERE messages.text LIKE ? ESCAPE '\\'"
+_IN_INDEX = """SELECT chat FROM messages WHERE number IN
+    (SELECT rowid FROM words WHERE words MATCH ? UNION
+    SELECT message FROM attachments WHERE number IN
+    (SELECT rowid FROM attached_words WHERE attached_words MATCH ?))"""
+_IN_TEXT = """SELECT chat FROM messages WHERE messages.text LIKE ? ESCAPE '\\' OR number IN
+    (SELECT message FROM attachments WHERE attachments.text LIKE ? ESCAPE '\\')"""
+_IN_TITLE = """title_holds(CAST(title AS BLOB), (SELECT CAST(text AS BLOB) FROM messages
+    WHERE number = chats.shown), ?)"""
 
 
 def condition(query: str) -> tuple[str, list[str]]:
@@ -24,14 +31,18 @@ def condition(query: str) -> tuple[str, list[str]]:
             select, value = _IN_INDEX, _phrase(word, is_prefix=place == len(words) - 1)
         else:
             select, value = _IN_TEXT, f"%{_literal(word)}%"
-        conditions.append(f"(title_holds(CAST(title AS BLOB), ?) OR chats.number IN ({select}))")
-        values += [word, value]
+        conditions.append(f"(chats.number IN ({select}) OR {_IN_TITLE})")
+        values += [value, value, word]
     return " AND ".join(conditions), values
 
 
-def title_holds(title: bytes | None, word: str) -> bool:
-    """Whether a title, in UTF-8, contains a text, ignoring case and accents."""
-    return _folded(word) in _folded((title or b"").decode(errors="replace"))
+def title_holds(name: bytes | None, question: bytes | None, word: str) -> bool:
+    """Whether the title of a chat contains a text, ignoring case and accents.
+
+    name, question: its name and its first question, in UTF-8.
+    """
+    title = as_text(name) or title_of(as_text(question))
+    return _folded(word) in _folded(title)
 
 
 def _indexed(word: str) -> bool:

@@ -1,67 +1,89 @@
-"""The chat database: one SQLite file, which several programs may use at once."""
+"""All chats, in one SQLite file, which several programs may use at once."""
 
-import os
-import sqlite3
-import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
 
-from app.history.chat import Chat, HistoryError, Saved, Version, as_text, title_of
-from app.history.repair import BESIDE, is_damage, repair
-from app.history.schema import (
-    DamagedFileError,
-    ForeignFileError,
-    NewerSchemaError,
-    connected,
-    is_odd,
+from app.chat.attachment import Attachment, as_json, from_json
+from app.history.chat import (
+    Chat,
+    HistoryError,
+    Preview,
+    Saved,
+    SavedQuestion,
+    Version,
+    as_number,
+    as_text,
 )
+from app.history.database import Database, Value
+from app.history.path import shown_path
 from app.history.search import condition
-from backends.base.private_file import FILE_MODE, make_private_folder, private_opener
-from backends.base.regular_file import NotRegularError
-from backends.base.whole_characters import whole_characters
 
-_WAIT_SECONDS = 3.0
 _KEPT_SECONDS = 86_400.0
 """How long a removed chat can be restored."""
 
-_LOCK_SECONDS = 60.0
-"""Time to wait while another program repairs the file."""
-
-_Result = TypeVar("_Result")
+_PREVIEW_CHARACTERS = 1000
 
 _COLUMNS = """
-    chats.number, title, model, system, created, updated,
-    (SELECT count(*) FROM messages WHERE chat = chats.number)
+    chats.number, title,
+    iif(title = '', coalesce(
+        (SELECT text FROM messages WHERE number = chats.shown AND role = 'user'),
+        (SELECT text FROM queue WHERE chat = chats.number ORDER BY number LIMIT 1)), ''),
+    model, system, created, updated,
+    (SELECT count(*) FROM messages WHERE chat = chats.number),
+    (SELECT count(*) FROM messages WHERE chat = chats.number AND shown = 0),
+    (SELECT iif(role = 'assistant' AND ending = '', writer, NULL) FROM messages
+        WHERE chat = chats.number ORDER BY number DESC LIMIT 1)
 """
+_HAS_QUESTION = """(EXISTS (SELECT 1 FROM messages WHERE chat = chats.number)
+    OR EXISTS (SELECT 1 FROM queue WHERE chat = chats.number))"""
+
+_FACTS = ("title", "model", "system", "settings")
+
+_MESSAGE = "number, role, text, ending, created, parent, shown, lossy, writer"
 
 _VERSIONS = """
     SELECT chats.number, updated, chats.created, count(*), max(messages.number),
-        max(messages.created), total(length(text))
+        max(messages.created), total(length(text)), chats.shown, total(messages.shown)
     FROM chats JOIN messages ON chat = chats.number
     WHERE removed IS NULL GROUP BY chats.number ORDER BY updated DESC
 """
+_NEW_NUMBER = """1 + max((SELECT coalesce(max(number), 0) FROM {table}),
+    (SELECT coalesce(max(number), 0) FROM retired WHERE name = '{table}'))"""
 
+_CREATE = f"""INSERT INTO chats (number, title, model, system, settings, created, updated)
+    SELECT {_NEW_NUMBER.format(table="chats")}, ?, ?, ?, ?, ?, ?"""
 
-class _DamageError(HistoryError):
-    """The file is or seems damaged."""
+_ADD = f"""INSERT INTO messages (number, chat, role, text, ending, created, parent, lossy, writer)
+    SELECT {_NEW_NUMBER.format(table="messages")}, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+    WHERE EXISTS (SELECT 1 FROM chats WHERE number = ?1)
+    AND (?6 = 0 OR EXISTS (SELECT 1 FROM messages WHERE number = ?6 AND chat = ?1))"""
+
+_SHOW = """UPDATE {table} SET shown = ?1 WHERE number = ?2
+    AND (?1 = 0 OR EXISTS (SELECT 1 FROM messages WHERE number = ?1 AND chat = ?3))"""
+
+_WITHDRAW = """DELETE FROM messages WHERE number = ?1 AND chat = ?2
+    AND NOT EXISTS (SELECT 1 FROM messages WHERE chat = ?2 AND parent = ?1)"""
+
+_LAST_SHOWN = """
+    WITH RECURSIVE path (number) AS (
+        SELECT shown FROM chats WHERE number = ?
+        UNION SELECT messages.shown FROM messages JOIN path ON messages.number = path.number
+    ) SELECT max(number) FROM path
+"""
 
 
 class History:
-    """All chats. One thread at a time may use it; each write is a transaction of its own."""
+    """All chats. One thread at a time may use it; each method that writes is a transaction."""
 
     def __init__(self, path: Path, *, repairs: bool) -> None:
         """Raises HistoryError, as open does."""
-        self._path = path
-        self._news: list[str] = []
-        self._may_repair = repairs
-        self._connection = sqlite3.connect(":memory:")
-        try:
-            self._connect()
-        except _DamageError as error:
-            self._repair(error)
+        self._database = Database(path, repairs=repairs)
+        self._rows, self._run = self._database.rows, self._database.run
+        self.news = self._database.news
+        self.close = self._database.close
+        self.has_changed = self._database.has_changed
         self.has_purged = False
         """Whether chats were deleted for good since the file was opened."""
         with suppress(HistoryError):  # another program may be writing; the next start purges
@@ -78,68 +100,22 @@ class History:
         """
         return cls(path.absolute(), repairs=repairs)
 
-    def news(self) -> str:
-        """Return each message for the user once."""
-        news = "; ".join(self._news)
-        self._news.clear()
-        return news
+    # Chats
 
-    def _connect(self) -> None:
-        try:
-            self._file = _private_file(self._path)
-            self._connection = connected(self._path, _WAIT_SECONDS)
-        except (ForeignFileError, NewerSchemaError) as error:
-            raise HistoryError(f"cannot open the chats in {self._path}", str(error)) from error
-        except (DamagedFileError, OSError, sqlite3.Error, UnicodeDecodeError) as error:
-            kind = _DamageError if is_damage(error) or is_odd(error) else HistoryError
-            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            raise kind(f"cannot open the chats in {self._path}", why) from error
+    def create(self, model: str, system: str = "", settings: str = "{}", title: str = "") -> int:
+        """Create a chat and return its number; it is listed once it has a question.
 
-    def _repair(self, error: "_DamageError") -> None:
-        """Rebuild the file from its readable rows, unless another program just did.
-
-        Raises:
-            HistoryError: error, or why it cannot be repaired.
+        settings: those of this chat, a JSON object. title: empty for the first question shown.
         """
-        from filelock import FileLock, Timeout
-
-        if not self._may_repair:
-            raise error
-        self._may_repair = False
-        self.close()
-        lock = FileLock(self._path.with_suffix(".lock"), timeout=_LOCK_SECONDS, mode=FILE_MODE)
-        try:
-            with lock:
-                if os.path.samestat(self._file, self._path.stat()):
-                    ours = not is_odd(error.__cause__)
-                    report = repair(self._path, _WAIT_SECONDS, is_ours=ours)
-                    if not report:
-                        raise error
-                    self._news.append(report)
-                self._connect()
-        except (OSError, Timeout, NotImplementedError, sqlite3.Error) as trouble:
-            why = f"{error.why}; the file cannot be repaired: {trouble}"
-            raise HistoryError(error.what, why) from trouble
-
-    def _healing(self, work: Callable[[], _Result]) -> _Result:
-        """Run work and return its result; if the file is damaged, repair it and run work again."""
-        try:
-            return work()
-        except _DamageError as error:
-            self._repair(error)
-        return work()
-
-    def create(self, model: str, system: str = "", settings: str = "{}") -> int:
-        """Create a chat and return its number. settings: those of this chat, a JSON object."""
         now = time.time()
-        row = (model, system, settings, now, now)
-        sql = "INSERT INTO chats (model, system, settings, created, updated) VALUES (?, ?, ?, ?, ?)"
-        return self._run(sql, row).lastrowid or 0
+        row = (title, model, system, settings, now, now)
+        return self._run(_CREATE, row).lastrowid or 0
 
     def chats(self, query: str = "", limit: int = 500) -> list[Chat]:
         """Chats that contain every word of query, latest first; the last may be a prefix."""
         where, values = condition(query)
-        sql = f"""SELECT {_COLUMNS} FROM chats WHERE removed IS NULL {where and f"AND {where}"}
+        sql = f"""SELECT {_COLUMNS} FROM chats
+            WHERE removed IS NULL AND {_HAS_QUESTION} {where and f"AND {where}"}
             ORDER BY updated DESC, chats.number DESC LIMIT ?"""
         return [Chat.of(row) for row in self._rows(sql, [*values, limit])]
 
@@ -155,53 +131,31 @@ class History:
             raise HistoryError(f"there is no chat {number}", "", "specchat chats list names all.")
         return Chat.of(rows[0])
 
-    def messages(self, chat: int) -> list[Saved]:
-        """Messages of a chat, oldest first."""
-        sql = "SELECT number, role, text, ending, created FROM messages WHERE chat = ? ORDER BY 1"
-        return [Saved.of(row) for row in self._rows(sql, (chat,))]
+    def facts(self, chat: int) -> dict[str, str]:
+        """Name (title), model, system prompt and settings of a chat; empty if it is gone.
+
+        title: empty if the first question shown names the chat. settings: a JSON object.
+        """
+        sql = f"SELECT {', '.join(_FACTS)} FROM chats WHERE number = ?"
+        rows = self._rows(sql, (chat,))
+        return dict(zip(_FACTS, map(as_text, rows[0]), strict=True)) if rows else {}
+
+    def preview(self, chat: int) -> Preview:
+        """The last question shown in a chat, and the beginning of its answer."""
+        question = answer = ""
+        for message in self.path(chat):
+            if message.role == "user":
+                question, answer = message.text, ""
+            else:
+                answer = message.text
+        return Preview(question[:_PREVIEW_CHARACTERS], answer[:_PREVIEW_CHARACTERS])
 
     def versions(self) -> list[Version]:
         """Present version of each chat, latest first."""
         return [Version.of(*row) for row in self._rows(_VERSIONS, ())]
 
-    def questions(self, limit: int = 100) -> list[str]:
-        """Last questions of all chats, oldest first."""
-        sql = """SELECT text FROM messages JOIN chats ON chat = chats.number
-            WHERE role = 'user' AND removed IS NULL ORDER BY messages.number DESC LIMIT ?"""
-        return [as_text(text) for (text,) in reversed(self._rows(sql, (limit,)))]
-
-    def add(self, chat: int, role: str, text: str, ending: str = "") -> int:
-        """Append a message; the first question gives an untitled chat its title.
-
-        A chat that another window removed meanwhile is restored.
-        """
-        now = time.time()
-
-        def write() -> int:
-            sql = "INSERT INTO messages (chat, role, text, ending, created) VALUES (?, ?, ?, ?, ?)"
-            number = self._executed(sql, (chat, role, text, ending, now))[0].lastrowid
-            title = title_of(text) if role == "user" else ""
-            self._executed(
-                """UPDATE chats SET removed = NULL, updated = ?, title = iif(title = '', ?, title)
-                WHERE number = ?""",
-                (now, title, chat),
-            )
-            return number or 0
-
-        return self._together(write)
-
-    def update(self, message: int, text: str, ending: str = "") -> None:
-        """Replace the text of a message."""
-        self._run(
-            "UPDATE messages SET text = ?, ending = ? WHERE number = ?", (text, ending, message)
-        )
-
-    def cut(self, chat: int, message: int) -> None:
-        """Delete a message and all after it."""
-        self._run("DELETE FROM messages WHERE chat = ? AND number >= ?", (chat, message))
-
     def rename(self, chat: int, title: str) -> None:
-        """Change the title of a chat."""
+        """Change the title of a chat; an empty one stands for its first question shown."""
         self._run("UPDATE chats SET title = ? WHERE number = ?", (title, chat))
 
     def set_system(self, chat: int, system: str) -> None:
@@ -214,8 +168,7 @@ class History:
 
     def settings(self, chat: int) -> str:
         """Settings of this chat only, the JSON object as stored."""
-        rows = self._rows("SELECT settings FROM chats WHERE number = ?", (chat,))
-        return as_text(rows[0][0]) if rows else "{}"
+        return self.facts(chat).get("settings", "{}")
 
     def set_settings(self, chat: int, settings: str) -> None:
         """Store the settings of this chat only, a JSON object."""
@@ -241,89 +194,134 @@ class History:
         deleted = self._run(sql, (time.time() - _KEPT_SECONDS,)).rowcount
         self.has_purged = self.has_purged or deleted > 0
 
-    def close(self) -> None:
-        """Close the file."""
-        with suppress(sqlite3.Error):
-            self._connection.close()
+    # Messages
 
-    def _rows(self, sql: str, values: Sequence[str | float]) -> list[tuple[Any, ...]]:
-        return self._healing(lambda: self._executed(sql, values)[1])
+    def messages(self, chat: int) -> list[Saved]:
+        """All messages of a chat, of all versions, oldest first."""
+        attachments: dict[int, tuple[Attachment, ...]] = {}
+        sql = """SELECT message, kind, name, attachments.text
+            FROM messages CROSS JOIN attachments ON message = messages.number
+            WHERE chat = ? ORDER BY attachments.number"""
+        for message, *columns in self._rows(sql, (chat,)):
+            attachment = Attachment.of(*map(as_text, columns))
+            attachments[message] = (*attachments.get(message, ()), attachment)
+        rows = self._rows(f"SELECT {_MESSAGE} FROM messages WHERE chat = ? ORDER BY 1", (chat,))
+        return [Saved.of(row, attachments.get(row[0], ())) for row in rows]
 
-    def _run(self, sql: str, values: Sequence[str | float] = ()) -> sqlite3.Cursor:
-        return self._healing(lambda: self._executed(sql, values)[0])
+    def path(self, chat: int) -> list[Saved]:
+        """The messages of a chat that are shown, the first question first."""
+        return shown_path(self.messages(chat), self.first_shown(chat))
 
-    def _executed(
-        self, sql: str, values: Sequence[str | float] = ()
-    ) -> tuple[sqlite3.Cursor, list[tuple[Any, ...]]]:
-        """Execute a statement and fetch all rows, as damage may show only after the first."""
-        self._check_file()
-        try:
-            cursor = self._connection.execute(sql, [_storable(value) for value in values])
-            return cursor, cursor.fetchall()
-        except (OverflowError, UnicodeDecodeError, sqlite3.Error) as error:
-            kind = _DamageError if is_damage(error) else HistoryError
-            raise kind(f"cannot use the chats in {self._path}", str(error)) from error
+    def first_shown(self, chat: int) -> int:
+        """The version of the first question that is shown, 0 if there is none."""
+        rows = self._rows("SELECT shown FROM chats WHERE number = ?", (chat,))
+        return as_number(rows[0][0]) if rows else 0
 
-    def _together(self, write: Callable[[], int]) -> int:
-        """Run several writes in one transaction."""
+    def questions(self, limit: int = 100) -> list[tuple[str, tuple[Attachment, ...]]]:
+        """Last questions of all chats with their pastes, oldest first."""
+        sql = """SELECT messages.number, text FROM messages JOIN chats ON chat = chats.number
+            WHERE role = 'user' AND removed IS NULL ORDER BY messages.number DESC LIMIT ?"""
+        pasted = """SELECT kind, name, text FROM attachments
+            WHERE message = ? AND kind = 'paste' ORDER BY number"""
+        return [
+            (
+                as_text(text),
+                tuple(Attachment.of(*map(as_text, row)) for row in self._rows(pasted, (number,))),
+            )
+            for number, text in reversed(self._rows(sql, (limit,)))
+        ]
 
-        def transaction() -> int:
-            self._executed("BEGIN IMMEDIATE")
-            try:
-                result = write()
-                self._executed("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:  # a full disk already caused a rollback
-                    with suppress(sqlite3.Error):
-                        self._connection.execute("ROLLBACK")
-                raise
-            return result
+    def add(
+        self,
+        chat: int,
+        role: str,
+        text: str,
+        ending: str = "",
+        *,
+        parent: int | None = None,
+        attachments: Sequence[Attachment] = (),
+        lossy: str = "",
+        writer: str = "",
+    ) -> int:
+        """Add a message and show it; a chat that another window removed meanwhile is restored.
 
-        return self._healing(transaction)
+        parent: the message that it follows, 0 for a first question; None: the last one shown.
 
-    def _check_file(self) -> None:
-        """Check that the file still exists: SQLite reports no error for a deleted one."""
-        try:
-            same = os.path.samestat(self._file, self._path.stat())
-        except OSError as error:
-            raise self._error(error.strerror or str(error)) from error
-        if not same:
-            raise self._error("another file has taken its place")
+        Returns:
+            Its number; 0 if the chat or the parent no longer exists.
+        """
 
-    def _error(self, why: str) -> HistoryError:
-        return HistoryError(f"cannot use the chats in {self._path}", why)
+        def write() -> int:
+            after = self._found(_LAST_SHOWN, chat) if parent is None else parent
+            now = time.time()
+            row = (chat, role, text, ending, now, after, lossy, writer)
+            cursor, _ = self._database.execute(_ADD, row)
+            if cursor.rowcount == 0:
+                return 0
+            number = cursor.lastrowid or 0
+            self._attach(number, attachments)
+            self._show(chat, after, number)
+            changed = "UPDATE chats SET removed = NULL, updated = ? WHERE number = ?"
+            self._database.execute(changed, (now, chat))
+            return number
 
+        return self._database.together(write)
 
-def _private_file(path: Path) -> os.stat_result:
-    """Create the database if there is none, for its owner alone; refuse anything but regular files.
+    def update(
+        self, message: int, text: str, ending: str = "", *, lossy: str = "", writer: str = ""
+    ) -> bool:
+        """Replace the text of a message; returns whether it still exists."""
+        sql = "UPDATE messages SET text = ?, ending = ?, lossy = ?, writer = ? WHERE number = ?"
+        return self._run(sql, (text, ending, lossy, writer, message)).rowcount > 0
 
-    Existing files are not opened: closing one would drop the locks that every other connection of
-    this process holds on it (sqlite.org/howtocorrupt.html, section 2.2), and another process would
-    then take the log away from under them.
+    def show(self, chat: int, parent: int, message: int) -> None:
+        """Show a message below another; parent: 0 for versions of the first question."""
+        self._database.together(lambda: self._show(chat, parent, message))
 
-    Raises:
-        OSError: it cannot be created, or is something else.
-    """
-    make_private_folder(path.parent)
-    with suppress(FileExistsError), open(path, "xb", opener=private_opener):
-        pass
-    for suffix in BESIDE:
-        with suppress(FileNotFoundError):
-            _regular(path.with_name(f"{path.name}{suffix}"))
-    status = _regular(path)
-    if os.name != "nt" and status.st_mode & 0o077:
-        with suppress(OSError):
-            path.chmod(FILE_MODE)
-    return status
+    def withdraw(self, chat: int, message: int) -> None:
+        """Delete a message that nothing follows; a chat without any question goes with it."""
 
+        def write() -> None:
+            parent = self._found("SELECT parent FROM messages WHERE number = ?", message)
+            if self._database.execute(_WITHDRAW, (message, chat))[0].rowcount:
+                siblings = "SELECT max(number) FROM messages WHERE chat = ? AND parent = ?"
+                self._show(chat, parent, self._found(siblings, chat, parent))
+            without = f"DELETE FROM chats WHERE number = ? AND NOT {_HAS_QUESTION}"
+            self._database.execute(without, (chat,))
 
-def _regular(path: Path) -> os.stat_result:
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise NotRegularError(path)
-    return status
+        self._database.together(write)
 
+    # The queue
 
-def _storable(value: str | float) -> str | float:
-    """Replace unpaired surrogates, as in undecodable file names, which SQLite cannot store."""
-    return whole_characters(value) if isinstance(value, str) else value
+    def enqueue(self, chat: int, text: str, attachments: Sequence[Attachment] = ()) -> int:
+        """Append a question to a chat's queue; returns its number."""
+        sql = "INSERT INTO queue (chat, text, attachments) VALUES (?, ?, ?)"
+        return self._run(sql, (chat, text, as_json(attachments))).lastrowid or 0
+
+    def queue(self, chat: int) -> list[SavedQuestion]:
+        """Questions that wait to be sent in a chat, the first one first."""
+        sql = "SELECT number, text, attachments FROM queue WHERE chat = ? ORDER BY number"
+        return [
+            SavedQuestion(number, as_text(text), from_json(as_text(attachments)))
+            for number, text, attachments in self._rows(sql, (chat,))
+        ]
+
+    def unqueue(self, question: int) -> None:
+        """Delete a question from its queue; it stands elsewhere now."""
+        self._run("DELETE FROM queue WHERE number = ?", (question,))
+
+    # Parts of transactions
+
+    def _attach(self, message: int, attachments: Sequence[Attachment]) -> None:
+        sql = "INSERT INTO attachments (message, kind, name, text) VALUES (?, ?, ?, ?)"
+        for one in attachments:
+            self._database.execute(sql, (message, one.kind, one.name, one.text))
+
+    def _show(self, chat: int, parent: int, message: int) -> None:
+        row = (message, parent or chat, chat)
+        self._database.execute(_SHOW.format(table="messages" if parent else "chats"), row)
+
+    def _found(self, sql: str, *values: Value) -> int:
+        """The number that a query of one row and column finds, 0 if it finds none."""
+        _, rows = self._database.execute(sql, values)
+        return as_number(rows[0][0]) if rows else 0

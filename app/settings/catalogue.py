@@ -21,6 +21,7 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _MOST_BITS = 64
 _MOST_SHOWN = 120
 LOSSY = "lossy"
+DEFAULT_THEME = "specchat-dark"
 PREFIX = "SPECCHAT_"
 """How the variables of all keys begin."""
 SAMPLING = tuple(field.name for field in fields(SamplingSettings))
@@ -94,7 +95,7 @@ KEYS = (
         Part.CHAT,
         "instructions to the model before the chat",
         "Be brief.",
-        title="System prompt",
+        title="Instructions",
     ),
     Key(
         "temperature",
@@ -134,9 +135,7 @@ KEYS = (
         OFF,
     ),
     Key("max_tokens", Kind.INTEGER, Part.CHAT, "the longest answer in tokens", DEFAULT_MAX_TOKENS),
-    Key(
-        "theme", Kind.TEXT, Part.APP, "colours of the app; Ctrl+P lists the themes", "textual-dark"
-    ),
+    Key("theme", Kind.TEXT, Part.APP, "colours of the app", DEFAULT_THEME),
     Key("animations", Kind.SWITCH, Part.APP, "whether changes on the screen are animated", True),
     Key("enter_sends", Kind.SWITCH, Part.APP, "false: Enter starts a new line, Ctrl+J sends", True),
     Key(

@@ -52,9 +52,27 @@ def examined(path: Path) -> tuple[dict[str, Any], dict[str, UsageError]]:
         except UsageError as error:
             faults[key] = error
             if len(faults) == _MOST_FAULTS:
-                return {}, faults
-    wrong = {key.partition(".")[0] for key in faults}
-    return {name: value for name, value in settings.items() if name not in wrong}, faults
+                why = f"it has {_MOST_FAULTS} errors or more"
+                return {}, {WHOLE_FILE: _unreadable(path, why), **faults}
+    for key in faults:
+        _leave_out(settings, key)
+    return settings, faults
+
+
+def _leave_out(settings: dict[str, Any], key: str) -> bool:
+    """Remove an entry by the name that its error has, whose parts are joined by dots.
+
+    Returns whether it was there: a part may itself contain dots.
+    """
+    if key in settings:
+        del settings[key]
+        return True
+    return any(
+        key.startswith(f"{name}.")
+        and _leave_out(cast("dict[str, Any]", table), key.removeprefix(f"{name}."))
+        for name, table in settings.items()
+        if isinstance(table, dict)
+    )
 
 
 def _parsed(path: Path) -> dict[str, Any]:
@@ -94,15 +112,17 @@ def _entries(
         yield f"{where}.{name}", partial(check, f"{where}.{name}", name, value, path)
 
 
-def save(path: Path, changes: Mapping[str, Value]) -> None:
+def save(path: Path, changes: Mapping[str, Value | None]) -> None:
     """Set keys in the file and keep the rest; a missing file is created from the template.
+
+    None removes a key, so that its default applies.
 
     Raises:
         UsageError: the file cannot be used as it is, or cannot be written.
     """
     from app.settings.template import template
 
-    read(path)
+    _parsed(path)
     text = _text(path)
     text = template() if text is None or not text.strip() else text
     try:
@@ -118,12 +138,16 @@ def save(path: Path, changes: Mapping[str, Value]) -> None:
         raise UsageError(f"cannot write {path}", error.strerror or str(error)) from error
 
 
-def _changed(text: str, name: str, value: Value) -> str:
+def _changed(text: str, name: str, value: Value | None) -> str:
     import tomlkit
 
     from app.settings.template import line
 
     document = tomlkit.parse(text)
+    if value is None:
+        if name in document:
+            del document[name]
+        return tomlkit.dumps(document)
     if name not in document:
         wanted = {**document.unwrap(), name: value}
         shown = line(BY_NAME[name], value)

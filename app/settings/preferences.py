@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.paths import Paths
-from app.settings import catalogue, file
-from app.settings.catalogue import Value
+from app.settings.catalogue import DEFAULT_THEME, Value
+from app.settings.in_effect import InEffect
 
 NAMES = ("theme", "animations", "enter_sends", "panel")
 
@@ -20,7 +19,7 @@ class Preferences:
     """
 
     file: Path
-    theme: str = ""
+    theme: str = DEFAULT_THEME
     animations: bool = True
     enter_sends: bool = True
     panel: str = "auto"
@@ -30,17 +29,9 @@ class Preferences:
     )
 
 
-def read_preferences(paths: Paths) -> Preferences:
-    """Read preferences from the settings file and environment variables, which take precedence.
-
-    Raises:
-        UsageError: the file, or the value of a variable, cannot be used.
-    """
-    settings = file.read(paths.settings)
-    values: dict[str, Any] = {name: settings[name] for name in NAMES if name in settings}
-    for name in NAMES:
-        if (value := catalogue.from_variable(name)) is not None:
-            values[name] = value
-    values["keys"] = settings.get(file.KEYS_TABLE, {})
-    values["presets"] = settings.get(file.PRESETS_TABLE, {})
-    return Preferences(paths.settings, **values)
+def preferences_of(settings: InEffect, file: Path) -> Preferences:
+    """The preferences among the settings in effect."""
+    values: dict[str, Any] = {
+        name: settings.values[name] for name in NAMES if name in settings.values
+    }
+    return Preferences(file, **values, keys=settings.keys, presets=settings.presets)

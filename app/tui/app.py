@@ -10,23 +10,22 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from app.actions import ACTIONS
+from app.dialogue.dialogue import Dialogue
 from app.engine.engine import Engine
 from app.history import History, HistoryError
 from app.history.derived_data import open_history
-from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from app.settings.answering import Answering
-from app.settings.preferences import Preferences, read_preferences
-from app.tui.appearance import set_theme
+from app.settings.app_start import AppStart
 from app.tui.chat_screen import ChatScreen
-from app.tui.conversation.dialogue import Dialogue
-from app.tui.keymap import check_keys, keys_of
+from app.tui.keymap import keys_of
+from app.tui.look.breakpoints import BREAKPOINTS
+from app.tui.look.themes import register_themes
+from app.tui.store import Store
 from app.tui.terminal.exit_signals import ExitSignals
 from app.tui.terminal.inert_paste import keep_pastes_inert
 from app.tui.terminal.printable_lines import PrintableLines, show_stand_ins
 from app.tui.terminal.terminal_driver import driver_class, is_gone
-from backends.base import UsageError
-from decoding.sampling.distribution import SamplingSettings
+from app.tui.usable_preferences import usable_preferences
 
 _START_DELAY = 0.05
 """Seconds for the first paint, before loading the model takes the processor."""
@@ -36,32 +35,28 @@ _QUIT_SECONDS = 0.8
 
 _TERMINAL_CHECK_SECONDS = 1.0
 
-_INFORMATION_SECONDS = 3.0
-_WARNING_SECONDS = 10.0
-
 SWITCH_SECONDS = 0.0005
 """Thread switch interval; Python's default of 5 ms is as long as a token."""
 
 
 class SpecchatApp(App[None]):
-    """The terminal app."""
+    """The terminal app.
+
+    start: options and settings, of which those that cannot work are left out and told.
+    """
 
     TITLE = "specchat"
     ENABLE_COMMAND_PALETTE = True
+    COMMAND_PALETTE_BINDING = "ctrl+p"
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = BREAKPOINTS
     CSS = """
     ToastRack { dock: top; align: right top; margin: 1 0 0 0; }
-    Toast { max-width: 80%; margin: 0; padding: 0 1; }
+    Toast { max-width: 80%; margin: 0; padding: 0 1; background: $panel; }
     """
     PAUSE_GC_ON_SCROLL: ClassVar[bool] = True
 
     def __init__(
-        self,
-        engine: Engine,
-        history: History | None,
-        system: str,
-        settings: SamplingSettings,
-        max_tokens: int,
-        preferences: Preferences | None = None,
+        self, engine: Engine, history: History | None, start: AppStart, fault: str = ""
     ) -> None:
         super().__init__(driver_class=driver_class())
         show_stand_ins()
@@ -69,9 +64,12 @@ class SpecchatApp(App[None]):
         self._printable = PrintableLines()
         self.engine = engine
         self.exit_signals = ExitSignals()
-        self._dialogue = Dialogue(history, system, engine.options.model or "")
-        self._defaults = Answering(settings, max_tokens)
-        self._preferences = preferences or read_preferences(Paths.of_this_user())
+        preferences, faults = usable_preferences(start.preferences)
+        self.store = Store(preferences)
+        self._start = start
+        self._notices = (*start.notices, *map(str, faults))
+        self._dialogue = Dialogue(history, start.system, engine.options.model or "")
+        self._dialogue.fault = fault
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Filters of every line that any widget paints."""
@@ -79,30 +77,37 @@ class SpecchatApp(App[None]):
 
     def on_mount(self) -> None:
         """Show the chat at once; the model loads in the background."""
+        register_themes(self)
+        preferences = self.store.preferences
+        self.theme = preferences.theme or self.theme
+        keys = preferences.keys
         self.set_keymap(
-            {
-                action.name: keys_of(action, self._preferences.keys)
-                for action in ACTIONS
-                if action.name in self._preferences.keys
-            }
+            {action.name: keys_of(action, keys) for action in ACTIONS if action.name in keys}
         )
-        self.push_screen(ChatScreen(self.engine, self._dialogue, self._defaults, self._preferences))
-        self._use_theme(self._preferences.theme)
+        self._open_last()
+        screen = ChatScreen(
+            self.engine, self._dialogue, self._start.answering, self.store, self._notices
+        )
+        self.push_screen(screen)
         self.call_after_refresh(self.set_timer, _START_DELAY, self.engine.start)
         self.exit_signals.on_signal(self.exit)
         if not self.is_headless:
             self.set_interval(_TERMINAL_CHECK_SECONDS, self._exit_without_terminal)
 
+    def _open_last(self) -> None:
+        """Open the chat that was used last, if the user asked for it and there is one."""
+        history = self._dialogue.history
+        if not self._start.continues or history is None:
+            return
+        try:
+            if last := history.chats(limit=1):
+                self._dialogue.open(last[0].number)
+        except HistoryError as error:
+            self._notices = (*self._notices, str(error))
+
     def _exit_without_terminal(self) -> None:
         if is_gone():
             self.exit()
-
-    def _use_theme(self, theme: str) -> None:
-        try:
-            if theme:
-                set_theme(self, theme)
-        except UsageError as error:
-            self.notify(str(error), severity="warning", timeout=10)
 
     def notify(
         self,
@@ -113,15 +118,13 @@ class SpecchatApp(App[None]):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Show a notification, unless the same one is still shown.
+        """Confirm what cannot be seen, such as a copy, unless the same is still shown.
 
         It is never parsed as markup, whatever the caller asks: it may quote untrusted text.
         """
         del markup
         if all(shown.message != message for shown in self._notifications):
-            default = _INFORMATION_SECONDS if severity == "information" else _WARNING_SECONDS
-            seconds = default if timeout is None else timeout
-            super().notify(message, title=title, severity=severity, timeout=seconds, markup=False)
+            super().notify(message, title=title, severity=severity, timeout=timeout, markup=False)
 
     def _fatal_error(self) -> None:
         """Exit without Textual's traceback; `run` raises the exception, which is then reported."""
@@ -133,47 +136,38 @@ class SpecchatApp(App[None]):
         return self._exception
 
     def action_help_quit(self) -> None:
-        """Explain Ctrl+C when nothing is selected."""
-        self.notify("Nothing is selected to copy. Esc stops an answer, Ctrl+Q quits.")
+        """Ctrl+C outside the prompt does there what it does inside."""
+        if isinstance(self.screen, ChatScreen):
+            self.screen.prompt.interrupt()
+        else:
+            self.screen.dismiss()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The registered actions, followed by Textual's own commands."""
         if isinstance(screen, ChatScreen):
+            keys = self.store.preferences.keys
             for action in ACTIONS:
                 yield SystemCommand(
                     action.title,
-                    f"{keys_of(action, self._preferences.keys)}  /{action.slash}".strip(" /"),
+                    f"{keys_of(action, keys)}  /{action.slash}".strip(" /"),
                     lambda action=action: screen.run_worker(screen.begin(action)),
                 )
         yield from super().get_system_commands(screen)  # pyright: ignore[reportUnknownMemberType]
 
 
-def run(
-    options: SessionOptions,
-    paths: Paths,
-    system: str,
-    settings: SamplingSettings,
-    max_tokens: int,
-) -> int:
+def run(start: AppStart, paths: Paths) -> int:
     """Run the app until the user quits; returns the exit code. The engine may still be busy.
 
     Raises:
-        UsageError: the settings file, a variable or a key binding is invalid.
         Exception: the app crashed.
     """
-    preferences = read_preferences(paths)
-    check_keys(preferences.keys, preferences.file)
     history, fault = None, ""
     try:
         history = open_history(paths)
     except HistoryError as error:
         fault = str(error)
-    engine = Engine(options, paths)
-    app = SpecchatApp(engine, history, system, settings, max_tokens, preferences)
-    if fault:
-        app.call_later(app.notify, f"Chats are not saved: {fault}", severity="error", timeout=10)
-    if history is not None and (news := history.news()):
-        app.call_later(app.notify, news, severity="warning", timeout=30)
+    engine = Engine(start.session, paths)
+    app = SpecchatApp(engine, history, start, fault)
     sys.setswitchinterval(SWITCH_SECONDS)
     with app.exit_signals.handled():
         try:

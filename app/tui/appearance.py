@@ -10,6 +10,8 @@ from textual.theme import BUILTIN_THEMES
 from app.settings import catalogue
 from app.settings.catalogue import Value
 from app.settings.preferences import NAMES, Preferences
+from app.tui.look.themes import DARK, LIGHT
+from backends.base import UsageError
 
 
 def check_theme(name: str) -> str:
@@ -18,7 +20,7 @@ def check_theme(name: str) -> str:
     Raises:
         UsageError: there is no such theme.
     """
-    return catalogue.known(name, BUILTIN_THEMES, f"there is no theme {name!r}")
+    return catalogue.known(name, [DARK, LIGHT, *BUILTIN_THEMES], f"there is no theme {name!r}")
 
 
 def set_theme(app: App[Any], theme: str) -> None:
@@ -28,6 +30,19 @@ def set_theme(app: App[Any], theme: str) -> None:
         UsageError: the name is unknown; the error names the nearest one.
     """
     app.theme = check_theme(theme)
+
+
+def try_theme(app: App[Any], theme: str) -> str:
+    """Switch to the theme of the settings; returns why not, empty if it is in use.
+
+    No name stands for the dark theme; it is also used in place of an unknown one.
+    """
+    try:
+        set_theme(app, theme or DARK)
+    except UsageError as error:
+        app.theme = DARK
+        return f"{error}; {DARK} is used"
+    return ""
 
 
 class Appearance:
@@ -45,7 +60,7 @@ class Appearance:
             UsageError: the theme is unknown.
         """
         if "theme" in changes:
-            set_theme(self._app, str(changes["theme"]))
+            set_theme(self._app, str(changes["theme"]) or DARK)
         known: dict[str, Any] = {name: changes[name] for name in NAMES if name in changes}
         self.preferences = replace(self.preferences, **known)
         self._apply()

@@ -1,5 +1,6 @@
-"""The main screen: a chat, the live panel, downloads and the prompt."""
+"""The main screen: it writes the store, and has widgets' messages carried out."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import constants, events, on
@@ -8,271 +9,380 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.screen import Screen
-from textual.widgets import Footer
+from textual.widget import Widget
 
-from app.actions import ACTIONS, BY_NAME, BY_SLASH, Action, parse, unknown_command
+from app.actions import ACTIONS, BY_NAME, Action
+from app.chat.attachments import read_files
 from app.chat.composer_draft import ComposerDraft
+from app.dialogue.changes import Changes
+from app.dialogue.dialogue import Dialogue
+from app.dialogue.turn import Turn
 from app.engine.engine import Engine
-from app.engine.engine_status import Loaded, Phase, Status
+from app.engine.engine_status import Phase, Status
+from app.engine.pooled_comparison import PooledComparison
 from app.settings.answering import Answering
 from app.settings.preferences import Preferences
-from app.tui.appearance import Appearance
+from app.tui import wording
 from app.tui.commands.app_commands import AppCommands
 from app.tui.commands.chat_commands import ChatCommands
 from app.tui.commands.command import commands_of
 from app.tui.commands.model_commands import ModelCommands
 from app.tui.commands.settings_commands import SettingsCommands
 from app.tui.conversation.chat_view import ChatView
-from app.tui.conversation.dialogue import Dialogue
+from app.tui.downloads import Downloads
+from app.tui.header import Header
+from app.tui.keys_bar import KeysBar
+from app.tui.panel.live_clock import LiveClock
+from app.tui.panel.panel import Panel
+from app.tui.prompt import messages
 from app.tui.prompt.prompt import Prompt
-from app.tui.prompt.prompt_area import PromptArea
-from app.tui.status.download_list import DownloadList
-from app.tui.status.figure_text import FigureText
-from app.tui.status.live_figures import LiveFigures
-from app.tui.status.panel import Panel
-from app.tui.status.status_line import StatusLine
+from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
 from app.tui.typed_app import typed_app
+from app.tui.welcome.welcome import Welcome
 from backends.base import SpecchatError
 
 _UPDATE_SECONDS = 1 / 12
-"""Between two looks at the engine's status and figures."""
+"""Between two looks at the engine."""
 
 _SAVE_DRAFT_SECONDS = 0.5
-
-_NARROW = 80
-"""Columns below which the panel is below the conversation."""
 
 _PANEL_WIDTH = 110
 """Columns from which the panel is shown unless the user decides otherwise."""
 
+_SHORT_ROWS, _LOW_ROWS = 8, 16
+"""Rows below which the prompt has no frame, and few rows."""
+
+_AGAIN = "Enter tries again · Ctrl+L chooses another"
+
 
 class ChatScreen(Screen[None]):
-    """Composes the widgets of a chat and coordinates them."""
+    """Composes the widgets of a chat; what they show is in the store.
+
+    notices: settings that cannot be used, a sentence or two each.
+    """
 
     app = typed_app
     AUTO_FOCUS: ClassVar[str | None] = "PromptArea"
     BINDINGS: ClassVar = [
-        Binding(
-            action.keys,
-            f"perform('{action.name}')",
-            action.label,
-            show=action.shown,
-            id=action.name,
-        )
-        for action in ACTIONS
-        if action.keys
+        *(
+            Binding(action.keys, f"perform('{action.name}')", action.title, id=action.name)
+            for action in ACTIONS
+            if action.keys
+        ),
+        Binding("ctrl+c", "interrupt", show=False),
     ]
     DEFAULT_CSS: ClassVar[str] = """
-    ChatScreen > Horizontal { height: 1fr; }
-    ChatScreen.-narrow > Horizontal { layout: vertical; }
-    ChatScreen.-narrow Panel {
-        width: 1fr; height: 50%; border-left: none; border-top: solid $surface-lighten-2;
-    }
-    ChatScreen #state { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
+    ChatScreen > Horizontal { height: 1fr; layout: vertical; }
+    ChatScreen.-wide > Horizontal { layout: horizontal; }
+    ChatScreen ChatView { width: 1fr; height: 1fr; }
+    ChatScreen.-short Header, ChatScreen.-short KeysBar { display: none; }
     """
 
     def __init__(
-        self, engine: Engine, dialogue: Dialogue, defaults: Answering, preferences: Preferences
+        self,
+        engine: Engine,
+        dialogue: Dialogue,
+        defaults: Answering,
+        store: Store,
+        notices: Sequence[str] = (),
     ) -> None:
         super().__init__()
-        self.view = ChatView(engine, dialogue, defaults)
-        self.panel = Panel()
-        self.prompt = Prompt(engine.count)
+        self.store = store
+        self.changes = Changes()
+        self.view = ChatView(engine, dialogue, defaults, store, self.changes, self._welcome)
+        self.prompt = Prompt(store, engine.count)
+        self.downloads = Downloads(store)
         self._engine = engine
-        self._appearance = Appearance(self.app, preferences, self._apply_preferences)
-        self._status_line = StatusLine()
-        self._downloads = DownloadList()
-        self._state_line = FigureText(id="state")
-        self._figures = LiveFigures(self.panel, self._state_line)
+        self._clock = LiveClock()
+        self._session = PooledComparison()
+        self._pooled: object = None
+        """The answer that was added to the session's figures last."""
         self._composer_draft = ComposerDraft(engine.paths)
-        app, view, area, perform = self.app, self.view, self.prompt.area, self.action_perform
-        models = ModelCommands(app, engine, view, self._downloads, perform)
+        self._edited: Turn | None = None
+        self._notices = list(notices)
+        self._reported: SpecchatError | None = None
+        app, perform = self.app, self.action_perform
+        models = ModelCommands(app, engine, self.view, self.downloads, store, perform)
         self.commands = commands_of(
-            ChatCommands(app, engine, view, area),
-            AppCommands(app, self._appearance, self.panel, area),
+            ChatCommands(app, engine, self.view, self.changes, store),
+            AppCommands(app, store, self.prompt),
             models,
-            SettingsCommands(app, engine, view, self._appearance, models, perform),
+            SettingsCommands(app, engine, self.view, self.changes, store, models, perform),
         )
-        self._reported_error: SpecchatError | None = None
 
     def compose(self) -> ComposeResult:
-        yield self._status_line
+        yield Header(self.store)
         with Horizontal():
             yield self.view
-            yield self.panel
-        yield self._downloads
-        yield self._state_line
+            yield Panel(self.store)
         yield self.prompt
-        yield Footer()
+        yield KeysBar(self.store)
+
+    def _welcome(self) -> Widget:
+        return Welcome(self.store, self._engine, self.view.dialogue.history)
 
     def on_mount(self) -> None:
-        self._apply_preferences()
-        area = self.prompt.area
-        area.write(self._composer_draft.left)
-        area.focus()
+        for left in self._composer_draft.left:
+            self.prompt.put_before(left.text, left.attachments)
         for question in self.view.dialogue.questions():
-            area.remember(question)
+            self.prompt.remember(question.text, question.attachments)
+        self.watch(self.store, "preferences", self._apply_preferences)
         self.set_interval(_UPDATE_SECONDS, self._update)
         self.set_interval(_SAVE_DRAFT_SECONDS, self._save_draft)
 
     def on_unmount(self) -> None:
         """Save what an answer in progress has, and what was not sent."""
-        self._composer_draft.keep(_joined([*self.view.abandon(), self.prompt.area.text]))
+        self.view.abandon()
+        self.downloads.stop_all()
+        self._composer_draft.keep(self.prompt.unsent)
         self._composer_draft.close()
 
     def _save_draft(self) -> None:
-        """Save what is typed or queued, in case the app is killed."""
-        self._composer_draft.keep_soon(_joined([*self.view.queued, self.prompt.area.text]))
+        """Save what is typed, in case the app is killed."""
+        self._composer_draft.keep_soon(self.prompt.unsent)
 
     def on_resize(self) -> None:
-        self.set_class(self.app.size.width < _NARROW, "-narrow")
+        rows = self.app.size.height
+        self.set_class(rows < _SHORT_ROWS, "-short")
+        self.set_class(rows < _LOW_ROWS, "-low")
         self._show_panel()
 
-    def _apply_preferences(self) -> None:
-        preferences = self._appearance.preferences
+    def _apply_preferences(self, preferences: Preferences) -> None:
         level = constants.TEXTUAL_ANIMATIONS if preferences.animations else "none"
         self.app.animation_level = level
-        self.prompt.area.enter_sends = preferences.enter_sends
-        self.prompt.area.cursor_blink = level != "none"
+        if preferences.theme:
+            self.app.theme = preferences.theme
         self._show_panel()
 
     def _show_panel(self) -> None:
         """Show or hide the panel, as preferred or as the width allows."""
-        how = self._appearance.preferences.panel
+        how = self.store.preferences.panel
         is_wide = self.app.size.width >= _PANEL_WIDTH
-        self.panel.display = how == "shown" or (how == "auto" and is_wide)
-        self._figures.refresh()
+        self.store.is_panel_shown = how == "shown" or (how == "auto" and is_wide)
 
     # Actions
 
     async def action_perform(self, name: str, argument: str = "") -> bool:
-        """Run a registered action; an error is notified, and the result is then False."""
+        """Run a registered action; an error is shown at the prompt, and the result is then False."""
         try:
             command = self.commands[name]
             pending = command(argument) if BY_NAME[name].argument else command()
             if pending is not None:
                 await pending
         except SpecchatError as error:
-            self.notify(str(error), severity="error", timeout=10)
+            self.prompt.show_fault(_in_a_line(error))
             return False
         return True
 
-    async def begin(self, action: Action, *, run: bool = True) -> None:
+    async def begin(self, action: Action) -> None:
         """Run an action that was picked from a list, or let the user type its argument."""
-        if run and not action.needs_argument:
+        if not action.needs_argument:
             await self.action_perform(action.name)
             return
-        area = self.prompt.area
-        area.remember(area.text)
-        area.write(f"/{action.slash} ")
-        area.focus()
+        self.prompt.write(f"/{action.slash} ")
+        self.prompt.area.focus()
+
+    def action_interrupt(self) -> None:
+        """Copy the text selected with the mouse; else do what Ctrl+C does in the prompt."""
+        selected = self.get_selected_text()
+        if selected is None:
+            self.prompt.interrupt()
+        else:
+            self.app.notify(copy(self.app, selected, "the selection"))
 
     def action_copy_text(self) -> None:
         """Copy the text selected with the mouse."""
-        selected = self.get_selected_text()
-        if selected is None:
+        if self.get_selected_text() is None:
             raise SkipAction
-        self.notify(copy(self.app, selected, "the selection"))
+        self.action_interrupt()
 
     # The prompt
 
-    @on(PromptArea.Submitted)
-    async def _submit(self, event: PromptArea.Submitted) -> None:
+    @on(messages.Submitted)
+    async def _submit(self, event: messages.Submitted) -> None:
         event.stop()
-        text, area = event.text.strip(), self.prompt.area
-        if (command := parse(text)) is not None:
-            area.remember(text)
-            action, argument = command
-            if not await self.action_perform(action.name, argument) and not area.text:
-                area.write(event.text)
-                area.select_all()  # what is typed next replaces it
-        elif (unknown := unknown_command(text)) is not None:
-            self.notify(f"There is no command {unknown}; F1 lists them.")
-            area.put_before(event.text, separator="\n")
-        else:
-            area.remember(text)
-            await self._send(text)
-
-    async def _send(self, text: str) -> None:
         try:
-            await self.view.send(text)
+            attachments = (*event.attachments, *read_files(event.text))
         except SpecchatError as error:
-            self.prompt.area.put_before(text)
-            self.notify(str(error), severity="error", timeout=10)
-
-    @on(PromptArea.CommandPicked)
-    async def _run_picked(self, event: PromptArea.CommandPicked) -> None:
-        event.stop()
-        action, area = BY_SLASH[event.slash], self.prompt.area
-        if event.run and not action.needs_argument:
-            await self.action_perform(action.name)
+            self.prompt.put_before(event.text, event.attachments)
+            self.prompt.show_fault(_in_a_line(error))
             return
-        typed_since = area.take()
-        await self.begin(action, run=False)
-        area.insert(typed_since)
+        edited, self._edited = self._edited, None
+        self.store.is_editing = False
+        if event.is_edit and edited is not None:
+            await self.view.edit(edited, event.text, attachments)
+        else:
+            await self.view.send(event.text, attachments)
+
+    @on(messages.CommandPicked)
+    async def _run_picked(self, event: messages.CommandPicked) -> None:
+        event.stop()
+        if not await self.action_perform(event.action.name, event.argument):
+            fault = self.prompt.area.fault
+            if not self.prompt.written.text:
+                self.prompt.write(event.text)
+                self.prompt.show_fault(fault)
+
+    @on(messages.EmptySubmitted)
+    async def _empty_submitted(self, event: messages.EmptySubmitted) -> None:
+        """Try again to load a model, else send the next queued question."""
+        event.stop()
+        status = self._engine.status
+        if status.phase is Phase.FAILED and status.loaded is None:
+            self._engine.retry()
+        else:
+            await self.view.send_next()
+
+    @on(messages.TakeBack)
+    async def _take_back(self, event: messages.TakeBack) -> None:
+        event.stop()
+        queued = await self.view.take_back()
+        if queued is not None:
+            self.prompt.put_before(queued.text, queued.attachments)
+
+    @on(messages.SelectLast)
+    def _select_last(self, event: messages.SelectLast) -> None:
+        event.stop()
+        if event.is_question:
+            self.view.select_last_question()
+        else:
+            self.focus_previous()
+
+    @on(messages.EditEnded)
+    def _edit_ended(self, event: messages.EditEnded) -> None:
+        event.stop()
+        self._edited = None
+        self.store.is_editing = False
+
+    @on(messages.StopRequested)
+    async def _stop_requested(self, event: messages.StopRequested) -> None:
+        event.stop()
+        await self.action_perform("stop")
+
+    @on(messages.QuitRequested)
+    async def _quit_requested(self, event: messages.QuitRequested) -> None:
+        event.stop()
+        await self.action_perform("quit")
 
     def on_key(self, event: events.Key) -> None:
-        """Type into the prompt while the conversation has the focus."""
+        """Type into the prompt while something else has the focus."""
         if event.is_printable and event.character:  # the prompt consumes its own keys
             event.stop()
             self.set_focus(self.prompt.area)
-            self.prompt.area.insert(event.character)
+            self.prompt.insert(event.character)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Paste into the prompt while something else has the focus."""
+        event.stop()
+        self.set_focus(self.prompt.area)
+        self.prompt.area.post_message(events.Paste(event.text))
 
     # The chat
 
-    @on(ChatView.Opened)
-    def _chat_opened(self, event: ChatView.Opened) -> None:
+    @on(ChatView.Changed)
+    def _chat_changed(self, event: ChatView.Changed) -> None:
         event.stop()
-        self._figures.refresh()
-        self._greet()
-
-    @on(ChatView.AnswerStarted)
-    def _answer_started(self, event: ChatView.AnswerStarted) -> None:
-        event.stop()
-        self._figures.restart_rate()
+        self._write_chat()
 
     @on(ChatView.QuestionReturned)
     def _question_returned(self, event: ChatView.QuestionReturned) -> None:
         event.stop()
-        self.prompt.area.put_before(event.text)
+        self.prompt.put_before(event.text, event.attachments)
 
-    def _greet(self) -> None:
-        loaded = self._engine.status.loaded
-        if loaded is not None:
-            enter_sends = self._appearance.preferences.enter_sends
-            self.view.greet(_greeting(loaded, "Enter" if enter_sends else "Ctrl+J"))
+    @on(ChatView.EditRequested)
+    def _edit_requested(self, event: ChatView.EditRequested) -> None:
+        event.stop()
+        turn = event.turn
+        self._edited = turn
+        version = len(self.view.dialogue.versions(turn)) + 1
+        pastes = tuple(turn.attachments)
+        self.prompt.begin_edit(turn.text, pastes, version)
+        self.prompt.area.focus()
+        self.store.is_editing = True
 
-    # The engine
+    @on(ChatView.SettingsRequested)
+    async def _settings_requested(self, event: ChatView.SettingsRequested) -> None:
+        event.stop()
+        await self.action_perform("settings")
 
-    def _update(self) -> None:
-        """Show the engine's status and the figures of the answer."""
+    @on(Welcome.ChatPicked)
+    async def _chat_picked(self, event: Welcome.ChatPicked) -> None:
+        event.stop()
+        await self.action_perform("chats", str(event.number))
+
+    @on(Welcome.ModelPicked)
+    async def _model_picked(self, event: Welcome.ModelPicked) -> None:
+        event.stop()
+        await self.action_perform("model", event.name)
+
+    @on(Welcome.RacePicked)
+    async def _race_picked(self, event: Welcome.RacePicked) -> None:
+        event.stop()
+        await self.action_perform("demonstrate")
+
+    def on_descendant_focus(self) -> None:
+        self._write_selection()
+
+    def on_descendant_blur(self) -> None:
+        self.call_after_refresh(self._write_selection)
+
+    # The store
+
+    def _write_selection(self) -> None:
+        selected = self.view.selected
+        self.store.selected = selected.role if selected is not None else ""
+
+    def _write_chat(self) -> None:
+        store, view = self.store, self.view
+        dialogue = view.dialogue
+        store.title = dialogue.title
+        store.not_saved = dialogue.fault
+        store.queued = len(dialogue.queue)
+        store.is_answering = not view.is_idle
+        last = dialogue.turns[-1] if dialogue.turns else None
+        store.is_broken_off = view.is_idle and last is not None and last.is_interrupted
+
+    async def _update(self) -> None:
+        """Look at the engine, and write what has changed into the store."""
         status = self._engine.status
-        if self._status_line.show(status) and status.phase is Phase.READY:
-            self._greet()
-        self._report_error(status)
-        self.prompt.context_size = status.loaded.context_size if status.loaded else None
-        is_pending = self.view.pending is not None
-        self._figures.update(self.view.answer, status.loaded, is_pending=is_pending)
+        if status is not self.store.status:
+            self.store.status = status
+        self.store.draft = self._engine.draft
+        self._write_chat()
+        self._write_figures(status)
+        await self._report(status)
+        for ended in self.downloads.update():
+            if ended.then is not None:
+                ended.then()
+            elif ended.error is not None:
+                await self.view.show_fault(_in_a_line(ended.error), ended.error.remedy)
 
-    def _report_error(self, status: Status) -> None:
-        """Notify once of an engine error."""
+    def _write_figures(self, status: Status) -> None:
+        answer = self.view.answer
+        if answer is not None and answer.is_done and answer is not self._pooled:
+            self._pooled = answer
+            if answer.metrics is not None:
+                self._session = self._session.with_answer(answer.metrics)
+        session = self._session
+        live = self._clock.tick(answer, status.loaded, session.comparison, session.answers)
+        if live is not self.store.live:
+            self.store.live = live
+        rule = self.view.answering.sampling.lossy_in_effect
+        self.store.drafting = wording.drafting(self._engine.draft, live.metrics, rule)
+
+    async def _report(self, status: Status) -> None:
+        """Show an engine error once, and what is wrong with the settings."""
         error = status.error
-        if error is not None and error is not self._reported_error:
-            self._reported_error = error
-            self.notify(str(error), severity="error", timeout=10)
+        if error is not self._reported:
+            self._reported = error
+            if error is not None:
+                remedy = _AGAIN if status.loaded is None else error.remedy
+                await self.view.show_fault(_in_a_line(error), remedy)
+        if self._notices:
+            notices, self._notices = self._notices, []
+            await self.view.show_notice(" ".join(notices))
 
 
-def _greeting(loaded: Loaded, send_key: str) -> str:
-    """How to begin, with notes on the loaded model."""
-    lines = [f"Ask something and press {send_key}. / lists commands, F1 every key."]
-    if loaded.name == "demo":
-        lines.append(
-            "This is the bundled model: small and quick, often wrong. "
-            "Ctrl+L lists better ones, and shows which fit this machine."
-        )
-    return "\n".join([*lines, *loaded.notes])
-
-
-def _joined(texts: list[str]) -> str:
-    return "\n\n".join(filter(str.strip, texts))
+def _in_a_line(error: SpecchatError) -> str:
+    return ": ".join(filter(None, [error.what, error.why]))

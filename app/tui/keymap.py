@@ -8,7 +8,7 @@ from textual.binding import Binding
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 from textual.widgets import TextArea
 
-from app.actions import ACTIONS, Action
+from app.actions import ACTIONS, BY_NAME, Action
 from backends.base import UsageError
 
 _MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "meta", "hyper"})
@@ -21,25 +21,52 @@ _RESERVED = frozenset(
 
 def keys_of(action: Action, keys: Mapping[str, str]) -> str:
     """The keys of an action, separated by commas; keys: the user's own, by action."""
-    return ",".join(key.strip().lower() for key in keys.get(action.name, action.keys).split(","))
+    return ",".join(_split(keys.get(action.name, action.keys)))
 
 
-def check_keys(keys: Mapping[str, str], file: Path) -> None:
-    """Reject key bindings that would not work.
+def _split(keys: str) -> list[str]:
+    return [key.strip().lower() for key in keys.split(",")]
 
-    Raises:
-        UsageError: a key is unknown or reserved by the prompt, or two actions share one.
+
+def usable_keys(
+    keys: Mapping[str, str], file: Path
+) -> tuple[dict[str, str], tuple[UsageError, ...]]:
+    """The key bindings that can work, and why the others cannot.
+
+    A binding cannot work if a key is unknown or reserved by the prompt, or if another action has
+    the key; its action then has its usual keys.
     """
+    usable, faults = dict(keys), list[UsageError]()
+    for name in keys:
+        try:
+            _check_binding(name, keys[name], file)
+        except UsageError as error:
+            faults.append(error)
+            del usable[name]
+    while clash := _clash(usable, file):
+        name, error = clash
+        faults.append(error)
+        del usable[name]
+    return usable, tuple(faults)
+
+
+def _check_binding(name: str, keys: str, file: Path) -> None:
+    for key in set(_split(keys)) - set(BY_NAME[name].keys.split(",")):
+        _check(key, f"keys.{name} in {file} cannot be {key!r}")
+
+
+def _clash(keys: Mapping[str, str], file: Path) -> tuple[str, UsageError] | None:
+    """A binding of the user that gives a key to a second action, and the error about it."""
     owners = {"ctrl+q": "quit"}  # always bound by Textual
     for action in ACTIONS:
         for key in filter(None, keys_of(action, keys).split(",")):
-            if action.name in keys:
-                _check(key, f"keys.{action.name} in {file} cannot be {key!r}")
             owner = owners.setdefault(key, action.name)
             if owner != action.name:
+                name = action.name if action.name in keys else owner
                 what = f"{file} gives the key {key!r} to two actions"
                 remedy = "Give one of them another key under [keys]."
-                raise UsageError(what, f"{owner} and {action.name}", remedy)
+                return name, UsageError(what, f"{owner} and {action.name}", remedy)
+    return None
 
 
 def _check(key: str, what: str) -> None:

@@ -25,6 +25,8 @@ class Live:
     """Prompt tokens read so far, and in all."""
     rate: float | None = None
     """Tokens a second: over the last seconds while answering, then over the whole answer."""
+    plain: float | None = None
+    """Tokens a second of plain decoding, the last that is known of this model."""
     comparison: Comparison = PLAIN
     minute: tuple[Second, ...] = ()
     """The last minute, oldest second first."""

@@ -20,12 +20,18 @@ class Store(DOMNode):
     """The engine's latest snapshot."""
     draft: reactive[str] = reactive("auto")
     """The requested drafters."""
+    drafting: reactive[str] = reactive("auto")
+    """What becomes of drafting: auto, off, "paused (11 % accepted, needs 22 %)" or "▲ lossy"."""
     live: reactive[Live] = reactive(Live())
     """Figures of the newest answer."""
     title: reactive[str] = reactive("")
     """Title of the chat; empty for a new one."""
     not_saved: reactive[str] = reactive("")
     """Why the chat is not saved; empty if it is."""
+    is_broken_off: reactive[bool] = reactive(False)
+    """Whether the last answer was interrupted, or failed."""
+    selected: reactive[str] = reactive("")
+    """Role of the selected message, "user" or "assistant"; empty if none is."""
     is_answering: reactive[bool] = reactive(False)
     queued: reactive[int] = reactive(0)
     """How many questions wait for the answer."""

@@ -59,7 +59,7 @@ def list_chats(
 def show(number: Number, json: Json = False, output: Output = None) -> None:
     """Print a chat."""
     with _history() as history:
-        chat, messages = _chat(history, number), history.messages(number)
+        chat, messages = _chat(history, number), history.path(number)
     text = printable(as_markdown(chat, messages))
     write_result(as_json(chat, messages), [text], json, output, stdout.write)
 

@@ -1,50 +1,59 @@
-"""Commands on the app itself: help, panel, editor and quit."""
+"""Commands on the app itself: help, panel, editor, palette and quit."""
 
 import os
 import shlex
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from textual.app import App
 
-from app.tui.appearance import Appearance
-from app.tui.prompt.prompt_area import PromptArea
+from app.tui.prompt.prompt import Prompt
 from app.tui.screens.help_screen import HelpScreen
-from app.tui.status.panel import Panel
+from app.tui.store import Store
 from backends.base import UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class AppCommands:
-    """Help, the live panel, the user's editor, and quitting."""
+    """Help, the live panel, the user's editor, the palette, and quitting."""
 
     app: App[Any]
-    appearance: Appearance
-    live_panel: Panel
-    prompt: PromptArea
+    store: Store
+    prompt: Prompt
 
     def help(self) -> None:
-        self.app.push_screen(HelpScreen(self.appearance.preferences))
+        self.app.push_screen(HelpScreen(self.store, self.app.screen.focused))
 
     def panel(self) -> None:
-        self.appearance.change({"panel": "hidden" if self.live_panel.display else "shown"})
+        """Show the panel, then its details, then neither."""
+        store = self.store
+        shown = not store.is_panel_shown or not store.shows_details
+        store.shows_details = store.is_panel_shown and not store.shows_details
+        panel = "shown" if shown else "hidden"
+        store.preferences = replace(store.preferences, panel=panel)
+        store.is_panel_shown = shown
 
     def editor(self) -> None:
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
         if not editor:
             raise UsageError("no editor is configured", "$VISUAL and $EDITOR are not set")
+        written = self.prompt.written
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "question.md"
-            file.write_text(self.prompt.text, encoding="utf-8")
+            file.write_text(written.text, encoding="utf-8")
             try:
                 with self.app.suspend():
                     subprocess.run([*shlex.split(editor), str(file)], check=False)
+                text = file.read_text(encoding="utf-8").rstrip("\n")
             except (OSError, ValueError) as error:
                 raise UsageError(f"cannot run {editor}", str(error)) from error
-            self.prompt.write(file.read_text(encoding="utf-8").rstrip("\n"))
+        self.prompt.write(text, written.attachments)
+
+    def commands(self) -> None:
+        self.app.action_command_palette()
 
     def quit(self) -> None:
         self.app.exit()

@@ -1,4 +1,4 @@
-"""Commands on the current chat, its answers and the other chats."""
+"""Commands on a chat: its answers, its versions, its instructions, and other chats."""
 
 import re
 from dataclasses import dataclass
@@ -7,12 +7,15 @@ from typing import Any
 
 from textual.app import App
 
+from app.dialogue.changes import Change, Changes
+from app.dialogue.dialogue import Dialogue
+from app.dialogue.turn import ASSISTANT, USER
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.tui.conversation.chat_view import ChatView
-from app.tui.prompt.prompt_area import PromptArea
 from app.tui.screens.chats_screen import ChatsScreen
-from app.tui.screens.race_screen import RaceScreen
+from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
+from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
 from backends.base import UsageError
 
@@ -23,47 +26,87 @@ _OFF = "off"
 
 @dataclass(frozen=True, slots=True)
 class ChatCommands:
-    """Answering again, copying, exporting, racing, and switching chats."""
+    """Answering again, editing, undoing, copying, exporting, racing, and switching chats."""
 
     app: App[Any]
     engine: Engine
     view: ChatView
-    prompt: PromptArea
+    changes: Changes
+    store: Store
 
     def stop(self) -> None:
         if self.engine.status.phase is Phase.LOADING:
             self.engine.stop_loading()
         self.view.stop()
 
-    async def origins(self) -> None:
-        await self.view.toggle_origins()
+    async def regenerate(self) -> None:
+        await self.view.regenerate()
+
+    async def go_on(self) -> None:
+        await self.view.continue_answer()
+
+    def edit(self) -> None:
+        if self.view.last_turn(USER) is None:
+            raise UsageError("there is no question to edit yet")
+        self.view.edit_question()
+
+    async def compact(self) -> None:
+        if not self.view.dialogue.turns:
+            raise UsageError("there is nothing to summarise yet")
+        if not self.view.is_idle:
+            raise UsageError("an answer is in progress", "", "Esc stops it.")
+        await self.view.compact()
+
+    async def undo(self) -> None:
+        if not await self.changes.undo():
+            raise UsageError("there is nothing to undo")
+
+    async def redo(self) -> None:
+        if not await self.changes.redo():
+            raise UsageError("there is nothing to redo")
+
+    def colours(self) -> None:
+        self.store.keeps_colours = not self.store.keeps_colours
+
+    # Races
 
     def race(self) -> None:
-        if not self.view.is_idle():
+        """Race the last question, or the built-in one if there is none."""
+        question = self.view.last_turn(USER)
+        if question is None:
+            self.demonstrate()
             return
-        dialogue, answering = self.view.dialogue, self.view.answering
-        index = dialogue.last("user")
-        if index is None:
-            self.app.notify("A race needs a question that was answered.")
-            return
-        race = RaceScreen(
-            self.engine,
-            dialogue.conversation(index + 1),
-            answering.sampling,
-            answering.max_tokens,
-            dialogue.chat,
+        self._race(
+            race_of(
+                self.view.dialogue.title,
+                self.view.dialogue.conversation(question),
+                self.view.answering,
+            )
         )
-        self.app.push_screen(race)
+
+    def demonstrate(self) -> None:
+        """Race the built-in text."""
+        self._race(demonstration())
+
+    def _race(self, race: Any) -> None:
+        if not self.view.is_idle:
+            raise UsageError("an answer is in progress", "", "Esc stops it.")
+        self.app.push_screen(RaceScreen(self.store, self.engine, race))
+
+    # Chats
 
     async def new(self) -> None:
         await self.view.open(self.view.dialogue.fresh())
 
-    def chats(self) -> None:
+    async def chats(self, number: str = "") -> None:
         history = self.view.dialogue.history
         if history is None:
-            self.app.notify("Chats are not saved in this session.")
+            raise UsageError("chats are not saved in this session", self.view.dialogue.fault)
+        if number.isdecimal():
+            await self._open(int(number))
             return
-        self.app.push_screen(ChatsScreen(history, self.engine.paths), self._open)
+        screen = ChatsScreen(history, self.engine.paths, self.changes, self.view.dialogue.chat)
+        self.app.push_screen(screen, self._open)
 
     async def _open(self, chat: int | None) -> None:
         if chat is not None and chat != self.view.dialogue.chat:
@@ -72,8 +115,18 @@ class ChatCommands:
             await self.view.open(dialogue)
 
     def rename(self, title: str) -> None:
-        self.view.dialogue.rename(title)
-        self.app.notify(f"This chat is now called {title}." if title else "Example: /rename Title")
+        dialogue = self.view.dialogue
+        if not dialogue.turns:
+            raise UsageError("there is no chat to rename yet")
+        before = dialogue.name
+        dialogue.rename(title)
+        self.changes.add(
+            Change(
+                "renamed a chat",
+                lambda: dialogue.rename(before),
+                lambda: dialogue.rename(title),
+            )
+        )
 
     def export(self, path: str) -> None:
         if not path:
@@ -81,44 +134,43 @@ class ChatCommands:
         written = self.view.dialogue.export(Path(path).expanduser())
         self.app.notify(f"Exported to {written}")
 
-    async def regenerate(self) -> None:
-        await self.view.regenerate()
-
-    async def go_on(self) -> None:
-        await self.view.continue_answer()
-
-    async def edit(self) -> None:
-        question = await self.view.take_last_question()
-        if question is not None:
-            self.prompt.write(question)
-            self.prompt.focus()
+    # Answers
 
     def copy_answer(self) -> None:
-        index = self.view.last_turn("assistant")
-        if index is not None:
-            text = self.view.dialogue.turns[index].text
-            self.app.notify(copy(self.app, text, "the answer"))
+        self.app.notify(copy(self.app, self._last_answer(), "the answer"))
 
     def copy_code(self, number: str) -> None:
-        dialogue = self.view.dialogue
-        index = dialogue.last("assistant")
-        blocks = _CODE_BLOCK.findall(dialogue.turns[index].text) if index is not None else []
+        blocks = _CODE_BLOCK.findall(self._last_answer())
         chosen = int(number) if number.isdecimal() else 1
         if not 1 <= chosen <= len(blocks):
             count = "1 code block" if len(blocks) == 1 else f"{len(blocks)} code blocks"
-            self.app.notify(f"The last answer has {count}.")
-            return
+            raise UsageError(f"the last answer has {count}")
         self.app.notify(copy(self.app, blocks[chosen - 1], f"code block {chosen}"))
 
-    def system(self, text: str) -> None:
+    def _last_answer(self) -> str:
+        turn = self.view.last_turn(ASSISTANT)
+        if turn is None:
+            raise UsageError("there is no answer in this chat yet")
+        return turn.text
+
+    # Instructions
+
+    async def system(self, text: str) -> None:
+        """Set the instructions of this chat; without a text the settings open."""
         dialogue = self.view.dialogue
         if not text:
-            current = f"System prompt: {dialogue.system}\n/system off removes it."
-            none = "There is no system prompt. Example: /system Be brief."
-            self.app.notify(current if dialogue.system else none, timeout=10)
-        elif text.lower() == _OFF:
-            dialogue.set_system("")
-            self.app.notify("System prompt removed.")
-        else:
-            dialogue.set_system(text)
-            self.app.notify("System prompt set.")
+            self.view.post_message(ChatView.SettingsRequested())
+            return
+        before, after = dialogue.system, "" if text.lower() == _OFF else text
+        await self._set_system(dialogue, after)
+        self.changes.add(
+            Change(
+                "changed the instructions",
+                lambda: self._set_system(dialogue, before),
+                lambda: self._set_system(dialogue, after),
+            )
+        )
+
+    async def _set_system(self, dialogue: Dialogue, text: str) -> None:
+        dialogue.set_system(text)
+        await self.view.show_settings()

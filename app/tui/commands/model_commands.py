@@ -7,18 +7,17 @@ from textual.app import App
 
 from app.drafting.spec import draft_spec
 from app.engine.engine import Engine
-from app.loading.model_list import offered
 from app.tui.commands.command import Perform
 from app.tui.conversation.chat_view import ChatView
+from app.tui.downloads import Downloads, take_over
+from app.tui.models_here import models_here
 from app.tui.screens.drafters_screen import DraftersScreen
 from app.tui.screens.models_screen import ModelsScreen
-from app.tui.status.download_list import DownloadList
-from backends.base import UsageError
+from app.tui.store import Store
+from backends.base import SpecchatError, UsageError
 from backends.engines.backend_selection import forms
 from models.hub import HubSettings
 from models.reference import HubReference, resolve
-
-_CYCLE = ("auto", "lookup", "self")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +27,12 @@ class ModelCommands:
     app: App[Any]
     engine: Engine
     view: ChatView
-    downloads: DownloadList
+    downloads: Downloads
+    store: Store
     perform: Perform
 
     def model(self, name: str) -> None:
-        """Load a model, download a missing one, or stop its download; no name: show the list.
+        """Use a model, download a missing one, or stop its download; no name: show the list.
 
         Raises:
             SpecchatError: there is no such model.
@@ -40,7 +40,7 @@ class ModelCommands:
         if not name:
             self._list_models()
         elif not self.downloads.stop(name):
-            self._load_or_download(name)
+            self._use_or_download(name)
 
     def draft(self, text: str) -> None:
         """Switch drafters, after the download of missing ones.
@@ -61,38 +61,36 @@ class ModelCommands:
             self._download(missing[0], text)
             return
         self.engine.set_draft(text)
-        self.app.notify(f"Drafter: {text}")
 
     def _list_models(self) -> None:
-        loaded = self.engine.status.loaded
-        folder = self.engine.paths.models
-        screen = ModelsScreen(
-            offered(folder),
-            loaded.name if loaded else "",
-            str(folder),
-            lambda: self.downloads.progress,
-            loaded.bandwidth if loaded else None,
-        )
+        engine = self.engine
+        screen = ModelsScreen(self.store, lambda: models_here(engine), self.downloads.stop)
         self.app.push_screen(screen, self._model_picked)
 
     async def _model_picked(self, name: str | None) -> None:
         if name:
             await self.perform("model", name)
 
-    def _load_or_download(self, name: str) -> None:
+    def _use_or_download(self, name: str) -> None:
         engine = self.engine
         reference = resolve(name, engine.paths.models, forms=forms(engine.options.backend))
         if not isinstance(reference, HubReference):
+            self.view.stop()  # what it has said is kept
             engine.load(name)
             return
 
-        def load() -> None:
-            if self.view.pending is None:
-                engine.load(name)
-            else:
-                self.app.notify(f"{name} is installed: /model {name} loads it.")
+        def use() -> None:
+            self.app.run_worker(self._take_over(name))
 
-        self.downloads.start(reference, self._hub_settings, load)
+        self.downloads.start(reference, self._hub_settings, use)
+
+    async def _take_over(self, name: str) -> None:
+        """Use a model that has just arrived, between two answers, and at later starts."""
+        await self.view.until_idle()
+        try:
+            take_over(self.engine, name)
+        except SpecchatError as error:
+            await self.view.show_fault(str(error))
 
     def _download(self, reference: HubReference, drafter: str) -> None:
         """Download a part of a drafter, then choose the drafter again."""
@@ -107,15 +105,8 @@ class ModelCommands:
         engine = self.engine
         return HubSettings.of_environment(engine.paths.downloads, engine.options.offline)
 
-    def cycle_draft(self) -> None:
-        initial = self.engine.options.draft
-        specs = [*_CYCLE, *([initial] if initial not in (*_CYCLE, "off") else []), "off"]
-        current = self.engine.draft
-        index = specs.index(current) if current in specs else -1
-        self.draft(specs[(index + 1) % len(specs)])
-
     def drafters(self) -> None:
-        self.app.push_screen(DraftersScreen(self.engine.rank()), self._drafter_picked)
+        self.app.push_screen(DraftersScreen(self.store, self.engine), self._drafter_picked)
 
     async def _drafter_picked(self, spec: str | None) -> None:
         if spec:

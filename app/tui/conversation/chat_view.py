@@ -2,37 +2,68 @@
 
 import asyncio
 import time
-from collections import deque
+from collections.abc import Callable
+from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
+from textual.widget import Widget
 
-from app.chat.attachments import with_files, without_files
+from app.chat.attachment import Attachment
+from app.chat.conversation import Conversation
+from app.dialogue.changes import Change, Changes
+from app.dialogue.dialogue import Dialogue
+from app.dialogue.queued import Queued
+from app.dialogue.turn import ASSISTANT, USER, Turn
 from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
 from app.settings.answering import Answering
-from app.tui import wording
-from app.tui.conversation.dialogue import Dialogue
-from app.tui.conversation.growing_message import GrowingMessage
+from app.tui.conversation.answer_line import joined, live_line, without_panel_figures
+from app.tui.conversation.answer_view import AnswerView
+from app.tui.conversation.card import WARNING, Card
+from app.tui.conversation.instructions_line import InstructionsLine
 from app.tui.conversation.message_view import MessageView
 from app.tui.conversation.pending_answer import PendingAnswer
+from app.tui.conversation.question_view import QuestionView
+from app.tui.conversation.queue_view import QueueView
 from app.tui.conversation.transcript import Transcript
+from app.tui.store import Store
 from backends.base import SpecchatError
-from decoding.events import FinishReason
-from decoding.sampling.lossy_rule import LossyRule
 
 _UPDATE_SECONDS = 1 / 12
 
 _SAVE_SECONDS = 0.75
 """Between two saves of a growing answer: a killed app loses a second at most."""
 
+_REFRESH_SECONDS = 1.0
+"""Between two looks at what other windows wrote."""
+
+_SUMMARISE = (
+    "Summarise this conversation so that it can be continued from the summary alone: what was "
+    "asked, what was found or decided, every name, figure and piece of code that is still needed."
+)
+
+_INTERRUPTED = "interrupted · Ctrl+T continues"
+
+Attachments = tuple[Attachment, ...]
+
 
 class ChatView(Vertical):
-    """Transcript of a chat, the answer in progress and the questions queued behind it."""
+    """Transcript of a chat, the answer in progress and the questions queued behind it.
 
-    class Opened(Message):
-        """Another chat is shown."""
+    defaults: settings of chats that have none of their own. welcome: makes what an empty chat
+    shows.
+    """
+
+    DEFAULT_CSS: ClassVar[str] = """
+    ChatView { height: 1fr; }
+    ChatView #cards { height: auto; }
+    """
+
+    class Changed(Message):
+        """The chat has changed: another one is shown, or its title, queue or pending answer."""
 
     class AnswerStarted(Message):
         """An answer was requested from the engine."""
@@ -40,30 +71,68 @@ class ChatView(Vertical):
     class QuestionReturned(Message):
         """A question was not answered, and belongs back in the prompt."""
 
-        def __init__(self, text: str) -> None:
+        def __init__(self, text: str, attachments: Attachments) -> None:
             super().__init__()
             self.text = text
+            self.attachments = attachments
 
-    def __init__(self, engine: Engine, dialogue: Dialogue, defaults: Answering) -> None:
+    class EditRequested(Message):
+        """A question should be edited in the prompt; `edit` takes the result."""
+
+        def __init__(self, turn: Turn) -> None:
+            super().__init__()
+            self.turn = turn
+
+    class SettingsRequested(Message):
+        """The instructions and settings of this chat should be edited."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        dialogue: Dialogue,
+        defaults: Answering,
+        store: Store,
+        changes: Changes,
+        welcome: Callable[[], Widget],
+    ) -> None:
         super().__init__()
         self.dialogue = dialogue
         self.defaults = defaults
-        """Settings of chats that have none of their own."""
-        self.transcript = Transcript()
         self.pending: PendingAnswer | None = None
         self.last_answer: Answer | None = None
         self._engine = engine
-        self._queue: deque[str] = deque()
-        self._sending = asyncio.Lock()
-        self._warned_of: LossyRule | None = None
+        self._store = store
+        self._changes = changes
+        self._welcome = welcome
+        self._instructions = InstructionsLine()
+        self._queue = QueueView()
+        self._cards = Vertical(id="cards")
+        self.transcript = Transcript(self._make_view, self._instructions, self._cards, self._queue)
+        self._greeting: Widget | None = None
+        """The welcome, while the chat is empty."""
+        self._edited: Turn | None = None
+        """The question that is edited in the prompt."""
+        self._newest: Turn | None = None
+        """The answer whose figures the panel shows."""
+        self._faulted: Turn | None = None
+        """The answer that the error on the screen broke off."""
+        self._awaits_model = False
+        """Whether the queue is sent as soon as a model is loaded."""
         self._reported_note = ""
-        self._reported_fault = ""
+        self._changing = asyncio.Lock()
+        """Held while turns are added or shown, so that two actions never mix."""
 
     def compose(self) -> ComposeResult:
         yield self.transcript
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
+        self.watch(self._store, "is_editing", self._follow_editing)
+        self.watch(self._store, "is_panel_shown", self._refresh_views)
         self.set_interval(_UPDATE_SECONDS, self._update)
+        self.set_interval(_REFRESH_SECONDS, self._follow_other_windows)
+        await self._show()
+
+    # Facts
 
     @property
     def answer(self) -> Answer | None:
@@ -76,234 +145,453 @@ class ChatView(Vertical):
         return self.defaults.changed(self.dialogue.own)
 
     @property
-    def queued(self) -> list[str]:
-        """Questions that wait for the answer in progress."""
-        return list(self._queue)
+    def is_idle(self) -> bool:
+        """Whether no answer is in progress."""
+        return self.pending is None
 
-    def greet(self, text: str) -> None:
-        """Show a hint in an empty chat."""
-        if not self.dialogue.turns:
-            self.transcript.show_hint(text)
+    @property
+    def selected(self) -> Turn | None:
+        """The message that has the focus."""
+        focused = self.screen.focused if self.is_attached else None
+        return focused.turn if isinstance(focused, MessageView) else None
+
+    def last_turn(self, role: str) -> Turn | None:
+        """The last turn shown of a role."""
+        turns = (turn for turn in reversed(self.dialogue.turns) if turn.role == role)
+        return next(turns, None)
 
     # Commands
 
     async def open(self, dialogue: Dialogue) -> None:
-        """Show another chat."""
-        queued = self.abandon()
-        self.dialogue = dialogue
-        if queued:
-            self.post_message(self.QuestionReturned("\n\n".join(queued)))
-        await self.transcript.show(
-            [MessageView(turn.role, turn.text, turn.ending) for turn in dialogue.turns]
-        )
-        self.post_message(self.Opened())
+        """Show another chat; the answer in progress stops and is kept."""
+        async with self._changing:
+            self._keep_pending()
+            await self._open(dialogue)
 
-    async def send(self, text: str) -> None:
-        """Ask a question, or queue it while an answer is in progress.
+    async def send(self, text: str, attachments: Attachments = ()) -> None:
+        """Ask a question; it is queued while an answer is in progress or no model is loaded."""
+        async with self._changing:
+            self._edited = None
+            if self.pending is not None or not self._has_model:
+                self.dialogue.enqueue(text, attachments)
+                self._awaits_model = self.pending is None
+            else:
+                await self._remove_cards()
+                self._send(text, attachments)
+            await self._show(follow=True)
 
-        Raises:
-            SpecchatError: a file that it names cannot be added; it is not asked.
-        """
-        async with self._sending:
-            if self.pending is not None:
-                self._queue.append(text)
-                self.notify("Sent when the answer is done; Esc stops it.")
-                return
-            prepared = with_files(text)
-            self.dialogue.add("user", prepared)
-            await self.transcript.clear_notices()
-            await self.transcript.add(MessageView("user", prepared))
-            await self._ask(typed=text)
+    async def send_next(self) -> None:
+        """Send the first queued question, if no answer is in progress."""
+        async with self._changing:
+            if self.pending is None and self._has_model:
+                await self._send_next()
+
+    async def take_back(self) -> Queued | None:
+        """Take the last question out of the queue, and return it."""
+        async with self._changing:
+            queued = self.dialogue.take_back()
+            self._awaits_model = self._awaits_model and bool(self.dialogue.queue)
+            await self._show()
+            return queued
 
     async def regenerate(self) -> None:
-        """Answer the last question again."""
-        index = self.last_turn("user")
-        if index is not None and self.is_idle():
-            await self._cut(index + 1)
-            await self._ask()
+        """Add another answer next to the last one; if that is in progress, it is kept."""
+        async with self._changing:
+            last = self.dialogue.turns[-1] if self.dialogue.turns else None
+            if last is None or not self._has_model or _is_unbegun(self.pending):
+                return
+            self._keep_pending()
+            await self._remove_cards()
+            if last.role == USER:
+                self._ask(self.dialogue.add(ASSISTANT, ""))
+            else:
+                answer = self.dialogue.add_version(last, "")
+                self._ask(answer, instead=last)
+                self._remember("regenerated an answer", last, answer)
+            await self._show(follow=True)
 
-    async def take_last_question(self) -> str | None:
-        """Remove the last question with its answer, and return it as it was typed."""
-        index = self.last_turn("user")
-        if index is None or not self.is_idle():
-            return None
-        text = without_files(self.dialogue.turns[index].text)
-        await self._cut(index)
-        return text
+    async def edit(self, turn: Turn, text: str, attachments: Attachments = ()) -> None:
+        """Add another version of a question and answer it; an answer in progress is kept."""
+        async with self._changing:
+            self._edited = None
+            self._keep_pending()
+            await self._remove_cards()
+            question = self.dialogue.add_version(turn, text, attachments)
+            self._ask(self.dialogue.add(ASSISTANT, ""), question=question, instead=turn)
+            self._remember("edited a question", turn, question)
+            await self._show(follow=True)
 
     async def continue_answer(self) -> None:
-        """Continue the last answer."""
-        index = self.last_turn("assistant")
-        if index is None or not self.is_idle():
-            return
-        turn = self.dialogue.turns[index]
-        if turn is not self.dialogue.turns[-1]:
-            self.notify("The last question has no answer yet.")
-            return
-        await self._cut(index)
-        await self._ask(turn.text, continued=turn.ending if turn.text else None)
-
-    async def toggle_origins(self) -> None:
-        """Colour the tokens of the last answer by origin, or show the answer as before."""
-        answer, messages = self.last_answer, self.transcript.messages
-        if self.pending is not None or answer is None or not messages or not answer.pieces:
-            self.notify("There is no finished answer to colour.")
-            return
-        await messages[-1].toggle_origins(answer.pieces)
+        """Let the selected answer grow, else the last one; a question without one gets it."""
+        async with self._changing:
+            chosen = self.selected
+            turns = self.dialogue.turns
+            if chosen is None or chosen.role != ASSISTANT:
+                chosen = turns[-1] if turns else None
+            if chosen is None or self.pending is not None or not self._has_model:
+                return
+            await self._remove_cards()
+            if chosen.role == USER:
+                chosen = self.dialogue.add(ASSISTANT, "")
+            self._ask(chosen)
+            await self._show(follow=chosen is self.dialogue.turns[-1])
 
     def stop(self) -> None:
-        """Stop the answer in progress; its text so far stays."""
+        """Stop the answer in progress; its text so far stays, and so does the queue."""
         if self.pending is not None:
             self.pending.answer.stop()
 
-    def is_idle(self) -> bool:
-        """Whether no answer is in progress; if one is, the user is notified."""
-        if self.pending is not None:
-            self.notify("An answer is in progress; Esc stops it.")
-        return self.pending is None
+    def abandon(self) -> None:
+        """Stop and save the answer in progress: the app is closing."""
+        self._keep_pending()
 
-    def last_turn(self, role: str) -> int | None:
-        """Index of the last turn of a role; if there is none, the user is notified."""
-        index = self.dialogue.last(role)
-        if index is None:
-            what = "question" if role == "user" else "answer"
-            self.notify(f"There is no {what} in this chat yet.")
-        return index
+    async def show_version(self, turn: Turn, step: int) -> None:
+        """Show the version of a message `step` after the present one, and what is below it."""
+        async with self._changing:
+            versions = self.dialogue.versions(turn)
+            place = versions.index(turn) + step if turn in versions else -1
+            if 0 <= place < len(versions):
+                is_selected = self.selected is turn
+                self.dialogue.show(versions[place])
+                await self._show()
+                view = self.transcript.view_of(versions[place])
+                if is_selected and view is not None:
+                    view.focus()
 
-    def abandon(self) -> list[str]:
-        """Stop and save the answer in progress, show no more of it; returns queued questions."""
-        queued = self.queued
-        self._queue.clear()
-        pending, self.pending = self.pending, None
-        self.last_answer = None
-        if pending is not None:
-            pending.answer.stop()
-            pending.turn.text += pending.answer.take()
-            pending.turn.ending = pending.ending(FinishReason.CANCELLED)
-            if pending.turn.text:  # else the chat ends with the question
-                self.dialogue.save(pending.turn)
-        return queued
+    async def compact(self) -> None:
+        """Continue in a new chat that begins with a summary of this one, which is kept."""
+        async with self._changing:
+            if self.pending is not None or not self.dialogue.turns or not self._has_model:
+                return
+            await self._remove_cards()
+            old = self.dialogue
+            conversation = old.conversation()
+            conversation.add(USER, _SUMMARISE)
+            new = old.fresh()
+            new.set_system(old.system)
+            new.set_own(old.own)
+            title = old.title
+            await self._open(new)
+            question = new.add(USER, f"Summarise the chat “{title}”.")
+            answer = new.add(ASSISTANT, "")
+            self._ask(answer, question=question, conversation=conversation, previous=old)
+            self._changes.add(
+                Change("summarised a chat", lambda: self.open(old), lambda: self.open(new))
+            )
+            await self._show(follow=True)
 
-    async def _cut(self, index: int) -> None:
-        """Delete the turns from an index on, in the transcript and in the dialogue."""
-        await self.transcript.remove_last(len(self.dialogue.turns) - index)
-        self.dialogue.cut(index)
+    # Selection
+
+    def select_last_question(self) -> None:
+        """Select the last question."""
+        question = self.last_turn(USER)
+        view = self.transcript.view_of(question) if question is not None else None
+        if view is not None:
+            view.focus()
+
+    def edit_question(self, turn: Turn | None = None) -> None:
+        """Ask for a question to be edited, the last one if none is given."""
+        question = turn or self.last_turn(USER)
+        if question is not None:
+            self._edited = question
+            self.post_message(self.EditRequested(question))
+
+    @on(QuestionView.EditWanted)
+    def _edit_wanted(self, event: QuestionView.EditWanted) -> None:
+        event.stop()
+        self.edit_question(event.turn)
+
+    @on(MessageView.VersionWanted)
+    async def _version_wanted(self, event: MessageView.VersionWanted) -> None:
+        event.stop()
+        await self.show_version(event.turn, event.step)
+
+    @on(InstructionsLine.EditWanted)
+    def _instructions_wanted(self, event: InstructionsLine.EditWanted) -> None:
+        event.stop()
+        self.post_message(self.SettingsRequested())
+
+    # Errors
+
+    async def show_fault(self, text: str, remedy: str = "") -> None:
+        """Show an error and what to do about it below the messages, in place of an earlier one."""
+        await self._show_card(Card(text, remedy))
+
+    async def clear_fault(self) -> None:
+        """Remove the error, as it is over."""
+        await self._remove_cards()
+        await self._show()
+
+    async def _show_card(self, card: Card) -> None:
+        await self._remove_cards()
+        await self._cards.mount(card)
+        self._show_emptiness()
+
+    async def _remove_cards(self) -> None:
+        self._faulted = None
+        await self._cards.remove_children()
+
+    # Turns
+
+    def _send(self, text: str, attachments: Attachments) -> None:
+        question = self.dialogue.add(USER, text, attachments)
+        self._ask(self.dialogue.add(ASSISTANT, ""), question=question)
+
+    async def _send_next(self) -> None:
+        self._awaits_model = False
+        queued = self.dialogue.next_queued()
+        if queued is not None:
+            await self._remove_cards()
+            self._send(queued.text, queued.attachments)
+            await self._show()
+
+    def _ask(
+        self,
+        turn: Turn,
+        *,
+        question: Turn | None = None,
+        instead: Turn | None = None,
+        conversation: Conversation | None = None,
+        previous: Dialogue | None = None,
+    ) -> None:
+        """Have the engine write an answer, or continue it."""
+        dialogue, answering = self.dialogue, self.answering
+        if conversation is None:
+            parent = turn.parent
+            conversation = (
+                dialogue.conversation(parent) if parent else Conversation(dialogue.system)
+            )
+        request = Request(
+            conversation, answering.sampling, answering.max_tokens, turn.text, chat=dialogue.chat
+        )
+        ending, turn.ending, turn.is_growing = turn.ending, "", True
+        self.pending = PendingAnswer(
+            self._engine.ask(request),
+            turn,
+            continued=ending if turn.text else None,
+            question=question,
+            instead=instead,
+            previous=previous,
+            begun=len(turn.text),
+        )
+        self.post_message(self.AnswerStarted())
+
+    def _remember(self, name: str, old: Turn, new: Turn) -> None:
+        """Let the user go back from a new version to an old one, and forward again."""
+        dialogue = self.dialogue
+        self._changes.add(
+            Change(name, lambda: self._go_to(dialogue, old), lambda: self._go_to(dialogue, new))
+        )
+
+    async def _go_to(self, dialogue: Dialogue, turn: Turn) -> None:
+        async with self._changing:
+            self._keep_pending()
+            if dialogue is not self.dialogue:
+                await self._open(dialogue)
+            if turn in dialogue.versions(turn):  # else it was withdrawn
+                dialogue.show(turn)
+            await self._show()
+
+    async def _open(self, dialogue: Dialogue) -> None:
+        self.dialogue = dialogue
+        self.last_answer = self._newest = self._edited = None
+        self._awaits_model = False
+        await self._remove_cards()
+        await self._show(follow=True)
 
     # The answer in progress
 
-    async def _ask(self, partial: str = "", typed: str = "", continued: str | None = None) -> None:
-        """Have the last question answered; partial: the beginning of the answer."""
-        dialogue, answering = self.dialogue, self.answering
-        request = Request(
-            dialogue.conversation(len(dialogue.turns)),
-            answering.sampling,
-            answering.max_tokens,
-            partial,
-            chat=dialogue.chat,
-        )
-        turn = dialogue.add("assistant", partial)
-        self._warn_if_lossy(answering.sampling.lossy_in_effect)
-        message = GrowingMessage(partial)
-        await self.transcript.add(message)
-        turn.ending = wording.lossy_part(continued or "")
-        self.pending = PendingAnswer(self._engine.ask(request), turn, message, typed, continued)
-        self.post_message(self.AnswerStarted())
-
-    def _warn_if_lossy(self, rule: LossyRule | None) -> None:
-        """Warn of a lossy rule when it is first used, and when it changes."""
-        if rule is not None and rule != self._warned_of:
-            self.notify(rule.warning, severity="warning")
-        self._warned_of = rule or self._warned_of
+    @property
+    def _has_model(self) -> bool:
+        return self._engine.status.loaded is not None
 
     async def _update(self) -> None:
+        """Follow the answer in progress, or send what waits for a model."""
+        if self._changing.locked():
+            return
+        async with self._changing:
+            if self.pending is not None:
+                await self._follow(self.pending)
+            elif self._awaits_model and self._has_model:
+                await self._send_next()
+            else:
+                await self._show_queue()
+
+    async def _follow(self, pending: PendingAnswer) -> None:
         """Show and save the text that the engine has produced since the last update."""
+        answer = pending.answer
+        is_done = answer.is_done  # before the text: nothing can come after it
+        pieces = pending.take()
+        if answer.dropped > pending.dropped and pending.turn in self.dialogue.turns:
+            self.dialogue.drop_oldest(answer.dropped - pending.dropped)
+            pending.dropped = answer.dropped
+            await self.transcript.mark_outside(self.dialogue.dropped)
+        if not is_done:
+            self._save_if_due(pending)
+        view = self.transcript.view_of(pending.turn)
+        if isinstance(view, AnswerView):
+            await view.grow(pieces, is_last=is_done)
+            view.show_line(self._line_of(pending.turn))
+        if is_done:
+            await self._finish(pending)
+
+    def _save_if_due(self, pending: PendingAnswer) -> None:
+        now = time.monotonic()
+        if len(pending.turn.text) > pending.saved and now - pending.saved_at >= _SAVE_SECONDS:
+            pending.saved, pending.saved_at = len(pending.turn.text), now
+            pending.note_lossy()
+            self.dialogue.save(pending.turn)
+
+    async def _finish(self, pending: PendingAnswer) -> None:
+        """Show how the answer ended, and send the next question if it ended by itself."""
+        self._close(pending)
+        answer = pending.answer
+        ended_by_itself = answer.error is None and not answer.is_stopped
+        if pending.is_unbegun and not ended_by_itself:
+            await self._withdraw(pending)
+        if answer.error is not None:
+            await self._report(answer.error, pending)
+        elif ended_by_itself and answer.note and answer.note != self._reported_note:
+            self._reported_note = answer.note
+            await self._show_card(Card(answer.note, mark=WARNING))
+        await self._show()
+        if ended_by_itself and pending.turn is self.dialogue.turns[-1]:
+            await self._send_next()
+
+    def _keep_pending(self) -> None:
+        """Stop the answer in progress without waiting for its end; what it has is kept."""
         pending = self.pending
         if pending is None:
             return
-        loaded = self._engine.status.loaded
-        if loaded is not None:
+        pending.answer.stop()
+        pending.take()
+        self._close(pending)
+        if pending.is_unbegun and pending.instead is not None and pending.question is None:
+            self.dialogue.withdraw(pending.turn)  # another answer stands there
+
+    def _close(self, pending: PendingAnswer) -> None:
+        """Save how an answer ended; from now on nothing is in progress."""
+        self.pending, self.last_answer = None, pending.answer
+        turn = pending.turn
+        turn.ending = pending.ending()
+        if loaded := self._engine.status.loaded:
             self.dialogue.set_model(loaded.name)
-        answer = pending.answer
-        is_done = answer.is_done  # before the text: nothing can come after it
-        text = answer.take()
-        pending.turn.text += text
-        if answer.dropped > pending.dropped:
-            pending.dropped = answer.dropped
-            await self._drop_oldest(answer.dropped)
-        if is_done:
-            await self._finish(pending, text)
-            return
-        self._save_if_due(pending, text)
-        await pending.message.grow(text)  # saved first: text on the screen is never lost
-
-    async def _drop_oldest(self, messages: int) -> None:
-        self.dialogue.drop_oldest(messages)
-        await self.transcript.mark_window(len(self.dialogue.turns) - self.dialogue.dropped)
-
-    def _save_if_due(self, pending: PendingAnswer, text: str) -> None:
-        now = time.monotonic()
-        if text and now - pending.saved_at >= _SAVE_SECONDS:
-            pending.saved_at = now
-            # Without a further save, the chat still shows that the answer is lossy.
-            pending.turn.ending = wording.lossy_part(pending.ending(None))
-            self.dialogue.save(pending.turn)
-
-    async def _finish(self, pending: PendingAnswer, text: str) -> None:
-        answer = pending.answer
-        if pending.turn.text or not (answer.error or answer.is_stopped):
-            await self._complete(pending, text)
-        else:
-            await self._withdraw(pending)
-        self._report_problems(answer.note)
-        if self.pending is not pending:  # another chat was opened meanwhile
-            return
-        self.pending = None  # only now: questions sent before this are queued
-        self.last_answer = answer
-        await self._send_queued(is_answered=answer.error is None and not answer.is_stopped)
-
-    async def _complete(self, pending: PendingAnswer, text: str) -> None:
-        """Show the end of an answer and its ending."""
-        await pending.message.grow(text, is_last=True)
-        await pending.message.settle()
-        pending.turn.ending = pending.final_ending()
-        pending.message.show_ending(pending.turn.ending)
-        self.dialogue.save(pending.turn)
+        pending.note_lossy()
+        self.dialogue.save(turn)
+        turn.is_growing = False
+        self._newest = turn
 
     async def _withdraw(self, pending: PendingAnswer) -> None:
-        """Return a question that got no text as an answer to the prompt."""
-        turns = self.dialogue.turns
-        first = turns.index(pending.turn)
-        if first and turns[first - 1].role == "user":
-            first -= 1
-            self.post_message(self.QuestionReturned(pending.typed or turns[first].text))
-        await self._cut(first)
-        if pending.answer.error is not None:
-            await self.transcript.show_error(str(pending.answer.error))
-
-    async def _send_queued(self, *, is_answered: bool) -> None:
-        """Ask the next queued question; if the last got no whole answer, return all of them."""
-        if not self._queue:
+        """Take an answer without text off the screen; a new question returns to the prompt."""
+        dialogue, question = self.dialogue, pending.question
+        if pending.continued is not None:
             return
-        if not is_answered:
-            self.post_message(self.QuestionReturned("\n\n".join(self._queue)))
-            self._queue.clear()
-            return
-        question = self._queue.popleft()
-        try:
-            await self.send(question)
-        except SpecchatError as error:
-            self.post_message(self.QuestionReturned(question))
-            self.notify(str(error), severity="error", timeout=10)
+        dialogue.withdraw(question or pending.turn)
+        if pending.instead is not None:
+            dialogue.show(pending.instead)
+        if pending.previous is not None:
+            await self._open(pending.previous)
+        elif question is not None:
+            self.post_message(self.QuestionReturned(question.text, question.attachments))
 
-    def _report_problems(self, note: str) -> None:
-        """Notify once of the chat template's limits and of failures to save the chat."""
-        if note and note != self._reported_note:
-            self._reported_note = note
-            self.notify(note, severity="warning", timeout=10)
-        fault = self.dialogue.fault
-        if fault and fault != self._reported_fault:
-            self.notify(f"This chat is not saved: {fault}", severity="error", timeout=10)
-        self._reported_fault = fault
-        history = self.dialogue.history
-        if history is not None and (news := history.news()):
-            self.notify(news, severity="warning", timeout=30)
+    async def _report(self, error: SpecchatError, pending: PendingAnswer) -> None:
+        remedy = error.remedy
+        if not pending.is_unbegun:
+            remedy = " · ".join(filter(None, ["Ctrl+T continues", remedy]))
+        await self._show_card(Card(": ".join(filter(None, [error.what, error.why])), remedy))
+        self._faulted = pending.turn
+
+    # The screen
+
+    async def _show(self, *, follow: bool = False) -> None:
+        """Show the chat as it is now; follow: go to its end."""
+        dialogue = self.dialogue
+        self._show_emptiness()
+        default = dialogue.fresh().system
+        system = dialogue.system if dialogue.system != default else ""
+        self._instructions.show(system, dialogue.own)
+        await self.transcript.show(dialogue.turns, outside=dialogue.dropped)
+        await self._show_queue()
+        for view in self.transcript.views:
+            self._refresh_view(view)
+            if isinstance(view, AnswerView) and not self._is_pending(view.turn):
+                await view.follow_turn()
+        if follow:
+            await self.transcript.show_end()
+        self.post_message(self.Changed())
+
+    def _show_emptiness(self) -> None:
+        """Show the welcome in place of a chat with nothing in it."""
+        is_empty = not (self.dialogue.turns or self.dialogue.queue or self._cards.children)
+        self.transcript.display = not is_empty
+        if is_empty and self._greeting is None:
+            self._greeting = self._welcome()
+            self.mount(self._greeting)
+        elif not is_empty and self._greeting is not None:
+            self._greeting.remove()
+            self._greeting = None
+
+    async def _show_queue(self) -> None:
+        needs_model = self._awaits_model and not self._has_model
+        await self._queue.show(self.dialogue.queue, needs_model=needs_model)
+
+    def _make_view(self, turn: Turn) -> MessageView:
+        is_question = turn.role == USER
+        view = (
+            QuestionView(turn, self._engine.count) if is_question else AnswerView(turn, self._store)
+        )
+        self._refresh_view(view)
+        return view
+
+    def _refresh_view(self, view: MessageView) -> None:
+        turn, edited = view.turn, self._edited
+        versions = self.dialogue.versions(turn)
+        if turn in versions:
+            view.show_versions(versions.index(turn) + 1, len(versions))
+        is_after = edited is not None and turn is not edited and edited in _path_to(turn)
+        view.set_class(is_after, "-after-edited")
+        if isinstance(view, AnswerView):
+            view.show_line(self._line_of(turn))
+
+    def _is_pending(self, turn: Turn) -> bool:
+        return self.pending is not None and self.pending.turn is turn
+
+    def _line_of(self, turn: Turn) -> str:
+        """The line below an answer, as of now."""
+        is_on_panel = self._store.is_panel_shown
+        if self.pending is not None and self.pending.turn is turn:
+            return self.pending.reading or ("" if is_on_panel else live_line(self._store.live))
+        if turn.is_interrupted:
+            return "" if turn is self._faulted else joined([turn.lossy, _INTERRUPTED])
+        if turn is self._newest and is_on_panel:
+            return without_panel_figures(turn.ending)
+        return turn.ending
+
+    def _refresh_views(self) -> None:
+        for view in self.transcript.views:
+            self._refresh_view(view)
+
+    def _follow_editing(self) -> None:
+
+        if not self._store.is_editing:
+            self._edited = None
+        self._refresh_views()
+
+    async def _follow_other_windows(self) -> None:
+        """Show what other windows wrote to this chat."""
+        if not self._changing.locked() and self.dialogue.refresh():
+            async with self._changing:
+                await self._show()
+
+
+def _is_unbegun(pending: PendingAnswer | None) -> bool:
+    return pending is not None and pending.is_unbegun
+
+
+def _path_to(turn: Turn) -> list[Turn]:
+    path: list[Turn] = []
+    above: Turn | None = turn
+    while above is not None:
+        path.append(above)
+        above = above.parent
+    return path

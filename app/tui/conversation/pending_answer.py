@@ -1,39 +1,78 @@
-"""The answer in progress: where its text comes from, where it is shown and where it is saved."""
+"""The answer in progress: where its text comes from, and the turn that it belongs to."""
 
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from app.engine.answer import Answer
+from app.dialogue.dialogue import Dialogue
+from app.dialogue.turn import Turn
+from app.engine.answer import Answer, Stage
+from app.engine.reply import Piece
 from app.tui import wording
-from app.tui.conversation.dialogue import Turn
-from app.tui.conversation.growing_message import GrowingMessage
 from decoding.events import FinishReason
+
+_LONG_SECONDS = 0.5
+"""Reading of a prompt that takes longer is shown."""
 
 
 @dataclass(slots=True)
 class PendingAnswer:
     """An answer in progress.
 
-    typed: the question as the user typed it, empty if it was not typed for this answer.
-    continued: the ending of the answer that this one continues, None for a new answer.
+    begun: characters that it begins with, as it is continued. continued: the ending that it had,
+    None for a new answer. question: the question that was sent for it, and returns to the prompt
+    if there is no answer. instead: the version that is shown again then. previous: the chat that
+    is shown again then.
     """
 
     answer: Answer
     turn: Turn
-    message: GrowingMessage
-    typed: str
-    continued: str | None
+    begun: int
+    continued: str | None = None
+    question: Turn | None = None
+    instead: Turn | None = None
+    previous: Dialogue | None = None
+    saved: int = 0
+    """Characters that have been saved."""
     saved_at: float = 0.0
     dropped: int = 0
-    """How many of the oldest messages have been marked as dropped from the context."""
+    """How many of the oldest messages have been marked as outside the context."""
+    started_at: float = field(default_factory=time.monotonic)
 
-    def ending(self, reason: FinishReason | None) -> str:
-        """The line below the answer, as of now."""
-        error = "" if self.answer.error is None else str(self.answer.error)
-        return wording.ending(self.answer.metrics, reason, error, self.continued)
+    def take(self) -> Sequence[Piece]:
+        """Move what the engine has produced since the last call to the turn, and return it."""
+        pieces = self.answer.take_pieces()
+        self.turn.text += "".join(piece.text for piece in pieces)
+        return pieces
 
-    def final_ending(self) -> str:
-        """The line below the answer once it is done."""
-        ending = self.ending(self.answer.finish_reason)
-        if self.dropped:
-            ending += f" · {self.dropped} of the oldest messages left the context"
-        return ending
+    @property
+    def is_unbegun(self) -> bool:
+        """Whether the engine has produced no text yet."""
+        return len(self.turn.text) == self.begun
+
+    @property
+    def reading(self) -> str:
+        """How much of the prompt has been read, once that takes long; empty otherwise."""
+        done, total = self.answer.read
+        is_long = time.monotonic() - self.started_at >= _LONG_SECONDS
+        if self.answer.stage is not Stage.READING or not total or not is_long:
+            return ""
+        return f"reading {100 * done // total} %"
+
+    def note_lossy(self) -> None:
+        """Keep in the turn that a lossy rule was used: the app may be killed before the end."""
+        metrics = self.answer.metrics
+        if metrics is not None and metrics.lossy:
+            self.turn.lossy = metrics.lossy
+
+    def ending(self) -> str:
+        """The line below the answer, at its end; empty for an answer that an error broke off."""
+        if self.is_unbegun and self.continued is not None:
+            return self.continued
+        if self.answer.error is not None or (self.is_unbegun and self.answer.is_stopped):
+            return ""
+        reason = FinishReason.CANCELLED if self.answer.is_stopped else self.answer.finish_reason
+        return (
+            wording.ending(self.answer.metrics, reason, continued=self.continued)
+            or "the model gave no answer"
+        )

@@ -1,129 +1,310 @@
-"""The scrolling list of a chat's messages; older ones are mounted on demand."""
+"""The scrolling list of a chat's messages, of which only those near the view are mounted."""
 
-from collections.abc import Sequence
-from typing import ClassVar
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import ClassVar, cast
 
-from textual import on
-from textual.containers import VerticalScroll
-from textual.content import Content
-from textual.widgets import Button, Static
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical, VerticalScroll
+from textual.geometry import Size
+from textual.layout import DockArrangeResult
+from textual.message import Message
+from textual.reactive import Reactive  # noqa: TC002
+from textual.widget import Widget
+from textual.widgets import Static
 
+from app.dialogue.turn import Turn
 from app.tui.conversation.message_view import MessageView
+from app.tui.typed_app import typed_app
 
-PAGE = 20
-"""Messages that are mounted at a time: each Markdown message is some 20 widgets."""
+PAGE = 10
+"""Messages that are mounted at a time: each answer is some 20 widgets."""
+
+_MOST = 4 * PAGE
+"""Messages that stay mounted."""
+
+_NARROW = 60
+"""Columns below which rows are shortened."""
+
+MakeView = Callable[[Turn], MessageView]
 
 
 class Transcript(VerticalScroll):
-    """Messages of a chat; follows the end until the user scrolls up."""
+    """Messages of a chat; follows the end until the user scrolls up.
 
-    DEFAULT_CSS: ClassVar[str] = """
-    Transcript { height: 1fr; padding: 1 0 0 0; scrollbar-size-vertical: 1; }
-    Transcript > #earlier { width: 1fr; margin: 0 2 1 2; }
-    Transcript > #window { height: auto; color: $text-warning; padding: 0 2 1 2; }
-    Transcript > #hint { color: $text-muted; padding: 1 2; height: auto; }
-    Transcript > .fault { color: $text-error; padding: 0 2 1 2; height: auto; }
+    make_view: makes the widget of a turn. head, tail: what stands above and below all messages.
     """
-    can_focus = True
 
-    def __init__(self) -> None:
+    app = typed_app
+    FOCUS_ON_CLICK = False
+    BINDINGS: ClassVar = [
+        Binding("up", "select(-1)", "message above", show=False),
+        Binding("down", "select(1)", "message below", show=False),
+        Binding("home", "first", "first message", show=False),
+        Binding("end", "last", "last message", show=False),
+    ]
+    DEFAULT_CSS: ClassVar[str] = """
+    Transcript {
+        height: 1fr; padding: 1 0 0 0; align-vertical: bottom;
+        scrollbar-size-vertical: 1; scrollbar-gutter: stable;
+    }
+    Transcript > #window { height: 1; margin: 0 0 1 3; color: $text-muted; }
+    Transcript.-narrow QueueRow { margin: 0 0 0 1; }
+    Transcript.-narrow QueueRow:last-child { margin: 0 0 1 1; }
+    Transcript.-narrow QueueRow.-waiting { layout: vertical; }
+    Transcript.-narrow QueueRow.-waiting > .state { margin: 0 0 0 2; }
+    Transcript > #head, Transcript > #tail { height: auto; }
+    """
+
+    class SelectionLeft(Message):
+        """The selection moved below the last message: the prompt comes next."""
+
+    def __init__(self, make_view: MakeView, head: Widget, *tail: Widget) -> None:
         super().__init__()
-        self._unmounted: list[MessageView] = []
-        """Older messages, which come before those mounted."""
+        self._make_view = make_view
+        self._head = Vertical(head, id="head")
+        self._tail = Vertical(*tail, id="tail")
+        self._turns: list[Turn] = []
+        self._views: list[MessageView] = []
+        self._first = 0
+        """Index of the first mounted message."""
         self._outside = 0
         """How many messages, from the first, are outside the model's context."""
+        self._pin: tuple[Widget, float] | None = None
+        """A widget that stays on its row while messages above it come and go."""
+        self._mounting = asyncio.Lock()
+
+    def compose(self) -> ComposeResult:
+        yield self._head
+        yield self._tail
 
     def on_mount(self) -> None:
         self.anchor()
 
-    @property
-    def messages(self) -> list[MessageView]:
-        """The mounted messages, oldest first."""
-        return list(self.query(MessageView))
+    def on_resize(self) -> None:
+        self.set_class(self.size.width < _NARROW, "-narrow")
 
-    async def show(self, messages: Sequence[MessageView]) -> None:
-        """Replace all messages; only the last ones are mounted."""
-        await self.remove_children()
-        self._outside = 0
-        self._unmounted = list(messages[:-PAGE])
-        await self.mount_all(messages[-PAGE:])
-        await self._update_earlier_button()
+    # What is shown
+
+    @property
+    def views(self) -> list[MessageView]:
+        """The mounted messages, oldest first."""
+        return list(self._views)
+
+    def view_of(self, turn: Turn) -> MessageView | None:
+        """The widget of a turn, None if it is not mounted."""
+        return next((view for view in self._views if view.turn is turn), None)
+
+    async def show(self, turns: Sequence[Turn], *, outside: int = 0) -> None:
+        """Show turns; those shown before stay as and where they are.
+
+        outside: how many of the first ones the model does not see.
+        """
+        async with self._mounting:
+            same = _same(self._turns, turns)
+            is_far = self._is_following and len(turns) - self._end > PAGE
+            if same < max(1, self._first) or not self._views or is_far:
+                await self._show_end(turns)
+            else:
+                await self._replace_after(same, turns)
+            self._outside = outside
+            await self._mark_outside()
+
+    async def mark_outside(self, outside: int) -> None:
+        """Mark the first messages as those that the model does not see."""
+        async with self._mounting:
+            self._outside = outside
+            await self._mark_outside()
+
+    async def show_end(self) -> None:
+        """Go to the last message, and follow what comes below it."""
+        async with self._mounting:
+            if self._end < len(self._turns):
+                await self._show_end(self._turns)
+                await self._mark_outside()
         self.anchor()
 
-    async def add(self, message: MessageView) -> None:
-        """Append a message; the oldest ones are unmounted if there are too many."""
-        if not self.is_attached:  # the app is quitting
+    async def _show_end(self, turns: Sequence[Turn]) -> None:
+        with self.app.batch_update():
+            await self._unmount(self._views)
+            self._turns, self._views = list(turns), []
+            self._first = max(0, len(turns) - PAGE)
+            await self._mount_until(len(turns))
+        self.anchor()
+
+    async def _replace_after(self, same: int, turns: Sequence[Turn]) -> None:
+        """Show turns whose first `same` ones are shown already."""
+        reached_end = self._end == len(self._turns)
+        if not reached_end and same == len(self._turns):
+            self._turns = list(turns)  # the new ones are below those mounted
             return
-        mounted = self.messages
-        surplus = mounted[: max(0, len(mounted) - 3 * PAGE)]
-        for old in surplus:
-            self._unmounted.append(MessageView(old.role, old.text, old.ending))
-            await old.remove()
-        await self.mount(message)
-        if surplus:
-            await self._update_earlier_button()
-            await self._update_window()
+        kept = max(0, same - self._first)
+        with self.app.batch_update():
+            await self._unmount(self._views[kept:])
+            self._turns = list(turns)
+            await self._mount_until(min(len(turns), self._end + PAGE))
+        if self._is_following:
+            await self._trim_above()
 
-    async def remove_last(self, count: int) -> None:
-        """Remove the last messages."""
-        mounted = self.messages
-        if count and mounted:
-            for message in mounted[max(0, len(mounted) - count) :]:
-                await message.remove()
-            self._outside = 0
-            await self._update_window()
+    @property
+    def _end(self) -> int:
+        """Index after the last mounted message."""
+        return self._first + len(self._views)
 
-    async def mark_window(self, inside: int) -> None:
-        """Mark the messages outside the model's context, all but the last ones."""
-        self._outside = len(self._unmounted) + len(self.messages) - inside
-        await self._update_window()
+    @property
+    def _is_following(self) -> bool:
+        return self.scroll_y >= self.max_scroll_y
 
-    async def _update_window(self) -> None:
+    async def _unmount(self, views: Sequence[MessageView]) -> None:
+        gone = set(views)
+        self._views = [view for view in self._views if view not in gone]
+        for view in gone:
+            await view.remove()
+
+    async def _mount_until(self, end: int) -> None:
+        """Mount messages after those mounted, up to an index."""
+        views = [self._make_view(turn) for turn in self._turns[self._end : end]]
+        if views and self.is_attached:
+            await self.mount_all(views, before=self._tail)
+            self._views += views
+        self._update_edges()
+
+    def _update_edges(self) -> None:
+        """Show what stands above and below all messages only there."""
+        self._head.display = self._first == 0
+        self._tail.display = self._end == len(self._turns)
+
+    async def _mark_outside(self) -> None:
+        mounted_outside = max(0, self._outside - self._first)
+        for place, view in enumerate(self._views):
+            view.set_class(place < mounted_outside, "-outside")
         await self.query("#window").remove()
-        mounted = self.messages
-        outside = max(0, self._outside - len(self._unmounted))
-        for index, message in enumerate(mounted):
-            message.set_class(index < outside, "-outside")
-        if self._outside > 0 and outside < len(mounted):
-            text = "The context is full: the model no longer sees what is above this line."
-            await self.mount(Static(text, id="window"), before=mounted[outside])
+        if self._first < self._outside < self._end:
+            line = Static("the model sees from here on", id="window")
+            await self.mount(line, before=self._views[mounted_outside])
 
-    def show_hint(self, text: str) -> None:
-        """Show a hint, unless one is shown already."""
-        if not self.query("#hint"):
-            self.mount(Static(Content(text), id="hint"))
+    # Messages near the view
 
-    async def show_error(self, text: str) -> None:
-        """Show an error below the messages."""
-        await self.mount(Static(Content(text), classes="fault"))
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if self._pin is not None:
+            widget, row = self._pin
+            self._pin = (widget, row + old_value - new_value)
+        if self._is_short_above or self._is_short_below:
+            self.call_later(self._mount_near)
 
-    async def clear_notices(self) -> None:
-        """Remove hint and errors."""
-        await self.query("#hint, .fault").remove()
+    @property
+    def _is_short_above(self) -> bool:
+        return self._first > 0 and self.scroll_y < self.size.height
 
-    async def _update_earlier_button(self) -> None:
-        button = self.query("#earlier")
-        if not self._unmounted:
-            await button.remove()
-        elif not button:
-            label = "Show earlier messages"
-            await self.mount(Button(label, id="earlier", compact=True), before=0)
+    @property
+    def _is_short_below(self) -> bool:
+        below = self.max_scroll_y - self.scroll_y
+        return self._end < len(self._turns) and below < self.size.height
 
-    @on(Button.Pressed, "#earlier")
-    async def _earlier_pressed(self, event: Button.Pressed) -> None:
-        event.stop()
-        await self.show_earlier()
-
-    async def show_earlier(self) -> None:
-        """Mount the next older messages without moving those in view."""
-        older, self._unmounted = self._unmounted[-PAGE:], self._unmounted[:-PAGE]
-        if not older:
+    async def _mount_near(self) -> None:
+        """Mount a page of messages above or below, without moving those in view."""
+        if self._mounting.locked():
             return
-        first = next(iter(self.query(MessageView)), None)
-        from_end = self.virtual_size.height - self.scroll_offset.y
-        await self.mount_all(older, before=first)
-        await self._update_earlier_button()
-        await self._update_window()
-        self.call_after_refresh(
-            lambda: self.scroll_to(y=self.virtual_size.height - from_end, animate=False)
-        )
+        async with self._mounting:
+            if self._is_short_above:
+                await self._mount_above()
+            elif self._is_short_below:
+                await self._mount_below()
+            else:
+                return
+            await self._mark_outside()
+        self.call_after_refresh(self._release_pin)
+
+    async def _mount_above(self) -> None:
+        self._pin_to(self._views[0])
+        first = max(0, self._first - PAGE)
+        views = [self._make_view(turn) for turn in self._turns[first : self._first]]
+        with self.app.batch_update():
+            await self.mount_all(views, before=self._views[0])
+            self._views[:0] = views
+            self._first = first
+            await self._unmount(self._views[_MOST:])
+            self._update_edges()
+
+    async def _mount_below(self) -> None:
+        self.release_anchor()
+        self._pin_to(self._views[-1])
+        with self.app.batch_update():
+            await self._mount_until(min(len(self._turns), self._end + PAGE))
+            await self._trim_above()
+
+    async def _trim_above(self) -> None:
+        """Unmount the oldest messages if there are too many."""
+        surplus = len(self._views) - _MOST
+        if surplus > 0:
+            await self._unmount(self._views[:surplus])
+            self._first += surplus
+            self._update_edges()
+
+    def _pin_to(self, widget: Widget) -> None:
+        self._pin = (widget, widget.virtual_region.y - self.scroll_y)
+
+    def _release_pin(self) -> None:
+        self._pin = None
+        if self._is_short_above or self._is_short_below:
+            self.call_later(self._mount_near)
+
+    def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
+        """Arrange the messages; the pinned one stays on its row of the screen."""
+        result = super().arrange(size, optimal)
+        if self._pin is not None:
+            widget, row = self._pin
+            for placement in result.placements:
+                if placement.widget is widget:
+                    self._scroll_silently(max(0.0, placement.region.y - row))
+        return result
+
+    def _scroll_silently(self, row: float) -> None:
+        for attribute in (Widget.scroll_y, Widget.scroll_target_y):
+            self.set_reactive(cast("Reactive[float]", attribute), row)
+        self.vertical_scrollbar.position = row
+
+    async def action_first(self) -> None:
+        """Go to the first message."""
+        async with self._mounting:
+            if self._first > 0:
+                self.release_anchor()
+                with self.app.batch_update():
+                    await self._unmount(self._views)
+                    self._first = 0
+                    await self._mount_until(min(len(self._turns), 2 * PAGE))
+                await self._mark_outside()
+        self.scroll_home(animate=False)
+
+    async def action_last(self) -> None:
+        """Go to the last message."""
+        await self.show_end()
+
+    # Selection
+
+    def on_focus(self, event: events.Focus) -> None:
+        """Select the last message."""
+        event.stop()
+        self.action_select(-1)
+
+    def action_select(self, step: int) -> None:
+        """Select what can be selected above (-1) or below (1) what is selected."""
+        selectable = [widget for widget in self.screen.focus_chain if self in widget.ancestors]
+        focused = self.screen.focused
+        last = len(selectable) - 1
+        place = selectable.index(focused) + step if focused in selectable else last
+        if 0 <= place < len(selectable):
+            selectable[place].focus()
+            return
+        if step > 0:
+            self.post_message(self.SelectionLeft())
+
+
+def _same(turns: Sequence[Turn], others: Sequence[Turn]) -> int:
+    """How many turns are the same at the beginning of both."""
+    pairs = zip(turns, others, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))

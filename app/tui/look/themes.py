@@ -1,64 +1,90 @@
-"""The two themes of the app."""
+"""The two themes of the app; Textual's own get the hues of drafters too."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from textual.app import App
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
+
+from app.tui.look.colour_depth import ColourDepth
+from app.tui.look.hues import hue_variables
 
 DARK, LIGHT = "specchat-dark", "specchat-light"
 
-_THEMES = (
-    Theme(
-        name=DARK,
-        dark=True,
-        primary="#7AA2F7",
-        secondary="#9AA5CE",
-        accent="#7AA2F7",
-        foreground="#D5D9E2",
-        background="#14161B",
-        surface="#14161B",
-        panel="#1C1F26",
-        boost="#1C1F26",
-        success="#2BB58A",
-        warning="#E8A33D",
-        error="#F2777A",
+
+def _theme(
+    name: str, *, dark: bool, background: str, raised: str, foreground: str, muted: str,
+    rule: str, blue: str, green: str, orange: str, red: str,
+) -> Theme:  # fmt: skip
+    """A theme in greys, with one blue for focus. raised: background of questions."""
+    return Theme(
+        name=name,
+        dark=dark,
+        primary=blue,
+        secondary=muted,
+        accent=blue,
+        foreground=foreground,
+        background=background,
+        surface=background,
+        panel=raised,
+        boost=raised,
+        success=green,
+        warning=orange,
+        error=red,
         variables={
-            "drafter-lookup": "#2BB58A",
-            "drafter-retrieval": "#D68FB8",
-            "drafter-ngram": "#E5D83A",
-            "drafter-model": "#56B4E9",
-            "drafter-lookahead": "#D5D9E2",
-            "footer-background": "#14161B",
+            "text-muted": muted,
+            "text-disabled": muted,
+            "text-primary": blue,
+            "text-secondary": muted,
+            "text-accent": blue,
+            "text-success": green,
+            "text-warning": orange,
+            "text-error": red,
+            "border": blue,
+            "border-blurred": rule,
+            "footer-background": background,
         },
+    )
+
+
+_FULL = (
+    _theme(
+        DARK, dark=True, background="#14161B", raised="#1C1F26", foreground="#D5D9E2",
+        muted="#9AA0AD", rule="#565C69", blue="#7AA2F7", green="#2BB58A", orange="#E8A33D",
+        red="#F2777A",
     ),
-    Theme(
-        name=LIGHT,
-        dark=False,
-        primary="#2456B8",
-        secondary="#5A6072",
-        accent="#2456B8",
-        foreground="#1F232B",
-        background="#FBFBFA",
-        surface="#FBFBFA",
-        panel="#F0F0EE",
-        boost="#F0F0EE",
-        success="#00704F",
-        warning="#8F5200",
-        error="#B3261E",
-        variables={
-            "drafter-lookup": "#00704F",
-            "drafter-retrieval": "#9C3F75",
-            "drafter-ngram": "#6E6400",
-            "drafter-model": "#00629B",
-            "drafter-lookahead": "#1F232B",
-            "footer-background": "#FBFBFA",
-        },
+    _theme(
+        LIGHT, dark=False, background="#FBFBFA", raised="#F0F0EE", foreground="#1F232B",
+        muted="#5A6072", rule="#A3A8B4", blue="#2456B8", green="#00704F", orange="#8F5200",
+        red="#B3261E",
     ),
-)
+)  # fmt: skip
+
+# Each is a colour of the standard palette, so that none is approximated.
+_SIXTEEN = (
+    _theme(
+        DARK, dark=True, background="#000000", raised="#000000", foreground="#FFFFFF",
+        muted="#AAAAAA", rule="#555555", blue="#5555FF", green="#00AA00", orange="#FFFF55",
+        red="#FF5555",
+    ),
+    _theme(
+        LIGHT, dark=False, background="#FFFFFF", raised="#FFFFFF", foreground="#000000",
+        muted="#555555", rule="#AAAAAA", blue="#0000AA", green="#00AA00", orange="#AA5500",
+        red="#AA0000",
+    ),
+)  # fmt: skip
+
+
+def themes(depth: ColourDepth) -> Iterable[Theme]:
+    """Every theme that can be chosen, with the hues of drafters."""
+    own = _SIXTEEN if depth is ColourDepth.SIXTEEN else _FULL
+    for theme in (*own, *BUILTIN_THEMES.values()):
+        yield replace(theme, variables={**hue_variables(theme, depth), **theme.variables})
 
 
 def register_themes(app: App[Any]) -> None:
     """Make the themes available, and use the dark one until another is chosen."""
-    for theme in _THEMES:
+    for theme in themes(ColourDepth.of(app)):
         app.register_theme(theme)
     app.theme = DARK

@@ -10,8 +10,12 @@ from textual.widgets.option_list import Option
 from app.actions import matching
 from app.chat.attachments import file_names
 from app.printable import one_line
+from app.tui.typed_app import typed_app
 
-_MAX_SUGGESTIONS = 6
+_MOST_SUGGESTIONS = 6
+
+_OTHER_ROWS = 6
+"""Rows of the screen that the suggestions leave to the prompt and the conversation."""
 
 COMMAND, FILE = "/", "@"
 """First character of a suggestion: its kind."""
@@ -27,10 +31,12 @@ class Completion(OptionList):
             super().__init__()
             self.suggestion = suggestion
 
+    app = typed_app
     can_focus = False
     DEFAULT_CSS: ClassVar[str] = """
     Completion {
-        height: auto; max-height: 8; display: none; border: none; padding: 0 1;
+        height: auto; max-height: 6; display: none; border: none; padding: 0 1;
+        background: $background;
         text-wrap: nowrap; text-overflow: ellipsis;
     }
     """
@@ -48,10 +54,15 @@ class Completion(OptionList):
             return
         self._completed = text, before_cursor
         self.clear_options()
-        self.add_options(_commands(text) or _files(before_cursor))
+        self.add_options((_commands(text) or _files(before_cursor))[: self._most])
         self.display = self.option_count > 0
         if self.display:
             self.highlighted = 0
+
+    @property
+    def _most(self) -> int:
+        """How many suggestions the height of the screen allows."""
+        return max(0, min(_MOST_SUGGESTIONS, (self.app.size.height - _OTHER_ROWS) // 2))
 
     def hide(self) -> None:
         """Hide the suggestions until the text changes."""
@@ -77,13 +88,12 @@ def _commands(text: str) -> list[Option]:
         return []
     return [
         Option(
-            Content(f"{f'/{action.slash} {action.argument}':17} {action.title}"),
-            id=f"{COMMAND}{action.slash}",
+            Content(f"{f'/{slash} {action.argument}':17} {action.title}"), id=f"{COMMAND}{slash}"
         )
-        for action in matching(text)[:_MAX_SUGGESTIONS]
+        for slash, action in matching(text)[:_MOST_SUGGESTIONS]
     ]
 
 
 def _files(before_cursor: str) -> list[Option]:
-    names = file_names(before_cursor)[:_MAX_SUGGESTIONS]
+    names = file_names(before_cursor)[:_MOST_SUGGESTIONS]
     return [Option(Content(one_line(name)), id=f"{FILE}{name}") for name in names]

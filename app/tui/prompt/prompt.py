@@ -1,4 +1,4 @@
-"""The prompt: a text area with suggestions above it and token counts of named files below."""
+"""The prompt: a framed text area with suggestions above it, and what concerns it in its frame."""
 
 from typing import ClassVar
 
@@ -8,49 +8,184 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import TextArea
 
+from app.chat.attachment import Attachment
+from app.printable import one_line
+from app.settings.preferences import Preferences
+from app.tui.fitting import longest_fitting
 from app.tui.prompt.completion import Completion
-from app.tui.prompt.file_token_counts import CountTokens, FileTokenCounts
-from app.tui.prompt.prompt_area import PromptArea
+from app.tui.prompt.prompt_area import AGAIN, PromptArea
+from app.tui.prompt.prompt_text import PromptText
+from app.tui.prompt.token_counts import CountTokens, TokenCounts
+from app.tui.store import Store
+from app.tui.typed_app import typed_app
 
-_COUNT_SECONDS = 1 / 12
+_COUNT_SECONDS = 0.25
 """Between two updates of the token counts."""
+
+_FRAME_CELLS = 6
+"""Cells of the frame's rows that a title cannot use."""
 
 
 class Prompt(Vertical):
-    """Where the user writes questions and slash commands."""
+    """Where the user writes questions and slash commands.
 
-    DEFAULT_CSS: ClassVar[str] = """
-    Prompt { height: auto; }
-    PromptArea { height: auto; max-height: 10; border: round $primary; padding: 0 1; }
+    On a screen with the class -short it has no frame, with -low a few rows.
     """
 
-    def __init__(self, count_tokens: CountTokens) -> None:
+    app = typed_app
+    SCOPED_CSS = False
+    DEFAULT_CSS: ClassVar[str] = """
+    Prompt { height: auto; }
+    PromptArea {
+        height: auto; max-height: 10; padding: 0 1; background: $background;
+        border: round $foreground-muted; scrollbar-size-vertical: 1;
+        border-title-color: $text-muted; border-subtitle-color: $text-muted;
+        border-subtitle-align: right;
+        &:focus { border: round $primary; }
+        &.-fault { border-title-color: $error; }
+    }
+    .-low PromptArea { max-height: 4; }
+    .-short PromptArea, .-short PromptArea:focus { border: none; max-height: 1; }
+    """
+
+    def __init__(self, store: Store, count_tokens: CountTokens) -> None:
         super().__init__()
-        self.context_size: int | None = None
-        """In tokens, to warn of files that do not fit; None while no model is loaded."""
+        self._store = store
         self._completion = Completion()
-        self.area = PromptArea(self._completion)
-        self._token_counts = FileTokenCounts(count_tokens)
-        self._shown_counts = ""
+        self._counts = TokenCounts(count_tokens)
+        self._shown_title = self._shown_drafting = ""
+        self.area = PromptArea(store, self._completion)
 
     def compose(self) -> ComposeResult:
         yield self._completion
         yield self.area
 
     def on_mount(self) -> None:
-        self.set_interval(_COUNT_SECONDS, self._show_token_counts)
+        self._counting = self.set_interval(_COUNT_SECONDS, self._count, pause=True)
+        for attribute in ("fault", "quits_next", "edited_version"):
+            self.watch(self.area, attribute, self._show_title, init=False)
+        self.watch(self._store, "downloads", self._show_title)
+        self.watch(self._store, "status", self._show_title)
+        self.watch(self._store, "drafting", self._show_drafting)
+        self.watch(self._store, "is_answering", self._show_placeholder)
+        self.watch(self._store, "preferences", self._apply_preferences)
+
+    def on_resize(self) -> None:
+        self._show_title()
+        self._show_drafting()
+
+    # For the screen
+
+    @property
+    def written(self) -> PromptText:
+        """What stands in the prompt."""
+        return self.area.written
+
+    @property
+    def unsent(self) -> list[PromptText]:
+        """What was typed and not sent: also what stood in the prompt before an edit."""
+        return self.area.unsent
+
+    @property
+    def is_editing(self) -> bool:
+        """Whether a question is being edited."""
+        return self.area.edited_version is not None
+
+    def write(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+        """Replace the text; what stood there is among the earlier texts, and one undo away."""
+        self.area.write(PromptText(text, attachments))
+
+    def put_before(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+        """Insert a text, in lines of its own, before what is being typed."""
+        self.area.put_before(PromptText(text, attachments))
+
+    def insert(self, text: str) -> None:
+        """Type a text at the cursor."""
+        self.area.insert(text)
+
+    def remember(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+        """Add a text to those that the arrow keys bring back."""
+        self.area.remember(PromptText(text, attachments))
+
+    def take(self) -> PromptText:
+        """Return what stands in the prompt and clear it."""
+        return self.area.take()
+
+    def begin_edit(self, text: str, attachments: tuple[Attachment, ...], version: int) -> None:
+        """Edit a question; version: the number of the version that sending adds."""
+        self.area.begin_edit(PromptText(text, attachments), version)
+
+    def end_edit(self) -> None:
+        """Leave the edit: the prompt is as it was before; a changed text is one ↑ away."""
+        self.area.end_edit()
+
+    def show_fault(self, text: str) -> None:
+        """Show an error about the text in the frame until the text changes."""
+        self.area.fault = text
+
+    def interrupt(self) -> None:
+        """What Ctrl+C does without a selection: stop, else clear, else quit the second time."""
+        self.area.interrupt()
+
+    # The frame
 
     @on(TextArea.Changed)
-    def _suggest(self) -> None:
-        self.area.suggest()
+    def _changed(self, event: TextArea.Changed) -> None:
+        event.stop()
+        self.area.text_changed()
+        if self.area.text:
+            self._counting.resume()
+        else:
+            self._count()
 
     @on(Completion.Clicked)
     def _complete(self, event: Completion.Clicked) -> None:
         event.stop()
         self.area.complete(event.suggestion, run=True)
 
-    def _show_token_counts(self) -> None:
-        counts = self._token_counts.summary(self.area.text, self.context_size)
-        if counts != self._shown_counts:
-            self._shown_counts = counts
-            self.area.border_subtitle = Content(counts)
+    def _count(self) -> None:
+        if not self._counts.is_counting:
+            self._counts.update(self.area.written)
+        if not self._counts.is_counting:
+            self._counting.pause()
+        self._show_title()
+
+    def _show_title(self) -> None:
+        width = self.size.width - _FRAME_CELLS
+        fault = self.area.fault
+        title = longest_fitting(self._titles, width)
+        self.area.set_class(bool(fault) or title.startswith("✕"), "-fault")
+        if title != self._shown_title:
+            self._shown_title = title
+            self.area.border_title = Content(title)
+
+    @property
+    def _titles(self) -> list[str]:
+        """The title of the frame, in ever shorter versions."""
+        if fault := self.area.fault:
+            return [f"✕ {one_line(fault)}", f"✕ {one_line(fault).removesuffix(AGAIN)}"]
+        if self.area.quits_next:
+            return ["Ctrl+C again quits"]
+        if (version := self.area.edited_version) is not None:
+            adds = f"editing: Enter adds version {version}"
+            return [f"{adds}, Esc changes nothing", adds]
+        loaded = self._store.status.loaded
+        counts = self._counts.summaries(loaded.context_size if loaded else None)
+        return counts or [
+            " · ".join(f"{one_line(name)}: {how}" for name, how in self._store.downloads.items())
+        ]
+
+    def _show_drafting(self) -> None:
+        drafting = f"drafting: {one_line(self._store.drafting)}"
+        short = drafting.partition(" (")[0]
+        shown = longest_fitting([drafting, short], self.size.width - _FRAME_CELLS)
+        if shown != self._shown_drafting:
+            self._shown_drafting = shown
+            self.area.border_subtitle = Content(shown)
+
+    def _show_placeholder(self, is_answering: bool) -> None:
+        self.area.placeholder = "Ask anything" + ": it will be queued" * is_answering
+
+    def _apply_preferences(self, preferences: Preferences) -> None:
+        self.area.enter_sends = preferences.enter_sends
+        self.area.cursor_blink = preferences.animations

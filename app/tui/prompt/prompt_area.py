@@ -1,83 +1,136 @@
-"""The text area of the prompt: sending, input history and completion keys."""
+"""The text area of the prompt: sending, earlier texts, completion and the keys that interrupt."""
 
 from textual import events
+from textual.actions import SkipAction
 from textual.message import Message
+from textual.reactive import reactive
 from textual.widgets import TextArea
 
+from app.actions import BY_SLASH, nearest_command, parse, unknown_command
 from app.chat.attachments import quoted
+from app.printable import one_line
+from app.tui.prompt import messages
 from app.tui.prompt.completion import COMMAND, Completion
-from app.tui.prompt.text_fields import PrintableTextArea, run_own_binding
+from app.tui.prompt.folding_area import FoldingArea
+from app.tui.prompt.input_history import InputHistory
+from app.tui.prompt.prompt_text import PromptText
+from app.tui.prompt.text_fields import run_own_binding
+from app.tui.store import Store
+from app.tui.terminal.clipboard import copy
 
 _COMPLETION_KEYS = frozenset({"up", "down", "tab", "enter", "escape"})
 
+AGAIN = " · Enter again sends it anyway"
 
-class PromptArea(PrintableTextArea):
+
+class PromptArea(FoldingArea):
     """Enter sends and Ctrl+J or Shift+Enter starts a new line, or the other way round."""
 
-    class Submitted(Message):
-        """The user sent a text."""
+    quits_next: reactive[bool] = reactive(False)
+    """Whether Ctrl+C was pressed with nothing left to do: pressed again, it quits."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+    edited_version: reactive[int | None] = reactive(None)
+    """Number of the version that sending adds; None unless a question is being edited."""
 
-    class CommandPicked(Message):
-        """A slash command was picked from the suggestions, to be run or to be filled in."""
-
-        def __init__(self, slash: str, *, run: bool) -> None:
-            super().__init__()
-            self.slash = slash
-            self.run = run
-
-    def __init__(self, completion: Completion) -> None:
-        super().__init__(
-            soft_wrap=True,
-            show_line_numbers=False,
-            tab_behavior="focus",
-            highlight_cursor_line=False,
-            placeholder="Ask something. / for commands, @ for a file, F1 for help.",
-            id="prompt",
-        )
+    def __init__(self, store: Store, completion: Completion) -> None:
+        super().__init__("Ask anything")
         self.enter_sends = True
+        self._store = store
         self._completion = completion
-        self._past: list[str] = []
-        self._past_index = 0
-        self._unsent = ""
-        """What was being typed when the user began to browse the history."""
+        self._past = InputHistory()
+        self._doubted = ""
+        """The text whose sending was refused once."""
+        self._before_edit = PromptText()
+        self._original = PromptText()
+        """The question that is edited, as it was."""
+        self._was_escape = False
+        self._undone_by_app = 0
+        self._faulty = ""
+        """The text that the fault is about."""
 
-    def write(self, text: str) -> None:
-        """Replace the text and put the cursor at its end."""
-        self.text = text
-        self.move_cursor(self.document.end)
+    # Text
 
-    def put_before(self, text: str, separator: str = "\n\n") -> None:
-        """Insert a text before what is being typed."""
-        self.write(separator.join(filter(None, [text, self.text])))
+    @property
+    def earlier(self) -> list[PromptText]:
+        """The texts that the arrow keys bring back."""
+        return self._past.texts
 
-    def remember(self, text: str) -> None:
-        """Add a text to the input history."""
-        if text and self._past[-1:] != [text]:
-            self._past.append(text)
-        self._past_index = len(self._past)
+    @property
+    def unsent(self) -> list[PromptText]:
+        """What was typed and not sent, also before a question is edited."""
+        if self.edited_version is None:
+            return [self.written]
+        return [self._before_edit, *([self.written] if self.written != self._original else [])]
 
-    def take(self) -> str:
+    def write(self, written: PromptText) -> None:
+        """Replace the text; what stood there is among the earlier texts, and one undo away."""
+        self._past.remember(self.written)
+        self.rewrite(written)
+
+    def put_before(self, written: PromptText) -> None:
+        """Insert a text, in lines of its own, before what is being typed."""
+        text = self.attached.adopt(written)
+        joined = "\n\n".join(filter(None, [text, self.text]))
+        self.rewrite(PromptText(joined))
+
+    def text_changed(self) -> None:
+        """Bring up to date what depends on the text."""
+        if self.fault and self.text != self._faulty:
+            self.fault = ""
+        if self.text:
+            self._undone_by_app = 0
+        self.suggest()
+
+    def _watch_fault(self) -> None:
+        self._faulty = self.text
+
+    def remember(self, written: PromptText) -> None:
+        """Add a text to the earlier ones."""
+        self._past.remember(written)
+
+    def take(self) -> PromptText:
         """Return the text and clear the prompt, so that later keys start a new text."""
-        text = self.text
-        self.clear()
-        return text
+        written = self.written
+        self.rewrite(PromptText())
+        self.history.clear()
+        self.attached.clear()
+        return written
+
+    def begin_edit(self, question: PromptText, version: int) -> None:
+        """Replace the prompt by a question until the edit is sent or left."""
+        self.end_edit()
+        self._before_edit = self.take()
+        self._original = question
+        self.rewrite(question)
+        self.history.clear()
+        self.edited_version = version
+
+    def end_edit(self) -> None:
+        """Restore the prompt as it was before the edit; a changed text joins the earlier ones."""
+        if self.edited_version is None:
+            return
+        self.edited_version = None
+        typed = self.take()
+        if typed != self._original:
+            self._past.remember(typed)
+        self.rewrite(self._before_edit)
+        self.history.clear()
 
     def suggest(self) -> None:
         """Update the suggestions for the text at the cursor."""
-        self._completion.suggest(self.text, self._before_cursor)
+        is_command = self.edited_version is None
+        self._completion.suggest(self.text if is_command else "", self._before_cursor)
 
     def complete(self, suggestion: str, *, run: bool) -> None:
         """Accept a suggestion; run: run a command instead of filling it in."""
         kind, name = suggestion[:1], suggestion[1:]
-        if kind == COMMAND:
-            self.take()  # now, not with the message: keys typed since belong after the command
-            self.post_message(self.CommandPicked(name, run=run))
-        else:
+        if kind != COMMAND:
             self._complete_file(name)
+        elif run and not BY_SLASH[name].needs_argument:
+            self.take()
+            self.post_message(messages.CommandPicked(BY_SLASH[name], "", f"/{name}"))
+        else:
+            self.rewrite(PromptText(f"/{name} "))
 
     def _complete_file(self, name: str) -> None:
         row, column = self.cursor_location
@@ -90,9 +143,13 @@ class PromptArea(PrintableTextArea):
         row, column = self.cursor_location
         return self.document.get_line(row)[:column]
 
+    # Keys
+
     async def _on_key(self, event: events.Key) -> None:
         if self._completion.display:
             self.suggest()  # the suggestions may be older than the last keys
+        self.quits_next = self.quits_next and event.key == "ctrl+c"
+        self._was_escape = self._was_escape and event.key == "escape"
         if not self._handle(event.key):
             await run_own_binding(self, TextArea.BINDINGS, event)
             return
@@ -103,13 +160,26 @@ class PromptArea(PrintableTextArea):
         """Handle the prompt's own keys; False for a key that is not one of them."""
         if self._completion.display and key in _COMPLETION_KEYS:
             self._choose(key)
-        elif key in ("enter", "ctrl+j", "shift+enter"):
-            self._send_or_break(sends=(key == "enter") == self.enter_sends)
-        elif key in ("up", "down") and self._is_at_edge(key):
-            self._recall(-1 if key == "up" else 1)
-        else:
-            return False
+            return True
+        match key:
+            case "enter" | "ctrl+j" | "shift+enter":
+                self._send_or_break(sends=(key == "enter") == self.enter_sends)
+            case "up" | "down":
+                return self._is_at_edge(key) and self._browse(key)
+            case "tab":
+                self._ask(messages.SelectLast(is_question=False))
+            case "escape":
+                return self._leave()
+            case "ctrl+c" if not self._is_selecting:
+                self.interrupt()
+            case "ctrl+d" if not self.text:
+                self._ask(messages.QuitRequested())
+            case _:
+                return False
         return True
+
+    def _ask(self, message: Message) -> None:
+        self.post_message(message)
 
     def _choose(self, key: str) -> None:
         if key == "escape":
@@ -121,22 +191,112 @@ class PromptArea(PrintableTextArea):
         elif (suggestion := self._completion.pick()) is not None:
             self.complete(suggestion, run=key == "enter")
 
+    def _leave(self) -> bool:
+        """Leave the edit, or select the last question at the second key; False to pass it on."""
+        if self.edited_version is not None:
+            self.end_edit()
+            self._ask(messages.EditEnded())
+            return True
+        if self._store.is_answering:
+            return False
+        if self._was_escape:
+            self._ask(messages.SelectLast(is_question=True))
+        self._was_escape = not self._was_escape
+        return not self._was_escape
+
+    @property
+    def _is_selecting(self) -> bool:
+        """Whether there is a selection to copy, here or in the conversation."""
+        return bool(self.selected_text or self.screen.get_selected_text())
+
+    def interrupt(self) -> None:
+        """Stop the answer, else clear the prompt, else quit the second time."""
+        if self._store.is_answering:
+            self._ask(messages.StopRequested())
+        elif self.text:
+            self.write(PromptText())
+        elif self.quits_next:
+            self._ask(messages.QuitRequested())
+        else:
+            self.quits_next = True
+
+    def action_copy(self) -> None:
+        """Copy the selection to the system's clipboard."""
+        if not self.selected_text:
+            raise SkipAction
+        self.notify(copy(self.app, self.selected_text, "the selection"))
+
+    def action_undo(self) -> None:
+        """Undo an edit of the text; the app's undo takes over where there is nothing typed."""
+        if not self.text and not self.history.undo_stack:
+            self._undone_by_app += 1
+            raise SkipAction
+        super().action_undo()
+
+    def action_redo(self) -> None:
+        """Redo an edit of the text; the app's redo takes over where there is nothing typed."""
+        if not self.text and (self._undone_by_app or not self.history.redo_stack):
+            self._undone_by_app = max(0, self._undone_by_app - 1)
+            raise SkipAction
+        super().action_redo()
+
+    # Sending
+
     def _send_or_break(self, *, sends: bool) -> None:
         if not sends:
             self.insert("\n")
-        elif self.text.strip():
-            self.post_message(self.Submitted(self.take()))
+        elif not self.text.strip():
+            self._ask(messages.EmptySubmitted())
+        elif self.edited_version is not None:
+            self._send_edit()
+        elif (command := parse(self.text.strip())) is not None:
+            written = self.take()
+            self._past.remember(written)
+            self._ask(messages.CommandPicked(*command, written.text))
+        elif not self._is_doubtful():
+            written = self.take()
+            self._past.remember(written)
+            self._ask(messages.Submitted(written.text.strip(), written.attachments))
+
+    def _send_edit(self) -> None:
+        if self._is_doubtful():
+            return
+        written = self.written
+        self._past.remember(written)
+        self.end_edit()
+        text, attachments = written.text.strip(), written.attachments
+        self._ask(messages.Submitted(text, attachments, is_edit=True))
+
+    def _is_doubtful(self) -> bool:
+        """Show what is probably wrong with the text, once."""
+        if self.text == self._doubted:
+            return False
+        self.fault = self._doubt()
+        self._doubted = self.text if self.fault else ""
+        return bool(self.fault)
+
+    def _doubt(self) -> str:
+        text = self.text.strip()
+        is_command = self.edited_version is None
+        if is_command and (word := unknown_command(text)) is not None:
+            nearest = nearest_command(word)
+            return f"no {word}; {f'did you mean {nearest}?' if nearest else 'F1 lists them'}{AGAIN}"
+        if missing := self.attached.missing(text):
+            return f"no file {one_line(', '.join(missing))}{AGAIN}"
+        return ""
+
+    # Earlier texts
 
     def _is_at_edge(self, key: str) -> bool:
-        row = self.cursor_location[0]
-        edge = 0 if key == "up" else self.document.line_count - 1
-        return row == edge and bool(self._past)
+        return self.cursor_at_first_line if key == "up" else self.cursor_at_last_line
 
-    def _recall(self, step: int) -> None:
-        index = min(max(self._past_index + step, 0), len(self._past))
-        if index == self._past_index:
-            return
-        if self._past_index == len(self._past):
-            self._unsent = self.text
-        self._past_index = index
-        self.write(self._past[index] if index < len(self._past) else self._unsent)
+    def _browse(self, key: str) -> bool:
+        if self.edited_version is not None:
+            return False
+        if key == "up" and self._store.queued:
+            self._ask(messages.TakeBack())
+            return True
+        written = self._past.move(-1 if key == "up" else 1, self.written)
+        if written is not None:
+            self.rewrite(written)
+        return written is not None

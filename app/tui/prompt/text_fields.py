@@ -11,6 +11,7 @@ from rich.highlighter import Highlighter
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.geometry import Offset
 from textual.widgets import Input, TextArea
 
 from app.printable import one_line, printable
@@ -41,6 +42,15 @@ class PrintableTextArea(TextArea):
 
     def get_line(self, line_index: int) -> Text:
         return Text(printable(self.document.get_line(line_index)), end="", no_wrap=True)
+
+    def scroll_cursor_visible(self, center: bool = False, animate: bool = False) -> Offset:
+        """Scroll to the cursor, unless an undo has just removed the line that it is on.
+
+        Textual 8.2.8 then calls this before it has moved the cursor, and would raise ValueError.
+        """
+        if self.cursor_location[0] >= self.wrapped_document.document.line_count:
+            return Offset()
+        return super().scroll_cursor_visible(center, animate)
 
 
 async def run_own_binding(

@@ -1,188 +1,277 @@
-"""The list of chats: search, open, rename, remove and restore."""
+"""The list of chats: search, open, rename, remove, and undo."""
 
-import datetime
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import ClassVar, TypeVar
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
-from textual.widgets.option_list import Option
 
+from app.dialogue.changes import Change, Changes
 from app.history import Chat, History, HistoryError
 from app.history.derived_data import remove_chat
 from app.paths import Paths
 from app.printable import one_line
 from app.tui.prompt.text_fields import PrintableInput
+from app.tui.screens.chat_columns import chat_row, is_narrow, preview_lines, time_columns
+from app.tui.screens.dialog import Dialog
+from app.tui.screens.row_list import Row, RowList, text_row
+from app.tui.typed_app import typed_app
 
 Result = TypeVar("Result")
 
-_SEARCH = "Search in titles and messages"
-_RENAME_HINT = "New title: Enter saves it · Esc keeps the old one"
-_NARROW = 60
-"""Columns below which a line has no year, time and message count."""
-
-_HINT = "Enter opens · F2 renames · Del removes · Ctrl+Z restores · Esc closes"
+_KEYS = (
+    "Enter open · F2 rename · Del remove · Ctrl+Z undo · Esc back",
+    "Enter open · Del remove · Esc",
+    "Enter · Esc",
+)
+_RENAME_KEYS = "Enter renames · Esc keeps the title"
+_LIST_TOP = 2
+"""Rows above the list: the search field and a blank."""
 
 
 class ChatsScreen(ModalScreen[int | None]):
-    """Returns the number of the chat to open, None if none was chosen."""
+    """Returns the number of the chat to open, None if none was chosen.
 
+    touched: called with the number of each chat that was renamed, removed or restored, also later
+    by an undo.
+    """
+
+    app = typed_app
     BINDINGS: ClassVar = [
         Binding("escape", "leave", "Back"),
-        Binding("down", "into_list", show=False),
-        Binding("f2", "rename", "Rename"),
-        Binding("delete", "remove", "Remove"),
-        Binding("ctrl+z", "restore", "Restore", priority=True),
+        Binding("up", "move('cursor_up')", show=False, priority=True),
+        Binding("down", "move('cursor_down')", show=False, priority=True),
+        Binding("pageup", "move('page_up')", show=False, priority=True),
+        Binding("pagedown", "move('page_down')", show=False, priority=True),
+        Binding("f2", "rename", "Rename", priority=True),
+        Binding("delete", "remove", "Remove", priority=True),
+        Binding("ctrl+z", "undo", "Undo", priority=True),
+        Binding("ctrl+y", "redo", "Redo", priority=True),
     ]
     DEFAULT_CSS: ClassVar[str] = """
     ChatsScreen { align: center middle; }
-    ChatsScreen Vertical {
-        width: 100%; max-width: 120; height: 80%; border: round $primary; background: $surface;
+    ChatsScreen Dialog { layers: below above; }
+    ChatsScreen Dialog.-box { height: 45%; min-height: 16; }
+    ChatsScreen Input, ChatsScreen Input:focus { padding: 0 1; background-tint: $surface 0%; }
+    ChatsScreen #gap { height: 1; }
+    ChatsScreen #title, ChatsScreen #title:focus {
+        layer: above; display: none; padding: 0; background: $panel;
     }
-    ChatsScreen OptionList {
-        height: 1fr; border: none; scrollbar-gutter: stable;
-        text-wrap: nowrap; text-overflow: ellipsis;
-    }
-    ChatsScreen #hint { color: $text-muted; padding: 0 1; height: auto; }
+    ChatsScreen #preview { height: auto; max-height: 4; }
     """
 
-    def __init__(self, history: History, paths: Paths) -> None:
+    def __init__(
+        self, history: History, paths: Paths, changes: Changes, touched: Callable[[int], None]
+    ) -> None:
         super().__init__()
         self._history = history
         self._paths = paths
-        self._renamed: int | None = None
+        self._changes = changes
+        self._touched = touched
+        self._chats: dict[str, Chat] = {}
+        self._renamed: Chat | None = None
+        self._done = self._undone = 0
+        """Changes made on this screen that can be undone, and redone."""
+        self._dialog = Dialog("Chats", _KEYS)
+        self._rows = RowList()
+        self._query = PrintableInput(
+            placeholder="Search titles and messages",
+            compact=True,
+            select_on_focus=False,
+            id="query",
+        )
+        self._title = PrintableInput(compact=True, id="title")
+        self._preview = Static(id="preview")
 
     def compose(self) -> ComposeResult:
-        with Vertical():
-            yield PrintableInput(placeholder=_SEARCH, select_on_focus=False, id="query")
-            yield OptionList()
-            yield Static(_HINT, id="hint")
+        with self._dialog:
+            yield self._query
+            yield Static(id="gap")
+            yield self._rows
+            yield self._preview
+            yield self._title
 
     def on_mount(self) -> None:
-        self._show("")
-        self.query_one(Input).focus()
+        self._rows.can_focus = False
+        self._query.focus()
+        self._show()
 
     def on_resize(self) -> None:
-        """Truncate the titles to the new width."""
-        highlighted = self.query_one(OptionList).highlighted
-        self._show("" if self._renamed is not None else self.query_one(Input).value)
-        self.query_one(OptionList).highlighted = highlighted
+        self._leave_title()
+        self.call_after_refresh(self._explain)
 
-    def on_key(self, event: events.Key) -> None:
-        """Type into the search field while the list has the focus."""
-        if event.is_printable and event.character and isinstance(self.focused, OptionList):
-            event.stop()
-            field = self.query_one(Input)
-            field.focus()
-            field.insert_text_at_cursor(event.character)
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave the keys of the list to the title while it is edited."""
+        del parameters
+        return self._renamed is None or action == "leave"
 
-    @on(Input.Changed)
-    def _search(self, event: Input.Changed) -> None:
-        if self._renamed is None:
-            self._show(event.value)
+    @on(Input.Changed, "#query")
+    def _show(self) -> None:
+        """Show the chats that match the search."""
+        chats = self._or_tell(lambda: self._history.chats(self._query.value))
+        if chats is None:
+            return
+        self._chats = {str(chat.number): chat for chat in chats}
+        time_width = time_columns(chats)
+        rows = [_row(name, chat, time_width) for name, chat in self._chats.items()]
+        empty = "no chat found" if self._query.value.strip() else "no chats yet"
+        self._rows.show(rows or [text_row(f"   {empty}", "$secondary")])
+        self._explain()
 
-    def _or_notify(self, change: Callable[[], Result]) -> Result | None:
-        """Call the history; an error is notified, and the result is then None."""
-        try:
-            return change()
-        except HistoryError as error:
-            self.notify(str(error), severity="error")
-            return None
-
-    def _show(self, query: str) -> None:
-        option_list = self.query_one(OptionList)
-        option_list.clear_options()
-        chats = self._or_notify(lambda: self._history.chats(query)) or []
-        room = option_list.scrollable_content_region.width
-        option_list.add_options([Option(_line(chat, room), id=str(chat.number)) for chat in chats])
-        if chats:
-            option_list.highlighted = 0
-        else:
-            empty = "No chat found." if query.strip() else "There are no chats."
-            option_list.add_option(Option(empty, disabled=True))
+    @on(OptionList.OptionHighlighted)
+    def _explain(self) -> None:
+        """Show the preview of the highlighted chat."""
+        chat, width = self._chosen, self._rows.size.width
+        text = Content("")
+        if chat is not None and width:
+            shown = self._or_tell(lambda: self._history.preview(chat.number))
+            if shown is None:
+                return
+            text = preview_lines(shown, width)
+        self._preview.styles.min_height = 1 if is_narrow(width) else 2
+        self._preview.update(text)
 
     @property
-    def _chosen(self) -> int | None:
-        option_list = self.query_one(OptionList)
-        if option_list.highlighted is None:
-            return None
-        return int(option_list.get_option_at_index(option_list.highlighted).id or 0)
+    def _chosen(self) -> Chat | None:
+        return self._chats.get(self._rows.focused_id or "")
 
     @on(OptionList.OptionSelected)
     def _picked(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(int(event.option.id or 0))
 
-    @on(Input.Submitted)
-    def _entered(self, event: Input.Submitted) -> None:
-        if self._renamed is None:
-            self.dismiss(self._chosen)
-            return
-        number = self._renamed
-        self._or_notify(lambda: self._history.rename(number, event.value.strip()))
-        self._search_again()
+    @on(Input.Submitted, "#query")
+    def _open(self) -> None:
+        if self._chosen is not None:
+            self.dismiss(self._chosen.number)
 
-    def _search_again(self) -> None:
-        """Make the title field the search field again."""
-        self._renamed = None
-        field = self.query_one(Input)
-        field.placeholder, field.value, field.border_title = _SEARCH, "", ""
-        self.query_one("#hint", Static).update(_HINT)
-        self._show("")
+    def action_move(self, how: str) -> None:
+        """Move the highlight while the search keeps the focus."""
+        getattr(self._rows, f"action_{how}")()
 
-    def action_into_list(self) -> None:
-        """Move the focus from the search to the list."""
-        self.query_one(OptionList).focus()
+    # Renaming
 
     def action_rename(self) -> None:
-        """Edit the title of the highlighted chat."""
-        number = self._chosen
-        chat = self._or_notify(lambda: self._history.chat(number)) if number else None
-        if chat is None:
+        """Edit the title of the highlighted chat in its row."""
+        chat, index = self._chosen, self._rows.highlighted
+        if chat is None or index is None:
             return
-        self._renamed = number
-        field = self.query_one(Input)
-        field.placeholder = field.border_title = "New title"
-        field.value = chat.title
-        field.focus()
-        field.select_all()
-        self.query_one("#hint", Static).update(_RENAME_HINT)
+        self._renamed = chat
+        self._title.value = chat.title
+        self._title.styles.offset = (3, _LIST_TOP + index - self._rows.scroll_offset.y)
+        self._title.styles.width = max(self._rows.size.width - 4, 1)
+        self._title.display = True
+        self._title.focus()
+        self._dialog.border_subtitle = _RENAME_KEYS
+
+    @on(Input.Submitted, "#title")
+    def _rename(self) -> None:
+        chat, title = self._renamed, self._title.value.strip()
+        self._leave_title()
+        before = self._or_tell(lambda: self._history.name(chat.number)) if chat else None
+        if chat is not None and before is not None and title not in (before, chat.title):
+            self._do(
+                "renamed a chat",
+                chat.number,
+                lambda: self._history.rename(chat.number, title),
+                lambda: self._history.rename(chat.number, before),
+            )
+
+    def _leave_title(self) -> None:
+        if self._renamed is not None:
+            self._renamed = None
+            self._title.display = False
+            self._query.focus()
+            self._dialog.show_title("Chats")
+
+    # Changes
 
     def action_remove(self) -> None:
         """Remove the highlighted chat; it can be restored."""
-        number = self._chosen
-        if number is not None:
-            self._or_notify(lambda: remove_chat(self._history, number, self._paths))
-            self._show(self.query_one(Input).value)
-
-    def action_restore(self) -> None:
-        """Restore the chat removed last."""
-        number = self._or_notify(self._history.removed_last)
-        if number is None:
-            self.notify("No chat was removed in the last day.")
+        chat = self._chosen
+        if chat is None:
             return
-        self._or_notify(lambda: self._history.restore(number))
-        self._show(self.query_one(Input).value)
+        self._rows.highlight(self._beside(chat))
+        self._do(
+            "removed a chat",
+            chat.number,
+            lambda: remove_chat(self._history, chat.number, self._paths),
+            lambda: self._history.restore(chat.number),
+        )
+
+    def _beside(self, chat: Chat) -> str:
+        """The row below a chat, or above the last one."""
+        names = list(self._chats)
+        index = names.index(str(chat.number))
+        return (names[index + 1 :] or names[:index][-1:] or [""])[0]
+
+    def _do(self, name: str, chat: int, do: Callable[[], None], undo: Callable[[], None]) -> None:
+        """Make a change that can be undone, here and later."""
+
+        def step(work: Callable[[], None]) -> None:
+            work()
+            self._touched(chat)
+
+        if self._or_tell(lambda: step(do) or True):
+            self._changes.add(Change(name, lambda: step(undo), lambda: step(do)))
+            self._done, self._undone = self._done + 1, 0
+            self._show()
+
+    async def action_undo(self) -> None:
+        """Undo the last change made here; then restore what was removed earlier today."""
+        if self._done:
+            self._done, self._undone = self._done - 1, self._undone + 1
+            await self._move(self._changes.undo)
+            return
+        number = self._or_tell(self._history.removed_last)
+        if number is None:
+            self._dialog.show_title("Chats", "nothing to undo")
+            return
+        self._or_tell(lambda: self._history.restore(number))
+        self._touched(number)
+        self._show()
+        self._rows.highlight(str(number))
+
+    async def action_redo(self) -> None:
+        """Redo the change that was undone last."""
+        if self._undone:
+            self._done, self._undone = self._done + 1, self._undone - 1
+            await self._move(self._changes.redo)
+
+    async def _move(self, move: Callable[[], Awaitable[str]]) -> None:
+        try:
+            name = await move()
+        except HistoryError as error:
+            self._tell(error)
+            return
+        self._dialog.show_title(
+            "Chats", f"{name}: {'undone' if move == self._changes.undo else 'redone'}"
+        )
+        self._show()
 
     def action_leave(self) -> None:
-        """Close the screen, or stop renaming."""
+        """Leave the title as it was, else close the screen."""
         if self._renamed is None:
             self.dismiss(None)
-            return
-        self._search_again()
+        else:
+            self._leave_title()
+
+    def _or_tell(self, work: Callable[[], Result]) -> Result | None:
+        """Call the history; an error is shown below the list, and the result is then None."""
+        try:
+            return work()
+        except HistoryError as error:
+            self._tell(error)
+            return None
+
+    def _tell(self, error: HistoryError) -> None:
+        self._preview.update(
+            Content.styled(f" ✕ {one_line(error.what)}: {one_line(error.why)}", "$error")
+        )
 
 
-def _line(chat: Chat, room: int) -> Content:
-    """One line of at most `room` columns; the title is truncated."""
-    time = datetime.datetime.fromtimestamp(chat.updated).astimezone()
-    messages = "1 message" if chat.messages == 1 else f"{chat.messages} messages"
-    before, after = f"{time:%Y-%m-%d %H:%M}  ", f"  {messages}"
-    if room < _NARROW:
-        before, after = f"{time:%m-%d}  ", ""
-    left = max(room - len(before) - len(after), 1)
-    title = Content(one_line(chat.title) or "untitled").truncate(left, ellipsis=True, pad=True)
-    return Content.assemble(before, title, after)
+def _row(name: str, chat: Chat, time_width: int) -> Row:
+    return Row(name, lambda width, is_focused: chat_row(chat, width, is_focused, time_width))

@@ -1,125 +1,93 @@
-"""One row of the settings page: a label, a control and the reason why its value is invalid."""
+"""The rows of the settings: what each is called, how its value reads, and what it does."""
 
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from enum import StrEnum
 
-from textual import on
-from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
-from textual.content import Content
-from textual.widgets import Input, Label, Select, Static, TextArea
-
-from app.drafting.spec import draft_spec
-from app.settings import catalogue
-from app.settings.catalogue import Key, Kind, Part, Value
-from app.tui.prompt.text_fields import PrintableInput, PrintableTextArea
-from backends.base import SpecchatError, UsageError
-
-_VALUE_OF_EMPTY = {"draft": draft_spec.AUTO}
-_SWITCH = (("yes", "true"), ("no", "false"))
-
-Control = Input | Select[str] | TextArea
+from app.printable import one_line
+from app.settings.catalogue import Value
+from app.tui.usable_preferences import THEMES
 
 
-class SettingField(Vertical):
-    """Edits the value of one key as text. default: the value in effect while the field is empty."""
+class Edit(StrEnum):
+    """How a row is changed."""
 
-    DEFAULT_CSS: ClassVar[str] = """
-    SettingField { height: auto; }
-    SettingField Horizontal { height: auto; }
-    SettingField Label { width: 16; }
-    SettingField Input, SettingField Select { width: 1fr; }
-    SettingField TextArea { width: 1fr; height: auto; min-height: 2; max-height: 5; }
-    SettingField .fault { height: auto; padding: 0 0 0 16; color: $text-error; display: none; }
-    """
-
-    def __init__(
-        self,
-        key: Key,
-        value: str,
-        default: str = "",
-        choices: Sequence[str] = (),
-        check: Callable[[str], object] | None = None,
-    ) -> None:
-        super().__init__(id=f"field-{key.name}")
-        self.key = key
-        self._initial = value
-        self._check = check
-        self._control = _control(key, value, default, choices or key.choices)
-
-    def compose(self) -> ComposeResult:
-        with Horizontal():
-            yield Label(self.key.label)
-            yield self._control
-        yield Static(classes="fault")
-
-    @property
-    def text(self) -> str:
-        """The value as text."""
-        control = self._control
-        if isinstance(control, Select):
-            return str(control.value)
-        return control.text if isinstance(control, TextArea) else control.value.strip()
-
-    @text.setter
-    def text(self, text: str) -> None:
-        if isinstance(self._control, TextArea):
-            self._control.text = text
-        else:
-            self._control.value = text
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether the value differs from the initial one."""
-        return self.text != self._initial
-
-    def value(self) -> Value | None:
-        """The value; None for an empty field of a chat setting, whose default then applies.
-
-        Raises:
-            UsageError: it is invalid; the field shows the reason.
-        """
-        self._show_fault("")
-        text = self.text or _VALUE_OF_EMPTY.get(self.key.name, "")
-        if not text and self.key.part is Part.CHAT:
-            return None
-        try:
-            if self._check is not None and self.is_changed:
-                self._check(text)
-            return catalogue.parsed(self.key, text)
-        except SpecchatError as error:
-            self._show_fault(error.why or error.what)
-            raise UsageError(f"{self.key.label} cannot be used") from error
-
-    def take_focus(self) -> None:
-        """Focus the control."""
-        self._control.focus()
-
-    @on(Input.Changed)
-    @on(TextArea.Changed)
-    @on(Select.Changed)
-    def _clear_fault(self) -> None:
-        self._show_fault("")
-
-    def _show_fault(self, fault: str) -> None:
-        line = self.query_one(".fault", Static)
-        line.update(Content(fault))
-        line.display = bool(fault)
+    TEXT = "Enter edits"
+    LINES = "Enter edits, Ctrl+J starts a new line"
+    CHOICE = "← → change"
+    LIST = "Enter lists them"
 
 
-def _control(key: Key, value: str, default: str, choices: Sequence[str]) -> Control:
-    """The widget that edits a key."""
-    if key.kind is Kind.SWITCH or choices:
-        options = _SWITCH if key.kind is Kind.SWITCH else [(name, name) for name in choices]
-        return Select(options, value=value, allow_blank=False, compact=True, tooltip=key.comment)
-    if key.name == "system":
-        return PrintableTextArea(
-            value,
-            compact=True,
-            tab_behavior="focus",
-            highlight_cursor_line=False,
-            placeholder=key.comment,
-            tooltip=key.comment,
-        )
-    hint = f"{default}: {key.comment}" if default else key.comment
-    return PrintableInput(value, hint, compact=True, tooltip=key.comment)
+@dataclass(frozen=True, slots=True)
+class SettingField:
+    """A row. name: of the setting. text: what it does. unit: after a number."""
+
+    name: str
+    label: str
+    text: str
+    edit: Edit = Edit.TEXT
+    unit: str = ""
+    words: tuple[tuple[Value, str, str], ...] = ()
+    """Values with their words, and with shorter ones for narrow screens."""
+    choices: tuple[Value, ...] = ()
+
+    def shown(self, value: Value | None, *, is_narrow: bool = False) -> str:
+        """A value in words."""
+        for known, words, short in self.words:
+            if value == known and isinstance(value, bool) == isinstance(known, bool):
+                return short if is_narrow else words
+        if value is None:
+            return "random"
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            number = f"{value:,}" if isinstance(value, int) else f"{value:g}"
+            return f"{number} {self.unit}".rstrip()
+        return one_line(str(value)) or "none"
+
+
+def _switch(name: str, label: str, text: str) -> SettingField:
+    words = ((True, "yes", "yes"), (False, "no", "no"))
+    return SettingField(name, label, text, Edit.CHOICE, "", words, (True, False))
+
+
+_PANEL = (
+    ("auto", "where there is room", "where it fits"),
+    ("shown", "always", "always"),
+    ("hidden", "never", "never"),
+)
+
+PRESET_FIELD = SettingField(
+    "preset", "Preset", "Settings under a name, from the settings file.", Edit.CHOICE
+)
+CHAT = (
+    SettingField("system", "Instructions", "What the model is told before the chat.", Edit.LINES),
+    SettingField("temperature", "Temperature", "0 always picks the likeliest word; higher varies."),
+    SettingField(
+        "max_tokens", "Longest answer", "Longer ones are cut; Ctrl+T continues.", unit="tokens"
+    ),
+    PRESET_FIELD,
+)
+MORE = (
+    SettingField("top_k", "Top-k", "Only the k likeliest tokens; 0 for all."),
+    SettingField("top_p", "Top-p", "Only the likeliest tokens that add up to this share."),
+    SettingField("min_p", "Min-p", "Only tokens with this share of the likeliest one's."),
+    SettingField("repeat_penalty", "Repetition", "Above 1 repeats less; 1 changes nothing."),
+    SettingField("seed", "Seed", "A number makes the same answer again."),
+    SettingField("lossy", "Lossy", "Faster, another text: off, typical, ears:0.1, lenient:2."),
+)
+EVERY_CHAT = (
+    SettingField("model", "Model", "What answers.", Edit.LIST),
+    SettingField("draft", "Drafter", "What guesses ahead.", Edit.LIST),
+    SettingField(
+        "ctx", "Context size", "What the model can see; more takes more memory.", unit="tokens"
+    ),
+    _switch("learn", "Learn", "Drafters learn from answers, on this machine alone."),
+)
+APPEARANCE = (
+    SettingField("theme", "Theme", "Colours of the app.", Edit.CHOICE, choices=THEMES),
+    SettingField(
+        "panel", "Panel", "Figures beside the chat; F2 shows and hides them.", Edit.CHOICE,
+        words=_PANEL, choices=tuple(value for value, _, _ in _PANEL),
+    ),
+    _switch("animations", "Animation", "Moving and fading on the screen."),
+    _switch("enter_sends", "Enter sends", "If not, Ctrl+J sends and Enter starts a new line."),
+)  # fmt: skip
+MORE_TEXT, MORE_SHORT = "More: top-k, top-p, min-p, repetition, seed, lossy", "More…"

@@ -1,215 +1,324 @@
-"""The settings page: settings of this chat, and of the app."""
+"""The settings: each changes at once, in its row."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import ClassVar
 
-from rich.text import Text
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.message import Message
 from textual.screen import ModalScreen
-from textual.widgets import Button, Input, Label, Select, Static, TextArea
+from textual.widgets import Input, OptionList, Static, TextArea
 
+from app.dialogue.changes import Changes
+from app.dialogue.settings_editor import SettingsEditor
 from app.printable import one_line
-from app.settings.answering import PRESET, Answering
-from app.settings.catalogue import APP_KEYS, CHAT_KEYS, PRESET_KEYS, Value
-from app.tui.screens.setting_field import SettingField
+from app.settings.answering import PRESET
+from app.settings.catalogue import Value
+from app.tui.prompt.text_fields import PrintableInput, PrintableTextArea
+from app.tui.screens.dialog import Dialog
+from app.tui.screens.row_list import CURSOR, Row, RowList, columns, text_row
+from app.tui.screens.setting_field import (
+    APPEARANCE,
+    CHAT,
+    EVERY_CHAT,
+    MORE,
+    MORE_SHORT,
+    MORE_TEXT,
+    Edit,
+    SettingField,
+)
 from app.tui.typed_app import typed_app
-from backends.base import SpecchatError, UsageError
+from backends.base import SpecchatError
 
-_NO_PRESET = ""
+_KEYS = ("Ctrl+Z undo · Ctrl+S default for new chats · Esc back", "Ctrl+Z undo · Esc back", "Esc")
+_EDIT_KEYS = "Enter sets · empty: the default · Esc keeps it"
+_LINES_KEYS = "Enter sets · Ctrl+J new line · Esc keeps it"
+_NARROW, _SHORT = 60, 20
+"""Columns and rows below which the screen says less, and has no blank lines between groups."""
 
+_VALUE_LEFT = 18
+"""Columns before a value: a blank, the cursor and the label."""
 
-@dataclass(frozen=True, slots=True)
-class CurrentSettings:
-    """The current settings. own: of this chat alone. defaults: the defaults of all chats.
-
-    checks: validators of keys whose values are more than a kind and a range; they raise
-    SpecchatError.
-    """
-
-    system: str
-    own: Mapping[str, Value]
-    defaults: Answering
-    app: Mapping[str, Value]
-    presets: Mapping[str, Mapping[str, Value]]
-    checks: Mapping[str, Callable[[str], object]]
+_VALUE_WIDTH = 39
+_LABEL_WIDTH = _VALUE_LEFT - 3
+_MORE = "more"
+_LINES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenSettings:
-    """The settings the user chose. app: changed ones only. keep: save them as defaults too."""
+class _LinesArea(PrintableTextArea):
+    """A field of several lines; Enter submits it, Ctrl+J and Shift+Enter begin a line."""
 
-    system: str
-    own: Mapping[str, Value]
-    app: Mapping[str, Value]
-    keep: bool
+    class Submitted(Message):
+        """The text is complete."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key == "enter":
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.Submitted())
+        elif event.key in ("ctrl+j", "shift+enter"):
+            event.stop()
+            event.prevent_default()
+            self.insert("\n")
+        else:
+            await super()._on_key(event)
 
 
-class SettingsScreen(ModalScreen[bool]):
-    """Returns whether settings were applied.
-
-    use: applies the chosen settings, or raises SpecchatError, which keeps the screen open.
-    """
+class SettingsScreen(ModalScreen[str | None]):
+    """Returns the list to open next: "model" or "drafters"; None for none."""
 
     app = typed_app
     BINDINGS: ClassVar = [
-        Binding("escape", "leave", "Cancel"),
-        Binding("ctrl+s", "finish(True)", "Save as defaults"),
+        Binding("escape", "leave", "Back"),
+        Binding("left", "cycle(-1)", show=False),
+        Binding("right", "cycle(1)", show=False),
+        Binding("ctrl+z", "undo", "Undo", priority=True),
+        Binding("ctrl+y", "redo", "Redo", priority=True),
+        Binding("ctrl+s", "make_default", "Default for new chats", priority=True),
     ]
     DEFAULT_CSS: ClassVar[str] = """
     SettingsScreen { align: center middle; }
-    SettingsScreen #page {
-        width: 100%; max-width: 90; height: 100%; max-height: 34; border: round $primary;
-        background: $surface; padding: 0 1;
+    SettingsScreen Dialog { layers: below above; }
+    SettingsScreen Dialog.-box { width: 84; height: 22; }
+    SettingsScreen #value, SettingsScreen #lines,
+    SettingsScreen #value:focus, SettingsScreen #lines:focus {
+        layer: above; display: none; padding: 0; border: none; background: $panel;
     }
-    SettingsScreen .part { text-style: bold; width: 100%; margin: 1 0 0 0; }
-    SettingsScreen #preset Label { width: 16; }
-    SettingsScreen #preset Select { width: 1fr; }
-    SettingsScreen #preset, SettingsScreen #buttons { height: auto; }
-    SettingsScreen #buttons Button { min-width: 8; margin: 0 1 0 0; }
-    SettingsScreen #fault { height: auto; color: $text-error; }
+    SettingsScreen #explanation { height: auto; max-height: 4; padding: 0 1; color: $secondary; }
     """
 
-    def __init__(self, current: CurrentSettings, use: Callable[[ChosenSettings], None]) -> None:
+    def __init__(self, editor: SettingsEditor, changes: Changes) -> None:
         super().__init__()
-        self._settings = current
-        self._use = use
-        self._theme = str(current.app["theme"])
-        name = str(current.own.get(PRESET, ""))
-        self._preset = name if name in current.presets else _NO_PRESET
+        self._editor = editor
+        self._changes = changes
+        self._done = self._undone = 0
+        """Changes made on this screen that can be undone, and redone."""
+        self._edited: SettingField | None = None
+        self._fields: dict[str, SettingField] = {}
+        self._is_expanded = any(editor.differs(field.name) for field in MORE)
+        self._dialog = Dialog("Settings", _KEYS)
+        self._rows = RowList()
+        self._value = PrintableInput(compact=True, id="value")
+        self._lines = _LinesArea(compact=True, highlight_cursor_line=False, id="lines")
+        self._explanation = Static(id="explanation")
 
     def compose(self) -> ComposeResult:
-        with Vertical(id="page"):
-            with VerticalScroll(can_focus=False):
-                yield Label("This chat", classes="part")
-                presets = [(Text(one_line(name)), name) for name in self._settings.presets]
-                with Horizontal(id="preset"):
-                    yield Label("Preset")
-                    yield Select(
-                        [("none", _NO_PRESET), *presets],
-                        value=self._preset,
-                        allow_blank=False,
-                        compact=True,
-                    )
-                yield from self._chat_fields()
-                yield Label("All chats", classes="part")
-                yield from self._app_fields()
-            yield Static(id="fault")
-            with Horizontal(id="buttons"):
-                yield Button("Use", id="use", variant="primary", compact=True)
-                yield Button("Save as defaults", id="save", compact=True)
-                yield Button("Cancel", id="leave", compact=True)
-
-    def _chat_fields(self) -> ComposeResult:
-        current = self._settings
-        for key in CHAT_KEYS:
-            if key.name == "system":
-                yield SettingField(key, current.system)
-                continue
-            default = "random" if key.name == "seed" else str(current.defaults.value(key.name))
-            yield SettingField(key, str(current.own.get(key.name, "")), default)
-
-    def _app_fields(self) -> ComposeResult:
-        current = self._settings
-        for key in APP_KEYS:
-            value = current.app[key.name]
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            choices = sorted(self.app.available_themes) if key.name == "theme" else ()
-            yield SettingField(key, text, "", choices, current.checks.get(key.name))
+        with self._dialog:
+            yield self._rows
+            yield self._explanation
+            yield self._value
+            yield self._lines
 
     def on_mount(self) -> None:
-        page = self.query_one("#page")
-        page.border_title = "Settings"
-        page.border_subtitle = "Enter: use · Ctrl+S: save · Esc: cancel"
-        self.query_one("#field-system TextArea").focus()
+        self._rows.focus()
+        self._show()
 
-    def _field(self, name: str) -> SettingField:
-        return self.query_one(f"#field-{name}", SettingField)
+    def on_resize(self) -> None:
+        self._close_field()
+        self._show()
+        self.call_after_refresh(self._explain)
 
-    @on(Select.Changed, "#preset Select")
-    def _fill_in(self, event: Select.Changed) -> None:
-        name = str(event.value)
-        if name == self._preset:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave all keys but Escape to a value while it is edited."""
+        del parameters
+        return self._edited is None or action == "leave"
+
+    # What is shown
+
+    def _show(self) -> None:
+        self._fields = {field.name: field for field in self._all_fields()}
+        self._rows.show(list(self._all_rows()))
+        self._explain()
+
+    def _all_fields(self) -> Iterator[SettingField]:
+        for field in (*CHAT, *MORE, *EVERY_CHAT, *APPEARANCE):
+            presets = ("", *self._editor.presets)
+            yield replace(field, choices=presets) if field.name == PRESET else field
+
+    def _all_rows(self) -> Iterator[Row]:
+        is_spaced = self.app.size.height > _SHORT
+        yield text_row(" This chat", "bold")
+        yield from map(self._row, CHAT)
+        if self._is_expanded:
+            yield from map(self._row, MORE)
+        else:
+            yield Row(_MORE, _more_row)
+        for title, fields in (("Every chat", EVERY_CHAT), ("Appearance", APPEARANCE)):
+            if is_spaced:
+                yield text_row("")
+            yield text_row(f" {title}", "bold")
+            yield from map(self._row, fields)
+
+    def _row(self, field: SettingField) -> Row:
+        def render(width: int, is_focused: bool) -> Content:
+            editor, is_narrow = self._editor, width < _NARROW
+            value = Content(field.shown(editor.value(field.name), is_narrow=is_narrow))
+            mark = Content.styled("●", "$primary") if editor.differs(field.name) else Content("")
+            value_width = _value_width(width)
+            marker = Content(f" {CURSOR} " if is_focused else "   ")
+            label = Content.styled(field.label, "bold" if is_focused else "")
+            gap = (Content(""), 1)
+            return columns((marker, 3), (label, _LABEL_WIDTH), (value, value_width), gap, (mark, 1))
+
+        return Row(field.name, render)
+
+    @on(OptionList.OptionHighlighted)
+    def _explain(self) -> None:
+        """Explain the highlighted row."""
+        field = self._chosen
+        text = "Enter shows them." if field is None else self._explained(field)
+        self._explanation.update(Content(text))
+
+    def _explained(self, field: SettingField) -> str:
+        default = field.shown(self._editor.default(field.name))
+        ends = f"{field.edit}." if field.edit is Edit.LIST else f"Default: {default}"
+        is_narrow = self.app.size.width < _NARROW
+        return f"{'' if is_narrow else f'{field.label}: '}{field.text} {ends}"
+
+    @property
+    def _chosen(self) -> SettingField | None:
+        return self._fields.get(self._rows.focused_id or "")
+
+    # Changing
+
+    @on(OptionList.OptionSelected)
+    def _entered(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        field = self._chosen
+        if field is None:
+            self._is_expanded = True
+            self._show()
+            self._rows.highlight(MORE[0].name)
+        elif field.edit is Edit.LIST:
+            self.dismiss("model" if field.name == "model" else "drafters")
+        elif field.edit is Edit.CHOICE:
+            self.action_cycle(1)
+        else:
+            self._open_field(field)
+
+    def action_cycle(self, step: int) -> None:
+        """Change the highlighted row to its next or previous choice."""
+        field = self._chosen
+        if field is None or not field.choices:
             return
-        self._preset = name
-        values = self._settings.presets.get(name, {})
-        for key in PRESET_KEYS:
-            if key.name != "system":
-                self._field(key.name).text = str(values.get(key.name, ""))
-        if "system" in values:
-            self._field("system").text = str(values["system"])
+        value = self._editor.value(field.name)
+        index = field.choices.index(value) if value in field.choices else -1
+        self._try(field, field.choices[(index + step) % len(field.choices)])
 
-    @on(Select.Changed, "#field-theme Select")
-    def _preview(self, event: Select.Changed) -> None:
-        self.app.theme = str(event.value)
+    def _open_field(self, field: SettingField) -> None:
+        """Edit a value in its row."""
+        index = self._rows.highlighted
+        if index is None:
+            return
+        self._edited = field
+        value = self._editor.value(field.name)
+        text = "" if value is None else str(value)
+        top = index - round(self._rows.scroll_offset.y)
+        width = self._rows.size.width
+        control = self._lines if field.edit is Edit.LINES else self._value
+        if control is self._value:
+            self._value.value = text
+            self._dialog.border_subtitle = _EDIT_KEYS
+        else:
+            self._lines.text = text
+            self._lines.styles.height = min(_LINES, max(self._rows.size.height - top, 1))
+            self._dialog.border_subtitle = _LINES_KEYS
+        control.styles.offset = (_VALUE_LEFT, top)
+        control.styles.width = max(width - _VALUE_LEFT - 1, 1)
+        control.display = True
+        control.focus()
+        if control is self._lines:
+            self._lines.move_cursor(self._lines.document.end)
+
+    @on(Input.Submitted)
+    @on(_LinesArea.Submitted)
+    def _submitted(self) -> None:
+        field = self._edited
+        if field is None:
+            return
+        text = self._lines.text if field.edit is Edit.LINES else self._value.value
+        if self._try(field, text, is_typed=True):
+            self._close_field()
 
     @on(Input.Changed)
     @on(TextArea.Changed)
-    @on(Select.Changed)
-    def _clear_fault(self) -> None:
-        self.query_one("#fault", Static).update("")
+    def _typed(self) -> None:
+        """A new text may be usable: the error about the old one goes."""
+        if self._edited is not None:
+            self._explanation.update(Content(self._explained(self._edited)))
 
-    @on(Input.Submitted)
-    @on(Button.Pressed, "#use")
-    def _use_pressed(self) -> None:
-        self.action_finish(False)
+    def _close_field(self) -> None:
+        if self._edited is not None:
+            self._edited = None
+            self._value.display = self._lines.display = False
+            self._rows.focus()
+            self._dialog.show_title("Settings")
 
-    @on(Button.Pressed, "#save")
-    def _save_pressed(self) -> None:
-        self.action_finish(True)
-
-    @on(Button.Pressed, "#leave")
-    def action_leave(self) -> None:
-        """Close the screen without changing anything."""
-        self.app.theme = self._theme
-        self.dismiss(False)
-
-    def action_finish(self, keep: bool) -> None:
-        """Apply the settings if all are valid; keep: also save them."""
+    def _try(self, field: SettingField, value: Value, *, is_typed: bool = False) -> bool:
+        """Change a setting, or tell in place of its explanation why it cannot be changed."""
+        editor = self._editor
+        change: Callable[[], bool] = lambda: (  # noqa: E731
+            editor.change_text(field.name, str(value))
+            if is_typed
+            else editor.change(field.name, value)
+        )
         try:
-            self._use(self._chosen(keep))
+            is_changed = change()
         except SpecchatError as error:
-            self.query_one("#fault", Static).update(Content(str(error)))
+            self._tell(field.label, error)
+            return False
+        if is_changed:
+            self._done, self._undone = self._done + 1, 0
+        self._show()
+        return True
+
+    def _tell(self, label: str, error: SpecchatError) -> None:
+        why = one_line(error.why or error.what)
+        self._explanation.update(Content.styled(f"✕ {label}: {why}", "$error"))
+
+    def action_make_default(self) -> None:
+        """Make the settings of this chat those of new chats."""
+        try:
+            self._editor.make_default()
+        except SpecchatError as error:
+            self._tell("Not saved", error)
             return
-        self.dismiss(True)
+        self._done, self._undone = self._done + 1, 0
+        self._dialog.show_title("Settings", "default for new chats")
+        self._show()
 
-    def _chosen(self, keep: bool) -> ChosenSettings:
-        values = self._values()
-        app = {
-            field.key.name: value
-            for field, value in values.items()
-            if field.key in APP_KEYS and field.is_changed
-        }
-        own = {
-            field.key.name: value
-            for field, value in values.items()
-            if field.key in CHAT_KEYS and field.key.name != "system"
-        }
-        if self._preset != _NO_PRESET:
-            own[PRESET] = self._preset
-        return ChosenSettings(self._field("system").text.strip(), own, app, keep)
+    async def action_undo(self) -> None:
+        """Undo the last change made here."""
+        if self._done:
+            self._done, self._undone = self._done - 1, self._undone + 1
+            await self._changes.undo()
+            self._dialog.show_title("Settings")
+            self._show()
 
-    def _values(self) -> dict[SettingField, Value]:
-        """The values of the fields that are not empty.
+    async def action_redo(self) -> None:
+        """Redo the change that was undone last."""
+        if self._undone:
+            self._done, self._undone = self._done + 1, self._undone - 1
+            await self._changes.redo()
+            self._show()
 
-        Raises:
-            UsageError: a value is invalid; the first such field has the focus.
-        """
-        values: dict[SettingField, Value] = {}
-        faults: dict[SettingField, UsageError] = {}
-        for field in self.query(SettingField):
-            try:
-                value = field.value()
-            except UsageError as fault:
-                faults[field] = fault
-            else:
-                if value is not None:
-                    values[field] = value
-        if faults:
-            next(iter(faults)).take_focus()
-            raise UsageError("; ".join(str(fault) for fault in faults.values()))
-        return values
+    def action_leave(self) -> None:
+        """Leave a value as it was, else close the screen."""
+        if self._edited is None:
+            self.dismiss(None)
+        else:
+            self._close_field()
+            self._explain()
+
+
+def _value_width(width: int) -> int:
+    return max(min(_VALUE_WIDTH, width - _VALUE_LEFT - 4), 1)
+
+
+def _more_row(width: int, is_focused: bool) -> Content:
+    text = MORE_SHORT if width < _NARROW else MORE_TEXT
+    style = "bold" if is_focused else ""
+    return Content.assemble(f" {CURSOR} " if is_focused else "   ", (text, style))

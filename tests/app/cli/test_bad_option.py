@@ -71,7 +71,7 @@ def test_more_threads_than_the_engine_can_start_are_refused(
         (("--draft", ""), "gap"),
         (("--draft", "self:bogus"), "'bogus'"),
         (("--draft", "self:skip=5-3"), "3 comes before 5"),
-        (("--draft", "dmo"), "nearest: demo"),
+        (("--draft", "dmo"), "there is no drafter dmo. Nearest: demo"),
         (("--backend", "cuda"), "known: auto, llamacpp, mlx"),
     ],
 )

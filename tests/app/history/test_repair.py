@@ -61,7 +61,8 @@ def test_what_was_deleted_does_not_come_back(path: Path) -> None:
         chat = history.create("demo")
         numbers = [history.add(chat, "user", f"{n} {'x' * 900}") for n in range(20)]
     with closing(History.open(path)) as history:
-        history.cut(chat, numbers[10])
+        for number in reversed(numbers[10:]):
+            history.withdraw(chat, number)
         held = [path.read_bytes(), path.with_name(f"{path.name}-wal").read_bytes()]
     _written(path, *held)
     assert "10 messages were recovered" in repair(path, 1.0, is_ours=True)
@@ -81,7 +82,7 @@ def test_damage_that_is_met_in_use_is_repaired_in_use(
         file.write(b"\xee" * 8)
         file.flush()
         os.utime(path)
-        history._connection.execute("PRAGMA shrink_memory")
+        history._database._connection.execute("PRAGMA shrink_memory")
         number = history.add(1, "user", "after the damage")
         shown = {one.number: one.text for one in history.messages(1)}
         assert shown[number] == "after the damage"

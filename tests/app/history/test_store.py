@@ -7,11 +7,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from app.chat.attachment import Attachment, AttachmentKind
 from app.history import History, HistoryError
+from app.history.chat import Preview, SavedQuestion
+from app.history.writer import own_writer
 
 _WRITER = """
 import sys
@@ -68,15 +72,118 @@ def test_what_was_said_is_found_again(history: History, path: Path) -> None:
         assert messages[1].ending == "20 tokens"
 
 
-def test_cutting_takes_a_message_and_all_after_it(history: History) -> None:
+def test_only_a_message_that_nothing_follows_can_be_withdrawn(history: History) -> None:
     chat, other = history.create("demo"), history.create("demo")
-    first = history.add(chat, "user", "one")
+    question = history.add(chat, "user", "one")
     elsewhere = history.add(other, "user", "elsewhere")
-    second = history.add(chat, "assistant", "two")
-    history.add(chat, "user", "three")
-    history.cut(chat, second)
-    assert [saved.number for saved in history.messages(chat)] == [first]
+    answer = history.add(chat, "assistant", "two")
+    history.withdraw(chat, question)
+    history.withdraw(chat, elsewhere)
+    assert [saved.number for saved in history.messages(chat)] == [question, answer]
     assert [saved.number for saved in history.messages(other)] == [elsewhere]
+    history.withdraw(chat, answer)
+    assert [saved.shown for saved in history.messages(chat)] == [0]
+
+
+def test_a_chat_goes_with_its_last_question_and_its_numbers_are_not_used_again(
+    history: History,
+) -> None:
+    chat = history.create("demo")
+    question = history.add(chat, "user", "one")
+    history.withdraw(chat, question)
+    with pytest.raises(HistoryError, match="no chat"):
+        history.chat(chat)
+    later = history.create("demo")
+    assert later > chat
+    assert history.add(later, "user", "two") > question
+    assert not history.update(question, "of another chat?")
+    assert history.add(chat, "user", "for nobody") == 0
+    assert history.add(later, "user", "after nothing", parent=question) == 0
+
+
+def test_a_chat_without_a_question_is_not_listed(history: History) -> None:
+    chat = history.create("demo")
+    assert history.chats() == []
+    history.enqueue(chat, "waits")
+    assert [found.title for found in history.chats()] == ["waits"]
+
+
+def test_versions_of_a_message(history: History) -> None:
+    chat = history.create("demo")
+    first = history.add(chat, "user", "first", parent=0)
+    answer = history.add(chat, "assistant", "to the first", "3 tokens", parent=first)
+    edited = history.add(chat, "user", "edited", parent=0)
+    assert [saved.text for saved in history.path(chat)] == ["edited"]
+    assert history.chat(chat).title == "edited"
+    assert history.chat(chat).versions == 2
+    history.show(chat, 0, first)
+    assert [saved.number for saved in history.path(chat)] == [first, answer]
+    assert history.chat(chat).title == "first"
+    again = history.add(chat, "assistant", "once more", "3 tokens", parent=first)
+    assert [saved.number for saved in history.path(chat)] == [first, again]
+    assert history.chat(chat).versions == 3
+    history.withdraw(chat, edited)
+    assert history.chat(chat).versions == 2
+    history.rename(chat, "named")
+    history.show(chat, 0, edited)
+    assert history.chat(chat).title == "named"
+    history.rename(chat, "")
+    assert history.chat(chat).title == "first"
+
+
+def test_attachments_stand_beside_their_message_and_are_searched(history: History) -> None:
+    chat = history.create("demo")
+    attachments = (
+        Attachment(AttachmentKind.PASTE, "[pasted 6 lines]", "narwhal \ud800"),
+        Attachment(AttachmentKind.FILE, "a.md", "walrus"),
+    )
+    message = history.add(chat, "user", "see [pasted 6 lines]", attachments=attachments)
+    (saved,) = history.messages(chat)
+    assert saved.attachments == (replace(attachments[0], text="narwhal ?"), attachments[1])
+    assert len(history.chats("narw")) == len(history.chats("walrus see")) == 1
+    assert history.questions() == [("see [pasted 6 lines]", saved.attachments[:1])]
+    history.withdraw(chat, message)
+    assert history.chats("narwhal") == []
+
+
+def test_the_queue_stays(history: History, path: Path) -> None:
+    chat, other = history.create("demo"), history.create("demo")
+    attachment = Attachment(AttachmentKind.FILE, "a.md", "walrus")
+    first = history.enqueue(chat, "one", [attachment])
+    second = history.enqueue(chat, "two")
+    with closing(History.open(path)) as again:
+        assert again.queue(chat) == [
+            SavedQuestion(first, "one", (attachment,)),
+            SavedQuestion(second, "two"),
+        ]
+        assert again.queue(other) == []
+    history.unqueue(second)
+    assert history.enqueue(chat, "three") > second
+
+
+def test_an_answer_is_interrupted_once_its_app_is_gone(history: History) -> None:
+    chat = history.create("demo")
+    history.add(chat, "user", "one")
+    answer = history.add(chat, "assistant", "begun", writer=own_writer())
+    assert not history.chat(chat).is_interrupted
+    for writer in ("", "1 0.00", f"{os.getpid()} 17.00", "999999999 1.0", "nonsense", "-1 1.0"):
+        history.update(answer, "begun", writer=writer)
+        assert history.chat(chat).is_interrupted
+    history.update(answer, "done", "3 tokens")
+    assert not history.chat(chat).is_interrupted
+
+
+def test_a_preview(history: History) -> None:
+    chat = history.create("demo")
+    assert history.preview(chat) == Preview("", "")
+    for role, text in (("user", "one"), ("assistant", "two"), ("user", "three")):
+        history.add(chat, role, text)
+    assert history.preview(chat) == Preview("three", "")
+    history.add(chat, "assistant", "four " * 1000, "stopped")
+    preview = history.preview(chat)
+    assert preview.question == "three"
+    assert preview.answer.startswith("four four")
+    assert len(preview.answer) < 2000
 
 
 @pytest.mark.parametrize(
@@ -110,7 +217,7 @@ def test_search_follows_changes(history: History) -> None:
     history.update(message, "afterwards")
     assert history.chats("before") == []
     assert len(history.chats("afterw")) == 1
-    history.cut(chat, message)
+    history.withdraw(chat, message)
     assert history.chats("afterwards") == []
 
 
@@ -158,7 +265,7 @@ def test_two_programs_share_a_file(history: History, path: Path) -> None:
 def test_a_locked_file_is_an_error_not_a_wait_for_ever(
     history: History, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.history.store._WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("app.history.database._WAIT_SECONDS", 0.05)
     with closing(History.open(path)) as other, closing(sqlite3.connect(path)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(HistoryError, match="locked"):

@@ -51,7 +51,7 @@ def history(path: Path) -> Iterator[History]:
 def test_a_deleted_file(history: History, path: Path) -> None:
     chat = history.create("demo")
     path.unlink()
-    with pytest.raises(HistoryError, match="No such file"):
+    with pytest.raises(HistoryError, match="was deleted"):
         history.add(chat, "user", "would be lost")
     with closing(History.open(path)) as other:
         other.create("demo")
@@ -96,8 +96,7 @@ def test_a_closed_history(history: History) -> None:
 
 
 def test_a_chat_that_never_was(history: History) -> None:
-    with pytest.raises(HistoryError, match="cannot use the chats"):
-        history.add(7, "user", "for nobody")
+    assert history.add(7, "user", "for nobody") == 0
     with pytest.raises(HistoryError, match="too large"):
         history.chat(10**30)
     assert history.messages(7) == []

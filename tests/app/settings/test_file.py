@@ -74,9 +74,30 @@ def test_what_is_wrong_is_named(path: Path, text: str, told: list[str]) -> None:
         file.read(path)
     assert str(path) in str(refused.value)
     assert all(part in str(refused.value) for part in told), refused.value
-    with pytest.raises(UsageError):
+
+
+def test_a_file_that_cannot_be_read_is_not_written(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text("=")
+    with pytest.raises(UsageError, match="line 1"):
         file.save(path, {"theme": "nord"})
-    assert path.read_text() == text
+    assert path.read_text() == "="
+
+
+def test_a_wrong_entry_does_not_keep_others_from_being_saved(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text("future = 1\ntheme = 3\n")
+    file.save(path, {"theme": "nord"})
+    assert path.read_text() == 'future = 1\ntheme = "nord"\n'
+
+
+def test_a_removed_key_has_its_default_again(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text(WRITTEN)
+    before = file.read(path)
+    file.save(path, {"seed": 7})
+    file.save(path, {"seed": None, "top_k": None})
+    assert file.read(path) == before
 
 
 def test_a_mark_of_byte_order_is_no_setting(path: Path) -> None:

@@ -8,9 +8,12 @@ import pytest
 from app.paths import Paths
 from app.settings import file
 from app.settings.answering import Answering, restored, stored
-from app.settings.preferences import read_preferences
-from backends.base import UsageError
+from app.settings.in_effect import CAUTIOUS, settings_in_effect
+from app.settings.learning import may_index, may_learn
+from app.settings.preferences import preferences_of
 from decoding.sampling.distribution import SamplingSettings
+
+WRONG = ("theme", "'future'", "keys.new", "presets.a.b.top_k")
 
 
 def test_a_variable_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,15 +22,57 @@ def test_a_variable_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECCHAT_THEME", "gruvbox")
     monkeypatch.setenv("SPECCHAT_PANEL", "hidden")
     monkeypatch.setenv("SPECCHAT_ANIMATIONS", "0")
-    found = read_preferences(paths)
+    found = preferences_of(settings_in_effect(paths), paths.settings)
     assert (found.theme, found.enter_sends, found.panel) == ("gruvbox", False, "hidden")
     assert not found.animations
 
 
 def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECCHAT_ENTER_SENDS", "perhaps")
-    with pytest.raises(UsageError, match="SPECCHAT_ENTER_SENDS"):
-        read_preferences(Paths.of_this_user())
+    monkeypatch.setenv("SPECCHAT_THEMME", "nord")
+    settings = settings_in_effect(Paths.of_this_user())
+    assert "enter_sends" not in settings.values
+    wrong, unknown = settings.notices
+    assert wrong == "SPECCHAT_ENTER_SENDS cannot be 'perhaps': it is true or false. It is ignored."
+    assert unknown == "There is no setting for SPECCHAT_THEMME: it is ignored."
+
+
+def test_what_is_wrong_in_the_file_is_left_out_and_the_rest_applies() -> None:
+    paths = Paths.of_this_user()
+    write(
+        'theme = 3\ntemperature = 0.2\nfuture = 1\n[keys]\nnew = ""\nchats = "f10"\n'
+        '[presets."a.b"]\ntop_k = -1\ntop_p = 0.5\n'
+    )
+    settings = settings_in_effect(paths)
+    assert {**settings.values, "threads": 1} == {"temperature": 0.2, "threads": 1}
+    assert settings.keys == {"chats": "f10"}
+    assert settings.presets == {"a.b": {"top_p": 0.5}}
+    assert [part in notice for part, notice in zip(WRONG, settings.notices, strict=True)]
+    assert all(notice.endswith("It is ignored.") for notice in settings.notices)
+
+
+@pytest.mark.parametrize(
+    ("text", "notice"),
+    [
+        ("=", "Defaults apply, offline, and nothing is learned."),
+        ("a = 1\n" * 2, "Defaults apply, offline, and nothing is learned."),
+        ('learn = "no"\nretrieval = 0\noffline = 7', "It is taken as false."),
+    ],
+)
+def test_nothing_is_learned_while_nobody_can_tell_what_was_set(text: str, notice: str) -> None:
+    paths = Paths.of_this_user()
+    write(text)
+    settings = settings_in_effect(paths)
+    assert {name: settings.values[name] for name in CAUTIOUS} == CAUTIOUS
+    assert settings.notices[0].endswith(notice)
+    assert not may_learn(paths)
+    assert not may_index(paths)
+
+
+def write(text: str) -> None:
+    path = Paths.of_this_user().settings
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 def test_a_chats_own_values_come_before_the_usual_ones() -> None:

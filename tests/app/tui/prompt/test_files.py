@@ -1,17 +1,15 @@
-"""Files named with @: found while typing, counted before they are sent."""
+"""Files named with @: found while typing, at every size of the screen."""
 
 from pathlib import Path
 
 import pytest
 
-from app.chat.attachments import file_names, named_files, with_files, without_files
+from app.chat.attachments import file_names
 from app.tui.prompt.completion import Completion
-from app.tui.prompt.prompt_area import PromptArea
-from tests.app.tui.conftest import Chatting
-from tests.fixtures.scripted import ScriptedModel
+from tests.fixtures.prompt_app import prompting
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     files = tmp_path / "files"
     (files / "notes").mkdir(parents=True)
@@ -22,7 +20,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return files
 
 
-@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("before", "names"),
     [
@@ -43,64 +40,37 @@ def test_names_are_completed(before: str, names: list[str]) -> None:
     assert file_names(before) == names
 
 
-@pytest.mark.usefixtures("folder")
-def test_what_is_no_file_stays_text() -> None:
-    text = f"@nowhere @{'x' * 5000} @\0 @notes me@north.txt"
-    assert named_files(text) == []
-    assert with_files(text) == text
+async def test_a_folder_and_then_its_file_are_picked() -> None:
+    async with prompting() as prompt:
+        await prompt.type("see @note")
+        await prompt.press("tab")
+        assert prompt.text == "see @notes/"
+        await prompt.press("tab")
+        assert prompt.text == 'see @"notes/to do.txt" '
+        await prompt.press("enter")
+        assert prompt.submitted == ['see @"notes/to do.txt"']
 
 
-@pytest.mark.usefixtures("folder")
-async def test_a_file_is_picked_and_its_cost_told(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(["a"])) as chat:
-        area = chat.prompt
-        area.focus()
-        await chat.pilot.press(*"see ", "at", *"note")
-        await chat.until(lambda: chat.screen.query_one(Completion).display)
-        await chat.pilot.press("tab")
-        await chat.until(lambda: area.text == "see @notes/")
-        await chat.pilot.press("tab")
-        await chat.until(lambda: area.text == 'see @"notes/to do.txt" ')
-        tokens = len("to do.txt:\n```\nbuy milk\n```")
-        await chat.until(lambda: f"{tokens} tokens" in str(area.border_subtitle))
-        await chat.pilot.press("enter")
-        await chat.until(lambda: len(chat.texts) == 2 and chat.view.pending is None)
-        assert chat.texts[0][1].endswith("to do.txt:\n```\nbuy milk\n```")
-        await chat.until(lambda: not area.border_subtitle)
-
-
-async def test_a_file_that_is_no_text_is_told_before_it_is_sent(
-    chatting: Chatting, folder: Path
-) -> None:
-    (folder / "picture.bin").write_bytes(b"\xff\xfe\x00")
-    async with chatting(ScriptedModel(["a"])) as chat:
-        area = chat.screen.query_one(PromptArea)
-        area.text = "see @picture.bin"
-        await chat.until(lambda: "cannot be added: it is not text" in str(area.border_subtitle))
-
-
-async def test_a_name_that_is_no_file_and_a_file_that_cannot_fit_are_told(
-    chatting: Chatting, folder: Path
-) -> None:
-    (folder / "long.txt").write_text("x" * 600)
-    async with chatting(ScriptedModel(["a"], n_ctx=512)) as chat:
-        chat.prompt.text = "see @none.txt and @someone"
-        await chat.until(lambda: str(chat.prompt.border_subtitle) == "none.txt: file not found")
-        chat.prompt.text = "see @long.txt"
-        await chat.until(lambda: "more than the context of 512" in str(chat.prompt.border_subtitle))
-
-
-@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    "typed", ["plain", "see @north.txt", 'see @"notes/to do.txt" and @north.txt', "north.txt:\n```"]
+    ("size", "most"), [((80, 24), 6), ((40, 20), 6), ((40, 12), 3), ((10, 3), 0)]
 )
-def test_a_message_is_found_again_as_it_was_typed(typed: str) -> None:
-    assert without_files(with_files(typed)) == typed
+async def test_suggestions_leave_room_for_the_prompt(size: tuple[int, int], most: int) -> None:
+    async with prompting(size) as prompt:
+        await prompt.type("/")
+        assert prompt.app.query_one(Completion).size.height == most
+        assert prompt.area.region.bottom <= size[1]
+        assert prompt.area.region.height >= 1
 
 
-@pytest.mark.usefixtures("folder")
-async def test_a_question_with_a_file_is_edited_as_it_was_typed(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(["a"])) as chat:
-        await chat.ask("see @north.txt")
-        await chat.pilot.press("f9")
-        await chat.until(lambda: chat.prompt.text == "see @north.txt")
+async def test_no_suggestions_for_a_question_that_is_edited() -> None:
+    async with prompting() as prompt:
+        prompt.prompt.begin_edit("/he", (), 2)
+        await prompt.press("l")
+        assert not prompt.app.query_one(Completion).display
+
+
+async def test_a_click_picks_a_suggestion() -> None:
+    async with prompting() as prompt:
+        await prompt.type("see @")
+        await prompt.pilot.click(Completion, offset=(3, 0))
+        await prompt.until(lambda: prompt.text == "see @north.txt ")

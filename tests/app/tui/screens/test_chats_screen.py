@@ -1,133 +1,219 @@
-"""The list of chats: open, search, rename, remove and bring back, also when another window did."""
+"""The list of chats at every width: search, open, rename in place, remove, and undo of it all."""
 
-from contextlib import closing
+import datetime
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 
 import pytest
-from textual.widgets import Input, OptionList, Static
+from textual.pilot import Pilot
+from textual.widgets import Input
 
-from app.history import History
+from app.dialogue.changes import Change, Changes
+from app.history import Chat, History
 from app.paths import Paths
 from app.tui.screens.chats_screen import ChatsScreen
-from tests.app.tui.conftest import Chat, Chatting
-from tests.fixtures.scripted import ScriptedModel
+from tests.fixtures.hostile import TEXTS
+from tests.fixtures.screen_text import screen_text
+from tests.fixtures.small_app import SmallApp, compare_screen
 
-WORDS = ["one ", "two "]
-
-
-def titles() -> list[str]:
-    with closing(History.open(Paths.of_this_user().history)) as history:
-        return [chat.title for chat in history.chats()]
-
-
-async def opened(chat: Chat) -> OptionList:
-    await chat.pilot.press("ctrl+o")
-    await chat.until(lambda: isinstance(chat.app.screen, ChatsScreen))
-    return chat.app.screen.query_one(OptionList)
-
-
-async def test_an_earlier_chat_is_found_and_opened(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("about whales")
-        await chat.say("/new")
-        await chat.until(lambda: chat.texts == [])
-        await chat.ask("about cars")
-        listed = await opened(chat)
-        assert listed.option_count == 2
-        chat.app.screen.query_one(Input).value = "whal"
-        await chat.until(lambda: listed.option_count == 1)
-        await chat.pilot.press("enter")
-        await chat.until(lambda: bool(chat.texts) and chat.texts[0] == ("user", "about whales"))
+NOW = datetime.datetime(2026, 3, 14, 15, 0).timestamp()
+HOUR = 3600.0
+TITLES = (
+    ("Correct the spelling of letter.md", "qwen3-4b", NOW - 2 * HOUR),
+    ("A rate limiter in Go", "qwen3-4b", NOW - 20 * HOUR),
+    ("Names for a sailing boat", "demo", datetime.datetime(2026, 3, 3).timestamp()),
+    ("Why is the sky blue?", "qwen3-4b", datetime.datetime(2026, 3, 1).timestamp()),
+)
+QUESTION = "Which words did you change? As Python."
+ANSWER = (
+    '```python\nchanged = {"wether": "weather", "Aprill": "April", "offen": "often",\n'
+    '    "umbrela": "umbrella"}\n```\n'
+)
 
 
-async def test_rename_remove_and_bring_back(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("about whales")
-        listed = await opened(chat)
-        await chat.pilot.press("down", "f2")
-        chat.app.screen.query_one(Input).value = "Big fish"
-        await chat.pilot.press("enter")
-        await chat.until(lambda: titles() == ["Big fish"])
-        await chat.pilot.press("down", "delete")
-        await chat.until(lambda: titles() == [])
-        await chat.pilot.press("ctrl+z")
-        await chat.until(lambda: titles() == ["Big fish"])
-        assert listed.option_count == 1
-        await chat.pilot.press("escape")
-        await chat.until(lambda: chat.app.screen is chat.screen)
+@pytest.fixture
+def history(monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
+    """The chats of the design, the latest first."""
+    with closing(History.open(Paths.of_this_user().history)) as opened:
+        for index, (title, model, updated) in enumerate(reversed(TITLES)):
+            monkeypatch.setattr("time.time", lambda updated=updated: updated)
+            number = opened.create(model)
+            opened.add(number, "user", title)
+            opened.add(number, "assistant", "Some answer.", "done")
+            if index == len(TITLES) - 1:
+                opened.add(number, "user", QUESTION)
+                opened.add(number, "assistant", ANSWER, "done")
+        monkeypatch.setattr("time.time", lambda: NOW)
+        yield opened
 
 
-async def test_a_chat_removed_before_the_list_was_closed_comes_back(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("about whales")
-        before = titles()
-        await opened(chat)
-        await chat.pilot.press("down", "delete")
-        await chat.until(lambda: titles() == [])
-        await chat.pilot.press("escape")
-        await chat.until(lambda: chat.app.screen is chat.screen)
-        await opened(chat)
-        await chat.pilot.press("ctrl+z")
-        await chat.until(lambda: titles() == before)
-        await chat.pilot.press("ctrl+z")
-        await chat.until(
-            lambda: (
-                "No chat was removed" in " ".join(one.message for one in chat.app._notifications)
-            )
-        )
+class Listing:
+    """The list of chats on the screen of a small app."""
+
+    def __init__(self, app: SmallApp, pilot: Pilot[None], history: History) -> None:
+        self.app, self.pilot, self.history = app, pilot, history
+        self.changes = Changes()
+        self.touched: list[int] = []
+
+    @property
+    def text(self) -> str:
+        return screen_text(self.app)
+
+    @property
+    def titles(self) -> list[str]:
+        return [chat.title for chat in self.history.chats()]
+
+    async def open(self) -> None:
+        paths = Paths.of_this_user()
+        screen = ChatsScreen(self.history, paths, self.changes, self.touched.append)
+        await self.app.push_screen(screen, self.app.returned.append)
+        await self.pilot.pause()
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
 
 
-async def test_a_chat_that_another_window_removed(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("about whales")
-        await opened(chat)
-        with closing(History.open(Paths.of_this_user().history)) as other:
-            (found,) = other.chats()
-            other.remove(found.number)
-        await chat.pilot.press("down", "f2")
-        await chat.pilot.press("escape")
-        await chat.until(lambda: chat.app.screen is chat.screen)
-        await chat.ask("more")
-        assert titles() == ["about whales"]
+@asynccontextmanager
+async def listing(history: History, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Listing]:
+    app = SmallApp()
+    async with app.run_test(size=size) as pilot:
+        shown = Listing(app, pilot, history)
+        await shown.open()
+        yield shown
 
 
-@pytest.mark.parametrize("width", [40, 80, 160])
-async def test_every_chat_is_one_line(chatting: Chatting, width: int) -> None:
-    async with chatting(ScriptedModel(WORDS), (width, 24)) as chat:
-        await chat.ask("a question as long as a title may be, and then a little more of it")
-        listed = await opened(chat)
-        await chat.until(lambda: listed.size.width > 0)
-        await chat.pilot.pause()
-        assert listed.virtual_size.height == 1
-        line = str(listed.get_option_at_index(0).prompt)
-        assert ("2 messages" in line) is (width > 40)
-        assert listed.region.width == min(width, 120) - 2
-        await chat.pilot.resize_terminal(40, 24)
-        await chat.until(lambda: "messages" not in str(listed.get_option_at_index(0).prompt))
+@pytest.mark.parametrize("size", [(120, 36), (80, 24), (40, 20)])
+async def test_the_list_at_every_size(
+    history: History,
+    size: tuple[int, int],
+    pytestconfig: pytest.Config,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _with_states(monkeypatch)
+    async with listing(history, size) as shown:
+        compare_screen(shown.app, f"chats_{size[0]}x{size[1]}", pytestconfig)
 
 
-async def test_letters_over_the_list_search_and_nothing_found_is_told(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("about whales")
-        listed = await opened(chat)
-        await chat.pilot.press("down")
-        await chat.until(lambda: chat.app.focused is listed)
-        await chat.pilot.press("x", "q")
-        await chat.until(lambda: chat.app.screen.query_one(Input).value == "xq")
-        await chat.until(lambda: "No chat found" in str(listed.get_option_at_index(0).prompt))
-        await chat.pilot.press("enter")
-        await chat.until(lambda: chat.app.screen is chat.screen)
-        assert chat.texts[0] == ("user", "about whales")
+def _with_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first chat has two versions, and the last was interrupted."""
+    read = History.chats
+
+    def chats(self: History, query: str = "") -> list[Chat]:
+        first, *others, last = read(self, query)
+        return [replace(first, versions=2), *others, replace(last, is_interrupted=True)]
+
+    monkeypatch.setattr(History, "chats", chats)
 
 
-async def test_renaming_says_what_is_typed(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("about whales")
-        await opened(chat)
-        field = chat.app.screen.query_one(Input)
-        hint = chat.app.screen.query_one("#hint", Static)
-        await chat.pilot.press("down", "f2")
-        await chat.until(lambda: field.border_title == "New title")
-        assert "Enter saves it" in str(hint.content)
-        await chat.pilot.press("escape")
-        await chat.until(lambda: not field.border_title)
-        assert "Enter opens" in str(hint.content)
+async def test_typing_searches_and_enter_opens(history: History) -> None:
+    async with listing(history) as shown:
+        await shown.press(*"umbrella")
+        assert "Correct the spelling" in shown.text
+        assert "sailing" not in shown.text
+        await shown.press("enter")
+        (number,) = shown.app.returned
+        assert history.chat(number).title == TITLES[0][0]
+
+
+async def test_arrows_move_while_the_search_has_the_focus(history: History) -> None:
+    async with listing(history) as shown:
+        await shown.press("down", "down", "enter")
+        assert history.chat(shown.app.returned[0]).title == TITLES[2][0]
+
+
+async def test_no_chat_found_opens_nothing(history: History) -> None:
+    async with listing(history) as shown:
+        await shown.press(*"zzz", "enter", "delete", "f2")
+        assert "no chat found" in shown.text
+        await shown.press("escape")
+        assert shown.app.returned == [None]
+
+
+async def test_a_chat_without_a_question_is_not_listed(history: History) -> None:
+    history.create("demo")
+    async with listing(history) as shown:
+        assert "untitled" not in shown.text
+
+
+async def test_renaming_in_place_and_undo(history: History) -> None:
+    async with listing(history) as shown:
+        await shown.press("down", "f2")
+        field = shown.app.screen.focused
+        assert isinstance(field, Input)
+        assert (field.id, field.value, field.region.y) == ("title", TITLES[1][0], 4)
+        await shown.press("ctrl+u", *"Limits", "enter")
+        assert shown.titles[1] == "Limits"
+        assert "▸ Limits" in shown.text
+        await shown.press("ctrl+z")
+        assert shown.titles[1] == TITLES[1][0]
+        await shown.press("ctrl+y")
+        assert shown.titles[1] == "Limits"
+
+
+async def test_leaving_a_title_changes_nothing(history: History) -> None:
+    async with listing(history) as shown:
+        await shown.press("f2", *"other", "delete", "escape")
+        assert shown.titles == [title for title, _, _ in TITLES]
+        assert shown.app.returned == []
+        await shown.press("escape")
+        assert shown.app.returned == [None]
+
+
+async def test_any_number_of_removals_is_undone(history: History) -> None:
+    async with listing(history) as shown:
+        await shown.press("delete", "delete", "delete")
+        assert shown.titles == [TITLES[3][0]]
+        assert "▸ Why is the sky blue?" in shown.text
+        await shown.press("ctrl+z", "ctrl+z", "ctrl+z")
+        assert shown.titles == [title for title, _, _ in TITLES]
+        assert len(shown.touched) == 6
+
+
+async def test_a_removal_is_undone_from_the_prompt_too(history: History) -> None:
+    async with listing(history) as shown:
+        await shown.press("delete", "escape")
+        assert await shown.changes.undo() == "removed a chat"
+        assert shown.titles == [title for title, _, _ in TITLES]
+        assert await shown.changes.redo() == "removed a chat"
+        assert shown.titles == [title for title, _, _ in TITLES[1:]]
+
+
+async def test_what_was_removed_before_the_screen_opened_comes_back(history: History) -> None:
+    history.remove(history.chats()[2].number)
+    async with listing(history) as shown:
+        await shown.press("ctrl+z")
+        assert len(shown.titles) == len(TITLES)
+        await shown.press("ctrl+z")
+        assert "nothing to undo" in shown.text
+
+
+async def test_undo_here_leaves_changes_of_the_conversation_alone(history: History) -> None:
+    async with listing(history) as shown:
+        undone: list[str] = []
+        shown.changes.add(_change(undone))
+        await shown.press("ctrl+z")
+        assert undone == []
+
+
+def _change(undone: list[str]) -> Change:
+    return Change("edited", lambda: undone.append("edit"), lambda: None)
+
+
+async def test_an_error_is_told_once_below_the_list(history: History) -> None:
+    async with listing(history) as shown:
+        history.close()
+        await shown.press("x")
+        assert shown.text.count("✕ cannot use the chats") == 1
+
+
+@pytest.mark.parametrize("size", [(10, 3), (40, 20), (120, 36)])
+async def test_hostile_titles_at_any_size(history: History, size: tuple[int, int]) -> None:
+    for text in TEXTS:
+        number = history.create("evil\x1b[2J")
+        history.add(number, "user", text)
+        history.rename(number, text)
+    async with listing(history, size) as shown:
+        await shown.press("f2", "escape", "down", "pagedown")
+        assert "\x1b" not in shown.text

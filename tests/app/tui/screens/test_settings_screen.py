@@ -1,356 +1,241 @@
-"""Settings in the app: for one chat, for all of it, kept in the file, and taken back by Escape."""
+"""Settings at every width: each changes at once in its row, and every change can be undone."""
 
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
-from textual.widgets import Button, Input, Select, Static
+from textual.pilot import Pilot
 
-from app.history import History
-from app.paths import Paths
+from app.dialogue.changes import Changes
+from app.dialogue.dialogue import Dialogue
+from app.dialogue.settings_editor import SettingsEditor
 from app.settings import file
-from app.tui.screens.setting_field import SettingField
+from app.settings.answering import Answering
+from app.settings.catalogue import Value
 from app.tui.screens.settings_screen import SettingsScreen
-from app.tui.status.panel import Panel
-from tests.app.tui.conftest import Chat, Chatting
-from tests.fixtures.scripted import ScriptedModel
+from backends.base import UsageError
+from decoding.sampling.distribution import SamplingSettings
+from tests.fixtures.hostile import TEXTS
+from tests.fixtures.screen_text import screen_text
+from tests.fixtures.small_app import SmallApp, compare_screen
 
-WORDS = ["one ", "two ", "three "]
-PRESETS = '[presets.exact]\nsystem = "Be exact."\ntop_k = 3\n\n[presets.warm]\ntemperature = 1.5\n'
-
-
-def write(text: str) -> None:
-    path = Paths.of_this_user().settings
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+PRESETS = {"exact": {"system": "Be exact.", "top_k": 3}, "warm": {"temperature": 1.5}}
 
 
-def kept() -> dict[str, object]:
-    return file.read(Paths.of_this_user().settings)
+class Target:
+    """What settings are set of, without an app."""
 
-
-async def opened(chat: Chat) -> SettingsScreen:
-    await chat.pilot.press("f8")
-    await chat.until(lambda: isinstance(chat.app.screen, SettingsScreen))
-    screen = chat.app.screen
-    assert isinstance(screen, SettingsScreen)
-    await chat.until(lambda: screen.focused is not None)
-    return screen
-
-
-async def left(chat: Chat) -> None:
-    await chat.until(lambda: chat.app.screen is chat.screen)
-
-
-def field(screen: SettingsScreen, name: str) -> SettingField:
-    return screen.query_one(f"#field-{name}", SettingField)
-
-
-def told(chat: Chat) -> str:
-    return " ".join(str(one.message) for one in chat.app._notifications)
-
-
-async def test_values_for_this_chat_by_keyboard_alone(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await opened(chat)
-        await chat.pilot.press(*"Be kind.", "tab", *"0.5", "tab", "7", "enter")
-        await left(chat)
-        assert chat.view.dialogue.system == "Be kind."
-        assert (chat.view.answering.sampling.temperature, chat.view.answering.sampling.top_k) == (
-            0.5,
-            7,
-        )
-        await chat.ask("hello")
-        assert chat.view.last_answer is not None
-        assert chat.view.last_answer.request.settings.top_k == 7
-        assert not Paths.of_this_user().settings.exists()
-
-
-async def test_by_mouse_alone(chatting: Chatting) -> None:
-    write(PRESETS)
-    async with chatting(ScriptedModel(WORDS), size=(80, 24)) as chat:
-        screen = await opened(chat)
-        await chat.pilot.click("#preset Select")
-        await chat.until(lambda: screen.query_one("#preset Select", Select).expanded)
-        await chat.pilot.click("#preset SelectOverlay", offset=(3, 1))
-        await chat.until(lambda: field(screen, "top_k").text == "3")
-        await chat.pilot.click("#use")
-        await left(chat)
-        assert chat.view.dialogue.own == {"top_k": 3, "preset": "exact"}
-        assert chat.view.dialogue.system == "Be exact."
-
-
-async def test_every_field_and_button_can_be_reached_on_a_small_screen(
-    chatting: Chatting,
-) -> None:
-    async with chatting(ScriptedModel(WORDS), size=(40, 20)) as chat:
-        screen = await opened(chat)
-        for widget in screen.query("Input, Select, TextArea, Button"):
-            widget.focus(scroll_visible=True)
-            await chat.until(
-                lambda widget=widget: screen.find_widget(widget).visible_region.area > 0
-            )
-            assert screen.find_widget(widget).region.right <= 40
-        for button in screen.query(Button):
-            assert screen.find_widget(button).visible_region.width == button.size.width
-
-
-async def test_what_cannot_be_used_is_told_at_its_field(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        screen = await opened(chat)
-        field(screen, "temperature").text = "hot"
-        field(screen, "min_p").text = "7"
-        field(screen, "draft").text = "lookup,off"
-        await chat.pilot.press("ctrl+s")
-        await chat.pilot.pause()
-        assert chat.app.screen is screen
-        faults = {
-            one.key.name: str(one.query_one(".fault", Static).content)
-            for one in screen.query(SettingField)
-            if one.query_one(".fault").display
+    def __init__(self) -> None:
+        self.dialogue = Dialogue(None)
+        self.settings: dict[str, Value] = {
+            "model": "qwen3-4b",
+            "draft": "auto",
+            "ctx": 8192,
+            "learn": True,
+            "theme": "specchat-dark",
+            "panel": "auto",
+            "animations": True,
+            "enter_sends": True,
         }
-        assert faults.keys() == {"temperature", "min_p", "draft"}
-        assert "number" in faults["temperature"]
-        assert "at most 1" in faults["min_p"]
-        assert not Paths.of_this_user().settings.exists()
-        field(screen, "temperature").text = "0.1"
-        field(screen, "min_p").text = ""
-        field(screen, "draft").text = "off"
-        await chat.pilot.press("ctrl+s")
-        await left(chat)
-        assert kept() == {"temperature": 0.1}
+        self.new_chats: tuple[Answering, str] | None = None
+        self.shown = 0
+
+    def setting(self, name: str) -> Value:
+        return self.settings[name]
+
+    def use_setting(self, name: str, value: Value) -> None:
+        if name == "ctx" and value == 77:
+            raise UsageError("the context cannot be 77", "there is not enough memory")
+        self.settings[name] = value
+
+    def use_defaults(self, answering: Answering, system: str) -> None:
+        self.new_chats = answering, system
+
+    def show_chat_settings(self) -> None:
+        self.shown += 1
 
 
-async def test_a_fault_goes_when_its_field_changes_and_the_first_one_has_the_focus(
-    chatting: Chatting,
+class Page:
+    """The settings on the screen of a small app."""
+
+    def __init__(self, app: SmallApp, pilot: Pilot[None], path: Path) -> None:
+        self.app, self.pilot, self.path = app, pilot, path
+        self.target, self.changes = Target(), Changes()
+        self.answering = Answering(SamplingSettings(temperature=0.8, seed=5), 2048)
+        self.editor = SettingsEditor(self.target, self.changes, self.answering, "", path, PRESETS)
+
+    @property
+    def text(self) -> str:
+        return screen_text(self.app)
+
+    @property
+    def dialogue(self) -> Dialogue:
+        return self.target.dialogue
+
+    @property
+    def kept(self) -> dict[str, object]:
+        return file.read(self.path)
+
+    async def open(self) -> None:
+        await self.app.push_screen(SettingsScreen(self.editor, self.changes), self._returned)
+        await self.pilot.pause()
+
+    def _returned(self, result: str | None) -> None:
+        self.app.returned.append(result)
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    async def down(self, count: int) -> None:
+        await self.press(*["down"] * count)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "config" / "config.toml"
+
+
+@asynccontextmanager
+async def page(path: Path, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Page]:
+    app = SmallApp()
+    async with app.run_test(size=size) as pilot:
+        shown = Page(app, pilot, path)
+        await shown.open()
+        yield shown
+
+
+@pytest.mark.parametrize("size", [(120, 36), (80, 24), (40, 20)])
+async def test_the_settings_at_every_size(
+    path: Path, size: tuple[int, int], pytestconfig: pytest.Config
 ) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        screen = await opened(chat)
-        field(screen, "temperature").text = "hot"
-        field(screen, "min_p").text = "7"
-        await chat.pilot.pause()
-        await chat.pilot.press("ctrl+s")
-        first = field(screen, "temperature")
-        await chat.until(lambda: first.query_one(".fault").display)
-        await chat.pilot.pause()
-        assert screen.focused is first.query_one(Input)
-        await chat.pilot.press("1")
-        await chat.until(lambda: not first.query_one(".fault").display)
-        assert field(screen, "min_p").query_one(".fault").display
-        assert not str(screen.query_one("#fault", Static).content)
+    app = SmallApp()
+    async with app.run_test(size=size) as pilot:
+        shown = Page(app, pilot, path)
+        shown.dialogue.set_system("Answer with the text alone.")
+        await shown.open()
+        await shown.press("down")
+        compare_screen(app, f"settings_{size[0]}x{size[1]}", pytestconfig)
 
 
-async def test_an_empty_drafter_is_the_automatic_one(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        screen = await opened(chat)
-        field(screen, "draft").text = ""
-        await chat.pilot.press("ctrl+s")
-        await left(chat)
-        assert kept() == {"draft": "auto"}
-        await chat.until(lambda: chat.app.engine.draft == "auto")
+async def test_a_number_is_edited_in_its_row_and_undone(path: Path) -> None:
+    async with page(path) as shown:
+        await shown.press("down", "enter", "ctrl+u", *"0.25", "enter")
+        assert shown.dialogue.own == {"temperature": 0.25}
+        assert "0.25                                    ●" in shown.text
+        assert not path.exists()
+        await shown.press("ctrl+z")
+        assert shown.dialogue.own == {}
+        await shown.press("ctrl+y")
+        assert shown.dialogue.own == {"temperature": 0.25}
+        await shown.press("enter", "ctrl+u", "enter")
+        assert shown.dialogue.own == {}
+        assert shown.target.shown == 4
 
 
-async def test_hints_are_whole_at_eighty_columns(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS), size=(80, 24)) as chat:
-        screen = await opened(chat)
-        for one in screen.query(Input):
-            assert len(one.placeholder) < one.content_region.width, one.placeholder
+async def test_an_unusable_value_changes_nothing_and_is_told_below(path: Path) -> None:
+    async with page(path) as shown:
+        await shown.press("down", "enter", "ctrl+u", *"hot", "enter")
+        assert "✕ Temperature: it is a number" in shown.text
+        assert shown.dialogue.own == {}
+        await shown.press("ctrl+u", *"0.5")
+        assert "✕" not in shown.text
+        await shown.press("escape")
+        assert shown.dialogue.own == {}
+        assert shown.app.returned == []
 
 
-async def test_saved_as_defaults_they_hold_in_the_next_app(chatting: Chatting) -> None:
-    write("# mine\ntop_k = 9 # few\n")
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        screen = await opened(chat)
-        field(screen, "theme").query_one(Select).value = "nord"
-        field(screen, "panel").query_one(Select).value = "shown"
-        field(screen, "enter_sends").query_one(Select).value = "false"
-        field(screen, "animations").query_one(Select).value = "false"
-        field(screen, "model").text = "demo"
-        await chat.pilot.click("#save")
-        await left(chat)
-        assert chat.screen.query_one(Panel).display
-        assert not chat.prompt.enter_sends
-    assert "# mine\ntop_k = 9 # few\n" in Paths.of_this_user().settings.read_text("utf-8")
-    assert kept() == {
-        "top_k": 9, "theme": "nord", "panel": "shown", "enter_sends": False, "animations": False,
-        "model": "demo",
-    }  # fmt: skip
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        assert chat.app.theme == "nord"
-        assert chat.app.animation_level == "none"
-        assert not chat.prompt.cursor_blink
-        assert chat.screen.query_one(Panel).display
-        chat.prompt.text = "hello"
-        await chat.pilot.press("end", "enter")
-        assert chat.prompt.text == "hello\n"
-        await chat.pilot.press("ctrl+j")
-        await chat.until(lambda: len(chat.texts) == 2)
+async def test_instructions_of_several_lines(path: Path) -> None:
+    async with page(path) as shown:
+        await shown.press("enter", *"One", "ctrl+j", *"two", "enter")
+        assert shown.dialogue.system == "One\ntwo"
+        await shown.press("ctrl+z")
+        assert shown.dialogue.system == ""
 
 
-async def test_escape_changes_nothing_and_takes_the_theme_back(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        before = chat.app.theme
-        screen = await opened(chat)
-        field(screen, "theme").query_one(Select).value = "gruvbox"
-        await chat.until(lambda: chat.app.theme == "gruvbox")
-        field(screen, "top_k").text = "2"
-        await chat.pilot.press("escape")
-        await left(chat)
-        assert chat.app.theme == before
-        assert chat.view.answering.sampling.top_k != 2
-        assert not Paths.of_this_user().settings.exists()
+async def test_choices_apply_at_once_and_are_kept(path: Path) -> None:
+    async with page(path) as shown:
+        await shown.press("end", "enter")
+        assert shown.target.settings["enter_sends"] is False
+        assert shown.kept == {"enter_sends": False}
+        await shown.press("up", "up", "right", "right")
+        assert shown.target.settings["panel"] == "hidden"
+        assert "never" in shown.text
+        await shown.press("ctrl+z", "ctrl+z", "ctrl+z")
+        assert shown.kept == {}
+        assert shown.target.settings["enter_sends"] is True
 
 
-async def test_another_model_is_loaded(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        screen = await opened(chat)
-        field(screen, "model").query_one(Input).value = "demo"
-        await chat.pilot.click("#use")
-        await left(chat)
-        await chat.until(lambda: chat.app.engine.options.model == "demo")
-        assert not Paths.of_this_user().settings.exists()
+async def test_a_preset_replaces_the_settings_of_the_chat(path: Path) -> None:
+    async with page(path) as shown:
+        shown.dialogue.set_own({"seed": 3})
+        await shown.down(3)
+        await shown.press("right")
+        assert shown.dialogue.own == {"top_k": 3, "preset": "exact"}
+        assert shown.dialogue.system == "Be exact."
+        await shown.press("ctrl+z")
+        assert (shown.dialogue.own, shown.dialogue.system) == ({"seed": 3}, "")
 
 
-async def test_a_file_broken_meanwhile_is_left_alone_and_told(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        screen = await opened(chat)
-        write("oops\n")
-        field(screen, "top_k").text = "2"
-        await chat.pilot.press("ctrl+s")
-        await chat.pilot.pause()
-        assert "config.toml" in str(screen.query_one("#fault", Static).content)
-        assert Paths.of_this_user().settings.read_text("utf-8") == "oops\n"
+async def test_more_settings_expand(path: Path) -> None:
+    async with page(path) as shown:
+        await shown.down(4)
+        await shown.press("enter", "enter", "ctrl+u", *"7", "enter")
+        assert shown.dialogue.own == {"top_k": 7}
+        assert "Lossy" in shown.text
 
 
-async def test_a_chat_is_resumed_with_its_own_settings(chatting: Chatting) -> None:
-    write(PRESETS)
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.say("/preset exact")
-        await chat.say("/set temperature 0.25")
-        await chat.ask("hello")
-        first = chat.view.dialogue.chat
-        await chat.say("/new")
-        await chat.say("/preset off")
-        await chat.ask("again")
-        assert chat.view.dialogue.own == {}
-        other = chat.view.dialogue.fresh()
-        assert first is not None
-        other.open(first)
-        await chat.view.open(other)
-        assert chat.view.answering.sampling.top_k == 3
-        assert chat.view.answering.sampling.temperature == 0.25
-        assert chat.view.dialogue.system == "Be exact."
-        screen = await opened(chat)
-        assert screen.query_one("#preset Select", Select).value == "exact"
-        assert field(screen, "temperature").text == "0.25"
+async def test_the_context_changes_without_a_restart(path: Path) -> None:
+    async with page(path) as shown:
+        await shown.down(7)
+        await shown.press("enter", "ctrl+u", *"16,384 tokens", "enter")
+        assert shown.target.settings["ctx"] == 16384
+        assert shown.kept == {"ctx": 16384}
+        await shown.press("enter", "ctrl+u", *"77", "enter")
+        assert "✕ Context size: there is not enough memory" in shown.text
+        assert shown.target.settings["ctx"] == 16384
 
 
-async def test_damaged_settings_of_a_chat_are_left_out(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("hello")
-        number = chat.view.dialogue.chat
-        assert number is not None
-        with closing(History.open(Paths.of_this_user().history)) as history:
-            history.set_settings(number, "{damaged")
-        dialogue = chat.view.dialogue.fresh()
-        dialogue.open(number)
-        await chat.view.open(dialogue)
-        assert chat.view.dialogue.own == {}
-        await chat.ask("and again")
-
-
-REFUSED = [
-    ("/set temprature 1", "nearest: temperature"),
-    ("/set temperature hot", "a number"),
-    ("/set temperature 5000", "at most 100"),
-    ("/set ctx 100", "when specchat starts"),
-    ("/set theme nrod", "nearest: nord"),
-    ("/set panel", "panel"),
-    ("/set", "temperature"),
-    ("/theme nrod", "nearest: nord"),
-    ("/preset exat", "nearest: exact"),
-    ("/preset", "exact, warm"),
-]
-
-
-async def test_a_command_that_cannot_be_done_says_why(chatting: Chatting) -> None:
-    write(PRESETS)
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        before = chat.app.theme
-        for line, expected in REFUSED:
-            chat.app.clear_notifications()
-            await chat.say(line)
-            if " " not in line:  # the first Enter completes the command
-                await chat.pilot.press("enter")
-            await chat.until(lambda expected=expected: expected in told(chat))
-        assert chat.view.dialogue.own == {}
-        assert chat.app.theme == before
-
-
-async def test_commands_that_set(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        for line in ("/set top_p 0.5", "/set max_tokens 2", "/set panel shown", "/theme nord"):
-            await chat.say(line)
-        await chat.say("/set system Be kind.")
-        await chat.until(lambda: chat.view.dialogue.system == "Be kind.")
-        assert chat.view.dialogue.own == {"top_p": 0.5, "max_tokens": 2}
-        assert chat.screen.query_one(Panel).display
-        assert chat.app.theme == "nord"
-        await chat.ask("hello")
-        assert "cut at the longest" in chat.view.transcript.messages[1].ending
-        await chat.say("/set top_p")
-        await chat.until(lambda: "top_p" not in chat.view.dialogue.own)
-
-
-async def test_an_unknown_theme_is_told_and_the_usual_one_used(chatting: Chatting) -> None:
-    write('theme = "nrod"\n')
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.until(lambda: "nearest: nord" in told(chat))
-        assert chat.app.theme in chat.app.available_themes
-
-
-async def test_every_theme_can_be_chosen(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        for theme in chat.app.available_themes:
-            await chat.screen.action_perform("theme", theme)
-            assert chat.app.theme == theme
-        assert told(chat) == ""
-
-
-async def test_without_colours_nothing_is_coloured(
-    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("row", "opened"), [(5, "model"), (6, "drafters")])
+async def test_models_and_drafters_are_chosen_from_their_lists(
+    path: Path, row: int, opened: str
 ) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await opened(chat)
-        await chat.pilot.pause()
-        colours = {
-            colour.triplet
-            for line in chat.app.screen._compositor.render_strips()
-            for segment in line
-            if segment.style is not None
-            for colour in (segment.style.color, segment.style.bgcolor)
-            if colour is not None and colour.triplet is not None
-        }
-        assert colours
-        assert all(max(colour) - min(colour) <= 1 for colour in colours), colours
+    async with page(path) as shown:
+        await shown.down(row)
+        await shown.press("enter")
+        assert shown.app.returned == [opened]
 
 
-async def test_a_lossy_rule_is_warned_of_once_and_then_in_the_figures(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.say("/set lossy eers")
-        await chat.until(lambda: "there are typical, ears, lenient and off" in told(chat))
-        chat.prompt.clear()
-        await chat.say("/set temperature 1")
-        await chat.say("/set lossy ears:0.2")
-        await chat.until(lambda: chat.view.answering.sampling.lossy_in_effect is not None)
-        assert chat.view.dialogue.own["lossy"] == "ears:0.2"
-        chat.app.clear_notifications()
-        await chat.ask("hello")
-        assert "answers may be lossy (ears 0.2)" in told(chat)
-        chat.app.clear_notifications()
-        await chat.ask("hello again")
-        assert "lossy" not in told(chat)
-        # Nothing was drafted, so that the answer is the model's own.
-        assert chat.view.last_answer is not None
-        assert chat.view.last_answer.metrics is not None
-        assert chat.view.last_answer.metrics.lossy == ""
+async def test_the_settings_of_this_chat_become_the_default(path: Path) -> None:
+    async with page(path) as shown:
+        shown.dialogue.set_own({"temperature": 0.1})
+        shown.dialogue.set_system("Be brief.")
+        await shown.press("ctrl+s")
+        assert shown.kept == {"temperature": 0.1, "system": "Be brief."}
+        assert "●" not in shown.text
+        assert shown.target.new_chats is not None
+        assert shown.target.new_chats[0].sampling.temperature == 0.1
+        await shown.press("ctrl+z")
+        assert shown.kept == {}
+        assert shown.target.new_chats == (shown.answering, "")
+
+
+async def test_undo_after_another_chat_was_opened_leaves_that_alone(path: Path) -> None:
+    async with page(path) as shown:
+        shown.dialogue.chat = 1
+        await shown.press("down", "enter", "ctrl+u", *"0.25", "enter")
+        shown.dialogue.chat = 2
+        await shown.press("ctrl+z")
+        assert shown.dialogue.own == {"temperature": 0.25}
+
+
+@pytest.mark.parametrize("size", [(10, 3), (40, 20)])
+async def test_hostile_values_at_any_size(path: Path, size: tuple[int, int]) -> None:
+    app = SmallApp()
+    async with app.run_test(size=size) as pilot:
+        shown = Page(app, pilot, path)
+        shown.dialogue.set_system("".join(TEXTS))
+        await shown.open()
+        await shown.press("enter", "escape", "end", "enter")
+        assert "\x1b" not in shown.text

@@ -7,8 +7,8 @@ from textual.app import App, ComposeResult
 from textual.widget import Widget
 from textual.widgets import Markdown
 
-from app.tui.conversation.compact_markdown import CompactMarkdown, ListLine
-from app.tui.conversation.growing_markdown import GrowingMarkdown
+from app.tui.answer_text.compact_markdown import CompactMarkdown, ListLine
+from app.tui.answer_text.growing_markdown import GrowingMarkdown
 
 LONG = "This item goes on and on, far beyond the end of the line that it began in, and on.\n"
 LISTS = f"""Before

@@ -1,0 +1,114 @@
+"""Reads what the app starts with: typed options, then variables, then the settings file."""
+
+import secrets
+from dataclasses import fields, replace
+from typing import Any
+
+from typer import Context
+
+from app.cli.command import FROM_COMMAND_LINE, source_of
+from app.drafting.spec import draft_spec
+from app.loading.model_selection import choose_model
+from app.loading.session_options import AUTO_DRAFT, SessionOptions, check_ranges
+from app.paths import Paths
+from app.settings.answering import Answering
+from app.settings.app_start import AppStart
+from app.settings.catalogue import BY_NAME, DEFAULT_MAX_TOKENS, Value, as_sampling
+from app.settings.in_effect import notice, settings_in_effect
+from app.settings.preferences import preferences_of
+from backends.base import SpecchatError, UsageError
+from backends.engines.backend_names import check_backend
+from backends.engines.backend_selection import forms
+from decoding.sampling.distribution import SamplingSettings
+from models.reference import HubReference, Reference, resolve
+
+
+def app_start(context: Context, paths: Paths, *, continues: bool) -> AppStart:
+    """Options and settings of the app; context: of `specchat` itself.
+
+    A setting that cannot be used is left out, with a notice.
+
+    Raises:
+        SpecchatError: a typed option cannot be used, or names no model or drafter.
+    """
+    settings = settings_in_effect(paths)
+    typed = _typed(context)
+    values: dict[str, Any] = {**settings.values, **typed}
+    session = SessionOptions(**_of_type(values))
+    check_backend(session.backend)
+    check_ranges(session)
+    session, notices = _with_known_names(session, typed, paths)
+    values.setdefault("seed", secrets.randbelow(1 << 32))
+    sampling = SamplingSettings(**as_sampling(values))
+    return AppStart(
+        session,
+        str(values.get("system", "")),
+        Answering(sampling, int(values.get("max_tokens", DEFAULT_MAX_TOKENS))),
+        preferences_of(settings, paths.settings),
+        continues,
+        (*settings.notices, *notices),
+    )
+
+
+def _typed(context: Any) -> dict[str, Value]:
+    names = BY_NAME.keys() & context.params.keys()
+    return {
+        name: context.params[name]
+        for name in names
+        if source_of(context, name) == FROM_COMMAND_LINE
+    }
+
+
+def _of_type(values: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(SessionOptions)}
+    return {name: value for name, value in values.items() if name in names}
+
+
+def _with_known_names(
+    session: SessionOptions, typed: dict[str, Value], paths: Paths
+) -> tuple[SessionOptions, list[str]]:
+    """Replace an unknown model or drafter of the settings by specchat's own choice.
+
+    Raises:
+        SpecchatError: a typed model or drafter is unknown.
+    """
+    notices: list[str] = []
+    if session.model:
+        try:
+            resolve(session.model, paths.models, forms=forms(session.backend))
+        except SpecchatError as error:
+            if "model" in typed:
+                raise
+            notices.append(_notice("model", error))
+            session = replace(session, model=None)
+    try:
+        _check_draft(session, paths)
+    except SpecchatError as error:
+        if "draft" in typed:
+            raise
+        notices.append(_notice("draft", error))
+        session = replace(session, draft=AUTO_DRAFT)
+    return session, notices
+
+
+def _notice(name: str, error: SpecchatError) -> str:
+    return notice(UsageError(f"{name} of the settings cannot be used", _cause(error)), name)
+
+
+def _cause(error: SpecchatError) -> str:
+    return f"{error.what}: {error.why}" if error.why else error.what
+
+
+def _check_draft(session: SessionOptions, paths: Paths) -> None:
+    """Raises UsageError if a drafter is unknown; some are known only beside their model."""
+    if session.draft.lower() in (draft_spec.OFF, draft_spec.AUTO):
+        return
+    wanted = forms(session.backend)
+    draft_spec.parse(session.draft, paths, _target(session, paths), wanted)
+
+
+def _target(session: SessionOptions, paths: Paths) -> Reference | HubReference | None:
+    try:
+        return choose_model(session.model, paths, forms(session.backend))
+    except SpecchatError:
+        return None  # the app reports it, and can load another

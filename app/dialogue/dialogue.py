@@ -1,0 +1,316 @@
+"""A chat: its tree of messages, its settings and its queue, each saved as it changes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from app.chat.attachment import Attachment
+from app.chat.attachments import with_pastes, without_files
+from app.chat.conversation import Conversation
+from app.dialogue.merging import merge
+from app.dialogue.queued import Queued
+from app.dialogue.saver import Saver
+from app.dialogue.tree import Tree
+from app.dialogue.turn import ASSISTANT, USER, Turn, full_text, path_to
+from app.history import History, HistoryError
+from app.history.chat import title_of
+from app.history.export import write_export
+from app.settings.answering import restored, stored
+from app.settings.catalogue import Value
+from backends.base import UsageError
+from backends.chat.chat_template import Message
+
+Attachments = tuple[Attachment, ...]
+
+
+class Dialogue:
+    """One chat. A failed save does not stop it: what could not be saved is saved later.
+
+    own: settings of this chat alone. queue: questions that wait; read only. fault: why the last
+    save failed, empty if it succeeded. dropped: how many of the first turns no longer fit the
+    model's context.
+    """
+
+    def __init__(self, history: History | None, defaults_system: str = "", model: str = "") -> None:
+        self.history = history
+        self.system = self._defaults_system = defaults_system
+        self.model = model
+        self.own: dict[str, Value] = {}
+        self.queue: list[Queued] = []
+        self.fault = ""
+        self.dropped = 0
+        self._name = ""
+        self._tree = Tree()
+        self._growing: set[Turn] = set()
+        """Answers that this window writes."""
+        self._sending: Queued | None = None
+        """The question taken from the queue last, until it stands in the tree."""
+        self._saver = Saver(history, self._tree, self.queue) if history is not None else None
+        if self._saver is not None:
+            self._saver.put_fact("model", model)
+            self._saver.put_fact("system", defaults_system)
+
+    @property
+    def chat(self) -> int | None:
+        """The chat's number in the history, None while it is not saved."""
+        return self._saver.chat if self._saver is not None else None
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The path shown, first question first; read only."""
+        return self._tree.path
+
+    @property
+    def title(self) -> str:
+        """The name that the user gave the chat, else its first question shown; empty if new."""
+        first = self._tree.root
+        return self._name or (title_of(first.text) if first and first.role == USER else "")
+
+    # Turns
+
+    def versions(self, turn: Turn) -> list[Turn]:
+        """The turn and its other versions, oldest first; read only."""
+        return self._tree.versions(turn)
+
+    def add(self, role: str, text: str, attachments: Attachments = ()) -> Turn:
+        """Add a turn below the last one shown, and save it."""
+        parent = self.turns[-1] if self.turns else None
+        if role == USER:
+            self._leave_queue()
+        return self._added(Turn(role, text, attachments=attachments, parent=parent))
+
+    def add_version(self, turn: Turn, text: str, attachments: Attachments = ()) -> Turn:
+        """Add another version of a turn, show it and save it."""
+        self.dropped = 0
+        return self._added(Turn(turn.role, text, attachments=attachments, parent=turn.parent))
+
+    def _added(self, turn: Turn) -> Turn:
+        self._put_shown(self._tree.add(turn))
+        self.save(turn)
+        return turn
+
+    def show(self, turn: Turn) -> None:
+        """Show a version with what leads to it and what was last shown below it, and save that."""
+        self.dropped = 0
+        self._put_shown(self._tree.show(turn))
+        self._write()
+
+    def save(self, turn: Turn) -> None:
+        """Save a turn; an answer grows until it is saved with an ending."""
+        turn.is_growing = turn.role == ASSISTANT and not turn.ending
+        if turn.is_growing:
+            self._growing.add(turn)
+        else:
+            self._growing.discard(turn)
+        if self._saver is not None:
+            self._saver.put(turn)
+            self._write()
+
+    def withdraw(self, turn: Turn) -> None:
+        """Remove a question without an answer, or an answer without text; any other stays.
+
+        The newest other version is then shown. A chat without questions goes.
+        """
+        if _is_answered(turn):
+            return
+        self.dropped = 0
+        self._growing.difference_update((turn, *turn.children))
+        self._tree.remove(turn)
+        if self._saver is not None:
+            self._saver.withdraw(turn)
+            self._saver.put_shown(turn.parent)
+            self._write()
+
+    def _put_shown(self, turns: list[Turn]) -> None:
+        if self._saver is not None:
+            for turn in turns:
+                self._saver.put_shown(turn.parent)
+
+    # The queue
+
+    def enqueue(self, text: str, attachments: Attachments = ()) -> None:
+        """Append a question to the queue, and save it."""
+        self.queue.append(Queued(text, attachments))
+        self._write()
+
+    def take_back(self) -> Queued | None:
+        """Remove and return the last question; it stays saved until the next save or refresh."""
+        question = self.queue.pop() if self.queue else None
+        if question is not None and self._saver is not None:
+            self._saver.unqueue(question)
+        return question
+
+    def next_queued(self) -> Queued | None:
+        """Remove and return the first question; it stays saved until it is added as a turn."""
+        self._leave_queue()
+        self._sending = self.queue.pop(0) if self.queue else None
+        return self._sending
+
+    def _leave_queue(self) -> None:
+        if self._sending is not None and self._saver is not None:
+            self._saver.unqueue(self._sending)
+        self._sending = None
+
+    # The chat
+
+    def rename(self, title: str) -> None:
+        """Give the chat a name; with an empty one its first question names it."""
+        self._name = title
+        self._save_fact("title", title)
+
+    def set_system(self, text: str) -> None:
+        """Set the system prompt, from the next answer on."""
+        self.system = text
+        self._save_fact("system", text)
+
+    def set_own(self, own: Mapping[str, Value]) -> None:
+        """Replace the settings of this chat alone, from the next answer on."""
+        self.own = dict(own)
+        self._save_fact("settings", stored(self.own))
+
+    def set_model(self, name: str) -> None:
+        """Record which model answers."""
+        if name != self.model:
+            self.model = name
+            self._save_fact("model", name)
+
+    def _save_fact(self, name: str, value: str) -> None:
+        if self._saver is not None:
+            self._saver.put_fact(name, value)
+            self._write()
+
+    def fresh(self) -> "Dialogue":
+        """A new chat with the default system prompt and settings."""
+        return Dialogue(self.history, self._defaults_system, self.model)
+
+    # The history
+
+    def open(self, chat: int) -> None:
+        """Load a saved chat in place of this one, which must be new.
+
+        Raises:
+            HistoryError: it cannot be read.
+        """
+        if self.history is None or self._saver is None:
+            raise HistoryError(f"cannot open chat {chat}", "chats are not saved")
+        self.history.chat(chat)
+        self.history.has_changed()
+        self._saver.chat = chat
+        self._take_over(self.history, self._saver)
+
+    def refresh(self) -> bool:
+        """Take over what other windows wrote to this chat; returns whether anything changed.
+
+        What could not be saved before is saved now, if possible.
+        """
+        history, saver = self.history, self._saver
+        if history is None or saver is None:
+            return False
+        if saver.is_behind:
+            self._write()
+        try:
+            grows = any(turn.is_growing and turn not in self._growing for turn in self.turns)
+            has_changed = history.has_changed() or grows
+            return saver.chat is not None and has_changed and self._take_over(history, saver)
+        except HistoryError as error:
+            self.fault = error.why or error.what
+            return False
+
+    def _take_over(self, history: History, saver: Saver) -> bool:
+        """Bring the chat up to date; returns whether anything changed."""
+        assert saver.chat is not None
+        messages, first = history.messages(saver.chat), history.first_shown(saver.chat)
+        again = merge(
+            self._tree, messages, first, lambda turn: turn in self._growing or saver.holds(turn)
+        )
+        for turn in again or ():
+            saver.put(turn)
+        is_changed = self._take_over_facts(history.facts(saver.chat), saver)
+        is_changed = self._take_over_queue(history, saver) or is_changed
+        return again is not None or is_changed
+
+    def _take_over_facts(self, saved: Mapping[str, str], saver: Saver) -> bool:
+        fresh = {name: value for name, value in saved.items() if not saver.has_changed(name)}
+        before = dict(saver.facts)
+        saver.facts.update(fresh)
+        if saver.facts == before:
+            return False
+        self._name, self.model = saver.facts["title"], saver.facts["model"]
+        self.system, self.own = saver.facts["system"], restored(saver.facts["settings"])
+        return True
+
+    def _take_over_queue(self, history: History, saver: Saver) -> bool:
+        assert saver.chat is not None
+        sending = self._sending.number if self._sending is not None else None
+        before = list(self.queue)
+        self.queue[:] = [
+            *(
+                Queued(one.text, one.attachments, one.number)
+                for one in history.queue(saver.chat)
+                if one.number != sending and not saver.is_leaving(one.number)
+            ),
+            *(question for question in before if question.number is None),
+        ]
+        return self.queue != before
+
+    def _write(self) -> None:
+        if self._saver is None:
+            return
+        try:
+            self._saver.write()
+            self.fault = ""
+        except HistoryError as error:
+            self.fault = error.why or error.what
+
+    def export(self, path: Path) -> Path:
+        """Write the path shown to a new file; returns its absolute path.
+
+        Raises:
+            UsageError: there is nothing to export, or the file exists or has an unknown suffix.
+            HistoryError: it cannot be written, or the chat is not saved.
+        """
+        self._write()
+        if self.history is None or self.chat is None:
+            raise UsageError("there is nothing to export yet")
+        if self.fault:
+            raise HistoryError("the chat is not saved", self.fault)
+        if path.exists():
+            raise UsageError(f"{path} already exists", "", "Choose another name, or delete it.")
+        return write_export(self.history, self.chat, path)
+
+    def questions(self) -> list[str]:
+        """Recent questions of all chats as they were typed, pastes unfolded, oldest first."""
+        try:
+            saved = self.history.questions() if self.history is not None else []
+        except HistoryError as error:
+            self.fault = error.why or error.what
+            return []
+        return [
+            with_pastes(text, pastes) if pastes else without_files(text) for text, pastes in saved
+        ]
+
+    # The prompt
+
+    def conversation(self, end: Turn | None = None) -> Conversation:
+        """The prompt for an answer: what leads to a turn, the turn, and no dropped turns.
+
+        end: None for the last turn shown.
+        """
+        path = self.turns if end is None else path_to(end)
+        kept = path[min(self.dropped, len(path) - 1) :] if path else []
+        messages = [Message(turn.role, full_text(turn)) for turn in kept if turn.text]
+        return Conversation(self.system, messages)
+
+    def drop_oldest(self, messages: int) -> None:
+        """Leave the oldest messages of the last conversation out of all later ones.
+
+        Later prompts then begin with the same turns, so the prompt cache stays valid.
+        """
+        while messages > 0 and self.dropped < len(self.turns):
+            messages -= bool(self.turns[self.dropped].text)
+            self.dropped += 1
+
+
+def _is_answered(turn: Turn) -> bool:
+    if turn.role == ASSISTANT:
+        return bool(turn.text or turn.children)
+    return any(child.text or child.children for child in turn.children)

@@ -1,0 +1,197 @@
+"""The one way to change a setting while the app runs: at once, and with an undo."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from app.dialogue.changes import Change, Changes
+from app.dialogue.dialogue import Dialogue
+from app.loading.session_options import DEFAULT_CONTEXT
+from app.settings import catalogue, file
+from app.settings.answering import PRESET, Answering
+from app.settings.catalogue import BY_NAME, Kind, Part, Value
+
+SYSTEM, SEED, MODEL, CONTEXT = "system", "seed", "model", "ctx"
+
+
+class SettingsTarget(Protocol):
+    """What the settings are settings of: the app and its chat."""
+
+    @property
+    def dialogue(self) -> Dialogue:
+        """The chat shown."""
+        ...
+
+    def setting(self, name: str) -> Value:
+        """A setting of every chat that is in effect."""
+        ...
+
+    def use_setting(self, name: str, value: Value) -> None:
+        """Bring a setting of every chat into effect at once; it may raise SpecchatError."""
+        ...
+
+    def use_defaults(self, answering: Answering, system: str) -> None:
+        """Start new chats with these settings."""
+        ...
+
+    def show_chat_settings(self) -> None:
+        """Show that settings of the chat have changed."""
+        ...
+
+
+class SettingsEditor:
+    """Reads and changes settings. defaults, system: those of new chats. file: the settings file.
+
+    presets: values by name of the preset. A value of None stands for the default, and a seed of
+    None for one that is drawn.
+    """
+
+    def __init__(
+        self,
+        target: SettingsTarget,
+        changes: Changes,
+        defaults: Answering,
+        system: str,
+        file: Path,
+        presets: Mapping[str, Mapping[str, Value]],
+    ) -> None:
+        self._target = target
+        self._changes = changes
+        self._defaults = defaults
+        self._system = system
+        self._file = file
+        self.presets = presets
+
+    def value(self, name: str) -> Value | None:
+        """The value in effect."""
+        if name == SYSTEM:
+            return self._target.dialogue.system
+        own = self._target.dialogue.own
+        if name == PRESET:
+            return own.get(PRESET, "")
+        if BY_NAME[name].part is Part.CHAT:
+            return own.get(name, self.default(name))
+        return self._target.setting(name)
+
+    def default(self, name: str) -> Value | None:
+        """The value where none is set."""
+        if name == SYSTEM:
+            return self._system
+        if name in (PRESET, SEED):
+            return "" if name == PRESET else None
+        if name == MODEL:  # whichever is used is remembered
+            return self._target.setting(MODEL)
+        if name == CONTEXT:
+            return DEFAULT_CONTEXT
+        key = BY_NAME[name]
+        return self._defaults.value(name) if key.part is Part.CHAT else key.default
+
+    def differs(self, name: str) -> bool:
+        """Whether a value is not the default."""
+        return self.value(name) != self.default(name)
+
+    def change_text(self, name: str, text: str) -> bool:
+        """Change a setting to a typed value; an empty one means the default, except as system.
+
+        Returns:
+            Whether it changed.
+
+        Raises:
+            SpecchatError: the value cannot be used; nothing has changed.
+        """
+        key, text = BY_NAME[name], text.strip()
+        if key.kind in (Kind.INTEGER, Kind.NUMBER):
+            text = text.removesuffix("tokens").replace(",", "").strip()
+        is_set = bool(text) or name == SYSTEM
+        return self.change(name, catalogue.parsed(key, text) if is_set else None)
+
+    def change(self, name: str, value: Value | None) -> bool:
+        """Change a setting at once; returns whether it changed.
+
+        Raises:
+            SpecchatError: the value cannot be used; nothing has changed.
+        """
+        wanted = self.default(name) if value is None else value
+        if wanted == self.value(name):
+            return False
+        if name in (SYSTEM, PRESET) or BY_NAME[name].part is Part.CHAT:
+            self._change_chat(name, value)
+        else:
+            self._change_app(name, value)
+        return True
+
+    def _change_chat(self, name: str, value: Value | None) -> None:
+        dialogue = self._target.dialogue
+        own, system = dict(dialogue.own), dialogue.system
+        if name == SYSTEM:
+            system = str(value or "")
+        elif name == PRESET:
+            chosen = dict(self.presets.get(str(value or ""), {}))
+            system = str(chosen.pop(SYSTEM, system))
+            own = {**chosen, PRESET: str(value)} if value else {}
+        else:
+            own = {key: other for key, other in own.items() if key != name}
+            own |= {} if value is None else {name: value}
+        self._do(f"changed {_label(name)}", self._of_chat(own, system), self._of_chat())
+
+    def _of_chat(
+        self, own: Mapping[str, Value] | None = None, system: str | None = None
+    ) -> Callable[[], None]:
+        """A step to these values of the chat shown now, or to its present ones."""
+        dialogue = self._target.dialogue
+        number = dialogue.chat
+        own = dict(dialogue.own if own is None else own)
+        system = dialogue.system if system is None else system
+
+        def step() -> None:
+            if number in (None, dialogue.chat):  # another chat is left alone
+                dialogue.set_own(own)
+                dialogue.set_system(system)
+                self._target.show_chat_settings()
+
+        return step
+
+    def _change_app(self, name: str, value: Value | None) -> None:
+        kept = file.examined(self._file)[0].get(name)
+        before, wanted = self._target.setting(name), self.default(name) if value is None else value
+        assert wanted is not None
+
+        def step(used: Value, stored: Value | None) -> None:
+            self._target.use_setting(name, used)
+            file.save(self._file, {name: stored})
+
+        self._do(f"changed {_label(name)}", lambda: step(wanted, value), lambda: step(before, kept))
+
+    def make_default(self) -> None:
+        """Make the settings of this chat those of new chats, also after the next start.
+
+        Raises:
+            UsageError: the settings file cannot be written.
+        """
+        dialogue = self._target.dialogue
+        own = {name: value for name, value in dialogue.own.items() if name != PRESET}
+        before = file.examined(self._file)[0]
+        changed = {**own, SYSTEM: dialogue.system}
+        kept = {name: before.get(name) for name in changed}
+        after = self._of_new_chats(self._defaults.changed(own), dialogue.system, changed)
+        self._do(
+            "changed the defaults", after, self._of_new_chats(self._defaults, self._system, kept)
+        )
+
+    def _of_new_chats(
+        self, defaults: Answering, system: str, stored: Mapping[str, Value | None]
+    ) -> Callable[[], None]:
+        def step() -> None:
+            file.save(self._file, stored)
+            self._defaults, self._system = defaults, system
+            self._target.use_defaults(defaults, system)
+
+        return step
+
+    def _do(self, name: str, do: Callable[[], None], undo: Callable[[], None]) -> None:
+        do()
+        self._changes.add(Change(name, undo, do))
+
+
+def _label(name: str) -> str:
+    return name if name == PRESET else BY_NAME[name].label.lower()

@@ -1,0 +1,23 @@
+"""All that the app starts with."""
+
+from dataclasses import dataclass
+
+from app.loading.session_options import SessionOptions
+from app.settings.answering import Answering
+from app.settings.preferences import Preferences
+
+
+@dataclass(frozen=True, slots=True)
+class AppStart:
+    """Options and settings of the app.
+
+    system, answering: the defaults of new chats. continues: whether the last chat opens.
+    notices: settings that cannot be used, a sentence or two each.
+    """
+
+    session: SessionOptions
+    system: str
+    answering: Answering
+    preferences: Preferences
+    continues: bool = False
+    notices: tuple[str, ...] = ()

@@ -1,0 +1,182 @@
+"""Code that wraps: long lines go on below, after a mark that is not copied."""
+
+from collections.abc import Sequence
+
+from markdown_it.token import Token
+from pygments.token import Token as Syntax
+from rich.cells import cell_len
+from textual.content import Content
+from textual.highlight import HighlightTheme, highlight
+from textual.widgets import Markdown
+from textual.widgets.markdown import MarkdownBlock, MarkdownFence
+
+from app.printable import one_line, printable
+from app.tui.answer_text.hue_spans import CURSOR, Hues, with_hues
+from app.tui.answer_text.line_block import LineBlock, Row
+
+_RULE = "┃ "
+_CONTINUED = "┃ ↪ "
+_TAB = 4
+
+_CHUNK_LINES = 64
+"""Lines of growing code that are highlighted together, so that each is highlighted a few times."""
+
+_MOST_LINES = 2000
+"""Longest code that is highlighted as a whole."""
+
+
+class _Greys(HighlightTheme):
+    """Highlighting by weight: hues are for drafters."""
+
+    STYLES = {  # noqa: RUF012  # as Textual declares it
+        Syntax.Comment: "$text-muted italic",
+        Syntax.Keyword: "bold",
+        Syntax.Name.Class: "bold",
+        Syntax.Name.Function: "bold",
+        Syntax.Name.Tag: "bold",
+        Syntax.Operator.Word: "bold",
+        Syntax.Literal.String: "$text-muted",
+        Syntax.Generic.Deleted: "strike",
+        Syntax.Generic.Inserted: "bold",
+    }
+
+
+class CodeBlock(LineBlock, MarkdownFence):
+    """Code between a rule and the edge, with its language on the first row."""
+
+    def __init__(self, markdown: Markdown, token: Token, code: str) -> None:
+        # Past MarkdownFence, which highlights all of the code whenever some is appended.
+        MarkdownBlock.__init__(self, markdown, token)  # pyright: ignore[reportUnknownMemberType]
+        self.code = code
+        self.lexer = token.info.split()[0] if token.info.strip() else ""
+        self.is_fence = token.type == "fence"
+        self.auto_links = False
+        self._lines = _lines(code)
+        self._highlighted: list[Content] = []
+        self._hues: Hues = {}
+        self._screen_rows: list[Row] = []
+        self._wrapped = 0
+        """Lines that the rows cover."""
+        self._width = 0
+        self._has_grown = False
+        self._has_cursor = False
+
+    @property
+    def plain(self) -> str:
+        return "\n".join(self._lines)
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The code as it is shown, with spaces for tabs."""
+        return self._lines
+
+    async def _update_from_block(self, block: MarkdownBlock) -> None:
+        if not isinstance(block, CodeBlock):
+            await self.give_way_to(block)
+            return
+        kept = _lines_in_common(self.code, block.code) if self.lexer == block.lexer else 0
+        self.code, self.lexer, self.is_fence = block.code, block.lexer, block.is_fence
+        self._lines = [*block.lines]
+        self._highlighted = self._highlighted[: kept - kept % _CHUNK_LINES]
+        self._hues = {}
+        self._has_grown = True
+        self._unwrap(kept)
+        self.changed(layout=True)
+
+    def set_hues(self, hues: Hues, *, has_cursor: bool = False) -> None:
+        """Colour parts of lines; has_cursor: a cursor stands behind the last one."""
+        if hues != self._hues or has_cursor != self._has_cursor:
+            self._hues, self._has_cursor = hues, has_cursor
+            self.changed(layout=False)
+
+    def settle(self) -> None:
+        """Highlight code that has grown as a whole."""
+        if self._has_grown and len(self._lines) > _CHUNK_LINES:
+            self._has_grown = False
+            self._highlighted = []
+            self.changed(layout=False)
+
+    def notify_style_update(self) -> None:
+        MarkdownBlock.notify_style_update(self)
+
+    # Rows
+
+    def rows(self, width: int) -> Sequence[Row]:
+        if width != self._width:
+            self._width = width
+            self._unwrap(0)
+        if not self._wrapped:
+            self._screen_rows = [Row(-1, 0, 0, _RULE)] if self.lexer else []
+        for number in range(self._wrapped, len(self._lines)):
+            self._screen_rows += _wrapped(number, self._lines[number], width)
+        self._wrapped = len(self._lines)
+        return self._screen_rows
+
+    def _unwrap(self, line: int) -> None:
+        """Forget the rows from a line on."""
+        while self._screen_rows and self._screen_rows[-1].line >= line:
+            self._screen_rows.pop()
+        self._wrapped = min(self._wrapped, line)
+
+    def row_content(self, row: Row) -> Content:
+        if row.line < 0:
+            return Content.styled(one_line(self.lexer), "$text-muted")
+        line = with_hues(self._line(row.line), self._hues.get(row.line, ()))
+        content = line[row.start : row.end]
+        if self._has_cursor and row.line == len(self._lines) - 1 and row.end == len(line):
+            return content + CURSOR
+        return content
+
+    def _line(self, number: int) -> Content:
+        while number >= len(self._highlighted):
+            first = len(self._highlighted)
+            whole = not self._has_grown and len(self._lines) <= _MOST_LINES
+            last = len(self._lines) if whole else first + _CHUNK_LINES
+            self._highlighted += _highlight(self._lines[first:last], self.lexer)
+        return self._highlighted[number]
+
+
+def _lines(code: str) -> list[str]:
+    return printable(code).expandtabs(_TAB).split("\n")
+
+
+def _lines_in_common(old: str, new: str) -> int:
+    """How many whole lines of code, from the first, are the same before and after it has grown."""
+    whole = old[: old.rfind("\n") + 1]
+    return whole.count("\n") if new.startswith(whole) else 0
+
+
+def _highlight(lines: list[str], language: str) -> list[Content]:
+    if not language:
+        return [Content(line) for line in lines]
+    styled = highlight("\n".join(lines), language=language, theme=_Greys)
+    contents = styled.split("\n", allow_blank=True)
+    if [len(content) for content in contents] == [len(line) for line in lines]:
+        return list(contents)
+    return [Content(line) for line in lines]  # other line breaks than ours
+
+
+def _wrapped(number: int, line: str, width: int) -> list[Row]:
+    """Rows of one line: broken after a space if there is one, else anywhere."""
+    rows: list[Row] = []
+    start, prefix = 0, _RULE
+    while True:
+        end = _end_of_row(line, start, width - len(prefix))
+        rows.append(Row(number, start, end, prefix))
+        if end >= len(line):
+            return rows
+        start, prefix = end, _CONTINUED
+
+
+def _end_of_row(line: str, start: int, width: int) -> int:
+    """Where a row that begins at start ends."""
+    end = start + max(1, width)
+    if end >= len(line) and line.isascii():
+        return len(line)
+    while end > start + 1 and cell_len(line[start:end]) > width:
+        end -= 1
+    if end >= len(line):
+        return len(line)
+    indented = len(line) - len(line.lstrip())
+    space = line.rfind(" ", max(start, indented) + 1, end + 1)
+    return end if space < 0 else space + 1

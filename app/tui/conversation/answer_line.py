@@ -1,0 +1,29 @@
+"""The line below an answer: its figures, and how it ended."""
+
+from collections.abc import Iterable
+
+from app.tui.conversation.folded_line import SEPARATOR
+from app.tui.live import Live
+
+_ON_PANEL = (" tok/s", " plain", "% drafted")
+"""What the figures have in common that the panel shows."""
+
+
+def live_line(live: Live) -> str:
+    """Figures of the answer in progress."""
+    metrics = live.metrics
+    share = metrics.drafted_share if metrics is not None and metrics.drafted else None
+    rate = f"{live.rate:.0f} tok/s" if live.rate is not None else ""
+    drafted = f"{100 * share:.0f} % drafted" if share is not None else ""
+    return joined([rate, live.comparison.words, drafted])
+
+
+def without_panel_figures(ending: str) -> str:
+    """An ending without the figures that the panel shows."""
+    parts = ending.split(SEPARATOR)
+    return joined(part for part in parts if not any(figure in part for figure in _ON_PANEL))
+
+
+def joined(parts: Iterable[str]) -> str:
+    """Parts in one line; empty ones are left out."""
+    return SEPARATOR.join(filter(None, parts))

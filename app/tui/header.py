@@ -1,0 +1,111 @@
+"""The top row: title of the chat, model, device, and how full the context is."""
+
+import re
+from typing import ClassVar
+
+from rich.cells import cell_len
+from textual.content import Content
+from textual.widgets import Static
+
+from app.engine.engine_status import Phase
+from app.percentage import percentage
+from app.printable import one_line
+from app.tui.fitting import ellipsised
+from app.tui.store import Store
+
+_WIDE = 60
+"""Columns from which nothing is abbreviated."""
+
+_LEAST_TITLE = 12
+"""Cells that the right side leaves to a title."""
+
+_GAP = 2
+
+_SHARE = re.compile(r"\d+ ?%")
+
+
+class Header(Static):
+    """One row; parts on the right drop out as it narrows."""
+
+    DEFAULT_CSS: ClassVar[str] = """
+    Header { height: 1; padding: 0 1; text-wrap: nowrap; }
+    """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self._store = store
+        self._shown: tuple[str, str, int] | None = None
+
+    def on_mount(self) -> None:
+        for attribute in ("title", "status", "live", "not_saved"):
+            self.watch(self._store, attribute, self._show, init=False)
+
+    def on_resize(self) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        width = self.content_size.width
+        title = one_line(self._store.title) or "New chat"
+        room = width - _GAP - min(cell_len(title), _LEAST_TITLE)
+        right = next((text for text in self._versions(width) if cell_len(text) <= room), "")
+        shown = title, right, width
+        if shown == self._shown:
+            return
+        self._shown = shown
+        left = ellipsised(title, width - (cell_len(right) + _GAP if right else 0))
+        gap = " " * (width - cell_len(left) - cell_len(right))
+        warning = right if right.startswith("▲") else ""
+        warning = warning.partition(" · ")[0]
+        self.update(
+            Content.assemble(
+                (left, "bold"),
+                gap,
+                (warning, "$warning"),
+                (right.removeprefix(warning), "$text-muted"),
+            ),
+            layout=False,
+        )
+
+    def _versions(self, width: int) -> list[str]:
+        """The right side, in ever shorter versions."""
+        model, device, full = self._model, self._device, self._full
+        warning = f"▲ not saved: {one_line(why)}" if (why := self._store.not_saved) else ""
+        brief = "▲ not saved" if warning else ""
+        long = (
+            [(warning, model, device, full and f"{full} full"), (brief, model, device)]
+            if width >= _WIDE
+            else []
+        )
+        short = [(brief, model, full), (brief, model), (brief,)]
+        return [" · ".join(filter(None, parts)) for parts in (*long, *short)]
+
+    @property
+    def _model(self) -> str:
+        status = self._store.status
+        if status.phase is Phase.LOADING:
+            return _loading(status.text)
+        if status.loaded is None:
+            return "no model"
+        name = one_line(status.loaded.name)
+        return "demo model" if name == "demo" else name
+
+    @property
+    def _device(self) -> str:
+        status = self._store.status
+        if status.loaded is None or status.phase is Phase.LOADING:
+            return ""
+        return status.loaded.info.device.partition(":")[0]
+
+    @property
+    def _full(self) -> str:
+        """How full the context is, such as "9 %"; empty before the first answer."""
+        metrics = self._store.live.metrics
+        if metrics is None or not metrics.context_used or self._store.status.loaded is None:
+            return ""
+        return f"{percentage(metrics.context_used, metrics.context_size)} %"
+
+
+def _loading(progress: str) -> str:
+    """Progress of loading: "loading…", or "loading 40 %"."""
+    share = _SHARE.search(progress)
+    return f"loading {share[0]}" if share else "loading…"

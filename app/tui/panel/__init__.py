@@ -1,0 +1,1 @@
+"""The live panel: speed, gain, who drafted, and the details behind them."""

@@ -1,0 +1,84 @@
+"""What each figure and drafter is: the only explanations, for the panel and for help."""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from app.printable import one_line
+
+_FREE = "; free"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A term of the screen and its explanation; joint: what stands between them in a sentence."""
+
+    name: str
+    text: str
+    joint: str = ": "
+
+    @property
+    def sentence(self) -> str:
+        """The explanation as a sentence of its own."""
+        text = self.text.removesuffix(_FREE)
+        return f"{self.name}{self.joint}{text}.{' It is free.' if text != self.text else ''}"
+
+
+SPEED = Term("speed", "tokens a second; a token is about three quarters of a word")
+PLAIN = Term("plain", "the model alone, without drafts")
+GAIN = Term("gain", "this answer's speed over plain, both measured in this answer")
+DRAFTED = Term("drafted", "the share of this answer that drafters supplied")
+ACCEPTED = Term("accepted", "drafted tokens that the model confirmed")
+PAUSED = Term("paused", "drafting would be slower now; it is retried automatically")
+FULL = Term("full", "how much of what the model can see is used, such as 720 of 8,192 tokens")
+LOSSY = Term("lossy", "drafts may change the answer; the default rules never do")
+SESSION = Term("this session", "all its answers together, so small gains and losses show too")
+STEP = Term("A step", "is one pass of the model: it checks a draft and adds one token", " ")
+IN_A_ROW = Term("in a row", "a draft counts up to the first token that the model rejects")
+TIME = Term("time", "what an answer spent in the model, in its drafters and elsewhere")
+LIMIT = Term("memory limit", "each plain token reads all weights once; none can be faster")
+MEMORY = Term("memory", "weights of the model and its drafters; chat grows with the context")
+MINUTE = Term("last minute", "plain speed is grey, what drafting adds has its drafter's colour")
+
+_DRAFTERS = {
+    term.name: term
+    for term in (
+        Term("lookup", f"copies from what was said in this chat{_FREE}", " "),
+        Term("retrieval", f"copies from what was said in your other chats{_FREE}", " "),
+        Term("ngram", f"continues with this model's common phrases{_FREE}", " "),
+        Term("self", "this model at lower precision guesses ahead"),
+        Term("lookahead", "the model guesses further tokens beside its own work"),
+    )
+}
+
+TERMS = (
+    SPEED,
+    PLAIN,
+    GAIN,
+    DRAFTED,
+    ACCEPTED,
+    *_DRAFTERS.values(),
+    PAUSED,
+    LOSSY,
+    FULL,
+    STEP,
+    LIMIT,
+)
+"""The terms of the screen, for help."""
+
+
+def drafter_term(drafter: str) -> Term:
+    """The explanation of a drafter, by its name in figures; any other name is that of a model."""
+    family = drafter.rsplit("/", 1)[-1].partition(":")[0]
+    if family == "jacobi":
+        return Term(family, _DRAFTERS["lookahead"].text)
+    return _DRAFTERS.get(family) or Term(one_line(drafter), "a smaller model that guesses ahead")
+
+
+@runtime_checkable
+class Helpable(Protocol):
+    """A widget that explains what it shows, on focus and in help."""
+
+    @property
+    def help_text(self) -> str:
+        """One or two sentences."""
+        ...

@@ -1,0 +1,60 @@
+"""What the prompt asks the screen to do."""
+
+from textual.message import Message
+
+from app.actions import Action
+from app.chat.attachment import Attachment
+
+
+class Submitted(Message):
+    """A question was sent, or a changed one while editing.
+
+    attachments: its pastes, and files that can no longer be read but were read before. Files that
+    exist are not among them: they are read when the question is sent.
+    """
+
+    def __init__(
+        self, text: str, attachments: tuple[Attachment, ...] = (), *, is_edit: bool = False
+    ) -> None:
+        super().__init__()
+        self.text = text
+        self.attachments = attachments
+        self.is_edit = is_edit
+
+
+class CommandPicked(Message):
+    """A slash command was sent or picked. text: as typed, to be written back if it fails."""
+
+    def __init__(self, action: Action, argument: str, text: str) -> None:
+        super().__init__()
+        self.action = action
+        self.argument = argument
+        self.text = text
+
+
+class EmptySubmitted(Message):
+    """The send key on an empty prompt: sends the next queued question, or tries again."""
+
+
+class TakeBack(Message):
+    """The last queued question is wanted back in the prompt."""
+
+
+class SelectLast(Message):
+    """The last message is to be selected, or the last question."""
+
+    def __init__(self, *, is_question: bool) -> None:
+        super().__init__()
+        self.is_question = is_question
+
+
+class EditEnded(Message):
+    """Editing was left without a change; the prompt is as it was before."""
+
+
+class StopRequested(Message):
+    """The answer in progress is to be stopped."""
+
+
+class QuitRequested(Message):
+    """The app is to be quit."""

@@ -1,0 +1,150 @@
+"""A chat view alone, on a scripted model, driven by a pilot."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from app.dialogue.changes import Changes
+from app.dialogue.dialogue import Dialogue
+from app.dialogue.turn import ASSISTANT, Turn
+from app.engine.engine import Engine
+from app.history import History
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
+from app.settings.answering import Answering
+from app.settings.preferences import read_preferences
+from app.tui.conversation.answer_view import AnswerView
+from app.tui.conversation.chat_view import ChatView
+from app.tui.conversation.message_view import MessageView
+from app.tui.look.themes import register_themes
+from app.tui.store import Store
+from decoding.sampling.distribution import SamplingSettings
+from tests.fixtures.scripted import ScriptedModel, opened
+
+PATIENCE_SECONDS = 60.0
+
+
+class ViewApp(App[None]):
+    """One chat view, and what it posts."""
+
+    def __init__(self, engine: Engine, history: History | None, chat: int | None = None) -> None:
+        super().__init__()
+        register_themes(self)
+        self.store = Store(read_preferences(engine.paths))
+        self.changes = Changes()
+        dialogue = Dialogue(history)
+        if chat is not None:
+            dialogue.open(chat)
+        answering = Answering(SamplingSettings(temperature=0.0), 100_000)
+        self.view = ChatView(
+            engine, dialogue, answering, self.store, self.changes, lambda: Static("Welcome.")
+        )
+        self.returned: list[str] = []
+        self.edits: list[Turn] = []
+
+    def compose(self) -> ComposeResult:
+        yield self.view
+
+    def on_chat_view_question_returned(self, event: ChatView.QuestionReturned) -> None:
+        self.returned.append(event.text)
+
+    def on_chat_view_edit_requested(self, event: ChatView.EditRequested) -> None:
+        self.edits.append(event.turn)
+        self.store.is_editing = True
+
+
+class Chat:
+    """The running view, driven by a test."""
+
+    def __init__(self, app: ViewApp, pilot: Pilot[None], engine: Engine) -> None:
+        self.app = app
+        self.pilot = pilot
+        self.engine = engine
+        self.view = app.view
+
+    @property
+    def messages(self) -> list[MessageView]:
+        return self.view.transcript.views
+
+    @property
+    def texts(self) -> list[str]:
+        return [view.turn.text for view in self.messages]
+
+    @property
+    def last_answer(self) -> AnswerView:
+        view = self.messages[-1]
+        assert isinstance(view, AnswerView)
+        return view
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Let the app go on until something holds."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not holds():
+                await self.pilot.pause(0.01)
+
+    async def ready(self) -> None:
+        await self.until(lambda: self.engine.status.loaded is not None)
+
+    async def idle(self) -> None:
+        """Wait until nothing is asked any more."""
+        await self.until(lambda: self.view.is_idle)
+        await self.pilot.pause()
+
+    async def ask(self, text: str) -> None:
+        """Send a question and wait for the end of its answer."""
+        await self.ready()
+        await self.view.send(text)
+        await self.idle()
+
+    async def begin(self, text: str) -> None:
+        """Send a question and wait for the beginning of its answer."""
+        await self.ready()
+        await self.view.send(text)
+        await self.until(self.has_begun)
+
+    def has_begun(self) -> bool:
+        last = self.view.dialogue.turns[-1]
+        return last.role == ASSISTANT and bool(last.text)
+
+
+Chatting = Callable[..., AbstractAsyncContextManager[Chat]]
+
+
+@pytest.fixture
+def chatting() -> Chatting:
+    """Opens a view: async with chatting(model, size=(80, 24)) as chat."""
+
+    @asynccontextmanager
+    async def open_chat(
+        model: ScriptedModel,
+        size: tuple[int, int] = (80, 24),
+        *,
+        chat: int | None = None,
+        keeps: bool = True,
+        loads: bool = True,
+    ) -> AsyncIterator[Chat]:
+        paths = Paths.of_this_user()
+        history = History.open(paths.history) if keeps else None
+        engine = Engine(SessionOptions(draft="off"), paths, opened(model))
+        app = ViewApp(engine, history, chat)
+        if loads:
+            engine.start()
+        try:
+            async with app.run_test(size=size) as pilot:
+                await pilot.pause()
+                yield Chat(app, pilot, engine)
+                app.view.abandon()
+        finally:
+            if model.gate is not None:
+                model.gate.set()
+            if loads:
+                engine.close(10.0)
+            if history is not None:
+                history.close()
+
+    return open_chat

@@ -1,0 +1,319 @@
+"""One chat on the screen: asking, versions, the queue, errors and what becomes of an answer."""
+
+from threading import Event
+
+import pytest
+
+from app.chat.attachment import Attachment, AttachmentKind
+from app.dialogue.turn import ASSISTANT
+from app.tui.conversation.answer_view import AnswerView
+from app.tui.conversation.attachment_row import AttachmentRow
+from app.tui.conversation.card import Card
+from app.tui.conversation.queue_view import QueueRow
+from tests.app.tui.conversation.conftest import Chat, Chatting
+from tests.fixtures.screen_text import screen_text
+from tests.fixtures.scripted import ScriptedModel
+
+WORDS = [f"word{number} " for number in range(30)]
+WHOLE = "".join(WORDS)
+
+
+class Gated(ScriptedModel):
+    """A model that waits before its first token until the test opens the gate."""
+
+    def __init__(self) -> None:
+        super().__init__(WORDS, rate=50.0, gate=Event())
+
+    def go(self) -> None:
+        assert self.gate is not None
+        self.gate.set()
+
+
+def slow() -> ScriptedModel:
+    return ScriptedModel(WORDS, rate=60.0)
+
+
+def cards(chat: Chat) -> list[str]:
+    return [card.text for card in chat.app.query(Card)]
+
+
+def labels(chat: Chat) -> list[str]:
+    return [row.state for row in chat.app.query(QueueRow)]
+
+
+async def test_an_answer_ends_with_its_figures(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        assert "Welcome." in screen_text(chat.app)
+        await chat.ask("hello")
+        assert chat.texts == ["hello", WHOLE]
+        assert "Welcome." not in screen_text(chat.app)
+        assert "tokens" in chat.messages[-1].turn.ending
+
+
+async def test_regenerating_adds_an_answer_and_can_be_undone(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("hello")
+        first = chat.messages[-1].turn
+        await chat.view.regenerate()
+        await chat.idle()
+        second = chat.messages[-1].turn
+        assert chat.view.dialogue.versions(second) == [first, second]
+        assert "2/2" in screen_text(chat.app)
+        assert await chat.app.changes.undo() == "regenerated an answer"
+        assert chat.messages[-1].turn is first
+        await chat.app.changes.redo()
+        assert chat.messages[-1].turn is second
+
+
+async def test_editing_adds_a_question(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("one")
+        await chat.ask("two")
+        first = chat.messages[0].turn
+        await chat.view.edit(first, "three")
+        await chat.idle()
+        assert chat.texts == ["three", WHOLE]
+        await chat.view.show_version(chat.messages[0].turn, -1)
+        assert chat.texts == ["one", WHOLE, "two", WHOLE]
+        await chat.view.show_version(first, -1)
+        assert chat.texts[0] == "one"
+
+
+async def test_what_follows_an_edited_question_is_dimmed(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("one")
+        await chat.ask("two")
+        chat.view.edit_question(chat.messages[0].turn)
+        await chat.pilot.pause()
+        assert chat.app.edits == [chat.messages[0].turn]
+        assert [m.has_class("-after-edited") for m in chat.messages] == [False, True, True, True]
+        chat.app.store.is_editing = False
+        await chat.pilot.pause()
+        assert not any(m.has_class("-after-edited") for m in chat.messages)
+
+
+async def test_a_stopped_answer_stays_and_goes_on(chatting: Chatting) -> None:
+    async with chatting(slow()) as chat:
+        await chat.begin("hello")
+        chat.view.stop()
+        await chat.idle()
+        part = chat.texts[-1]
+        assert part
+        assert WHOLE.startswith(part)
+        assert "stopped" in chat.messages[-1].turn.ending
+        await chat.view.continue_answer()
+        await chat.idle()
+        assert len(chat.messages) == 2
+        assert chat.texts[-1] == part + WHOLE  # the script begins anew
+        assert chat.view.dialogue.versions(chat.messages[-1].turn) == [chat.messages[-1].turn]
+
+
+async def test_stopping_before_the_first_token_returns_the_question(chatting: Chatting) -> None:
+    model = Gated()
+    async with chatting(model) as chat:
+        await chat.ready()
+        await chat.view.send("hello")
+        chat.view.stop()
+        model.go()
+        await chat.idle()
+        assert chat.app.returned == ["hello"]
+        assert chat.view.dialogue.turns == []
+        assert "Welcome." in screen_text(chat.app)
+
+
+async def test_a_stopped_regeneration_shows_the_answer_before(chatting: Chatting) -> None:
+    model = Gated()
+    model.go()
+    async with chatting(model) as chat:
+        await chat.ask("hello")
+        assert model.gate is not None
+        model.gate.clear()
+        await chat.view.regenerate()
+        chat.view.stop()
+        model.go()
+        await chat.idle()
+        assert chat.texts == ["hello", WHOLE]
+        assert chat.app.returned == []
+        assert "2/2" not in screen_text(chat.app)
+
+
+async def test_queued_questions_are_sent_in_turn(chatting: Chatting) -> None:
+    async with chatting(slow()) as chat:
+        await chat.begin("one")
+        await chat.view.send("two")
+        await chat.view.send("three")
+        assert labels(chat) == ["queued · 1", "queued · 2"]
+        await chat.until(lambda: len(chat.texts) == 6 and chat.view.is_idle)
+        assert chat.texts == ["one", WHOLE, "two", WHOLE, "three", WHOLE]
+        assert labels(chat) == []
+
+
+async def test_stopping_keeps_the_queue(chatting: Chatting) -> None:
+    async with chatting(slow()) as chat:
+        await chat.begin("one")
+        for text in ("two", "three", "four"):
+            await chat.view.send(text)
+        taken = await chat.view.take_back()
+        assert taken is not None
+        assert taken.text == "four"
+        chat.view.stop()
+        await chat.idle()
+        assert len(chat.texts) == 2
+        assert labels(chat) == ["queued · 1", "queued · 2"]
+        await chat.view.send_next()
+        await chat.until(lambda: len(chat.texts) == 6 and chat.view.is_idle)
+        assert chat.texts[2::2] == ["two", "three"]
+
+
+async def test_a_question_waits_for_a_model(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS), loads=False) as chat:
+        await chat.view.send("hello")
+        assert labels(chat) == ["waiting for a model"]
+        chat.engine.start()
+        await chat.until(lambda: len(chat.texts) == 2 and chat.view.is_idle)
+        assert chat.texts == ["hello", WHOLE]
+        chat.engine.close(10.0)
+
+
+async def test_an_error_is_one_card_below_the_answer(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS, fails_at=5)) as chat:
+        await chat.ask("hello")
+        assert chat.texts == ["hello", "".join(WORDS[:5])]
+        assert cards(chat) == ["the engine failed: it was told to"]
+        assert "Ctrl+T continues" in screen_text(chat.app)
+        assert "interrupted" not in screen_text(chat.app)
+        await chat.view.show_fault("another", "Ctrl+L chooses another")
+        assert cards(chat) == ["another"]
+
+
+async def test_an_error_before_the_first_token_returns_the_question(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS, fails_at=0)) as chat:
+        await chat.ask("hello")
+        assert chat.app.returned == ["hello"]
+        assert chat.texts == []
+        assert cards(chat) == ["the engine failed: it was told to"]
+
+
+async def test_opening_another_chat_keeps_the_answer(chatting: Chatting) -> None:
+    async with chatting(slow()) as chat:
+        await chat.begin("hello")
+        old = chat.view.dialogue
+        await chat.view.open(old.fresh())
+        assert chat.view.is_idle
+        answer = old.turns[-1]
+        said = answer.text
+        assert WHOLE.startswith(said)
+        assert "stopped" in answer.ending
+        await chat.view.open(old)
+        assert chat.texts == ["hello", said]
+
+
+async def test_a_version_may_be_shown_while_another_is_answered(chatting: Chatting) -> None:
+    async with chatting(slow()) as chat:
+        await chat.ask("one")
+        await chat.view.edit(chat.messages[0].turn, "two")
+        await chat.until(chat.has_begun)
+        growing = chat.view.dialogue.turns[-1]
+        await chat.view.show_version(chat.messages[0].turn, -1)
+        assert chat.texts == ["one", WHOLE]
+        await chat.idle()
+        assert growing.text == WHOLE
+        await chat.view.show_version(chat.messages[0].turn, 1)
+        assert chat.texts == ["two", WHOLE]
+        assert isinstance(chat.messages[-1], AnswerView)
+
+
+async def test_editing_while_answering_keeps_both(chatting: Chatting) -> None:
+    async with chatting(slow()) as chat:
+        await chat.begin("one")
+        first = chat.view.dialogue.turns[0]
+        await chat.view.edit(first, "two")
+        await chat.idle()
+        assert chat.texts == ["two", WHOLE]
+        assert first.children[0].text
+        assert "stopped" in first.children[0].ending
+
+
+async def test_a_summary_begins_a_new_chat(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("hello")
+        old = chat.view.dialogue
+        await chat.view.compact()
+        await chat.idle()
+        assert chat.view.dialogue is not old
+        assert [turn.role for turn in chat.view.dialogue.turns] == ["user", ASSISTANT]
+        assert "hello" in chat.texts[0]
+        assert chat.texts[1] == WHOLE
+        assert await chat.app.changes.undo() == "summarised a chat"
+        assert chat.view.dialogue is old
+        assert chat.texts == ["hello", WHOLE]
+
+
+async def test_a_stopped_summary_goes_back(chatting: Chatting) -> None:
+    model = Gated()
+    model.go()
+    async with chatting(model) as chat:
+        await chat.ask("hello")
+        old = chat.view.dialogue
+        assert model.gate is not None
+        model.gate.clear()
+        await chat.view.compact()
+        chat.view.stop()
+        model.go()
+        await chat.idle()
+        assert chat.view.dialogue is old
+        assert chat.app.returned == []
+
+
+async def test_selection_by_keys(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("one")
+        await chat.ask("two")
+        chat.view.select_last_question()
+        await chat.pilot.pause()
+        await chat.pilot.press("up", "up")
+        assert chat.view.selected is chat.messages[0].turn
+        await chat.pilot.press("enter")
+        assert chat.app.edits == [chat.messages[0].turn]
+        await chat.view.edit(chat.messages[0].turn, "three")
+        await chat.idle()
+        chat.messages[0].focus()
+        await chat.pilot.pause()
+        await chat.pilot.press("left")
+        assert chat.texts[0] == "one"
+        await chat.pilot.press("right")
+        assert chat.texts == ["three", WHOLE]
+
+
+async def test_an_attachment_unfolds(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ready()
+        await chat.view.send("read @a.md", (Attachment(AttachmentKind.FILE, "a.md", "secret"),))
+        await chat.idle()
+        await chat.until(lambda: "▸ a.md · 6 tokens" in screen_text(chat.app))
+        assert "secret" not in screen_text(chat.app)
+        chat.app.query_one(AttachmentRow).focus()
+        await chat.pilot.press("enter")
+        await chat.pilot.pause()
+        assert "secret" in screen_text(chat.app)
+
+
+async def test_the_newest_line_is_short_beside_the_panel(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("one")
+        assert "tok/s" in screen_text(chat.app)
+        chat.app.store.is_panel_shown = True
+        await chat.pilot.pause()
+        assert "tok/s" not in screen_text(chat.app)
+        assert "31 tokens" in screen_text(chat.app)
+
+
+@pytest.mark.parametrize("size", [(10, 3), (1, 1)])
+async def test_a_tiny_terminal_and_hostile_text(chatting: Chatting, size: tuple[int, int]) -> None:
+    async with chatting(ScriptedModel(["\x1b[31m\u202ehi ", "漢字 "] * 20), size) as chat:
+        await chat.ready()
+        file = Attachment(AttachmentKind.PASTE, "\x1b]0;x\x07 [pasted]", "\u2066\x00" * 50)
+        await chat.view.send("\x1b[2J\u202e" * 30 + "[bold]", (file,))
+        await chat.view.send("\n[red]\x9b")
+        await chat.until(lambda: len(chat.view.dialogue.turns) == 4 and chat.view.is_idle)
+        assert "\x1b" not in screen_text(chat.app)

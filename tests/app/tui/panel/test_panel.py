@@ -1,0 +1,213 @@
+"""The panel at the side and as a strip: its pages, its explanations, and what it repaints."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from textual.geometry import Region
+
+from app.engine.comparison import Comparison, Standing
+from app.engine.reply_metrics import DrafterMetrics
+from app.tui.live import Live, Second
+from app.tui.panel.terms import Helpable
+from decoding.planning.parking import State
+from tests.app.tui.panel.panel_app import METRICS, MINUTE, PanelApp, live
+from tests.fixtures.screen_text import screen_text
+
+SNAPSHOTS = Path(__file__).parents[1] / "snapshots"
+SIZES = ((120, 36), (80, 24), (40, 20))
+
+PAUSED = Comparison(Standing.SLOWER, 0.92, 0.03, is_paused=True)
+STATES: dict[str, Live] = {
+    "idle": Live(),
+    "answering": live(),
+    "short": live(comparison=Comparison(Standing.SHORT)),
+    "even": live(comparison=Comparison(Standing.EVEN, 1.0, 0.09)),
+    "paused": live(replace(METRICS, state=State.PARKED), PAUSED),
+    "slower": live(comparison=Comparison(Standing.SLOWER, 0.89, 0.03)),
+    "lossy": live(replace(METRICS, lossy="lossy: ears 0.1")),
+    "plain": live(
+        replace(METRICS, drafted=0, accepted=0, by_drafter={}, accepted_lengths=()),
+        Comparison(Standing.PLAIN),
+    ),
+}
+
+Compare = Callable[[PanelApp, str], None]
+
+
+@pytest.fixture
+def compare(pytestconfig: pytest.Config) -> Compare:
+    """Compares the screen with a file."""
+
+    def check(app: PanelApp, name: str) -> None:
+        file, shown = SNAPSHOTS / f"{name}.txt", screen_text(app)
+        if pytestconfig.getoption("--update-snapshots"):
+            file.write_text(shown, encoding="utf-8")
+        assert shown == file.read_text(encoding="utf-8")
+
+    return check
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_panel_in_every_state(
+    compare: Compare, state: str, size: tuple[int, int]
+) -> None:
+    app = PanelApp()
+    async with app.run_test(size=size) as pilot:
+        app.store.live = STATES[state]
+        await pilot.pause()
+        compare(app, f"panel_{state}_{size[0]}x{size[1]}")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_details(compare: Compare, size: tuple[int, int]) -> None:
+    app = PanelApp()
+    async with app.run_test(size=size) as pilot:
+        app.store.live = live()
+        app.store.shows_details = True
+        await pilot.pause()
+        compare(app, f"panel_details_{size[0]}x{size[1]}")
+
+
+async def test_it_shows_and_hides_and_follows_the_size_of_the_terminal() -> None:
+    app = PanelApp()
+    async with app.run_test(size=(120, 36)) as pilot:
+        app.store.live = live()
+        await pilot.pause()
+        assert app.panel.region == Region(80, 1, 40, 32)
+        await pilot.resize_terminal(109, 36)
+        await pilot.pause()
+        assert app.panel.region == Region(0, 27, 109, 6)
+        await pilot.resize_terminal(40, 20)
+        await pilot.pause()
+        assert app.panel.region == Region(0, 10, 40, 7)
+        app.store.is_panel_shown = False
+        await pilot.pause()
+        assert not app.panel.display
+
+
+@pytest.mark.parametrize("size", [(10, 3), (1, 1), (300, 100)])
+async def test_odd_sizes_and_figures_do_no_harm(size: tuple[int, int]) -> None:
+    nan, inf = float("nan"), float("inf")
+    drafters = {
+        "\x1b[31m\u202e日本語の長い名前": DrafterMetrics(1, 0, 0, 0.0),
+        "a/b:c": METRICS.by_drafter["lookup"],
+    }
+    odd = replace(METRICS, by_drafter=drafters, verify_seconds=0.0, draft_seconds=0.0)
+    odd = replace(odd, overhead_seconds=None, wall_tokens_per_second=None)
+    minute = (Second(nan), Second(inf, "lookup"), Second(-1.0), Second(1e12, "ngram"))
+    app = PanelApp()
+    async with app.run_test(size=size) as pilot:
+        for plain in (None, nan, 0.0, 1e-9, 1e15):
+            app.store.live = Live(odd, rate=inf, plain=plain, minute=minute)
+            await pilot.pause()
+            app.store.shows_details = not app.store.shows_details
+            await pilot.pause()
+            assert "\x1b" not in app.panel.text
+            assert "\u202e" not in app.panel.text
+
+
+async def test_the_unit_of_speed_stands_once() -> None:
+    app = PanelApp()
+    async with app.run_test(size=(120, 36)) as pilot:
+        app.store.live = live()
+        await pilot.pause()
+        assert screen_text(app).count("tok/s") == 1
+        app.store.shows_details = True
+        await pilot.pause()
+        assert screen_text(app).count("tok/s") == 1
+
+
+async def test_figures_stay_in_their_columns() -> None:
+    app = PanelApp()
+    async with app.run_test(size=(120, 36)) as pilot:
+        app.store.live = replace(live(), rate=114.0)
+        await pilot.pause()
+        at = app.panel.text.index("tok/s")
+        for rate in (9.9, 4.2, 99.0):
+            app.store.live = replace(live(), rate=rate)
+            await pilot.pause()
+            assert app.panel.text.index("tok/s") == at
+
+
+async def test_a_new_answer_without_figures_moves_nothing() -> None:
+    app = PanelApp()
+    async with app.run_test(size=(120, 36)) as pilot:
+        app.store.live = live()
+        await pilot.pause()
+        rows = app.panel.text.split("\n")
+        app.store.live = replace(
+            live(), metrics=None, rate=None, comparison=Comparison(Standing.PLAIN)
+        )
+        await pilot.pause()
+        waiting = app.panel.text.split("\n")
+        assert waiting.index("this session  1.12× plain ± 0.03") == rows.index(
+            "this session  1.12× plain ± 0.03"
+        )
+        assert waiting[4:7] == rows[4:7]
+
+
+async def test_the_cursor_and_the_mouse_explain_figures() -> None:
+    app = PanelApp()
+    async with app.run_test(size=(120, 36)) as pilot:
+        app.store.live = live()
+        await pilot.pause()
+        assert "lookup copies from" in app.panel.text
+        app.panel.focus()
+        await pilot.pause()
+        assert isinstance(app.panel, Helpable)
+        assert app.panel.help_text.startswith("speed:")
+        await pilot.press("down", "tab")
+        assert app.panel.help_text.startswith("drafted:")
+        assert "drafted: the share of this answer" in app.panel.text
+        await pilot.press("up")
+        assert app.panel.help_text.startswith("gain:")
+        await pilot.hover(app.panel, offset=(4, 11))
+        assert app.panel.help_text.startswith("ngram continues")
+        await pilot.press(*["down"] * 9)
+        assert not app.panel.has_focus or app.panel.help_text
+
+
+async def test_equal_figures_paint_nothing_and_others_only_their_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = PanelApp()
+    async with app.run_test(size=(120, 36)) as pilot:
+        app.store.live = live()
+        await pilot.pause()
+        painted: list[int] = []
+        monkeypatch.setattr(app.panel, "refresh_line", painted.append)
+        app.store.live = live()
+        await pilot.pause()
+        assert painted == []
+        app.store.live = replace(live(), answers=25)
+        await pilot.pause()
+        assert [app.panel.text.split("\n")[y].strip() for y in painted] == ["in 25 answers"]
+
+
+async def test_without_colours_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = PanelApp()
+    async with app.run_test(size=(120, 36)) as pilot:
+        app.store.live = replace(live(), minute=MINUTE)
+        await pilot.pause()
+        for y in range(app.panel.size.height):
+            strip = app.panel.render_lines(Region(0, y, 40, 1))[0]
+            for segment in strip:
+                colour = segment.style.color if segment.style else None
+                triplet = colour.triplet if colour else None
+                assert triplet is None or triplet.red == triplet.green == triplet.blue
+
+
+async def test_the_drafters_hue_is_the_one_of_the_theme() -> None:
+    app = PanelApp()
+    async with app.run_test(size=(120, 36)) as pilot:
+        app.store.live = live()
+        await pilot.pause()
+        row = app.panel.text.split("\n").index("■ lookup     ████████░░  62 of 74")
+        square = next(s for s in app.panel.render_line(row) if "■" in s.text)
+        assert square.style is not None
+        assert square.style.color is not None
+        assert square.style.color.name == app.theme_variables["drafter-lookup"].lower()

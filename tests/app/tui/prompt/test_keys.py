@@ -1,0 +1,271 @@
+"""The prompt's keys: what they send, what they ask for, and what they bring back."""
+
+from pathlib import Path
+
+import pytest
+
+from app.chat.attachment import Attachment, AttachmentKind
+from app.settings.preferences import Preferences
+from app.tui.prompt import messages
+from tests.fixtures.prompt_app import prompting
+
+NO_PREFERENCES = Path("config.toml")
+
+
+async def test_enter_sends_and_a_new_line_does_not() -> None:
+    async with prompting() as prompt:
+        await prompt.type("one\ntwo")
+        await prompt.press("enter")
+        assert prompt.submitted == ["one\ntwo"]
+        assert prompt.text == ""
+
+
+async def test_enter_may_start_a_new_line_instead() -> None:
+    async with prompting() as prompt:
+        prompt.store.preferences = Preferences(NO_PREFERENCES, enter_sends=False)
+        await prompt.type("one")
+        await prompt.press("enter")
+        assert prompt.text == "one\n"
+        await prompt.press("ctrl+j")
+        assert prompt.submitted == ["one"]
+
+
+async def test_enter_on_an_empty_prompt_is_told() -> None:
+    async with prompting() as prompt:
+        await prompt.press("space", "enter")
+        assert isinstance(prompt.last, messages.EmptySubmitted)
+
+
+@pytest.mark.parametrize("typed", ["see @nots.md", "/foo is a folder"])
+async def test_what_is_doubtful_is_sent_at_the_second_time(typed: str) -> None:
+    async with prompting() as prompt:
+        prompt.prompt.write(typed)
+        await prompt.press("enter")
+        assert (prompt.text, prompt.submitted) == (typed, [])
+        assert prompt.title.startswith("✕ no ")
+        await prompt.press("enter")
+        assert (prompt.text, prompt.submitted) == ("", [typed])
+
+
+async def test_a_changed_text_is_doubted_again_and_the_error_goes() -> None:
+    async with prompting() as prompt:
+        prompt.prompt.write("see @nots.md")
+        await prompt.press("enter", "x")
+        assert "✕" not in prompt.title
+        await prompt.press("enter")
+        assert prompt.submitted == []
+        assert "no file nots.mdx" in prompt.title
+
+
+async def test_a_file_that_was_read_before_is_not_missing() -> None:
+    file = Attachment(AttachmentKind.FILE, "gone.md", "contents")
+    async with prompting() as prompt:
+        prompt.prompt.write("see @gone.md", (file,))
+        await prompt.press("enter")
+        assert isinstance(prompt.last, messages.Submitted)
+        assert prompt.last.attachments == (file,)
+
+
+async def test_a_command_is_told_with_its_argument() -> None:
+    async with prompting() as prompt:
+        await prompt.type("/set temperature 1")
+        await prompt.press("enter")
+        assert isinstance(prompt.last, messages.CommandPicked)
+        assert (prompt.last.action.name, prompt.last.argument) == ("set", "temperature 1")
+        assert prompt.last.text == "/set temperature 1"
+
+
+async def test_a_picked_command_runs_or_awaits_its_argument() -> None:
+    async with prompting() as prompt:
+        await prompt.type("/hel")
+        await prompt.press("enter")
+        assert isinstance(prompt.last, messages.CommandPicked)
+        assert prompt.last.action.name == "help"
+        await prompt.type("/draft")
+        await prompt.press("enter", "x")
+        assert prompt.text == "/draft x"
+
+
+async def test_an_alias_runs_the_same_action() -> None:
+    async with prompting() as prompt:
+        await prompt.type("/ret")
+        await prompt.press("enter")
+        assert isinstance(prompt.last, messages.CommandPicked)
+        assert prompt.last.action.name == "regenerate"
+
+
+async def test_ctrl_c_stops_then_clears_then_quits() -> None:
+    async with prompting() as prompt:
+        await prompt.type("abc")
+        prompt.store.is_answering = True
+        await prompt.press("ctrl+c")
+        assert isinstance(prompt.last, messages.StopRequested)
+        prompt.store.is_answering = False
+        await prompt.press("ctrl+c")
+        assert prompt.text == ""
+        await prompt.press("ctrl+c")
+        assert prompt.title == "Ctrl+C again quits"
+        assert not isinstance(prompt.last, messages.QuitRequested)
+        await prompt.press("ctrl+c")
+        assert isinstance(prompt.last, messages.QuitRequested)
+
+
+async def test_another_key_between_takes_ctrl_c_back() -> None:
+    async with prompting() as prompt:
+        await prompt.press("ctrl+c", "left")
+        assert prompt.title == ""
+        await prompt.press("ctrl+c")
+        assert prompt.app.messages == []
+
+
+@pytest.mark.parametrize("back", ["up", "ctrl+z"])
+async def test_a_cleared_text_comes_back(back: str) -> None:
+    async with prompting() as prompt:
+        await prompt.type("abc")
+        await prompt.press("ctrl+c", back)
+        assert prompt.text == "abc"
+
+
+async def test_ctrl_c_copies_a_selection(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[str] = []
+    monkeypatch.setattr("pyperclip.copy", copied.append)
+    async with prompting() as prompt:
+        await prompt.type("abc")
+        await prompt.press("shift+left", "ctrl+c")
+        assert (copied, prompt.text) == (["c"], "abc")
+
+
+async def test_ctrl_d_quits_where_nothing_is_typed() -> None:
+    async with prompting() as prompt:
+        await prompt.type("ab")
+        await prompt.press("home", "ctrl+d")
+        assert (prompt.text, prompt.app.messages) == ("b", [])
+        await prompt.press("ctrl+d", "ctrl+d")
+        assert isinstance(prompt.last, messages.QuitRequested)
+
+
+async def test_escape_closes_suggestions_then_leaves_the_edit_then_stops() -> None:
+    async with prompting() as prompt:
+        await prompt.type("/he")
+        prompt.store.is_answering = True
+        await prompt.press("escape")
+        assert (prompt.app.actions, prompt.text) == ([], "/he")
+        prompt.prompt.begin_edit("question", (), 2)
+        await prompt.press("escape")
+        assert isinstance(prompt.last, messages.EditEnded)
+        assert (prompt.app.actions, prompt.text) == ([], "/he")
+        await prompt.press("escape")  # closes the suggestions for the restored command
+        await prompt.press("escape")
+        assert prompt.app.actions == ["stop"]
+
+
+async def test_escape_twice_selects_the_last_question() -> None:
+    async with prompting() as prompt:
+        await prompt.press("escape", "left", "escape")
+        assert prompt.app.messages == []
+        await prompt.press("escape")
+        assert isinstance(prompt.last, messages.SelectLast)
+        assert prompt.last.is_question
+
+
+async def test_tab_selects_the_last_message() -> None:
+    async with prompting() as prompt:
+        await prompt.press("tab")
+        assert isinstance(prompt.last, messages.SelectLast)
+        assert not prompt.last.is_question
+
+
+async def test_up_takes_a_queued_question_back_and_keeps_what_is_typed() -> None:
+    async with prompting() as prompt:
+        prompt.store.queued = 1
+        await prompt.type("abc")
+        await prompt.press("up")
+        assert isinstance(prompt.last, messages.TakeBack)
+        prompt.prompt.write("queued")
+        prompt.store.queued = 0
+        await prompt.press("up")
+        assert prompt.text == "abc"
+
+
+async def test_undo_and_redo_go_on_in_the_app_where_nothing_is_typed() -> None:
+    async with prompting() as prompt:
+        await prompt.type("a")
+        await prompt.press("ctrl+z")
+        assert (prompt.text, prompt.app.actions) == ("", [])
+        await prompt.press("ctrl+z")
+        assert prompt.app.actions == ["undo"]
+        await prompt.press("ctrl+y")
+        assert (prompt.text, prompt.app.actions) == ("", ["undo", "redo"])
+        await prompt.press("ctrl+y")
+        assert prompt.text == "a"
+        await prompt.press("ctrl+y", "ctrl+z", "ctrl+z")
+        assert prompt.app.actions == ["undo", "redo", "undo"]
+
+
+async def test_what_was_deleted_comes_back_before_the_app_undoes() -> None:
+    async with prompting() as prompt:
+        await prompt.type("abc")
+        await prompt.press("ctrl+u", "ctrl+z")
+        assert (prompt.text, prompt.app.actions) == ("abc", [])
+
+
+async def test_what_was_sent_is_not_undone_in_the_prompt() -> None:
+    async with prompting() as prompt:
+        await prompt.type("abc")
+        await prompt.press("enter", "ctrl+z")
+        assert (prompt.text, prompt.app.actions) == ("", ["undo"])
+
+
+async def test_earlier_texts_are_browsed_and_their_changes_kept() -> None:
+    async with prompting() as prompt:
+        for text in ("one", "two"):
+            prompt.prompt.remember(text)
+        await prompt.type("new")
+        await prompt.press("up", "x", "up")
+        assert prompt.text == "one"
+        await prompt.press("down")
+        assert prompt.text == "twox"
+        await prompt.press("down")
+        assert prompt.text == "new"
+        await prompt.press("up", "up", "enter")
+        assert prompt.submitted == ["one"]
+        earlier: list[str] = []
+        for _ in range(5):
+            await prompt.press("up")
+            earlier.append(prompt.text)
+        assert earlier == ["one", "new", "twox", "two", "one"]
+
+
+async def test_an_edit_changes_nothing_until_it_is_sent() -> None:
+    async with prompting() as prompt:
+        await prompt.type("unsent")
+        prompt.prompt.begin_edit("question", (), 2)
+        assert prompt.text == "question"
+        await prompt.press("x", "escape")
+        assert prompt.text == "unsent"
+        assert prompt.submitted == []
+        await prompt.press("up")
+        assert prompt.text == "questionx"
+
+
+async def test_a_sent_edit_is_told_and_the_prompt_is_as_before() -> None:
+    async with prompting() as prompt:
+        await prompt.type("unsent")
+        prompt.prompt.begin_edit("question", (), 2)
+        assert [one.text for one in prompt.prompt.unsent] == ["unsent"]
+        await prompt.press("x")
+        assert [one.text for one in prompt.prompt.unsent] == ["unsent", "questionx"]
+        await prompt.press("enter")
+        assert isinstance(prompt.last, messages.Submitted)
+        assert (prompt.last.text, prompt.last.is_edit) == ("questionx", True)
+        assert prompt.text == "unsent"
+
+
+async def test_a_text_put_back_stands_before_what_is_typed() -> None:
+    async with prompting() as prompt:
+        await prompt.type("typed")
+        prompt.prompt.put_before("came back")
+        prompt.prompt.show_fault("the disk is full")
+        await prompt.pilot.pause()
+        assert prompt.text == "came back\n\ntyped"
+        assert prompt.title == "✕ the disk is full"

@@ -1,0 +1,37 @@
+"""The header: one row that says less as it narrows."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from app.engine.reply_metrics import ReplyMetrics
+from app.tui.live import Live
+from tests.fixtures.prompt_app import prompting
+
+TITLE = "Correct the spelling of letter.md"
+
+
+def using(tokens: int) -> Live:
+    """Figures of an answer that fills a context of 8,192 tokens so far."""
+    figures = SimpleNamespace(context_used=tokens, context_size=8192)
+    return Live(cast(ReplyMetrics, figures))
+
+
+@pytest.mark.parametrize(
+    ("width", "title", "used", "row"),
+    [
+        (80, TITLE, 720, f"{TITLE}                    qwen3-4b · CPU · 9 % full"),
+        (80, TITLE, 900, f"{TITLE}                   qwen3-4b · CPU · 11 % full"),
+        (40, TITLE, 720, "Correct the spelling…   qwen3-4b · 9 %"),
+        (40, TITLE, 900, "Correct the spelling…  qwen3-4b · 11 %"),
+        (40, "Summarise report.md in five lines", 3350, "Summarise report.md…   qwen3-4b · 41 %"),
+        (40, "", 0, "New chat                      qwen3-4b"),
+        (10, TITLE, 720, "Correct…"),
+    ],
+)
+async def test_the_row_of_the_mock_up(width: int, title: str, used: int, row: str) -> None:
+    async with prompting((width, 12)) as prompt:
+        prompt.store.title = title
+        prompt.store.live = using(used)
+        assert (await prompt.lines())[0] == f" {row}"
