@@ -1,6 +1,5 @@
 """The drafters for the loaded model: what each is, what was accepted, and what it costs."""
 
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 
 from app.drafting.spec.drafter_node import LOOKUP, NGRAM, RETRIEVAL
+from app.engine.engine import Engine
 from app.pairing import drafter_words
 from app.pairing.ranking import Pair, Ranking
 from app.printable import one_line
@@ -43,8 +43,7 @@ class DrafterChoice:
 class DraftersScreen(ModalScreen[DrafterChoice | None]):
     """Returns the drafters that were chosen, None if none were.
 
-    listed: the drafters without measuring; called on a thread. ranked: begins to measure what is
-    missing.
+    is_measured: whether what is missing may be measured now, which the next answer waits for.
     """
 
     app = typed_app
@@ -57,16 +56,11 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
     DraftersScreen #details { height: 2; padding: 0 1; color: $secondary; }
     """
 
-    def __init__(
-        self,
-        store: Store,
-        listed: Callable[[], Ranking | None],
-        ranked: Callable[[], Future[Ranking]],
-    ) -> None:
+    def __init__(self, store: Store, engine: Engine, *, is_measured: bool = True) -> None:
         super().__init__()
         self._store = store
-        self._listed = listed
-        self._measuring: Future[Ranking] | None = ranked()
+        self._engine = engine
+        self._measuring: Future[Ranking] | None = engine.rank() if is_measured else None
         self._ranking: Ranking | None = None
         self._fault = ""
         self._is_expanded = False
@@ -95,7 +89,7 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
     @work(thread=True)
     def _look(self) -> None:
         try:
-            ranking, fault = self._listed(), ""
+            ranking, fault = self._engine.drafters(), ""
         except SpecchatError as error:
             ranking, fault = None, str(error)
         self.app.call_from_thread(self._take, ranking, fault)

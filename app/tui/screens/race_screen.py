@@ -1,6 +1,5 @@
 """A race: one question answered twice, plain and then drafted, with two clocks and one text."""
 
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -16,8 +15,8 @@ from textual.widgets import Static
 from app.chat.conversation import Conversation
 from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
-from app.pairing.ranking import Ranking
 from app.printable import one_line, printable
+from app.settings.answering import Answering
 from app.tui.look.hues import kind_of
 from app.tui.screens.dialog import is_narrow
 from app.tui.screens.drafters_screen import DrafterChoice, DraftersScreen
@@ -25,6 +24,8 @@ from app.tui.screens.race_clock import Clock
 from app.tui.screens.race_verdict import Verdict, first_difference, verdict
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
+from backends.chat.chat_template import Message
+from decoding.sampling.distribution import SamplingSettings
 
 _UPDATE_SECONDS = 0.25
 """Between two paints: painting takes the same little time from both answers."""
@@ -42,6 +43,34 @@ class RaceQuestion:
 
     title: str
     request: Request
+
+
+_DEMONSTRATION = """\
+Correct the spelling of this letter and change nothing else:
+
+Dear Ms Lindqvist, thank you for your letter of the third of April. The weather here is often \
+rainy, so it is wise to bring an umbrela when you come. From the station you walk along the river \
+for ten minuts; our house is the one with the green door. We are at home from four on, and there \
+will be tea. If the train is late, do not hurry: the kettle can wait."""
+"""An editing task with an answer of 90 tokens, of which lookup drafts 82 % for the demo model."""
+
+
+def race_of(
+    title: str, conversation: Conversation, answering: Answering, chat: int | None = None
+) -> RaceQuestion:
+    """The race of a question: the last turn of a conversation.
+
+    chat: its number in the history, so that its own answer is not retrieved.
+    """
+    request = Request(conversation, answering.sampling, answering.max_tokens, chat=chat)
+    return RaceQuestion(title, request)
+
+
+def demonstration() -> RaceQuestion:
+    """A race that shows what drafting does: win or not, it is this machine's result."""
+    conversation = Conversation("", [Message("user", _DEMONSTRATION)])
+    settings = SamplingSettings(temperature=0.0)
+    return RaceQuestion("correcting a letter", Request(conversation, settings, 300))
 
 
 class RaceScreen(Screen[None]):
@@ -222,12 +251,10 @@ class RaceScreen(Screen[None]):
 
     def action_drafters(self) -> None:
         """Choose another drafter for the race."""
-        screen = DraftersScreen(self._store, self._engine.drafters, self._rank_later)
+        # Measuring would wait for the race to end, and delay the next one.
+        is_over = self._verdict is not None
+        screen = DraftersScreen(self._store, self._engine, is_measured=is_over)
         self.app.push_screen(screen, self._use)
-
-    def _rank_later(self) -> Future[Ranking]:
-        """No measuring while a race runs: it would wait for its end, and delay the next one."""
-        return Future() if self._verdict is None else self._engine.rank()
 
     def _use(self, choice: DrafterChoice | None) -> None:
         if choice is not None and choice.spec != _OFF:

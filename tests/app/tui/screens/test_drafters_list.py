@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from textual.pilot import Pilot
 
+from app.engine.engine import Engine
 from app.pairing.candidate import Candidate, Kind
 from app.pairing.ranking import Pair, Ranking
 from app.tui.screens.drafters_screen import DrafterChoice, DraftersScreen
@@ -64,7 +67,8 @@ async def opened(
 ) -> Choosing:
     app.store.draft = draft
     measured: Future[Ranking] = Future()
-    screen = DraftersScreen(app.store, lambda: listed, lambda: measured)
+    engine = SimpleNamespace(drafters=lambda: listed, rank=lambda: measured)
+    screen = DraftersScreen(app.store, cast(Engine, engine))
     await app.push_screen(screen, app.returned.append)
     await app.workers.wait_for_complete()
     await pilot.pause()

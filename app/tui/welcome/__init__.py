@@ -1,0 +1,1 @@
+"""What an empty chat shows: the last chats, and the first run."""

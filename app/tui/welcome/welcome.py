@@ -1,0 +1,247 @@
+"""What an empty chat shows: the last chats to go on with, or models for the first run."""
+
+import contextlib
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import OptionList, Static
+
+from app.engine.engine import Engine
+from app.engine.engine_status import Loaded, Phase, Status
+from app.history import Chat, History, HistoryError
+from app.printable import one_line
+from app.relative_time import relative_time
+from app.settings import file
+from app.tui.screens.dialog import is_narrow
+from app.tui.screens.row_list import CURSOR, Row, RowList, columns, right, text_row
+from app.tui.store import Store
+from app.tui.typed_app import typed_app
+from app.tui.welcome.first_run import FOOT, SHORT_FOOT, Offer, offer_of, suggestion_line
+from backends.base import UsageError
+from models.stores.available_models import DEMO
+
+_LAST_CHATS = 3
+_RACE = "race"
+_CHAT, _MODEL = "chat ", "model "
+"""Beginnings of the ids of rows; a number or a name follows."""
+
+_TIME = 12
+_WIDEST = 70
+_HINT = "↓ then Enter opens · Ctrl+O shows all"
+_SHORT_HINT = "↓ Enter opens · Ctrl+O shows all"
+
+
+class WelcomeRows(RowList):
+    """The rows of a welcome; the cursor leaves them upwards, or with Esc."""
+
+    class Left(Message):
+        """The rows are to lose the focus. is_closed: with Esc."""
+
+        def __init__(self, is_closed: bool) -> None:
+            super().__init__()
+            self.is_closed = is_closed
+
+    BINDINGS: ClassVar = [Binding("escape", "leave", show=False)]
+    DEFAULT_CSS: ClassVar[str] = """
+    WelcomeRows, WelcomeRows:focus { height: auto; max-height: 100%; background: $background; }
+    """
+
+    def action_leave(self) -> None:
+        """Leave the rows, and close what they offer."""
+        self.post_message(self.Left(is_closed=True))
+
+    def action_cursor_up(self) -> None:
+        ids = [row.id for row in self._rows if row.id is not None]
+        if ids and self.focused_id == ids[0]:
+            self.post_message(self.Left(is_closed=False))
+        else:
+            super().action_cursor_up()
+
+
+class Welcome(Vertical):
+    """The last chats, a demonstration, and without a model of one's own some to download."""
+
+    class ChatPicked(Message):
+        """A chat was chosen, by its number in the history."""
+
+        def __init__(self, number: int) -> None:
+            super().__init__()
+            self.number = number
+
+    class ModelPicked(Message):
+        """A model was chosen to be downloaded."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    class RacePicked(Message):
+        """The demonstration of drafting was chosen."""
+
+    class Left(Message):
+        """The rows have lost the cursor, which belongs into the prompt again."""
+
+    app = typed_app
+    DEFAULT_CSS: ClassVar[str] = """
+    Welcome { height: auto; padding: 0 0 0 3; }
+    Welcome.-narrow { padding: 0 1; }
+    Welcome #text, Welcome #foot { height: auto; }
+    Welcome #foot { color: $secondary; margin: 1 0 0 0; }
+    """
+
+    def __init__(self, store: Store, engine: Engine, history: History | None) -> None:
+        super().__init__()
+        self._store = store
+        self._engine = engine
+        self._chats = _last_chats(history)
+        self._offer: Offer | None = None
+        self._looked_for: Loaded | None = None
+        self._rows = WelcomeRows()
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="text")
+        yield self._rows
+        yield Static(id="foot")
+
+    def on_mount(self) -> None:
+        self.watch(self._store, "status", self._follow)
+        self.watch(self._store, "downloads", self._show, init=False)
+
+    def on_resize(self) -> None:
+        self.set_class(is_narrow(self.size.width), "-narrow")
+        self._show()
+
+    def focus_rows(self) -> bool:
+        """Give the focus to the rows; False if there are none."""
+        if self._rows.focused_id is not None:
+            self._rows.focus()
+        return self._rows.focused_id is not None
+
+    def keep_demo(self) -> bool:
+        """Keep the demo model from now on, also at later starts; False if nothing is offered."""
+        if self._offer is None:
+            return False
+        self._offer = None
+        with contextlib.suppress(UsageError):  # then the next start offers models again
+            file.save(self._engine.paths.settings, {"model": DEMO})
+        self._show()
+        return True
+
+    def _follow(self, status: Status) -> None:
+        """Look for an offer once for each model that was loaded."""
+        loaded = status.loaded
+        if status.phase is Phase.READY and loaded is not None and loaded != self._looked_for:
+            self._looked_for = loaded
+            self._look(loaded)
+
+    @work(thread=True, exclusive=True)
+    def _look(self, loaded: Loaded) -> None:
+        offer = offer_of(self._engine, loaded)
+        self.app.call_from_thread(self._take, offer)
+
+    def _take(self, offer: Offer | None) -> None:
+        self._offer = offer
+        self._show()
+
+    def _show(self) -> None:
+        is_small = is_narrow(self.size.width)
+        offer = self._offer
+        self.query_one("#text", Static).update(
+            _title(is_small) if offer is None else _above(offer, is_small)
+        )
+        has_models = offer is not None and bool(offer.suggestions) and not offer.is_offline
+        rows = self._model_rows(offer, is_small) if offer and has_models else []
+        rows += self._chat_rows()
+        if offer is None:
+            rows += [text_row(""), Row(_RACE, _race_line)] if rows else [Row(_RACE, _race_line)]
+        self._rows.styles.width = "100%" if is_small else min(_WIDEST, max(self.size.width - 3, 1))
+        self._rows.show(rows)
+        if has_models:
+            foot = SHORT_FOOT if is_small else FOOT
+        else:
+            foot = _SHORT_HINT if is_small else _HINT
+        self.query_one("#foot", Static).update(Content(foot))
+
+    def _model_rows(self, offer: Offer, is_small: bool) -> list[Row]:
+        last = len(offer.suggestions) - 1
+        rows: list[Row] = []
+        for index, suggestion in enumerate(offer.suggestions):
+            name = suggestion.model.name
+            note = "recommended" if index == 0 else "fastest" if index == last else ""
+            note = self._store.downloads.get(name, note)
+            rows.append(
+                Row(f"{_MODEL}{name}", partial(suggestion_line, suggestion, note, is_small))
+            )
+        return [*rows, text_row("")] if self._chats else rows
+
+    def _chat_rows(self) -> list[Row]:
+        if not self._chats:
+            return []
+        rows = [text_row("Continue a chat")]
+        for chat in self._chats:
+            title = one_line(chat.title) or "untitled"
+            line = partial(_chat_line, title, relative_time(chat.updated))
+            rows.append(Row(f"{_CHAT}{chat.number}", line))
+        return rows
+
+    @on(OptionList.OptionSelected)
+    def _picked(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        chosen = event.option_id or ""
+        if chosen == _RACE:
+            self.post_message(self.RacePicked())
+        elif chosen.startswith(_CHAT):
+            self.post_message(self.ChatPicked(int(chosen.removeprefix(_CHAT))))
+        elif chosen.removeprefix(_MODEL) not in self._store.downloads:
+            self.post_message(self.ModelPicked(chosen.removeprefix(_MODEL)))
+            self.post_message(self.Left())
+
+    @on(WelcomeRows.Left)
+    def _left(self, event: WelcomeRows.Left) -> None:
+        event.stop()
+        if event.is_closed:
+            self.keep_demo()
+        self.post_message(self.Left())
+
+
+def _chat_line(title: str, updated: str, width: int, is_focused: bool) -> Content:
+    """A chat as a row: its title, and when it was used last."""
+    time = _TIME if width >= 2 * _TIME else 0
+    return columns(
+        (Content(f"{CURSOR if is_focused else ' '} "), 2),
+        (Content.styled(title, "bold" if is_focused else ""), width - 2 - time),
+        right(updated, time, "$secondary"),
+    )
+
+
+def _race_line(width: int, is_focused: bool) -> Content:
+    text = f"{CURSOR if is_focused else ' '} See what drafting does"
+    return Content.styled(text, "bold" if is_focused else "").truncate(width, ellipsis=True)
+
+
+def _last_chats(history: History | None) -> Sequence[Chat]:
+    if history is None:
+        return ()
+    try:
+        return history.chats(limit=_LAST_CHATS)
+    except HistoryError:
+        return ()  # the header says that chats cannot be read
+
+
+def _title(is_small: bool) -> Content:
+    if is_small:
+        return Content("")
+    return Content.assemble(
+        ("specchat\n", "bold"), ("Everything runs on this machine.\n", "$secondary")
+    )
+
+
+def _above(offer: Offer, is_small: bool) -> Content:
+    return Content(f"{offer.text(is_narrow=is_small)}\n")

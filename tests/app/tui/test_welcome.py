@@ -1,0 +1,217 @@
+"""What an empty chat shows: the last chats, a demonstration, and models for the first run."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from textual.message import Message
+from textual.pilot import Pilot
+
+from app.engine.engine import Engine
+from app.engine.engine_status import Loaded, Phase, Status
+from app.history import Chat, History
+from app.loading.model_list import ModelList, Offered
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
+from app.settings import file
+from app.tui.welcome.welcome import Welcome
+from models.metadata.memory_bill import Fit
+from models.reference import Reference
+from tests.fixtures.metrics import LIVE
+from tests.fixtures.screen_text import screen_text
+from tests.fixtures.small_app import SmallApp, compare_screen
+
+SIZES = [(80, 24), (40, 20)]
+HOUR = 3600.0
+TITLES = ("Correct the spelling of letter.md", "A rate limiter in Go", "Names for a sailing boat")
+
+
+def offered(name: str, size: float, *, installed: bool = False) -> Offered:
+    path = Path(f"{name}.gguf") if installed else None
+    return Offered(name, round(size), round(size), Fit.FITS, "", path)
+
+
+DEMO = offered("demo", 98e6, installed=True)
+MODELS = ModelList(
+    (
+        DEMO,
+        offered("qwen3-4b", 2.5e9),
+        offered("llama3.2-3b", 2.0e9),
+        offered("smollm2-1.7b", 1.1e9),
+    ),
+    11_000_000_000,
+    Path("models"),
+    "demo",
+)
+INFO = replace(LIVE.model, bytes_read_per_token=100_000_000, threads=8)
+LOADED = Loaded(Reference("demo", INFO.path), INFO, 8192, (), "", (), 0.0, 25e9, 250.0)
+
+
+class Chats:
+    """A history of some chats."""
+
+    def __init__(self, *titles: str) -> None:
+        self._titles = titles
+
+    def chats(self, query: str = "", limit: int = 500) -> list[Chat]:
+        now = time.time()
+        ages = (26 * HOUR, 26 * HOUR, 26 * HOUR)
+        return [
+            Chat(number, title, "", "", 0.0, now - age, 2)
+            for number, (title, age) in enumerate(zip(self._titles, ages, strict=False), start=1)
+        ][:limit]
+
+
+class WelcomeApp(SmallApp):
+    """A small app that keeps the messages of its welcome."""
+
+    def __init__(self, history: Chats | None, **options: Any) -> None:
+        self.heard: list[Message] = []
+        self.engine = SimpleNamespace(
+            options=SessionOptions(**options),
+            paths=Paths.of_this_user(),
+            status=Status(Phase.READY),
+        )
+        super().__init__(
+            lambda store: [Welcome(store, cast(Engine, self.engine), cast(History | None, history))]
+        )
+
+    @property
+    def welcome(self) -> Welcome:
+        return self.query_one(Welcome)
+
+    def on_welcome_chat_picked(self, event: Welcome.ChatPicked) -> None:
+        self.heard.append(event)
+
+    def on_welcome_model_picked(self, event: Welcome.ModelPicked) -> None:
+        self.heard.append(event)
+
+    def on_welcome_race_picked(self, event: Welcome.RacePicked) -> None:
+        self.heard.append(event)
+
+    def on_welcome_left(self, event: Welcome.Left) -> None:
+        self.heard.append(event)
+
+
+@pytest.fixture(autouse=True)
+def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ModelList]]:
+    """The models that are here: the last of the list."""
+    here = [MODELS]
+    monkeypatch.setattr("app.tui.welcome.first_run.models_here", lambda _engine: here[-1])
+    yield here
+
+
+async def loaded(app: WelcomeApp, pilot: Pilot[None], model: Loaded = LOADED) -> None:
+    app.store.status = Status(Phase.READY, "", model)
+    await pilot.pause()
+    await app.workers.wait_for_complete()
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_last_chats(size: tuple[int, int], pytestconfig: pytest.Config) -> None:
+    app = WelcomeApp(Chats(*TITLES), model="demo")
+    async with app.run_test(size=size) as pilot:
+        await loaded(app, pilot)
+        compare_screen(app, f"idle_{size[0]}x{size[1]}", pytestconfig)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_first_run(size: tuple[int, int], pytestconfig: pytest.Config) -> None:
+    app = WelcomeApp(None)
+    async with app.run_test(size=size) as pilot:
+        await loaded(app, pilot)
+        compare_screen(app, f"first_run_{size[0]}x{size[1]}", pytestconfig)
+
+
+async def test_down_then_enter_opens_a_chat_and_up_returns() -> None:
+    app = WelcomeApp(Chats(*TITLES), model="demo")
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert app.welcome.focus_rows()
+        await pilot.press("down", "enter")
+        await pilot.press("up", "up")
+        picked, left = app.heard
+        assert isinstance(picked, Welcome.ChatPicked)
+        assert picked.number == 2
+        assert isinstance(left, Welcome.Left)
+
+
+async def test_a_demonstration_is_offered_below_the_chats() -> None:
+    app = WelcomeApp(Chats(*TITLES), model="demo")
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.welcome.focus_rows()
+        await pilot.press("end", "enter")
+        assert isinstance(app.heard[-1], Welcome.RacePicked)
+
+
+async def test_a_picked_model_downloads_once_and_shows_its_progress() -> None:
+    app = WelcomeApp(None)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        app.welcome.focus_rows()
+        await pilot.press("down", "enter")
+        picked = app.heard[0]
+        assert isinstance(picked, Welcome.ModelPicked)
+        assert picked.name == "llama3.2-3b"
+        app.store.downloads = {"llama3.2-3b": "34 %, 2 min left"}
+        await pilot.pause()
+        assert "34 %, 2 min left" in screen_text(app)
+        count = len(app.heard)
+        await pilot.press("enter")
+        assert len(app.heard) == count
+
+
+async def test_escape_keeps_the_demo_for_good() -> None:
+    app = WelcomeApp(None)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        app.welcome.focus_rows()
+        await pilot.press("escape")
+        assert "recommended" not in screen_text(app)
+        assert "See what drafting does" in screen_text(app)
+        assert file.read(app.engine.paths.settings)["model"] == "demo"
+        assert not app.welcome.keep_demo()
+
+
+@pytest.mark.parametrize("own", ["chosen", "installed", "loaded"])
+async def test_whoever_has_a_model_is_offered_none(own: str, models: list[ModelList]) -> None:
+    app = WelcomeApp(None, model="demo" if own == "chosen" else None)
+    if own == "installed":
+        mine = offered("mine", 1e9, installed=True)
+        models.append(replace(MODELS, models=(*MODELS.models, mine)))
+    other = replace(LOADED, reference=Reference("mine", INFO.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot, other if own == "loaded" else LOADED)
+        assert "recommended" not in screen_text(app)
+
+
+async def test_an_incomplete_model_is_not_a_model_of_ones_own(models: list[ModelList]) -> None:
+    cut = replace(offered("mine", 1e9, installed=True), fault="incomplete: 1.1 of 2.5 GB")
+    models.append(replace(MODELS, models=(*MODELS.models, cut)))
+    app = WelcomeApp(None)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        assert "recommended" in screen_text(app)
+
+
+async def test_offline_the_folder_for_models_is_named() -> None:
+    app = WelcomeApp(None, offline=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        text = " ".join(screen_text(app).split())
+        assert "Put a .gguf file into models, then Ctrl+L uses it." in text
+        assert "recommended" not in text
+
+
+@pytest.mark.parametrize("size", [(10, 3), (250, 60)])
+async def test_odd_titles_in_odd_terminals(size: tuple[int, int]) -> None:
+    app = WelcomeApp(Chats("\x1b[2J[red]猫\n" * 30, "", "\u202e"))
+    async with app.run_test(size=size) as pilot:
+        await loaded(app, pilot)
+        app.welcome.focus_rows()
+        await pilot.press("end", "home", "down")
+        assert "\x1b" not in screen_text(app)
