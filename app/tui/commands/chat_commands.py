@@ -10,12 +10,11 @@ from textual.app import App
 from app.dialogue.changes import Change, Changes
 from app.dialogue.settings_editor import SettingsEditor
 from app.dialogue.turn import ASSISTANT, USER
-from app.engine.answer import Request
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.tui.conversation.chat_view import ChatView
 from app.tui.screens.chats_screen import ChatsScreen
-from app.tui.screens.race_screen import RaceQuestion, RaceScreen
+from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
 from backends.base import UsageError
@@ -72,27 +71,17 @@ class ChatCommands:
 
     # Races
 
-    def race(self) -> None:
-        """Race the last question, or the built-in one if there is none."""
-        question = self.view.last_turn(USER)
-        if question is None:
-            self.demonstrate()
-            return
-        dialogue, answering = self.view.dialogue, self.view.answering
-        conversation = dialogue.conversation(question)
-        request = Request(
-            conversation, answering.sampling, answering.max_tokens, chat=dialogue.chat
-        )
-        self._race(RaceQuestion(dialogue.title, request))
-
-    def demonstrate(self) -> None:
-        """Race the built-in text, where drafting gains."""
-        self._race(demonstration())
-
-    def _race(self, question: RaceQuestion) -> None:
+    def race(self, draft: str) -> None:
+        """Race the last question, or the built-in one if there is none; draft: empty for auto."""
         if not self.view.is_idle:
             raise UsageError("an answer is in progress", "", "Esc stops it.")
-        self.app.push_screen(RaceScreen(self.store, self.engine, question))
+        question = self.view.last_turn(USER)
+        dialogue, answering = self.view.dialogue, self.view.answering
+        raced = demonstration()
+        if question is not None:
+            conversation = dialogue.conversation(question)
+            raced = race_of(dialogue.title, conversation, answering, dialogue.chat)
+        self.app.push_screen(RaceScreen(self.store, self.engine, raced, draft or None))
 
     # Chats
 
@@ -106,7 +95,7 @@ class ChatCommands:
         if number.isdecimal():
             await self._open(int(number))
             return
-        screen = ChatsScreen(history, self.engine.paths, self.changes, self.view.dialogue.chat)
+        screen = ChatsScreen(history, self.engine.paths, self.changes, self._touched)
         self.app.push_screen(screen, self._open)
 
     async def _open(self, chat: int | None) -> None:
@@ -114,6 +103,11 @@ class ChatCommands:
             dialogue = self.view.dialogue.fresh()
             dialogue.open(chat)
             await self.view.open(dialogue)
+
+    def _touched(self, chat: int) -> None:
+        """Follow what was done to the chat shown in the list of chats."""
+        if chat == self.view.dialogue.chat:
+            self.app.run_worker(self.view.reload())
 
     def rename(self, title: str) -> None:
         dialogue = self.view.dialogue
