@@ -80,7 +80,7 @@ class HelpScreen(ModalScreen[None]):
         self._scroll = VerticalScroll(self._page)
 
     def compose(self) -> ComposeResult:
-        with Dialog("Help", ("↑ ↓ Page Up Page Down scroll · Esc back", "↑ ↓ scroll · Esc")):
+        with Dialog("Help", "↑ ↓ Page Up Page Down scroll · Esc back", "↑ ↓ scroll · Esc"):
             yield self._scroll
 
     def on_mount(self) -> None:
