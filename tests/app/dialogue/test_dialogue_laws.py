@@ -59,8 +59,8 @@ class Office:
         window = self._random.choice(self.windows)
         actions = [
             self.ask, self.ask, self.answer, self.answer, self.grow, self.edit, self.edit,
-            self.show, self.show, self.withdraw, self.enqueue, self.send_next, self.take_back, self.rename,
-            self.undo, self.refresh, self.refresh, self.reopen, self.other_chat,
+            self.show, self.show, self.withdraw, self.enqueue, self.send_next, self.take_back,
+            self.rename, self.undo, self.refresh, self.refresh, self.reopen, self.other_chat,
         ]  # fmt: skip
         self._random.choice(actions)(window)
         assert not window.dialogue.fault

@@ -96,7 +96,7 @@ def test_damage_that_is_met_in_use_is_repaired_in_use(
 
 @pytest.fixture
 def branched(path: Path) -> Path:
-    """A chat with two versions of its first question, files and a queue; its index is damaged."""
+    """A chat with two versions of its first question, files and a queue."""
     with closing(History.open(path)) as history:
         chat = history.create("demo")
         first = history.add(chat, "user", "first", attachments=[_FILE], parent=0)
@@ -104,14 +104,18 @@ def branched(path: Path) -> Path:
         history.add(chat, "user", "edited", parent=0)
         history.show(chat, 0, first)
         history.enqueue(chat, "waits", [_FILE])
+    return path
+
+
+def damage_index(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA writable_schema = ON")
         connection.execute("UPDATE sqlite_schema SET sql = 'nonsense' WHERE name = 'words'")
         connection.commit()
-    return path
 
 
 def test_versions_files_and_the_queue_are_recovered(branched: Path) -> None:
+    damage_index(branched)
     with closing(History.open(branched)) as history:
         assert "recovered" in history.news()
         assert [one.text for one in history.path(1)] == ["first", "to the first"]
@@ -124,14 +128,10 @@ def test_versions_files_and_the_queue_are_recovered(branched: Path) -> None:
 
 def test_what_followed_a_lost_message_is_shown_after_the_one_before(branched: Path) -> None:
     with closing(sqlite3.connect(branched)) as connection:
-        connection.execute("PRAGMA foreign_keys = OFF")
-        connection.execute("PRAGMA writable_schema = ON")
-        connection.execute("DELETE FROM sqlite_schema WHERE name LIKE 'message_%'")
-        connection.commit()
-    with closing(sqlite3.connect(branched)) as connection:
         connection.execute("DELETE FROM messages WHERE number = 1")
         connection.execute("UPDATE messages SET parent = 99 WHERE number = 3")
         connection.commit()
+    damage_index(branched)
     with closing(History.open(branched)) as history:
         assert [one.text for one in history.messages(1)] == ["to the first", "edited"]
         assert [one.text for one in history.path(1)] == ["to the first", "edited"]
