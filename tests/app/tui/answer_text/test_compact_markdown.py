@@ -190,7 +190,8 @@ async def test_a_long_list_is_shown_in_sections() -> None:
 
 
 async def test_control_characters_shift_no_columns() -> None:
-    text = "a\x1b[31mb\u202ec\x07\u2028d\r\n\n```\nx\x1b[2Jy\x0bz\u2066\n```\n\n| h |\n| --- |\n| \x9bi |\n"
+    prose, code = "a\x1b[31mb\u202ec\x07\u2028d\r\n", "x\x1b[2Jy\x0bz\u2066\n"
+    text = f"{prose}\n```\n{code}```\n\n| h |\n| --- |\n| \x9bi |\n"
     app = Showing(GrowingMarkdown)
     async with app.run_test(size=(40, 20)) as pilot:
         growing = app.query_one(GrowingMarkdown)
