@@ -176,6 +176,8 @@ class Transcript(VerticalScroll):
         """Show what stands above and below all messages only there."""
         self._head.display = self._first == 0
         self._tail.display = self._end == len(self._turns)
+        if not self._tail.display:
+            self.anchor(False)  # the end of what is mounted is not the end of the chat
 
     async def _mark_outside(self) -> None:
         mounted_outside = max(0, self._outside - self._first)
@@ -193,8 +195,12 @@ class Transcript(VerticalScroll):
         if self._pin is not None:
             widget, row = self._pin
             self._pin = (widget, row + old_value - new_value)
+        if self._mounting.locked():
+            return
         if self._is_short_above or self._is_short_below:
             self.call_later(self._mount_near)
+        elif self._tail.display and self._is_following and not self.is_anchored:
+            self.anchor()
 
     @property
     def _is_short_above(self) -> bool:
@@ -231,7 +237,6 @@ class Transcript(VerticalScroll):
             self._update_edges()
 
     async def _mount_below(self) -> None:
-        self.release_anchor()
         self._pin_to(self._views[-1])
         with self.app.batch_update():
             await self._mount_until(min(len(self._turns), self._end + PAGE))
@@ -272,13 +277,12 @@ class Transcript(VerticalScroll):
         """Go to the first message."""
         async with self._mounting:
             if self._first > 0:
-                self.release_anchor()
                 with self.app.batch_update():
                     await self._unmount(self._views)
                     self._first = 0
                     await self._mount_until(min(len(self._turns), 2 * PAGE))
                 await self._mark_outside()
-        self.scroll_home(animate=False)
+        self.scroll_home(animate=False, immediate=True)
 
     async def action_last(self) -> None:
         """Go to the last message."""
