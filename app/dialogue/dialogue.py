@@ -60,6 +60,11 @@ class Dialogue:
         return self._tree.path
 
     @property
+    def name(self) -> str:
+        """The name that the user gave the chat, empty for none."""
+        return self._name
+
+    @property
     def title(self) -> str:
         """The name that the user gave the chat, else its first question shown; empty if new."""
         first = self._tree.root
@@ -178,6 +183,10 @@ class Dialogue:
             self._saver.put_fact(name, value)
             self._write()
 
+    def use_default_system(self, text: str) -> None:
+        """Give new chats another system prompt."""
+        self._defaults_system = text
+
     def fresh(self) -> "Dialogue":
         """A new chat with the default system prompt and settings."""
         return Dialogue(self.history, self._defaults_system, self.model)
@@ -214,6 +223,16 @@ class Dialogue:
         except HistoryError as error:
             self.fault = error.why or error.what
             return False
+
+    def reread(self) -> None:
+        """Take over what this window did to the chat elsewhere, as in the list of chats.
+
+        Raises:
+            HistoryError: the chat is gone, or cannot be read.
+        """
+        if self.history is not None and self._saver is not None and self.chat is not None:
+            self.history.chat(self.chat)
+            self._take_over(self.history, self._saver)
 
     def _take_over(self, history: History, saver: Saver) -> bool:
         """Bring the chat up to date; returns whether anything changed."""

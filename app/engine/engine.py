@@ -90,6 +90,10 @@ class Engine:
         """
         self._jobs.put(lambda: self._change_context(n_ctx))
 
+    def retry(self) -> None:
+        """Load the model again, after that failed."""
+        self._jobs.put(self._load)
+
     def stop_loading(self) -> None:
         """Stop loading a model, if one is being loaded, at its next phase."""
         self._loading_stopped.set()

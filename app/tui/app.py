@@ -18,7 +18,7 @@ from app.paths import Paths
 from app.settings.app_start import AppStart
 from app.tui.chat_screen import ChatScreen
 from app.tui.keymap import keys_of
-from app.tui.look.breakpoints import BREAKPOINTS
+from app.tui.look.breakpoints import BREAKPOINTS, HEIGHTS
 from app.tui.look.themes import register_themes
 from app.tui.store import Store
 from app.tui.terminal.exit_signals import ExitSignals
@@ -48,7 +48,8 @@ class SpecchatApp(App[None]):
     TITLE = "specchat"
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = BREAKPOINTS
+    HORIZONTAL_BREAKPOINTS = BREAKPOINTS
+    VERTICAL_BREAKPOINTS = HEIGHTS
     CSS = """
     ToastRack { dock: top; align: right top; margin: 1 0 0 0; }
     Toast { max-width: 80%; margin: 0; padding: 0 1; background: $panel; }

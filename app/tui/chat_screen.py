@@ -12,10 +12,11 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from app.actions import ACTIONS, BY_NAME, Action
-from app.chat.attachments import read_files
+from app.chat.attachments import read_files, with_pastes
 from app.chat.composer_draft import ComposerDraft
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
+from app.dialogue.settings_editor import SettingsEditor
 from app.dialogue.turn import Turn
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase, Status
@@ -28,6 +29,7 @@ from app.tui.commands.chat_commands import ChatCommands
 from app.tui.commands.command import commands_of
 from app.tui.commands.model_commands import ModelCommands
 from app.tui.commands.settings_commands import SettingsCommands
+from app.tui.commands.settings_target import AppSettings
 from app.tui.conversation.chat_view import ChatView
 from app.tui.downloads import Downloads
 from app.tui.header import Header
@@ -49,9 +51,6 @@ _SAVE_DRAFT_SECONDS = 0.5
 
 _PANEL_WIDTH = 110
 """Columns from which the panel is shown unless the user decides otherwise."""
-
-_SHORT_ROWS, _LOW_ROWS = 8, 16
-"""Rows below which the prompt has no frame, and few rows."""
 
 _AGAIN = "Enter tries again · Ctrl+L chooses another"
 
@@ -76,7 +75,8 @@ class ChatScreen(Screen[None]):
     ChatScreen > Horizontal { height: 1fr; layout: vertical; }
     ChatScreen.-wide > Horizontal { layout: horizontal; }
     ChatScreen ChatView { width: 1fr; height: 1fr; }
-    ChatScreen.-short Header, ChatScreen.-short KeysBar { display: none; }
+    ChatScreen { overflow: hidden; }
+    ChatScreen.-short Horizontal, ChatScreen.-short Header { display: none; }
     """
 
     def __init__(
@@ -104,11 +104,20 @@ class ChatScreen(Screen[None]):
         self._reported: SpecchatError | None = None
         app, perform = self.app, self.action_perform
         models = ModelCommands(app, engine, self.view, self.downloads, store, perform)
+        preferences = store.preferences
+        editor = SettingsEditor(
+            AppSettings(engine, self.view, store, models.model, models.draft),
+            self.changes,
+            defaults,
+            dialogue.fresh().system,
+            preferences.file,
+            preferences.presets,
+        )
         self.commands = commands_of(
-            ChatCommands(app, engine, self.view, self.changes, store),
+            ChatCommands(app, engine, self.view, self.changes, store, editor),
             AppCommands(app, store, self.prompt),
             models,
-            SettingsCommands(app, engine, self.view, self.changes, store, models, perform),
+            SettingsCommands(app, editor, self.changes, store, perform),
         )
 
     def compose(self) -> ComposeResult:
@@ -123,10 +132,9 @@ class ChatScreen(Screen[None]):
         return Welcome(self.store, self._engine, self.view.dialogue.history)
 
     def on_mount(self) -> None:
-        for left in self._composer_draft.left:
-            self.prompt.put_before(left.text, left.attachments)
+        self.prompt.write(self._composer_draft.left)
         for question in self.view.dialogue.questions():
-            self.prompt.remember(question.text, question.attachments)
+            self.prompt.remember(question)
         self.watch(self.store, "preferences", self._apply_preferences)
         self.set_interval(_UPDATE_SECONDS, self._update)
         self.set_interval(_SAVE_DRAFT_SECONDS, self._save_draft)
@@ -135,17 +143,20 @@ class ChatScreen(Screen[None]):
         """Save what an answer in progress has, and what was not sent."""
         self.view.abandon()
         self.downloads.stop_all()
-        self._composer_draft.keep(self.prompt.unsent)
+        self._composer_draft.keep(self._unsent)
         self._composer_draft.close()
 
     def _save_draft(self) -> None:
         """Save what is typed, in case the app is killed."""
-        self._composer_draft.keep_soon(self.prompt.unsent)
+        self._composer_draft.keep_soon(self._unsent)
+
+    @property
+    def _unsent(self) -> str:
+        """What is typed and not sent, with pastes in full."""
+        texts = (with_pastes(one.text, one.attachments) for one in self.prompt.unsent)
+        return "\n\n".join(filter(str.strip, texts))
 
     def on_resize(self) -> None:
-        rows = self.app.size.height
-        self.set_class(rows < _SHORT_ROWS, "-short")
-        self.set_class(rows < _LOW_ROWS, "-low")
         self._show_panel()
 
     def _apply_preferences(self, preferences: Preferences) -> None:
@@ -239,7 +250,7 @@ class ChatScreen(Screen[None]):
         event.stop()
         queued = await self.view.take_back()
         if queued is not None:
-            self.prompt.put_before(queued.text, queued.attachments)
+            self.prompt.write(queued.text, queued.attachments)
 
     @on(messages.SelectLast)
     def _select_last(self, event: messages.SelectLast) -> None:
@@ -316,10 +327,15 @@ class ChatScreen(Screen[None]):
         event.stop()
         await self.action_perform("model", event.name)
 
+    @on(Welcome.Left)
+    def _welcome_left(self, event: Welcome.Left) -> None:
+        event.stop()
+        self.prompt.area.focus()
+
     @on(Welcome.RacePicked)
     async def _race_picked(self, event: Welcome.RacePicked) -> None:
         event.stop()
-        await self.action_perform("demonstrate")
+        await self.action_perform("race")
 
     def on_descendant_focus(self) -> None:
         self._write_selection()
@@ -364,8 +380,7 @@ class ChatScreen(Screen[None]):
             self._pooled = answer
             if answer.metrics is not None:
                 self._session = self._session.with_answer(answer.metrics)
-        session = self._session
-        live = self._clock.tick(answer, status.loaded, session.comparison, session.answers)
+        live = self._clock.tick(answer, status.loaded, self._session)
         if live is not self.store.live:
             self.store.live = live
         rule = self.view.answering.sampling.lossy_in_effect

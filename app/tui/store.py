@@ -1,6 +1,7 @@
 """The one place of the screen's state: widgets watch what they show, and change nothing else."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from textual.dom import DOMNode
 from textual.reactive import reactive
@@ -21,7 +22,7 @@ class Store(DOMNode):
     draft: reactive[str] = reactive("auto")
     """The requested drafters."""
     drafting: reactive[str] = reactive("auto")
-    """What becomes of drafting: auto, off, "paused (11 % accepted, needs 22 %)" or "▲ lossy"."""
+    """State of drafting: "auto", "off", "paused (11 % accepted, needs 22 %)" or "▲ lossy"."""
     live: reactive[Live] = reactive(Live())
     """Figures of the newest answer."""
     title: reactive[str] = reactive("")
@@ -44,8 +45,8 @@ class Store(DOMNode):
     shows_details: reactive[bool] = reactive(False)
     """Whether the panel shows its details."""
 
+    preferences: reactive[Preferences] = reactive(Preferences(Path()))
+
     def __init__(self, preferences: Preferences) -> None:
         super().__init__()
         self.set_reactive(Store.preferences, preferences)
-
-    preferences: reactive[Preferences | None] = reactive(None)

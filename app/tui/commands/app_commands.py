@@ -25,7 +25,7 @@ class AppCommands:
     prompt: Prompt
 
     def help(self) -> None:
-        self.app.push_screen(HelpScreen(self.store, self.app.screen.focused))
+        self.app.push_screen(HelpScreen(self.store.preferences, self.app.focused))
 
     def panel(self) -> None:
         """Show the panel, then its details, then neither."""

@@ -8,7 +8,7 @@ from typing import Any
 from textual.app import App
 
 from app.dialogue.changes import Change, Changes
-from app.dialogue.dialogue import Dialogue
+from app.dialogue.settings_editor import SettingsEditor
 from app.dialogue.turn import ASSISTANT, USER
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
@@ -33,6 +33,7 @@ class ChatCommands:
     view: ChatView
     changes: Changes
     store: Store
+    editor: SettingsEditor
 
     def stop(self) -> None:
         if self.engine.status.phase is Phase.LOADING:
@@ -70,28 +71,17 @@ class ChatCommands:
 
     # Races
 
-    def race(self) -> None:
-        """Race the last question, or the built-in one if there is none."""
-        question = self.view.last_turn(USER)
-        if question is None:
-            self.demonstrate()
-            return
-        self._race(
-            race_of(
-                self.view.dialogue.title,
-                self.view.dialogue.conversation(question),
-                self.view.answering,
-            )
-        )
-
-    def demonstrate(self) -> None:
-        """Race the built-in text."""
-        self._race(demonstration())
-
-    def _race(self, race: Any) -> None:
+    def race(self, draft: str) -> None:
+        """Race the last question, or the built-in one if there is none; draft: empty for auto."""
         if not self.view.is_idle:
             raise UsageError("an answer is in progress", "", "Esc stops it.")
-        self.app.push_screen(RaceScreen(self.store, self.engine, race))
+        question = self.view.last_turn(USER)
+        dialogue, answering = self.view.dialogue, self.view.answering
+        raced = demonstration()
+        if question is not None:
+            conversation = dialogue.conversation(question)
+            raced = race_of(dialogue.title, conversation, answering, dialogue.chat)
+        self.app.push_screen(RaceScreen(self.store, self.engine, raced, draft or None))
 
     # Chats
 
@@ -105,7 +95,7 @@ class ChatCommands:
         if number.isdecimal():
             await self._open(int(number))
             return
-        screen = ChatsScreen(history, self.engine.paths, self.changes, self.view.dialogue.chat)
+        screen = ChatsScreen(history, self.engine.paths, self.changes, self._touched)
         self.app.push_screen(screen, self._open)
 
     async def _open(self, chat: int | None) -> None:
@@ -113,6 +103,11 @@ class ChatCommands:
             dialogue = self.view.dialogue.fresh()
             dialogue.open(chat)
             await self.view.open(dialogue)
+
+    def _touched(self, chat: int) -> None:
+        """Follow what was done to the chat shown in the list of chats."""
+        if chat == self.view.dialogue.chat:
+            self.app.run_worker(self.view.reload())
 
     def rename(self, title: str) -> None:
         dialogue = self.view.dialogue
@@ -155,22 +150,9 @@ class ChatCommands:
 
     # Instructions
 
-    async def system(self, text: str) -> None:
+    def system(self, text: str) -> None:
         """Set the instructions of this chat; without a text the settings open."""
-        dialogue = self.view.dialogue
         if not text:
             self.view.post_message(ChatView.SettingsRequested())
-            return
-        before, after = dialogue.system, "" if text.lower() == _OFF else text
-        await self._set_system(dialogue, after)
-        self.changes.add(
-            Change(
-                "changed the instructions",
-                lambda: self._set_system(dialogue, before),
-                lambda: self._set_system(dialogue, after),
-            )
-        )
-
-    async def _set_system(self, dialogue: Dialogue, text: str) -> None:
-        dialogue.set_system(text)
-        await self.view.show_settings()
+        else:
+            self.editor.change("system", "" if text.lower() == _OFF else text)

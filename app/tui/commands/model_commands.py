@@ -11,7 +11,7 @@ from app.tui.commands.command import Perform
 from app.tui.conversation.chat_view import ChatView
 from app.tui.downloads import Downloads, take_over
 from app.tui.models_here import models_here
-from app.tui.screens.drafters_screen import DraftersScreen
+from app.tui.screens.drafters_screen import DrafterChoice, DraftersScreen
 from app.tui.screens.models_screen import ModelsScreen
 from app.tui.store import Store
 from backends.base import SpecchatError, UsageError
@@ -106,8 +106,10 @@ class ModelCommands:
         return HubSettings.of_environment(engine.paths.downloads, engine.options.offline)
 
     def drafters(self) -> None:
-        self.app.push_screen(DraftersScreen(self.store, self.engine), self._drafter_picked)
+        screen = DraftersScreen(self.store, self.engine, is_measured=self.view.is_idle)
+        self.app.push_screen(screen, self._drafter_picked)
 
-    async def _drafter_picked(self, spec: str | None) -> None:
-        if spec:
-            await self.perform("draft", spec)
+    async def _drafter_picked(self, choice: DrafterChoice | None) -> None:
+        if choice is not None:
+            name = "race" if choice.races else "draft"
+            await self.perform(name, choice.spec)

@@ -19,6 +19,7 @@ from app.dialogue.queued import Queued
 from app.dialogue.turn import ASSISTANT, USER, Turn
 from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
+from app.history import HistoryError
 from app.settings.answering import Answering
 from app.tui.conversation.answer_line import joined, live_line, without_panel_figures
 from app.tui.conversation.answer_view import AnswerView
@@ -317,6 +318,32 @@ class ChatView(Vertical):
         """Show an error and what to do about it below the messages, in place of an earlier one."""
         await self._show_card(Card(text, remedy))
 
+    async def show_notice(self, text: str) -> None:
+        """Show a warning below the messages, in place of an earlier one."""
+        await self._show_card(Card(text, mark=WARNING))
+
+    def show_settings(self) -> None:
+        """Show the chat's own instructions and settings as they are now."""
+        default = self.dialogue.fresh().system
+        system = self.dialogue.system if self.dialogue.system != default else ""
+        self._instructions.show(system, self.dialogue.own)
+
+    async def reload(self) -> None:
+        """Show what was done to this chat elsewhere; a new chat if it is gone."""
+        async with self._changing:
+            try:
+                self.dialogue.reread()
+            except HistoryError:
+                self._keep_pending()
+                await self._open(self.dialogue.fresh())
+                return
+            await self._show()
+
+    async def until_idle(self) -> None:
+        """Wait until no answer is in progress."""
+        while self.pending is not None:
+            await asyncio.sleep(_UPDATE_SECONDS)
+
     async def clear_fault(self) -> None:
         """Remove the error, as it is over."""
         await self._remove_cards()
@@ -507,9 +534,7 @@ class ChatView(Vertical):
         """Show the chat as it is now; follow: go to its end."""
         dialogue = self.dialogue
         self._show_emptiness()
-        default = dialogue.fresh().system
-        system = dialogue.system if dialogue.system != default else ""
-        self._instructions.show(system, dialogue.own)
+        self.show_settings()
         await self.transcript.show(dialogue.turns, outside=dialogue.dropped)
         await self._show_queue()
         for view in self.transcript.views:

@@ -2,7 +2,6 @@
 
 from textual import events
 from textual.actions import SkipAction
-from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import TextArea
 
@@ -167,19 +166,16 @@ class PromptArea(FoldingArea):
             case "up" | "down":
                 return self._is_at_edge(key) and self._browse(key)
             case "tab":
-                self._ask(messages.SelectLast(is_question=False))
+                self.post_message(messages.SelectLast(is_question=False))
             case "escape":
                 return self._leave()
             case "ctrl+c" if not self._is_selecting:
                 self.interrupt()
             case "ctrl+d" if not self.text:
-                self._ask(messages.QuitRequested())
+                self.post_message(messages.QuitRequested())
             case _:
                 return False
         return True
-
-    def _ask(self, message: Message) -> None:
-        self.post_message(message)
 
     def _choose(self, key: str) -> None:
         if key == "escape":
@@ -195,12 +191,12 @@ class PromptArea(FoldingArea):
         """Leave the edit, or select the last question at the second key; False to pass it on."""
         if self.edited_version is not None:
             self.end_edit()
-            self._ask(messages.EditEnded())
+            self.post_message(messages.EditEnded())
             return True
         if self._store.is_answering:
             return False
         if self._was_escape:
-            self._ask(messages.SelectLast(is_question=True))
+            self.post_message(messages.SelectLast(is_question=True))
         self._was_escape = not self._was_escape
         return not self._was_escape
 
@@ -212,11 +208,11 @@ class PromptArea(FoldingArea):
     def interrupt(self) -> None:
         """Stop the answer, else clear the prompt, else quit the second time."""
         if self._store.is_answering:
-            self._ask(messages.StopRequested())
+            self.post_message(messages.StopRequested())
         elif self.text:
             self.write(PromptText())
         elif self.quits_next:
-            self._ask(messages.QuitRequested())
+            self.post_message(messages.QuitRequested())
         else:
             self.quits_next = True
 
@@ -246,17 +242,17 @@ class PromptArea(FoldingArea):
         if not sends:
             self.insert("\n")
         elif not self.text.strip():
-            self._ask(messages.EmptySubmitted())
+            self.post_message(messages.EmptySubmitted())
         elif self.edited_version is not None:
             self._send_edit()
         elif (command := parse(self.text.strip())) is not None:
             written = self.take()
             self._past.remember(written)
-            self._ask(messages.CommandPicked(*command, written.text))
+            self.post_message(messages.CommandPicked(*command, written.text))
         elif not self._is_doubtful():
             written = self.take()
             self._past.remember(written)
-            self._ask(messages.Submitted(written.text.strip(), written.attachments))
+            self.post_message(messages.Submitted(written.text.strip(), written.attachments))
 
     def _send_edit(self) -> None:
         if self._is_doubtful():
@@ -265,7 +261,7 @@ class PromptArea(FoldingArea):
         self._past.remember(written)
         self.end_edit()
         text, attachments = written.text.strip(), written.attachments
-        self._ask(messages.Submitted(text, attachments, is_edit=True))
+        self.post_message(messages.Submitted(text, attachments, is_edit=True))
 
     def _is_doubtful(self) -> bool:
         """Show what is probably wrong with the text, once."""
@@ -294,7 +290,7 @@ class PromptArea(FoldingArea):
         if self.edited_version is not None:
             return False
         if key == "up" and self._store.queued:
-            self._ask(messages.TakeBack())
+            self.post_message(messages.TakeBack())
             return True
         written = self._past.move(-1 if key == "up" else 1, self.written)
         if written is not None:

@@ -26,7 +26,6 @@ Result = TypeVar("Result")
 _KEYS = (
     "Enter open · F2 rename · Del remove · Ctrl+Z undo · Esc back",
     "Enter open · Del remove · Esc",
-    "Enter · Esc",
 )
 _RENAME_KEYS = "Enter renames · Esc keeps the title"
 _LIST_TOP = 2
@@ -76,7 +75,7 @@ class ChatsScreen(ModalScreen[int | None]):
         self._renamed: Chat | None = None
         self._done = self._undone = 0
         """Changes made on this screen that can be undone, and redone."""
-        self._dialog = Dialog("Chats", _KEYS)
+        self._dialog = Dialog("Chats", *_KEYS)
         self._rows = RowList()
         self._query = PrintableInput(
             placeholder="Search titles and messages",
@@ -171,7 +170,7 @@ class ChatsScreen(ModalScreen[int | None]):
     def _rename(self) -> None:
         chat, title = self._renamed, self._title.value.strip()
         self._leave_title()
-        before = self._or_tell(lambda: self._history.name(chat.number)) if chat else None
+        before = self._or_tell(lambda: self._history.facts(chat.number)["title"]) if chat else None
         if chat is not None and before is not None and title not in (before, chat.title):
             self._do(
                 "renamed a chat",

@@ -1,5 +1,7 @@
-"""The help page: every key and command."""
+"""Help: keys of the focused widget, then all keys and commands, then the terms."""
 
+import textwrap
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -7,94 +9,142 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Static
+from textual.widget import Widget
+from textual.widgets import Static, TextArea
 
 from app.actions import ACTIONS, Action
 from app.settings.preferences import Preferences
 from app.tui.keymap import keys_of
+from app.tui.keys_bar import shown_key
+from app.tui.panel.terms import TERMS, Helpable
+from app.tui.screens.dialog import Dialog
 from app.tui.typed_app import typed_app
 
-_WIDE = 60
-"""Columns from which an action fits on one line."""
+_NARROW = 60
+"""Columns below which a description is below what it describes."""
 
-_SENDS = "Enter sends, Ctrl+J or Shift+Enter starts a new line"
-_SENDS_SWAPPED = "Ctrl+J or Shift+Enter sends, Enter starts a new line"
-_MORE = """
-In the prompt
-  {sends}.
-  Up and Down recall earlier questions.
-  Tab completes commands and files.
-  @file adds a text file, @"a file" one with spaces.
+_INDENT = 2
+_LEFT = 24
+"""Columns of keys and commands, and of terms, beside their descriptions."""
 
-In the conversation
-  Tab moves the focus there and back.
-  Arrows and Page Up scroll, End returns.
-  Select text with the mouse, Ctrl+C copies it.
-  Click a code block to copy it.
-  Click the line below an answer to copy the answer.
+Lines = tuple[tuple[str, str], ...]
 
-Esc closes this page."""
+_SEND = ("Enter", "send; while an answer comes, queue")
+_NEW_LINE = ("Ctrl+J, Shift+Enter", "new line")
+_PROMPT: Lines = (
+    ("↑ ↓", "earlier questions; with a queue, ↑ takes the last one back"),
+    ("Tab", "complete; else select a message"),
+    ("/", "commands"),
+    ("@file", 'add a text file; @"a file" one with spaces'),
+    ("Ctrl+C", "copy the selection; else stop the answer; else clear; twice, quit"),
+    ("Ctrl+D", "quit, if nothing is typed"),
+    ("Ctrl+Z", "undo the last action, if nothing is typed"),
+    ("Esc Esc", "select the last question"),
+)
+_MESSAGES: Lines = (
+    ("↑ ↓", "previous and next message"),
+    ("Enter", "edit a question, copy an answer, unfold a file"),
+    ("← →", "other versions"),
+    ("Page Up, Page Down", "scroll"),
+    ("Esc, or typing", "return to the prompt"),
+)
+_PANEL: Lines = (
+    ("↑ ↓", "explain another row"),
+    ("F2", "details, then close"),
+    ("Esc", "return to the prompt"),
+)
 
 
 class HelpScreen(ModalScreen[None]):
-    """Lists keys and slash commands."""
+    """Explains keys, commands and terms; focused: the widget whose keys come first."""
 
     app = typed_app
-    BINDINGS: ClassVar = [Binding("escape,f1,q", "dismiss", "Close")]
+    BINDINGS: ClassVar = [
+        Binding("escape,f1,q", "dismiss", "Back"),
+        Binding("up", "scroll('scroll_up')", show=False),
+        Binding("down", "scroll('scroll_down')", show=False),
+    ]
     DEFAULT_CSS: ClassVar[str] = """
     HelpScreen { align: center middle; }
+    HelpScreen Dialog.-box { height: 90%; }
     HelpScreen VerticalScroll {
-        width: 90%; max-width: 84; height: 90%; border: round $primary; background: $surface;
-        padding: 0 1;
+        height: 1fr; padding: 0 1; overflow-y: scroll; scrollbar-size-vertical: 1;
     }
-    HelpScreen.-narrow VerticalScroll { width: 100%; }
     """
 
-    def __init__(self, preferences: Preferences) -> None:
+    def __init__(self, preferences: Preferences, focused: Widget | None = None) -> None:
         super().__init__()
         self._preferences = preferences
+        self._focused = focused
+        self._page = Static()
+        self._scroll = VerticalScroll(self._page)
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll():
-            yield Static(self._page())
+        with Dialog("Help", ("↑ ↓ Page Up Page Down scroll · Esc back", "↑ ↓ scroll · Esc")):
+            yield self._scroll
+
+    def on_mount(self) -> None:
+        self._scroll.focus()
 
     def on_resize(self) -> None:
         """Lay the page out for the new width."""
-        self.set_class(self._is_narrow, "-narrow")
-        self.query_one(Static).update(self._page())
+        self.call_after_refresh(self._lay_out)
 
-    @property
-    def _is_narrow(self) -> bool:
-        return self.app.size.width < _WIDE
+    def _lay_out(self) -> None:
+        width = max(self._scroll.scrollable_content_region.width, 1)
+        self._page.update(Content("\n").join(self._lines(width)))
 
-    def _page(self) -> Content:
-        preferences = self._preferences
-        more = _MORE.format(sends=_SENDS if preferences.enter_sends else _SENDS_SWAPPED)
-        line = _two_lines if self._is_narrow else _line
-        lines = [line(action, keys_of(action, preferences.keys)) for action in ACTIONS]
-        return Content("\n".join([*lines, more]))
+    def _lines(self, width: int) -> Iterator[Content]:
+        is_first = True
+        for title, rows in self._sections():
+            if not is_first:
+                yield Content("")
+            is_first = False
+            yield from (Content.styled(line, "bold") for line in textwrap.wrap(title, width))
+            for left, text in rows:
+                yield from _row(left, text, width)
+
+    def _sections(self) -> Iterator[tuple[str, Iterable[tuple[str, str]]]]:
+        """Titles with their rows, those of the focused widget first."""
+        sends = (_SEND, _NEW_LINE)
+        if not self._preferences.enter_sends:
+            sends = ((_NEW_LINE[0], _SEND[1]), (_SEND[0], _NEW_LINE[1]))
+        prompt = ("In the prompt", (*sends, *_PROMPT))
+        messages = ("On a selected message", _MESSAGES)
+        panel = ("In the panel", _PANEL)
+        if isinstance(self._focused, Helpable):
+            yield self._focused.help_text, ()
+            sections = (panel, prompt, messages)
+        elif self._focused is None or isinstance(self._focused, TextArea):
+            sections = (prompt, messages, panel)
+        else:
+            sections = (messages, prompt, panel)
+        yield sections[0]
+        yield "Everywhere", [self._action(action) for action in ACTIONS]
+        yield from sections[1:]
+        yield "Words", [(term.name, term.text) for term in TERMS]
+
+    def _action(self, action: Action) -> tuple[str, str]:
+        keys = keys_of(action, self._preferences.keys)
+        names = ", ".join(shown_key(key) for key in keys.split(",") if key)
+        command = f"/{action.slash} {action.argument}".rstrip() if action.slash else ""
+        return "  ".join(filter(None, [names, command])), action.title
+
+    def action_scroll(self, how: str) -> None:
+        """Scroll the page."""
+        getattr(self._scroll, how)()
 
 
-def _line(action: Action, keys: str) -> str:
-    return f"{_key_names(keys):7} {_command(action):16} {action.title}"
-
-
-def _two_lines(action: Action, keys: str) -> str:
-    how = "  ".join(filter(None, [_key_names(keys), _command(action)]))
-    return f"{how}\n  {action.title}"
-
-
-def _command(action: Action) -> str:
-    return f"/{action.slash} {action.argument}".rstrip() if action.slash else ""
-
-
-def _key_names(keys: str) -> str:
-    return ", ".join(key_name(key) for key in keys.split(","))
-
-
-def key_name(keys: str) -> str:
-    """A key as it is labelled on a keyboard."""
-    if not keys:
-        return ""
-    names = {"ctrl": "Ctrl", "escape": "Esc", "shift": "Shift", "alt": "Alt"}
-    return "+".join(names.get(part, part.capitalize()) for part in keys.split("+"))
+def _row(left: str, text: str, width: int) -> Iterator[Content]:
+    """What is described, and its description beside or below it."""
+    is_narrow = width < _NARROW
+    indent = 2 * _INDENT if is_narrow else _LEFT + _INDENT
+    lines = textwrap.wrap(text, max(width - indent, 1))
+    head = " " * _INDENT + left
+    if is_narrow or len(left) >= _LEFT:
+        yield Content(head)
+    else:
+        first, *lines = lines or [""]
+        yield Content.assemble(head.ljust(indent), (first, "$secondary"))
+    for line in lines:
+        yield Content.assemble(" " * indent, (line, "$secondary"))

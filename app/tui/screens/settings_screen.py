@@ -33,7 +33,7 @@ from app.tui.screens.setting_field import (
 from app.tui.typed_app import typed_app
 from backends.base import SpecchatError
 
-_KEYS = ("Ctrl+Z undo · Ctrl+S default for new chats · Esc back", "Ctrl+Z undo · Esc back", "Esc")
+_KEYS = "Ctrl+Z undo · Ctrl+S default for new chats · Esc back", "Ctrl+Z undo · Esc back"
 _EDIT_KEYS = "Enter sets · empty: the default · Esc keeps it"
 _LINES_KEYS = "Enter sets · Ctrl+J new line · Esc keeps it"
 _NARROW, _SHORT = 60, 20
@@ -99,7 +99,7 @@ class SettingsScreen(ModalScreen[str | None]):
         self._edited: SettingField | None = None
         self._fields: dict[str, SettingField] = {}
         self._is_expanded = any(editor.differs(field.name) for field in MORE)
-        self._dialog = Dialog("Settings", _KEYS)
+        self._dialog = Dialog("Settings", *_KEYS)
         self._rows = RowList()
         self._value = PrintableInput(compact=True, id="value")
         self._lines = _LinesArea(compact=True, highlight_cursor_line=False, id="lines")

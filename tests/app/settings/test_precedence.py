@@ -120,16 +120,6 @@ def test_a_value_of_the_wrong_kind_is_blamed_on_the_settings_file(
     assert str(path) in specchat("ask", "hi").stderr
 
 
-def test_the_app_does_not_open_with_keys_that_cannot_work(
-    on_terminal: OnTerminal, monkeypatch: pytest.MonkeyPatch, write_settings: Write
-) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    path = write_settings('[keys]\nnew = "f4"\n')
-    code, written = on_terminal().end()
-    assert code == 2
-    assert all(part in written for part in (str(path), "'f4'", "origins and new"))
-
-
 def test_a_broken_settings_file_does_not_hide_where_it_is(
     specchat: Specchat, write_settings: Write
 ) -> None:

@@ -1,11 +1,12 @@
 """What whole screens look like, in files a person can read and compare."""
 
+from pathlib import Path
+
 import pytest
-from app.tui.conversation.dialogue import Turn
 from textual.widgets.markdown import MarkdownFence
 
 from app.engine.reply_metrics import DrafterMetrics, MemoryUse, ReplyMetrics
-from app.tui.screens.help_screen import HelpScreen
+from app.tui.conversation.dialogue import Turn
 from app.tui.status.panel import Panel
 from decoding.planning.parking import State
 from decoding.shape import Shape
@@ -98,13 +99,3 @@ async def test_the_panel(chatting: Chatting, snapshot: Snapshot) -> None:
         panel.show(LIVE, "drafting on (lookup, small)", 70.0)
         await chat.pilot.pause()
         snapshot(chat, "panel_120x60")
-
-
-@pytest.mark.parametrize("size", [(80, 40), (40, 24)])
-async def test_help(chatting: Chatting, snapshot: Snapshot, size: tuple[int, int]) -> None:
-    async with chatting(ScriptedModel(["a"]), size) as chat:
-        await loaded(chat)
-        await chat.pilot.press("f1")
-        await chat.until(lambda: isinstance(chat.app.screen, HelpScreen))
-        await chat.pilot.pause()
-        snapshot(chat, f"help_{size[0]}x{size[1]}")

@@ -1,0 +1,71 @@
+"""Brings changed settings into effect: in the app, in its engine and in its chat."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.dialogue.dialogue import Dialogue
+from app.engine.engine import Engine
+from app.settings.answering import Answering
+from app.settings.catalogue import BY_NAME, Value
+from app.settings.in_effect import settings_in_effect
+from app.settings.preferences import NAMES
+from app.tui.conversation.chat_view import ChatView
+from app.tui.store import Store
+from app.tui.usable_preferences import check_theme
+
+
+@dataclass(frozen=True, slots=True)
+class AppSettings:
+    """The settings of the running app. use_draft: switches drafters, after a download if needed."""
+
+    engine: Engine
+    view: ChatView
+    store: Store
+    use_model: Callable[[str], None]
+    use_draft: Callable[[str], None]
+
+    @property
+    def dialogue(self) -> Dialogue:
+        """The chat shown."""
+        return self.view.dialogue
+
+    def setting(self, name: str) -> Value:
+        """A setting of every chat that is in effect."""
+        if name in NAMES:
+            return getattr(self.store.preferences, name)
+        if name == "draft":
+            return self.engine.draft
+        loaded = self.engine.status.loaded
+        if name == "ctx" and loaded is not None:
+            return loaded.context_size
+        if name == "model":
+            return self.engine.options.model or ""
+        return settings_in_effect(self.engine.paths).values.get(name, BY_NAME[name].default)
+
+    def use_setting(self, name: str, value: Value) -> None:
+        """Bring a setting of every chat into effect at once.
+
+        Raises:
+            SpecchatError: the value cannot be used.
+        """
+        if name == "theme":
+            check_theme(str(value))
+        if name in NAMES:
+            changed: dict[str, Any] = {name: value}
+            self.store.preferences = replace(self.store.preferences, **changed)
+        elif name == "model":
+            self.use_model(str(value))
+        elif name == "draft":
+            self.use_draft(str(value))
+        elif name == "ctx":
+            self.engine.set_context(int(value))
+
+    def use_defaults(self, answering: Answering, system: str) -> None:
+        """Start new chats with these settings."""
+        self.view.defaults = answering
+        self.view.dialogue.use_default_system(system)
+
+    def show_chat_settings(self) -> None:
+        """Show that settings of the chat have changed."""
+        self.view.show_settings()

@@ -1,1 +1,0 @@
-"""Status and live figures."""

@@ -1,0 +1,106 @@
+"""What the app starts with: typed mistakes end it at once, mistakes in settings are told."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer import core
+from typer import main as typer_main
+
+from app.cli.app_start import app_start
+from app.cli.main import app
+from app.paths import Paths
+from app.settings.app_start import AppStart
+
+OnTerminal = Callable[..., Any]
+
+
+@pytest.fixture
+def start(home: Path) -> Callable[..., AppStart]:
+    """What the app would start with: start("--draft", "off", settings="...")."""
+
+    def started(*arguments: str, settings: str = "") -> AppStart:
+        path = home / "config" / "config.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(settings, encoding="utf-8")
+        group = typer_main.get_command(app)
+        assert isinstance(group, core.TyperGroup)
+        with group.make_context("specchat", list(arguments)) as context:
+            continues = bool(context.params["continues"])
+            paths = Paths.of_this_user()
+            return app_start(context, paths, continues=continues)  # pyright: ignore[reportArgumentType]
+
+    return started
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--model", "qwen3-4"), "there is no model qwen3-4. Nearest: qwen3-4b (2.5 GB, to"),
+        (("--model", "nosuch"), "there is no model nosuch."),
+        (("--model", "gone.gguf"), "there is no file gone.gguf"),
+        (("--draft", "nosuch"), "there is no drafter nosuch."),
+        (("--draft", "lokup"), "there is no drafter lokup. Nearest: lookup"),
+        (("--ctx", "0"), "--ctx 0 is out of range"),
+        (("--lossy", "eers"), "eers"),
+        (("--backend", "cuda"), "cuda"),
+    ],
+)
+def test_a_typed_mistake_ends_before_the_app_opens(
+    on_terminal: OnTerminal,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    told: str,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    code, written = on_terminal(*arguments).end()
+    assert code == 2
+    assert f"specchat: {told}" in written or told in written
+    assert "\x1b[?1049h" not in written
+    assert written.count("specchat:") == 1
+
+
+def test_mistakes_in_settings_are_told_and_the_rest_applies(
+    start: Callable[..., AppStart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECCHAT_CTX", "many")
+    given = start(
+        settings='model = "nosuch"\ndraft = "lokup"\ntemperature = 0.1\nfuture = 1\n'
+        'system = "Be kind."\nenter_sends = false\nmax_tokens = 9\n'
+    )
+    assert (given.session.model, given.session.draft, given.session.ctx) == (None, "auto", None)
+    assert (given.system, given.answering.max_tokens) == ("Be kind.", 9)
+    assert given.answering.sampling.temperature == 0.1
+    assert not given.preferences.enter_sends
+    future, ctx, model, draft = given.notices
+    assert "'future'" in future
+    assert "SPECCHAT_CTX cannot be 'many'" in ctx
+    assert "there is no model nosuch" in model
+    assert "Nearest: lookup" in draft
+
+
+def test_an_unreadable_file_is_one_notice(start: Callable[..., AppStart]) -> None:
+    given = start(settings="=")
+    (notice,) = given.notices
+    assert "line 1" in notice
+    assert given.session.offline
+
+
+def test_typed_options_win(start: Callable[..., AppStart]) -> None:
+    given = start("--draft", "off", "--ctx", "512", settings='draft = "lookup"\nctx = 9\n')
+    assert (given.session.draft, given.session.ctx) == ("off", 512)
+    assert (given.notices, given.continues) == ((), False)
+
+
+def test_the_last_chat_can_be_continued(start: Callable[..., AppStart]) -> None:
+    assert start("--continue").continues
+
+
+@pytest.mark.parametrize("arguments", [("--continue", "ask", "hi"), ("--continue",)])
+def test_nothing_but_the_app_continues_a_chat(
+    on_terminal: OnTerminal, arguments: tuple[str, ...]
+) -> None:
+    code, written = on_terminal(*arguments).end()  # on a terminal that cannot show the app
+    assert code == 2
+    assert "--continue" in written
