@@ -1,6 +1,5 @@
 """The drafters for the loaded model: what each is, what was accepted, and what it costs."""
 
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -60,7 +59,7 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
         super().__init__()
         self._store = store
         self._engine = engine
-        self._measuring: Future[Ranking] | None = engine.rank() if is_measured else None
+        self._measuring = engine.rank() if is_measured else None
         self._ranking: Ranking | None = None
         self._fault = ""
         self._is_expanded = False

@@ -52,7 +52,7 @@ Dear Ms Lindqvist, thank you for your letter of the third of April. The weather 
 rainy, so it is wise to bring an umbrela when you come. From the station you walk along the river \
 for ten minuts; our house is the one with the green door. We are at home from four on, and there \
 will be tea. If the train is late, do not hurry: the kettle can wait."""
-"""An editing task with an answer of 90 tokens, of which lookup drafts 82 % for the demo model."""
+"""An editing task; lookup drafts about 80 % of the 90 tokens that the demo model answers with."""
 
 
 def race_of(

@@ -33,7 +33,7 @@ _CHAT, _MODEL = "chat ", "model "
 """Beginnings of the ids of rows; a number or a name follows."""
 
 _TIME = 12
-_WIDEST = 70
+_WIDEST = 71
 _HINT = "↓ then Enter opens · Ctrl+O shows all"
 _SHORT_HINT = "↓ Enter opens · Ctrl+O shows all"
 

@@ -8,7 +8,6 @@ import pytest
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import App
-from textual.content import Content
 from textual.strip import Strip
 from textual.widgets import Markdown, Static
 
@@ -18,7 +17,6 @@ from app.paths import Paths
 from app.tui.conversation import message_view
 from app.tui.screens.chats_screen import ChatsScreen
 from app.tui.screens.models_screen import ModelsScreen
-from app.tui.screens.race_screen import Lane
 from app.tui.screens.settings_screen import SettingsScreen
 from app.tui.terminal.clipboard import copy
 from app.tui.terminal.printable_lines import PrintableLines
@@ -140,15 +138,6 @@ async def test_answers_and_what_comes_in_pieces(chatting: Chatting) -> None:
         await shows(chat, "drafted")
 
 
-async def test_the_title_of_a_lane() -> None:
-    async with App[None]().run_test():
-        lane = Lane(f"drafted: {NAME}")
-        assert Content.from_markup(str(lane.border_title)).plain == f"drafted: {SHOWN}"
-
-
-@pytest.mark.parametrize(
-    "address", ["javascript:PWN()", "file:///etc/passwd", "https://example.org/\x1b]0;PWN\x07"]
-)
 async def test_a_link_in_an_answer_is_copied_and_never_opened(
     chatting: Chatting, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

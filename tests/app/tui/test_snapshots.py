@@ -6,13 +6,10 @@ import pytest
 from textual.widgets.markdown import MarkdownFence
 
 from app.engine.reply_metrics import DrafterMetrics, MemoryUse, ReplyMetrics
-from app.loading.model_list import Offered
 from app.tui.conversation.dialogue import Turn
-from app.tui.screens.models_screen import ModelsScreen
 from app.tui.status.panel import Panel
 from decoding.planning.parking import State
 from decoding.shape import Shape
-from models.metadata.memory_bill import Fit
 from tests.app.tui.conftest import Chat, Chatting, Snapshot
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel
@@ -102,18 +99,3 @@ async def test_the_panel(chatting: Chatting, snapshot: Snapshot) -> None:
         panel.show(LIVE, "drafting on (lookup, small)", 70.0)
         await chat.pilot.pause()
         snapshot(chat, "panel_120x60")
-
-
-async def test_the_models(chatting: Chatting, snapshot: Snapshot) -> None:
-    models = [
-        Offered("demo", 98_000_000, 98_000_000, Fit.FITS, "bundled", Path("a.gguf")),
-        Offered("qwen3-8b", 5_030_000_000, 5_030_000_000, Fit.TIGHT, "Q4_K_M, apache-2.0"),
-        Offered("llama3-70b", 42_500_000_000, None, Fit.TOO_BIG, "Q4_K_M, llama3.3"),
-        Offered("other", None, None, None, "Q4_K_M, mit"),
-    ]
-    progress = {"qwen3-8b": "downloading  12 %"}
-    async with chatting(ScriptedModel(["a"])) as chat:
-        await loaded(chat)
-        chat.app.push_screen(ModelsScreen(models, "demo", "~/models", lambda: progress, 9e9))
-        await chat.pilot.pause()
-        snapshot(chat, "models_80x24")

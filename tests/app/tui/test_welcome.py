@@ -1,14 +1,12 @@
 """What an empty chat shows: the last chats, a demonstration, and models for the first run."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from textual.message import Message
 from textual.pilot import Pilot
 
 from app.engine.engine import Engine
@@ -70,7 +68,7 @@ class WelcomeApp(SmallApp):
     """A small app that keeps the messages of its welcome."""
 
     def __init__(self, history: Chats | None, **options: Any) -> None:
-        self.heard: list[Message] = []
+        self.heard: list[Any] = []
         self.engine = SimpleNamespace(
             options=SessionOptions(**options),
             paths=Paths.of_this_user(),
@@ -98,11 +96,11 @@ class WelcomeApp(SmallApp):
 
 
 @pytest.fixture(autouse=True)
-def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ModelList]]:
+def models(monkeypatch: pytest.MonkeyPatch) -> list[ModelList]:
     """The models that are here: the last of the list."""
     here = [MODELS]
     monkeypatch.setattr("app.tui.welcome.first_run.models_here", lambda _engine: here[-1])
-    yield here
+    return here
 
 
 async def loaded(app: WelcomeApp, pilot: Pilot[None], model: Loaded = LOADED) -> None:
