@@ -15,6 +15,9 @@ _MARKUP = re.compile(
 )
 _ENTITY = re.compile(r"&(?:#?\w+);")
 
+_REACH = 200
+"""Longest markup between two words, in characters."""
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
@@ -46,8 +49,8 @@ class Alignment:
             yield from self._follow_word(word[0], word.start())
 
     def _follow_word(self, word: str, start: int) -> Iterator[Match]:
-        place = self._source.find(word, self.position, self.position + len(word) + 200)
-        if place >= 0 and self._is_markup(self.position, place):
+        place = -1 if "&" in word else self._next(word)  # an entity may stand for &
+        if place >= 0:
             self.position = place + len(word)
             yield Match(start, place, len(word))
             return
@@ -57,22 +60,28 @@ class Alignment:
                 return
             yield match
 
-    def _is_markup(self, start: int, end: int) -> bool:
-        return _MARKUP.fullmatch(self._source, start, end) is not None
+    def _next(self, text: str) -> int:
+        """Where a text stands next, after nothing but markup; -1 if nowhere near."""
+        source, position = self._source, self.position
+        last = position + len(text) + _REACH
+        place = source.find(text, position, last)
+        while place >= 0 and _MARKUP.fullmatch(source, position, place) is None:
+            place = source.find(text, place + 1, last)
+        return place
 
     def _follow_character(self, character: str, start: int) -> Match | None:
-        """Match one character: some markup may stand before it."""
+        """Match one character: some markup may stand before it, or an entity for it."""
         source, position = self._source, self.position
-        place = source.find(character, position, position + 200)
-        if place >= 0 and self._is_markup(position, place):
-            self.position = place + 1
-            return Match(start, place, 1)
-        entity = _ENTITY.search(source, position, position + 200)
+        entity = _ENTITY.search(source, position, position + _REACH)
         if (
             entity is not None
             and html.unescape(entity[0]) == character
-            and self._is_markup(position, entity.start())
+            and _MARKUP.fullmatch(source, position, entity.start()) is not None
         ):
             self.position = entity.end()
             return Match(start, entity.start(), 1)
-        return None
+        place = self._next(character)
+        if place < 0:
+            return None
+        self.position = place + 1
+        return Match(start, place, 1)

@@ -16,6 +16,9 @@ from app.tui.answer_text.line_block import LineBlock, Row
 
 _RULE = "┃ "
 _CONTINUED = "┃ ↪ "
+_NARROW = 8
+"""Widths below this have no room for the mark, those below half of it none for the rule."""
+
 _TAB = 4
 
 _CHUNK_LINES = 64
@@ -159,13 +162,14 @@ def _highlight(lines: list[str], language: str) -> list[Content]:
 def _wrapped(number: int, line: str, width: int) -> list[Row]:
     """Rows of one line: broken after a space if there is one, else anywhere."""
     rows: list[Row] = []
-    start, prefix = 0, _RULE
+    first = _RULE if width >= _NARROW // 2 else ""
+    start, prefix, continued = 0, first, _CONTINUED if width >= _NARROW else first
     while True:
         end = _end_of_row(line, start, width - len(prefix))
         rows.append(Row(number, start, end, prefix))
         if end >= len(line):
             return rows
-        start, prefix = end, _CONTINUED
+        start, prefix = end, continued
 
 
 def _end_of_row(line: str, start: int, width: int) -> int:

@@ -1,8 +1,10 @@
 """Markdown with cheap lists: one widget for an item, where Textual has four."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, cast
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
@@ -17,15 +19,13 @@ from textual.widgets.markdown import MarkdownBlock
 # Not exported by textual.widgets.markdown; textual is pinned exactly.
 from textual.widgets._markdown import (  # isort: skip
     MarkdownBullet,
-    MarkdownBulletList,
     MarkdownList,
     MarkdownListItem,
-    MarkdownOrderedList,
     MarkdownParagraph,
 )
 
 from app.tui.answer_text.code_block import CodeBlock
-from app.tui.answer_text.table_block import TableBlock
+from app.tui.answer_text.table_block import TABLE, TableBlock, folded_tables
 
 
 class Hanging(Visual):
@@ -65,12 +65,18 @@ class ListLine(Static):
     def __init__(self, bullet: str, content: Content) -> None:
         super().__init__(Hanging(bullet, content))
         self._bullet = bullet
-        self._text = content
+        self._parsed = self._text = content
 
     @property
     def text(self) -> Content:
         """The item as it is shown, without its bullet."""
         return self._text
+
+    def change(self, text: Content) -> None:
+        """Replace the text, unless it is the same."""
+        if not text.is_same(self._parsed):
+            self._parsed = text
+            self.show(text, layout=True)
 
     def show(self, text: Content, *, layout: bool) -> None:
         """Show another text; layout: it may need other rows."""
@@ -89,13 +95,26 @@ class ListLine(Static):
         self.post_message(Markdown.LinkClicked(self.query_ancestor(Markdown), href))
 
 
-def _row(bullet: str, blocks: list[MarkdownBlock]) -> Widget:
+Item = tuple[str, list[MarkdownBlock]]
+"""Bullet and contents of a list item."""
+
+
+def _row(item: Item) -> Widget:
     """A list item: one widget if it is one paragraph, else bullet and blocks side by side."""
-    if len(blocks) == 1 and isinstance(paragraph := blocks[0], MarkdownParagraph):
-        return ListLine(bullet, cast("Content", paragraph.content))
+    bullet, blocks = item
+    if (text := _only_text(item)) is not None:
+        return ListLine(bullet, text)
     mark = MarkdownBullet()
     mark.symbol = bullet
     return Horizontal(mark, Vertical(*blocks))
+
+
+def _only_text(item: Item) -> Content | None:
+    """The text of an item that is one paragraph."""
+    _, blocks = item
+    if len(blocks) == 1 and isinstance(paragraph := blocks[0], MarkdownParagraph):
+        return cast("Content", paragraph.content)
+    return None
 
 
 def _blocks(block: MarkdownBlock) -> list[MarkdownBlock]:
@@ -103,27 +122,69 @@ def _blocks(block: MarkdownBlock) -> list[MarkdownBlock]:
     return [child for child in MarkdownBlock.compose(block) if isinstance(child, MarkdownBlock)]
 
 
-def _items(markdown_list: MarkdownList) -> list[MarkdownListItem]:
-    return [block for block in _blocks(markdown_list) if isinstance(block, MarkdownListItem)]
+class CompactList(MarkdownList):
+    """A list that keeps its items when it grows."""
+
+    DEFAULT_CSS: ClassVar[str] = """
+    CompactList { width: 1fr; margin: 0 0 1 0; }
+    CompactList.-goes-on { margin: 0; }
+    CompactList CompactList { margin: 0; }
+    CompactList Horizontal, CompactList Vertical { height: auto; width: 1fr; }
+    """
+
+    _taken: list[Item] | None = None
+
+    @property
+    def items(self) -> list[Item]:
+        """The items, as they were parsed."""
+        if self._taken is None:
+            items = [block for block in _blocks(self) if isinstance(block, MarkdownListItem)]
+            bullets = self.bullets(items)
+            self._taken = [
+                (bullet, _blocks(item)) for bullet, item in zip(bullets, items, strict=True)
+            ]
+        return self._taken
+
+    def bullets(self, items: Sequence[MarkdownListItem]) -> Sequence[str]:
+        """What stands before each item."""
+        return [item.bullet for item in items]
+
+    def compose(self) -> ComposeResult:
+        yield from map(_row, self.items)
+
+    async def _update_from_block(self, block: MarkdownBlock) -> None:
+        rows = [*self.children]
+        if not isinstance(block, CompactList) or not self._grows_to(block):
+            await super()._update_from_block(block)
+            return
+        for row, item in zip(rows, block.items, strict=False):
+            text = _only_text(item)
+            if isinstance(row, ListLine) and text is not None:
+                row.change(text)
+            elif isinstance(row, ListLine) or row is rows[-1]:
+                await self.mount(_row(item), before=row)
+                await row.remove()
+        self._taken = block.items
+        if more := [_row(item) for item in block.items[len(rows) :]]:
+            await self.mount_all(more)
+
+    def _grows_to(self, block: "CompactList") -> bool:
+        """Whether a list begins with the items of this one."""
+        bullets, new = ([bullet for bullet, _ in taken.items] for taken in (self, block))
+        return type(block) is type(self) and new[: len(bullets)] == bullets
 
 
-class CompactBulletList(MarkdownBulletList):
+class CompactBulletList(CompactList):
     """A bulleted list."""
 
-    def compose(self) -> ComposeResult:
-        for item in _items(self):
-            yield _row(item.bullet, _blocks(item))
 
-
-class CompactOrderedList(MarkdownOrderedList):
+class CompactOrderedList(CompactList):
     """A numbered list; the first item sets the start."""
 
-    def compose(self) -> ComposeResult:
-        items = _items(self)
+    def bullets(self, items: Sequence[MarkdownListItem]) -> Sequence[str]:
         start = int(items[0].bullet) if items and items[0].bullet.isdecimal() else 1
-        width = len(f" {start + len(items) - 1}. ")
-        for number, item in enumerate(items, start):
-            yield _row(f"{number}. ".rjust(width), _blocks(item))
+        width = len(f"{start + len(items) - 1}. ")
+        return [f"{number}. ".rjust(width) for number in range(start, start + len(items))]
 
 
 def _parser() -> MarkdownIt:
@@ -141,9 +202,8 @@ class CompactMarkdown(Markdown):
         color: $foreground; background: transparent; text-style: bold;
     }
     CompactMarkdown MarkdownBlockQuote {
-        background: transparent; border-left: outer $border-blurred; margin: 0 0 1 0; padding: 0 1;
+        background: transparent; border-left: solid $border-blurred; margin: 0 0 1 0; padding: 0 1;
     }
-    CompactMarkdown MarkdownBlockQuote > *:last-child { margin: 0; }
     CompactMarkdown MarkdownHorizontalRule {
         border-bottom: solid $border-blurred; padding: 0; margin: 0 0 1 0;
     }
@@ -157,7 +217,6 @@ class CompactMarkdown(Markdown):
         **Markdown.BLOCKS,
         "bullet_list_open": CompactBulletList,
         "ordered_list_open": CompactOrderedList,
-        "table_open": TableBlock,
         "fence": CodeBlock,
         "code_block": CodeBlock,
     }
@@ -165,3 +224,15 @@ class CompactMarkdown(Markdown):
     def __init__(self, text: str = "", classes: str | None = None) -> None:
         # A click on a link copies its address: the model may have made it up.
         super().__init__(text, classes=classes, open_links=False, parser_factory=_parser)
+
+    def continue_list(self, mark: str) -> None:
+        """Join the list at the end to one that follows. mark: its kind, as `list_mark` tells."""
+        last = self.children[-1] if self.children else None
+        if isinstance(last, CompactBulletList if mark == "bullet" else CompactOrderedList):
+            last.add_class("-goes-on")
+
+    def _parse_markdown(self, tokens: Iterable[Token]) -> Iterable[MarkdownBlock]:
+        return super()._parse_markdown(folded_tables(tokens))
+
+    def unhandled_token(self, token: Token) -> MarkdownBlock | None:
+        return TableBlock(self, token) if token.type == TABLE else None

@@ -23,11 +23,7 @@ class GrowingMarkdown(Vertical):
     """
 
     app = typed_app
-    DEFAULT_CSS: ClassVar[str] = """
-    GrowingMarkdown { height: auto; }
-    GrowingMarkdown > .-bullet-follows > MarkdownBulletList:last-child { margin: 0; }
-    GrowingMarkdown > .-number-follows > MarkdownOrderedList:last-child { margin: 0; }
-    """
+    DEFAULT_CSS: ClassVar[str] = "GrowingMarkdown { height: auto; }"
 
     def __init__(self, text: str = "") -> None:
         text = text.translate(_SHOWN)
@@ -54,7 +50,7 @@ class GrowingMarkdown(Vertical):
             await self._extend(rest)
             for section in sections:
                 if mark := list_mark(section):
-                    self._last.add_class(f"-{mark}-follows")
+                    self._last.continue_list(mark)
                 self._last = CompactMarkdown()
                 self._hues.append(BlockHues(self._last, self.length))
                 await self.mount(self._last)
@@ -76,7 +72,6 @@ class GrowingMarkdown(Vertical):
         self._last, *later = self.query(CompactMarkdown)
         for section in later:
             await section.remove()
-        self._last.remove_class("-bullet-follows", "-number-follows")
         self.length, self._grown_from = len(text), 0
         self._cuts = SectionCuts()
         self._cuts.split(text)

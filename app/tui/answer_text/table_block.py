@@ -1,15 +1,12 @@
 """Tables that fit the width: cells wrap, and where there is no room for columns they are listed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 from markdown_it.token import Token
 from textual.content import Content
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock
-
-# Not exported by textual.widgets.markdown; textual is pinned exactly.
-from textual.widgets._markdown import MarkdownTable  # isort: skip
 
 from app.tui.answer_text.hue_spans import Hues, with_hues
 from app.tui.answer_text.line_block import LineBlock, Row
@@ -21,12 +18,41 @@ _NARROWEST = 5
 _Cells = Sequence[Content]
 
 
-class TableBlock(LineBlock, MarkdownTable):
+TABLE = "table"
+"""Type of the tokens that stand for whole tables."""
+
+_Sources = list[list[Token]]
+
+
+def folded_tables(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Replace the tokens of each table by one, which holds those of its cells.
+
+    Textual makes a widget of each cell whenever a table grows.
+    """
+    table: Token | None = None
+    for token in tokens:
+        if token.type == "table_open":
+            rows: _Sources = []
+            table = Token(TABLE, "", 0, map=token.map, level=token.level, meta={"rows": rows})
+        elif token.type == "table_close" and table is not None:
+            yield table
+            table = None
+        elif table is None:
+            yield token
+        elif token.type == "tr_open":
+            table.meta["rows"].append([])
+        elif token.type == "inline":
+            table.meta["rows"][-1].append(token)
+
+
+class TableBlock(LineBlock):
     """A table in one widget, with a rule below its header."""
 
     def __init__(self, markdown: Markdown, token: Token) -> None:
         super().__init__(markdown, token)  # pyright: ignore[reportUnknownMemberType]
-        self._cells: list[_Cells] | None = None
+        self.sources: _Sources = token.meta["rows"]
+        """Tokens of the cells, row by row, from the header on."""
+        self._cells: list[_Cells] = []
         self._hues: Hues = {}
         self._width = 0
         self._widths: tuple[int, ...] = ()
@@ -38,9 +64,8 @@ class TableBlock(LineBlock, MarkdownTable):
     @property
     def cells(self) -> list[_Cells]:
         """Header and rows."""
-        if self._cells is None:
-            headers, rows = self._get_headers_and_rows()
-            self._cells = [row for row in (headers, *rows) if row]
+        for row in self.sources[len(self._cells) :]:
+            self._cells.append([self._token_to_content(token) for token in row])
         return self._cells
 
     @property
@@ -51,11 +76,11 @@ class TableBlock(LineBlock, MarkdownTable):
         if not isinstance(block, TableBlock):
             await self.give_way_to(block)
             return
-        old, new = self.cells, block.cells
-        self._cells = new
-        for number in [*self._wrapped]:
-            if number >= len(new) or not _are_same(old[number], new[number]):
-                del self._wrapped[number]
+        old, self.sources = self.sources, block.sources
+        kept = _rows_in_common(old, self.sources)
+        del self._cells[kept:]
+        for number in [number for number in self._wrapped if number >= kept]:
+            del self._wrapped[number]
         self._set_hues({})
         self._width = 0
         self.changed(layout=True)
@@ -144,10 +169,14 @@ class TableBlock(LineBlock, MarkdownTable):
         return [*lines, Content("")] if number else lines
 
 
-def _are_same(old: _Cells, new: _Cells) -> bool:
-    return len(old) == len(new) and all(
-        before.is_same(after) for before, after in zip(old, new, strict=True)
-    )
+def _rows_in_common(old: _Sources, new: _Sources) -> int:
+    """How many rows, from the first, two tables share."""
+    count = 0
+    for before, after in zip(old, new, strict=False):
+        if [token.content for token in before] != [token.content for token in after]:
+            break
+        count += 1
+    return count
 
 
 def _widths(cells: Sequence[_Cells], width: int) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from app.tui.look.hues import hue_variables
 
 DARK, LIGHT = "specchat-dark", "specchat-light"
 
+
 def _theme(
     name: str, *, dark: bool, background: str, raised: str, foreground: str, muted: str,
     rule: str, blue: str, green: str, orange: str, red: str,

@@ -1,72 +1,122 @@
-"""Markdown in the conversation: lists as cheap as they are long, shown as Textual shows them."""
+"""Markdown in the conversation: nothing hidden, and as cheap as it is long."""
 
-from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
-from textual.app import App, ComposeResult
-from textual.widget import Widget
-from textual.widgets import Markdown
+from rich.cells import cell_len
+from textual.geometry import Offset
+from textual.selection import SELECT_ALL, Selection
 
+from app.tui.answer_text.code_block import CodeBlock
 from app.tui.answer_text.compact_markdown import CompactMarkdown, ListLine
 from app.tui.answer_text.growing_markdown import GrowingMarkdown
+from app.tui.answer_text.table_block import TableBlock
+from tests.app.tui.answer_text.showing import Showing
 
-LONG = "This item goes on and on, far beyond the end of the line that it began in, and on.\n"
-LISTS = f"""Before
-
-- one with **bold** and `code`
-- {LONG}- three
-  - below three
-- [four](https://example.org)
-
-9. nine
-10. ten
-
-    and more of ten
-11. {LONG}
-After
+CODE = (
+    "```python\n"
+    'changed = {"wether": "weather", "Aprill": "April", "offen": "often", "umbrela": "umbrella"}\n'
+    "```\n"
+)
+TABLE = """\
+| way | lines | remark |
+| --- | --- | --- |
+| sum | 1 | the shortest of them all, and **quick** |
+| loop | 3 | - |
 """
 
 
-class Shown(App[None]):
-    """One widget on a screen."""
-
-    def __init__(self, make: Callable[[], Widget]) -> None:
-        super().__init__()
-        self._make = make
-        self.clicked: list[str] = []
-
-    def compose(self) -> ComposeResult:
-        yield self._make()
-
-    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
-        self.clicked.append(event.href)
-
-    @property
-    def lines(self) -> list[str]:
-        """What is on the screen."""
-        strips = self.screen._compositor.render_strips()
-        return [strip.text.rstrip() for strip in strips]
-
-
-async def shown(make: Callable[[], Widget]) -> list[str]:
-    app = Shown(make)
-    async with app.run_test(size=(50, 40)) as pilot:
+async def shown(text: str, size: tuple[int, int] = (50, 60)) -> list[str]:
+    app = Showing(lambda: CompactMarkdown(text))
+    async with app.run_test(size=size) as pilot:
         await pilot.pause()
         return app.lines
 
 
-async def test_compact_lists_look_as_the_ones_of_textual() -> None:
-    assert await shown(lambda: CompactMarkdown(LISTS)) == await shown(lambda: Markdown(LISTS))
+async def test_code_has_a_rule_its_language_and_a_mark_where_a_line_goes_on() -> None:
+    assert await shown(CODE, (75, 10)) == [
+        "┃ python",
+        '┃ changed = {"wether": "weather", "Aprill": "April", "offen": "often",',
+        '┃ ↪ "umbrela": "umbrella"}',
+    ]
+    assert (await shown(CODE, (34, 10)))[1:3] == [
+        '┃ changed = {"wether": "weather",',
+        '┃ ↪ "Aprill": "April", "offen":',
+    ]
+
+
+@pytest.mark.parametrize("width", [3, 10, 40, 80])
+async def test_the_last_word_of_a_long_line_of_code_is_visible(width: int) -> None:
+    line = "word " * 39 + "lastword"
+    lines = await shown(f"```\n{line}\n```", (width, 250))
+    text = "".join("".join(lines).replace("┃", "").replace("↪", "").split())
+    assert text == line.replace(" ", "")
+    assert all(cell_len(row) <= width for row in lines)
+
+
+async def test_wide_characters_in_code_fit_the_width() -> None:
+    lines = await shown(f"```\n{'漢字' * 40}\n```", (21, 30))
+    assert "".join(lines).count("漢字") + "".join(lines).count("字┃") >= 30
+    assert all(cell_len(row) <= 21 for row in lines)
+
+
+async def test_code_is_copied_without_marks() -> None:
+    app = Showing(lambda: CompactMarkdown(CODE))
+    async with app.run_test(size=(40, 20)) as pilot:
+        await pilot.pause()
+        block = app.query_one(CodeBlock)
+        [_, line, _] = CODE.splitlines()
+        assert block.get_selection(SELECT_ALL)[0] == line
+        assert block.code == line
+        part = Selection(Offset(11, 0), Offset(60, 0))
+        app.screen.selections = {block: part}
+        await pilot.pause()
+        assert block.get_selection(part)[0] == line[11:60]
+        assert app.lines[1] == '┃ changed = {"wether": "weather",'
+
+
+async def test_columns_of_a_table_wrap() -> None:
+    assert await shown(TABLE, (36, 20)) == [
+        "way   lines  remark",
+        "────  ─────  ───────────────────────",
+        "sum   1      the shortest of them",
+        "             all, and quick",
+        "loop  3      -",
+    ]
+
+
+async def test_a_table_without_room_for_columns_is_listed() -> None:
+    lines = await shown(TABLE, (12, 40))
+    words = " ".join(lines).split()
+    assert [word for word in words if word in ("way", "sum", "loop")] == [
+        "way", "sum", "way", "loop",
+    ]  # fmt: skip
+    assert "quick" in words
+
+
+async def test_html_is_shown_as_it_is_written() -> None:
+    assert await shown("Use the <div> tag.\n\n<p>Text</p>\n") == [
+        "Use the <div> tag.",
+        "",
+        "<p>Text</p>",
+    ]
+
+
+async def test_lists_begin_where_text_begins() -> None:
+    text = "Text\n\n1. one\n2. two\n   - three\n\n- four\n"
+    assert await shown(text) == [
+        "Text", "", "1. one", "2. two", "   • three", "", "• four",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("level", range(1, 7))
 async def test_a_long_heading_is_there_to_its_end(level: int) -> None:
-    lines = await shown(lambda: CompactMarkdown(f"{'#' * level} {'many words ' * 9}at its end\n"))
+    lines = await shown(f"{'#' * level} {'many words ' * 9}at its end\n")
     assert "at its end" in " ".join(" ".join(lines).split())
 
 
 async def test_a_link_in_a_list_can_be_clicked() -> None:
-    app = Shown(lambda: CompactMarkdown("- [four](https://example.org)"))
+    app = Showing(lambda: CompactMarkdown("- [four](https://example.org)"))
     async with app.run_test() as pilot:
         await pilot.click(ListLine, offset=(3, 0))
         await pilot.pause()
@@ -74,7 +124,7 @@ async def test_a_link_in_a_list_can_be_clicked() -> None:
 
 
 async def test_text_of_a_list_can_be_selected() -> None:
-    app = Shown(lambda: CompactMarkdown("- one\n- two"))
+    app = Showing(lambda: CompactMarkdown("- one\n- two"))
     async with app.run_test() as pilot:
         await pilot.mouse_down(ListLine, offset=(2, 0))
         await pilot.hover(app.query(ListLine).last(), offset=(5, 0))
@@ -88,35 +138,64 @@ async def test_text_of_a_list_can_be_selected() -> None:
     "text",
     [
         "".join(f"- item {n}\n" for n in range(70)) + "\nEnd.\n",
-        "".join(f"{n}. item\n   - below\n" for n in range(30)),
+        "".join(f"{n}. item\n   - below\n" for n in range(10, 40)),
         "```\n" + "- no item\n" * 60 + "```\n" + "- an item\n" * 30,
         "~~~~\n" + "```\n" + "- no item\n" * 60 + "~~~\n~~~~\n",
         "A paragraph of words.\n\n" * 20 + "* a\n\n* b\n" * 10,
+        "# Head\n\nA paragraph.\n\n" * 15 + CODE + TABLE + "\n> quoted\n> text\n\n" + TABLE,
+        "```python\n" + 'text = """a\n\n\nb"""\n' * 30 + "```\nEnd",
     ],
 )
 async def test_text_that_came_in_pieces_looks_as_if_it_had_come_whole(text: str, size: int) -> None:
-    app = Shown(GrowingMarkdown)
-    async with app.run_test(size=(50, 140)) as pilot:
+    app = Showing(GrowingMarkdown)
+    async with app.run_test(size=(50, 150)) as pilot:
         growing = app.query_one(GrowingMarkdown)
-        for start in range(0, len(text), size):
-            await growing.append(text[start : start + size])
+        for start, end in pairwise([*range(0, len(text), size), len(text)]):
+            await growing.append(text[start:end])
         await pilot.pause()
-        in_pieces = app.lines
-    app = Shown(lambda: CompactMarkdown(text))
-    async with app.run_test(size=(50, 140)) as pilot:
+        assert app.lines == await shown(text, (50, 150))
+        assert growing.source == text
+
+
+async def test_growing_code_and_tables_stay_one_widget_each() -> None:
+    app = Showing(GrowingMarkdown)
+    async with app.run_test() as pilot:
+        growing = app.query_one(GrowingMarkdown)
+        await growing.append(TABLE)
+        table = growing.query_one(TableBlock)
+        for n in range(50):
+            await growing.append(f"| {n} | 1 | - |\n")
+        await growing.append("\n```\n")
+        code = growing.query_one(CodeBlock)
+        for n in range(50):
+            await growing.append(f"line {n}\n")
         await pilot.pause()
-        assert in_pieces == app.lines
+        assert growing.query_one(TableBlock) is table
+        assert growing.query_one(CodeBlock) is code
+        assert len(table.cells) == 53
+        assert code.code.endswith("line 49")
 
 
 async def test_a_long_list_is_shown_in_sections() -> None:
-    app = Shown(GrowingMarkdown)
+    app = Showing(GrowingMarkdown)
     async with app.run_test() as pilot:
         growing = app.query_one(GrowingMarkdown)
         for n in range(100):
             await growing.append(f"- item {n}\n")
         await pilot.pause()
         assert len(growing.query(CompactMarkdown)) == 5
-        assert growing.source == "".join(f"- item {n}\n" for n in range(100))
         await growing.show("All new.")
         assert len(growing.query(CompactMarkdown)) == 1
         assert growing.source == "All new."
+
+
+async def test_control_characters_shift_no_columns() -> None:
+    prose, code = "a\x1b[31mb\u202ec\x07\u2028d\r\n", "x\x1b[2Jy\x0bz\u2066\n"
+    text = f"{prose}\n```\n{code}```\n\n| h |\n| --- |\n| \x9bi |\n"
+    app = Showing(GrowingMarkdown)
+    async with app.run_test(size=(40, 20)) as pilot:
+        growing = app.query_one(GrowingMarkdown)
+        for character in text:
+            await growing.append(character)
+        await pilot.pause()
+        assert app.lines == ["a␛[31mb�c␇�d", "", "┃ x␛[2Jy␋z�", "", "h", "──", "�i"]

@@ -1,0 +1,70 @@
+"""A screen with one widget of an answer's text."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rich.segment import Segment
+from textual.app import App, ComposeResult
+from textual.containers import VerticalScroll
+from textual.widget import Widget
+from textual.widgets import Markdown
+
+from app.engine.answer import Piece
+from app.settings.preferences import Preferences
+from app.tui.answer_text.answer_text import AnswerText
+from app.tui.look.themes import register_themes
+from app.tui.store import Store
+from app.tui.terminal.printable_lines import show_stand_ins
+
+
+class Showing(App[None]):
+    """One widget on a screen."""
+
+    def __init__(self, make: Callable[[], Widget]) -> None:
+        super().__init__()
+        show_stand_ins()
+        register_themes(self)
+        self.store = Store(Preferences(Path("none")))
+        self._make = make
+        self.clicked: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield self._make()
+
+    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
+        self.clicked.append(event.href)
+
+    @property
+    def lines(self) -> list[str]:
+        """What is on the screen, without blank lines at its end."""
+        strips = self.screen._compositor.render_strips()
+        return "\n".join(strip.text.rstrip() for strip in strips).rstrip().split("\n")
+
+    def segments(self) -> Iterator[Segment]:
+        """Every painted segment."""
+        for strip in self.screen._compositor.render_strips():
+            yield from strip
+
+    def painted(self, variable: str) -> str:
+        """Text in the colour of a theme variable."""
+        colour = self.theme_variables[variable].lower()
+        return "".join(
+            segment.text
+            for segment in self.segments()
+            if segment.style is not None
+            and segment.style.color is not None
+            and segment.style.color.name == colour
+        )
+
+
+class ShowingAnswer(Showing):
+    """An answer on a screen."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(lambda: self.answer)
+        self.answer = AnswerText(self.store, text)
+
+    async def grow(self, *pieces: tuple[str, str]) -> None:
+        """Append pieces, of a text and an origin, and paint them."""
+        await self.answer.grow([Piece(*piece) for piece in pieces], is_last=True)

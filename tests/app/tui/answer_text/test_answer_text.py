@@ -1,0 +1,171 @@
+"""An answer's text: what drafters supplied is coloured while it is new."""
+
+import pytest
+
+from app.tui.answer_text import answer_text
+from app.tui.answer_text.alignment import Alignment
+from app.tui.answer_text.compact_markdown import CompactMarkdown
+from tests.app.tui.answer_text.showing import ShowingAnswer
+
+MODEL, BONUS, CORRECTED = "model", "bonus", "corrected"
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which colours age, in a terminal with many colours."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    clock = Clock()
+    monkeypatch.setattr(answer_text, "time", clock)
+    return clock
+
+
+async def test_text_has_the_hue_of_its_drafter_for_a_second_and_half_of_it_for_another(
+    clock: Clock,
+) -> None:
+    app = ShowingAnswer()
+    async with app.run_test() as pilot:
+        await app.grow(("In ", MODEL), ("May the", "lookup"), (" sun", BONUS), (" is", "ngram:8"))
+        await pilot.pause()
+        assert app.painted("drafter-lookup") == "May the"
+        assert app.painted("drafter-ngram") == "is"
+        clock.now += 1.1
+        await app.grow((" out", "small.gguf"), (".", CORRECTED))
+        await pilot.pause()
+        assert app.painted("drafter-lookup") == ""
+        assert app.painted("fading-lookup") == "May the"
+        assert app.painted("drafter-model") == "out"
+        clock.now += 2.0
+        await app.grow()
+        await pilot.pause()
+        assert app.painted("fading-lookup") + app.painted("drafter-model") == ""
+        assert app.lines == ["In May the sun is out.█"]
+
+
+async def test_colours_fade_after_the_end_without_further_text(clock: Clock) -> None:
+    app = ShowingAnswer()
+    async with app.run_test() as pilot:
+        await app.grow(("copied", "lookup"))
+        await app.answer.settle()
+        await pilot.pause()
+        assert app.painted("drafter-lookup") == "copied"
+        assert app.lines == ["copied"]
+        clock.now += 3.0
+        while app.painted("drafter-lookup"):
+            await pilot.pause(0.1)
+        assert app.painted("fading-lookup") == ""
+
+
+async def test_kept_colours_stay_and_come_back(clock: Clock) -> None:
+    app = ShowingAnswer()
+    async with app.run_test() as pilot:
+        await app.grow(("a **", MODEL), ("copied", "lookup"), ("** word", MODEL))
+        await app.answer.settle()
+        clock.now += 3.0
+        app.store.keeps_colours = True
+        await pilot.pause()
+        assert app.painted("drafter-lookup") == "copied"
+        app.store.keeps_colours = False
+        await pilot.pause()
+        assert app.painted("drafter-lookup") == ""
+
+
+async def test_without_animation_colours_stay_until_the_answer_ends(clock: Clock) -> None:
+    app = ShowingAnswer()
+    async with app.run_test() as pilot:
+        app.animation_level = "none"
+        await app.grow(("copied", "lookup"))
+        clock.now += 9.0
+        await app.grow((" on", MODEL))
+        await pilot.pause()
+        assert app.painted("drafter-lookup") == "copied"
+        await app.answer.settle()
+        await pilot.pause()
+        assert app.painted("drafter-lookup") == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "drafted", "after"),
+    [
+        ("```go\nfunc ", "main()", " {\n\tx\n}\n```\n"),
+        ("1. one\n2. ", "two", " three\n"),
+        ("- one\n  - ", "two", " three\n"),
+        ("| a | b |\n| --- | --- |\n| x | ", "two", " |\n"),
+        ("# Head ", "two", "\n\nText\n"),
+        ("> quoted ", "two", " text\n"),
+        ("[a](http://x.y/two) ", "two", " and `two`\n"),
+        ("<think>two</think>\n\nthe ", "two", " words\n"),
+        ("a &amp; b ", "two", "\n"),
+    ],
+)
+@pytest.mark.usefixtures("clock")
+async def test_colours_reach_into_every_kind_of_text(before: str, drafted: str, after: str) -> None:
+    app = ShowingAnswer()
+    async with app.run_test() as pilot:
+        await app.grow((before, MODEL), (drafted, "lookup"), (after, MODEL))
+        await pilot.pause()
+        assert app.painted("drafter-lookup") == drafted
+
+
+async def test_without_colours_drafted_text_is_underlined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = ShowingAnswer()
+    async with app.run_test() as pilot:
+        await app.grow(("In ", MODEL), ("May", "lookup"))
+        await pilot.pause()
+        underlined = [s.text for s in app.segments() if s.style is not None and s.style.underline]
+        assert underlined == ["May"]
+
+
+async def test_what_turns_out_to_be_thinking_leaves_the_answer() -> None:
+    app = ShowingAnswer()
+    async with app.run_test() as pilot:
+        await app.grow(("Let me think.", MODEL))
+        await app.grow(("</think>\n\nFour.", MODEL))
+        await app.answer.settle()
+        await pilot.pause()
+        assert "Four." in app.lines
+        assert "Let me think." not in app.lines
+
+
+async def test_a_saved_answer_is_continued() -> None:
+    app = ShowingAnswer("One, two,")
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        await app.grow((" three.", MODEL))
+        await app.answer.settle()
+        await pilot.pause()
+        assert app.lines == ["One, two, three."]
+        assert app.answer.text == "One, two, three."
+
+
+async def test_links_defined_below_their_use_work_once_the_answer_is_done() -> None:
+    app = ShowingAnswer()
+    async with app.run_test() as pilot:
+        await app.grow(("See [this].\n\n", MODEL), ("[this]: http://x.y\n", "lookup"))
+        await app.answer.settle()
+        await pilot.pause()
+        assert app.lines == ["See this."]
+        assert len(app.query(CompactMarkdown)) == 1
+
+
+def test_text_that_is_not_in_its_source_is_not_aligned() -> None:
+    alignment = Alignment("one *two* three")
+    assert [match.source for match in alignment.follow("one two")] == [0, 5]
+    assert list(alignment.follow("four")) == []
+    assert alignment.is_lost
+
+
+def test_what_a_model_writes_cannot_stop_the_walk() -> None:
+    alignment = Alignment("[a" + "](" * 95 + "word")
+    assert len(list(alignment.follow("a word"))) == 2

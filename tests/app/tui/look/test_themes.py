@@ -1,0 +1,163 @@
+"""Hues that everybody can read and tell apart."""
+
+from itertools import combinations
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.color import Color
+from textual.theme import BUILTIN_THEMES, Theme
+
+from app.tui.appearance import check_theme, try_theme
+from app.tui.look.colour_depth import ColourDepth
+from app.tui.look.contrast import LEGIBLE, contrast
+from app.tui.look.hues import Kind, hue_variables, kind_of
+from app.tui.look.legend import Legend
+from app.tui.look.themes import DARK, LIGHT, register_themes, themes
+from backends.base import UsageError
+
+ALL = {theme.name: theme for theme in themes(ColourDepth.FULL)}
+IN_RGB = [name for name, theme in ALL.items() if not theme.ansi]
+WITH_HUE = [kind for kind in Kind if kind is not Kind.LOOKAHEAD]
+
+# Machado, Oliveira and Fernandes 2009, severity 1, in linear RGB.
+SIGHT = {
+    "full": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+}
+
+
+def variables(theme: Theme) -> dict[str, str]:
+    return {**theme.to_color_system().generate(), **theme.variables}
+
+
+def backgrounds(theme: Theme) -> list[Color]:
+    values = variables(theme)
+    return [Color.parse(values[name]) for name in ("background", "surface", "panel")]
+
+
+@pytest.mark.parametrize("name", IN_RGB)
+def test_every_hue_is_legible_on_every_background(name: str) -> None:
+    values = variables(ALL[name])
+    for kind in WITH_HUE:
+        for background in backgrounds(ALL[name]):
+            assert contrast(Color.parse(values[f"drafter-{kind}"]), background) >= LEGIBLE
+            if name in (DARK, LIGHT):
+                assert contrast(Color.parse(values[f"fading-{kind}"]), background) >= LEGIBLE
+
+
+@pytest.mark.parametrize("name", [DARK, LIGHT])
+@pytest.mark.parametrize(
+    "variable",
+    ["foreground", "text-muted", "text-error", "text-warning", "text-success", "text-primary"],
+)
+def test_other_text_is_legible(name: str, variable: str) -> None:
+    colour = Color.parse(variables(ALL[name])[variable])
+    assert all(contrast(colour, background) >= LEGIBLE for background in backgrounds(ALL[name]))
+
+
+def lab(colour: Color, sight: str) -> tuple[float, float, float]:
+    """CIELAB of a colour as someone sees it."""
+    channels = [value / 255 for value in colour.rgb]
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in channels]
+    r, g, b = (
+        min(1.0, max(0.0, sum(factor * value for factor, value in zip(row, linear, strict=True))))
+        for row in SIGHT[sight]
+    )
+    x = (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505
+    y = 0.2126 * r + 0.7152 * g + 0.0722 * b
+    z = (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089
+    fx, fy, fz = (v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in (x, y, z))
+    return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+@pytest.mark.parametrize("name", [DARK, LIGHT])
+def test_hues_can_be_told_apart(name: str, sight: str) -> None:
+    """A difference of 10 in CIELAB is plain to see side by side."""
+    values = variables(ALL[name])
+    seen = {kind: lab(Color.parse(values[f"drafter-{kind}"]), sight) for kind in WITH_HUE}
+    for one, other in combinations(WITH_HUE, 2):
+        difference = sum((a - b) ** 2 for a, b in zip(seen[one], seen[other], strict=True)) ** 0.5
+        assert difference >= 10, (one, other, difference)
+
+
+def test_without_colours_each_kind_has_an_attribute_of_its_own() -> None:
+    values = hue_variables(ALL[DARK], ColourDepth.NONE)
+    assert [values[f"drafted-{kind}"] for kind in Kind] == [
+        "underline", "italic", "bold", "reverse", "bold underline",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("drafter", "kind"),
+    [
+        ("lookup", Kind.LOOKUP),
+        ("cascade/ngram:4", Kind.NGRAM),
+        ("jacobi:w=5", Kind.LOOKAHEAD),
+        ("self", Kind.MODEL),
+        ("qwen3-0.6b", Kind.MODEL),
+    ],
+)
+def test_kind_of_a_drafter(drafter: str, kind: Kind) -> None:
+    assert kind_of(drafter) is kind
+
+
+class Styled(App[None]):
+    """A legend as wide as the panel."""
+
+    CSS = "Legend { width: 37; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        register_themes(self)
+
+    def compose(self) -> ComposeResult:
+        yield Legend()
+
+
+@pytest.mark.parametrize("term", ["xterm-16color", "xterm-256color"])
+async def test_every_theme_can_be_used(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.delenv("COLORTERM", raising=False)
+    app = Styled()
+    async with app.run_test(size=(40, 10)) as pilot:
+        assert app.theme == DARK
+        for name in [LIGHT, *BUILTIN_THEMES]:
+            assert try_theme(app, name) == ""
+            await pilot.pause()
+        assert try_theme(app, "") == ""
+        assert app.theme == DARK
+
+
+async def test_an_unknown_theme_falls_back_and_says_so() -> None:
+    with pytest.raises(UsageError):
+        check_theme("nosuch")
+    app = Styled()
+    async with app.run_test():
+        assert "specchat-light" in try_theme(app, "specchat-ligth")
+        assert app.theme == DARK
+
+
+async def test_the_legend_of_the_colours() -> None:
+    app = Styled()
+    async with app.run_test(size=(37, 8)) as pilot:
+        await pilot.pause()
+        strips = app.screen._compositor.render_strips()
+        assert [strip.text.rstrip() for strip in strips][:7] == [
+            "Text that a drafter supplied is",
+            "coloured while it is new:",
+            "",
+            "■ lookup     copies from this chat",
+            "■ retrieval  copies from other chats",
+            "■ ngram      common phrases",
+            "■ a model    a smaller model guesses",
+        ]
