@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from app.bench.plots import Bar, bar_chart, cost_chart, share_chart
 from app.bench.results import AUTO, Bench, Speedup
+from app.bench.shapes import shape_shares
 from app.bench.wording import (
     MISSING,
     comparable_rate,
@@ -15,7 +16,6 @@ from app.bench.wording import (
     shape_sentences,
     wall_sentence,
 )
-from app.engine.shapes import shape_shares
 
 
 @dataclass(frozen=True, slots=True)

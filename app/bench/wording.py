@@ -1,7 +1,7 @@
 """Sentences and number formats that the terminal table and the page share."""
 
 from app.bench.results import AUTO, PLAIN, Bench
-from app.engine.shapes import shape_shares
+from app.bench.shapes import shape_shares
 
 MISSING = "-"
 SLOWER = 0.98

@@ -7,17 +7,19 @@ from typing import Self
 
 from app.engine.indexing import Indexing
 from app.engine.session import Session
+from app.loading.loaded_files import LoadedFiles
 from app.prompt_cache.saved_states import SavedStates
 from app.prompt_cache.state_keeper import Job, StateKeeper
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveSession:
-    """A session, the keeper of its prompt cache, and the index of earlier chats."""
+    """A session, the keeper of its prompt cache, the index of earlier chats, the model's files."""
 
     session: Session
     keeper: StateKeeper
     indexing: Indexing
+    files: LoadedFiles
 
     @classmethod
     def of(cls, session: Session) -> Self:
@@ -30,7 +32,8 @@ class ActiveSession:
             stack.callback(session.close)
             states = SavedStates(session.paths.saved_states)
             keeper = StateKeeper(session.model.info, session.context, states)
-            active = cls(session, keeper, Indexing.of(session))
+            files = LoadedFiles.of(session.model.info.path)
+            active = cls(session, keeper, Indexing.of(session), files)
             stack.pop_all()
         return active
 

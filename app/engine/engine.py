@@ -81,7 +81,14 @@ class Engine:
     def load(self, model: str) -> None:
         """Stop the current answer and change to another model."""
         self._stop_current()
-        self._jobs.put(lambda: self._change_model(model))
+        self._jobs.put(lambda: self._reload(replace(self.options, model=model)))
+
+    def set_context(self, n_ctx: int | None) -> None:
+        """Change the size of the context in tokens, None for the usual one, after this answer.
+
+        If that fails, such as for lack of memory, the old size stays, and the status has the error.
+        """
+        self._jobs.put(lambda: self._change_context(n_ctx))
 
     def stop_loading(self) -> None:
         """Stop loading a model, if one is being loaded, at its next phase."""
@@ -102,8 +109,8 @@ class Engine:
                 if self._active is None:
                     raise ModelError("no model is loaded")
                 future.set_result(rank_for(self._active.session))
-            except SpecchatError as error:
-                future.set_exception(error)
+            except Exception as error:
+                future.set_exception(self._reported(error))
 
         self._jobs.put(job)
         return future
@@ -175,10 +182,17 @@ class Engine:
             raise LoadingStoppedError
         self._publish_text(text)
 
-    def _change_model(self, model: str) -> None:
-        """Load a model; if that fails, load the previous one again."""
+    def _change_context(self, n_ctx: int | None) -> None:
+        if self._active is None:
+            self.options = replace(self.options, ctx=n_ctx)
+        elif n_ctx != self.options.ctx:
+            self._active.files.check_present()
+            self._reload(replace(self.options, ctx=n_ctx))
+
+    def _reload(self, options: SessionOptions) -> None:
+        """Load a model with other options; if that fails, as before."""
         previous, was_loaded = self.options, self._active is not None
-        self.options = replace(previous, model=model)
+        self.options = options
         try:
             self._load()
         except SpecchatError:
@@ -190,7 +204,7 @@ class Engine:
 
     def _count(self) -> None:
         if self._active is not None:
-            self._counts.count(self._active.session.model.tokenizer)
+            self._counts.count_all(self._active.session.model.tokenizer)
 
     def _follow_draft(self) -> None:
         """Build the requested drafters; if that fails, keep the present ones."""
@@ -238,6 +252,7 @@ class Engine:
         if active is None:
             raise self._status.error or ModelError("no model is loaded")
         session = active.session
+        active.files.check_whole()
         session.answer_in(request.chat)
         if request.draft is None:
             self._follow_draft()
@@ -247,7 +262,7 @@ class Engine:
         answer.stage = Stage.READING
         prompt, answer.dropped = session.prompt(request.conversation, request.partial)
         answer.note = "; ".join(filter(None, [prompt.note, active.indexing.news()]))
-        reply = new_reply()
+        reply, known = new_reply(), session.plain_replies.replies
         answer.begin(reply)
         try:
             active.keeper.prepare(prompt.tokens)
@@ -255,6 +270,8 @@ class Engine:
         finally:
             active.answered()
             answer.metrics = reply_metrics(session, reply)
+            if session.plain_replies.replies != known:
+                self._status = replace(self._status, loaded=Loaded.of(session))
 
     def _stream(self, session: Session, answer: Answer, prompt: Prompt, reply: Reply) -> None:
         request = answer.request
@@ -268,7 +285,7 @@ class Engine:
                 now = time.perf_counter()
                 if now - published >= _PUBLISH_SECONDS:
                     published = now
-                    answer.metrics = reply_metrics(session, reply)
-                    self._counts.count(session.model.tokenizer)
+                    answer.metrics = reply_metrics(session, reply, is_final=False)
+                    self._counts.count_beside(session.model.tokenizer)
                     if request.draft is None:
                         self._follow_draft()

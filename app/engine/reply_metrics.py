@@ -10,7 +10,7 @@ from app.engine.session import Session, bytes_per_token
 from backends.base import ModelInfo
 from backends.hardware.host import peak_memory_bytes
 from decoding.events import Step
-from decoding.planning.parking import State
+from decoding.planning.parking import Shortfall, State
 from decoding.shape import Shape, in_words
 
 
@@ -44,6 +44,8 @@ class ReplyMetrics:
     """Whether drafting is on, parked or off."""
     reason: str
     """Why drafting, or a drafter, is not on."""
+    shortfall: Shortfall | None
+    """Of the parked drafter that is closest to paying, None if none was measured."""
     drafters: tuple[str, ...]
     decision: str
     """What the controller decided for the last step, and why."""
@@ -90,10 +92,14 @@ class ReplyMetrics:
     memory: MemoryUse
 
 
-def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
-    """Take a snapshot, on the thread that runs the session."""
+def reply_metrics(session: Session, reply: Reply, *, is_final: bool = True) -> ReplyMetrics:
+    """Take a snapshot, on the thread that runs the session.
+
+    is_final: whether to ask the system for the peak memory too, which takes half of the time.
+    """
     statistics = reply.statistics
     drafting, context, info = session.drafting, session.context, session.model.info
+    status = drafting.status
     controller, bandwidth = drafting.controller, session.bandwidth
     rate = statistics.decode_tokens_per_second
     costs = controller.costs if controller else None
@@ -107,8 +113,9 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
         model=info,
         context_used=context.length,
         context_size=context.n_ctx,
-        state=drafting.state,
-        reason=drafting.reason,
+        state=status.state,
+        reason=status.reason,
+        shortfall=status.shortfall,
         drafters=tuple(drafting.names),
         decision=str(controller.decision) if controller else "",
         shape=_shape(statistics.last_step),
@@ -149,7 +156,7 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
             error,
             statistics.completion_tokens,
             is_drafted=statistics.drafted > 0,
-            is_paused=drafting.state is State.PARKED,
+            is_paused=status.state is State.PARKED,
         ),
         bytes_per_token=read,
         bandwidth_bytes_per_second=bandwidth.bytes_per_second if bandwidth else None,
@@ -158,7 +165,7 @@ def reply_metrics(session: Session, reply: Reply) -> ReplyMetrics:
         times_wall=rate / wall if rate and wall else None,
         energy_joules_per_token=joules,
         energy_source=session.meter.source if session.meter and joules is not None else None,
-        peak_memory_bytes=peak_memory_bytes(),
+        peak_memory_bytes=peak_memory_bytes() if is_final else None,
         memory=MemoryUse(
             info.weight_bytes,
             drafting.drafter_bytes,

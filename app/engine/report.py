@@ -30,6 +30,7 @@ def reply_report(
     """Report of a reply that ended; figures that were not measured are None."""
     info = session.model.info
     drafting = session.drafting
+    metrics = reply_metrics(session, reply)
     return {
         "schema": SCHEMA,
         "text": reply.text,
@@ -51,8 +52,8 @@ def reply_report(
         },
         "draft": {
             "requested": drafting.requested,
-            "state": drafting.state,
-            "reason": drafting.reason or None,
+            "state": metrics.state,
+            "reason": metrics.reason or None,
             "drafters": drafting.names,
             "notes": list(drafting.notes),
         },
@@ -65,7 +66,7 @@ def reply_report(
             "seed": settings.seed,
             "max_tokens": max_tokens,
         },
-        "stats": _statistics(reply_metrics(session, reply)),
+        "stats": _statistics(metrics),
     }
 
 

@@ -22,9 +22,19 @@ from decoding.drafters.ngram.ngram import Ngram
 from decoding.estimation.cost import CostModel
 from decoding.estimation.text_kind import TextKindReader
 from decoding.planning.controller import Controller
-from decoding.planning.parking import State, overall
+from decoding.planning.parking import Shortfall, State, least_shortfall, overall
 from models.metadata.model_facts import facts_of
 from models.reference import Reference
+
+
+@dataclass(frozen=True, slots=True)
+class DraftingStatus:
+    """Whether drafting is on, parked or off, and why drafters are not available, parked or off."""
+
+    state: State
+    reason: str
+    shortfall: Shortfall | None
+    """Of the parked drafter that is closest to paying, None if none was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +53,12 @@ class Drafting:
     costs_file: Path | None = None
 
     @property
-    def state(self) -> State:
-        """Whether drafting is on, parked or off."""
-        return overall(self.controller.statuses)[0] if self.controller else State.OFF
-
-    @property
-    def reason(self) -> str:
-        """Why drafters are not available, parked or off."""
-        reasons = overall(self.controller.statuses)[1] if self.controller else ""
-        return "; ".join(filter(None, [self.missing, reasons]))
+    def status(self) -> DraftingStatus:
+        """Whether drafting is on, parked or off, and why."""
+        statuses = self.controller.statuses if self.controller else []
+        state, reasons = overall(statuses)
+        reason = "; ".join(filter(None, [self.missing, reasons]))
+        return DraftingStatus(state, reason, least_shortfall(statuses))
 
     @property
     def names(self) -> list[str]:

@@ -9,6 +9,9 @@ from decoding.estimation.cost import BUSY
 from models.byte_sizes import size_text
 from models.metadata.memory_bill import Fit
 
+_SURE = 0.05
+"""Predicted gain or loss from which one is expected."""
+
 
 def doubt(spread: float) -> str:
     """A warning that costs may be wrong by a share."""
@@ -49,7 +52,7 @@ def _gain(pair: Pair) -> str:
     least = pair.break_even
     parts: list[str] = []
     if pair.speedup is not None:
-        parts.append(f"{pair.speedup:.2f}× plain expected")
+        parts.append(_expected(pair.speedup))
     if pair.acceptance is not None:
         share = _percent(pair.acceptance)
         source = "expected from a trial" if pair.is_trial else "so far"
@@ -63,6 +66,15 @@ def _gain(pair: Pair) -> str:
     if pair.draw_cost and pair.cost_source:
         parts.append(f"a token costs {pair.draw_cost:.2f} of a step ({pair.cost_source})")
     return ", ".join(parts)
+
+
+def _expected(speedup: float) -> str:
+    """A predicted speedup, which is right within a few per cent at best."""
+    if abs(speedup - 1.0) < _SURE:
+        return "about as fast as plain"
+    if speedup < 1.0:
+        return f"about {_percent(1.0 - speedup)} slower than plain"
+    return f"about {speedup:.1f}× plain expected"
 
 
 def _percent(share: float) -> str:

@@ -1,39 +1,43 @@
-"""Figures in words, used by every part of the screen."""
+"""Figures in words, the same ones on every screen and on the command line."""
 
-from app.engine.comparison import ENOUGH_TOKENS
-from app.engine.engine_status import Loaded, where_it_runs
+from collections.abc import Iterable
+
 from app.engine.reply_metrics import ReplyMetrics
-from app.engine.shapes import shape_shares
+from app.percentage import percentage
+from app.printable import one_line
 from decoding.events import FinishReason
-from decoding.planning.parking import State
-from decoding.sampling.lossy_rule import LOSSY
-from decoding.shape import Shape
+from decoding.planning.parking import Shortfall, State
+from decoding.sampling.lossy_rule import LOSSY, LossyRule
 
-NONE = "-"
-_SEPARATOR = " · "
-_ENDINGS = {
-    FinishReason.STOP: "",
-    FinishReason.LENGTH: "cut at the longest answer allowed",
-    FinishReason.CONTEXT: "the context is full",
-    FinishReason.CANCELLED: "stopped",
-}
+SEPARATOR = " · "
+CONTINUES = "Ctrl+T continues"
+INTERRUPTED = f"interrupted{SEPARATOR}{CONTINUES}"
+"""Shown below an answer without an ending that does not grow."""
+SEES_FROM_HERE = "the model sees from here on"
+"""Shown between messages left out of the prompt and those that are in it."""
+
+_SLOW_START = 2.0
+"""Seconds before the first token from which they are worth telling."""
 
 
 def rate(value: float | None) -> str:
-    """Tokens per second."""
-    return NONE if value is None else f"{value:.1f} tok/s"
-
-
-def against_plain(metrics: ReplyMetrics) -> str:
-    """The speedup; empty if it was not measured, or over too few tokens to mean anything."""
-    if metrics.speedup is None or metrics.completion_tokens < ENOUGH_TOKENS:
+    """Tokens per second: whole numbers from 10 on; empty if not measured."""
+    if value is None:
         return ""
-    return f"{metrics.speedup:.2f}× plain"
+    return f"{value:,.0f} tok/s" if value >= 9.95 else f"{value:.1f} tok/s"
 
 
-def percent(value: float | None) -> str:
+def seconds(value: float) -> str:
+    """A duration."""
+    if value < 99.95:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest} s"
+
+
+def percent(value: float) -> str:
     """A share in per cent."""
-    return NONE if value is None else f"{100 * value:.0f} %"
+    return f"{percentage(round(1e6 * value), 1_000_000)} %"
 
 
 def size(count: float) -> str:
@@ -44,41 +48,33 @@ def size(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def _shapes(metrics: ReplyMetrics) -> str:
-    """Shares of steps by shape of draft; empty if every draft was linear."""
-    drafted = {shape for shape, count in metrics.steps_by_shape.items() if count} - {Shape.NONE}
-    return f"steps: {shape_shares(metrics.steps_by_shape)}" if drafted - {Shape.LINE} else ""
+def drafting(spec: str, metrics: ReplyMetrics | None, rule: LossyRule | None) -> str:
+    """What becomes of drafting, such as "auto", "off" or "paused (11 % accepted, needs 22 %)".
+
+    spec: the requested drafters. metrics: of the newest answer by them; None before it has any.
+    rule: the lossy rule in effect, if any.
+    """
+    if spec == "off":
+        return "off"
+    if rule is not None:
+        return "▲ lossy"
+    if metrics is not None and metrics.state is State.OFF:
+        return "off"
+    if metrics is not None and metrics.state is State.PARKED:
+        return f"paused{_because(metrics.shortfall)}"
+    return one_line(spec)
 
 
-def state(metrics: ReplyMetrics | None, loaded: Loaded | None) -> str:
-    """Whether drafting is on, parked or off, and the reason."""
-    if metrics is not None:
-        drafters = ", ".join(metrics.drafters) or "none"
-        if metrics.state is State.ON:
-            return f"drafting on ({drafters})"
-        return (
-            f"drafting {metrics.state}: {metrics.reason}"
-            if metrics.reason
-            else f"drafting {metrics.state}"
-        )
-    if loaded is None:
+def _because(shortfall: Shortfall | None) -> str:
+    if shortfall is None:
         return ""
-    if loaded.drafters:
-        return f"drafting on ({', '.join(loaded.drafters)})"
-    return f"drafting off: {loaded.missing}" if loaded.missing else "drafting off"
-
-
-def what_runs(loaded: Loaded) -> str:
-    """The model, its engine and its device, in one line."""
-    info = loaded.info
-    name = info.path.stem
-    quantization = "" if info.quantization.lower() in name.lower() else f" {info.quantization}"
-    return f"{name}{quantization} · {where_it_runs(info)}"
+    accepted, needed = percent(shortfall.accepted), percent(shortfall.needed)
+    return "" if accepted == needed else f" ({accepted} accepted, needs {needed})"
 
 
 def lossy_part(ending: str) -> str:
     """The part of an ending that names a lossy rule; empty if there is none."""
-    return _SEPARATOR.join(part for part in ending.split(_SEPARATOR) if part.startswith(LOSSY))
+    return _joined(part for part in ending.split(SEPARATOR) if part.startswith(LOSSY))
 
 
 def ending(
@@ -92,24 +88,55 @@ def ending(
     continued: the ending of the answer that this one continues, which may have been lossy; None for
     a new answer. The figures are those of the continuation.
     """
-    parts: list[str] = [lossy_part(continued or "")]
-    if metrics is not None and metrics.completion_tokens:
-        parts.append(
-            f"{'' if continued is None else 'the last '}{metrics.completion_tokens} tokens"
-        )
-        if metrics.decode_tokens_per_second is not None:
-            parts.append(rate(metrics.decode_tokens_per_second))
-        if metrics.drafted:
-            is_short = metrics.completion_tokens < ENOUGH_TOKENS
-            parts.append("too short for a speedup" if is_short else against_plain(metrics))
-            parts.append(f"{percent(metrics.acceptance)} of drafted accepted")
-        if metrics.lossy not in parts:
-            parts.append(metrics.lossy)
-        if metrics.ttft_seconds is not None:
-            parts.append(f"first after {metrics.ttft_seconds:.1f} s")
-        parts.append(_shapes(metrics))
-    if reason is not None and _ENDINGS[reason]:
-        parts.append(_ENDINGS[reason])
-    if error:
-        parts.append(error)
-    return _SEPARATOR.join(filter(None, parts))
+    tokens = metrics.completion_tokens if metrics else 0
+    end = _end(reason, tokens)
+    figures = _speed(metrics) if end and metrics else _figures(metrics, continued)
+    lossy = lossy_part(continued or "")
+    own = metrics.lossy if metrics else ""
+    return _joined([lossy, *figures, own if own != lossy else "", end, error])
+
+
+def stats(metrics: ReplyMetrics) -> str:
+    """Figures of an answer for the command line."""
+    return _joined([*_figures(metrics, None), metrics.lossy])
+
+
+def _figures(metrics: ReplyMetrics | None, continued: str | None) -> list[str]:
+    if metrics is None or not metrics.completion_tokens:
+        return []
+    last = "" if continued is None else "the last "
+    took = metrics.decode_seconds
+    time = seconds(took) if took else ""
+    return [f"{last}{_tokens(metrics.completion_tokens)}", time, *_speed(metrics)]
+
+
+def _speed(metrics: ReplyMetrics) -> list[str]:
+    is_drafted = metrics.drafted > 0 and metrics.drafted_share is not None
+    first = metrics.ttft_seconds or 0.0
+    return [
+        rate(metrics.decode_tokens_per_second),
+        metrics.comparison.words,
+        f"{percent(metrics.drafted_share or 0.0)} drafted" if is_drafted else "",
+        f"started after {first:.0f} s" if first > _SLOW_START else "",
+    ]
+
+
+def _end(reason: FinishReason | None, tokens: int) -> str:
+    """How an answer ended if not by itself, and how it is continued."""
+    match reason:
+        case FinishReason.LENGTH:
+            return f"cut at {_tokens(tokens)}{SEPARATOR}{CONTINUES}"
+        case FinishReason.CANCELLED:
+            return f"stopped after {_tokens(tokens)}{SEPARATOR}{CONTINUES}"
+        case FinishReason.CONTEXT:
+            return "the context is full"
+        case _:
+            return ""
+
+
+def _tokens(count: int) -> str:
+    return "1 token" if count == 1 else f"{count:,} tokens"
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return SEPARATOR.join(filter(None, parts))

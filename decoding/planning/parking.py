@@ -22,12 +22,24 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Shortfall:
+    """The acceptance of a parked drafter, and the higher one with which it would pay."""
+
+    accepted: float
+    needed: float
+
+
+@dataclass(frozen=True, slots=True)
 class DrafterStatus:
-    """State of a drafter; the reason is empty while it is on."""
+    """State of a drafter; the reason is empty while it is on.
+
+    shortfall: None unless it is parked for an acceptance that was measured.
+    """
 
     name: str
     state: State
     reason: str = ""
+    shortfall: Shortfall | None = None
 
 
 def drafter_status(managed: ManagedDrafter, costs: CostModel) -> DrafterStatus:
@@ -45,13 +57,23 @@ def drafter_status(managed: ManagedDrafter, costs: CostModel) -> DrafterStatus:
         parked = predicted_speedup(acceptance, passes, draw_cost) <= 1.0
     if not parked:
         return DrafterStatus(managed.name, State.ON)
+    shortfall = None
     if managed.costs(costs).largest == 1:
         reason = f"its passes are longer than the {costs.largest} tokens that were measured here"
     else:
         is_steady = costs.is_steady and (managed.cost is None or managed.cost.is_steady)
-        reason = _reason(managed, break_even(managed.costs(costs), draw_cost))
+        needed = break_even(managed.costs(costs), draw_cost)
+        shortfall = _shortfall(managed, needed)
+        reason = _reason(managed, needed)
         reason += "" if is_steady else f" (costs {BUSY})"
-    return DrafterStatus(managed.name, State.PARKED, reason)
+    return DrafterStatus(managed.name, State.PARKED, reason, shortfall)
+
+
+def _shortfall(managed: ManagedDrafter, needed: float) -> Shortfall | None:
+    judged = managed.estimates.judged
+    if judged.judged <= 0.0 or not judged.accepted / judged.judged < needed <= 1.0:
+        return None
+    return Shortfall(judged.accepted / judged.judged, needed)
 
 
 def is_promising(managed: ManagedDrafter, costs: CostModel) -> bool:
@@ -80,6 +102,12 @@ def overall(statuses: Sequence[DrafterStatus]) -> tuple[State, str]:
         if state in states:
             return state, reasons
     return State.OFF, reasons
+
+
+def least_shortfall(statuses: Sequence[DrafterStatus]) -> Shortfall | None:
+    """Shortfall of the drafter that is closest to paying; None if none was measured."""
+    measured = [status.shortfall for status in statuses if status.shortfall is not None]
+    return max(measured, key=lambda short: short.accepted / short.needed, default=None)
 
 
 def _reason(managed: ManagedDrafter, needed: float) -> str:

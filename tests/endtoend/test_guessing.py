@@ -81,9 +81,9 @@ def test_where_it_cannot_pay_it_is_parked_with_the_reason(name: str, demo: Model
     prompt = tokenized(demo)[PROMPTS[0]][1]
     with drafting_by(name, demo, context, paths) as drafting:
         found = steps(context, prompt, 40, drafting.controller)
-        assert drafting.state is State.PARKED
-        assert name in drafting.reason
-        assert "slower than plain" in drafting.reason
+        assert drafting.status.state is State.PARKED
+        assert name in drafting.status.reason
+        assert "slower than plain" in drafting.status.reason
         assert sum(step.passed - len(step.tokens) for step in found[1:]) <= 4
     context.close()
 
@@ -94,8 +94,8 @@ def test_a_model_without_branches_says_why(tiny_mamba: Path, paths: Paths):
 
     model = llamacpp.load(tiny_mamba)
     with drafting_by("lookahead", model, model.open(64), paths) as drafting:
-        assert drafting.state is State.OFF
-        assert "running state" in drafting.reason
+        assert drafting.status.state is State.OFF
+        assert "running state" in drafting.status.reason
     model.close()
 
 

@@ -37,4 +37,4 @@ def test_greedy_replies_are_plain_ones(spec: str, small_mlx: SmallMlx, home: Pat
 def test_a_model_with_a_running_state_says_why(small_mlx: SmallMlx, home: Path):
     model = mlx.load(small_mlx("hybrid"))
     with drafting_by("tree(self)", model, model.open(64), Paths.of_this_user()) as drafting:
-        assert "running state" in drafting.reason
+        assert "running state" in drafting.status.reason

@@ -41,7 +41,7 @@ def test_greedy_replies_are_plain_ones(kind: str, spec: str, small_mlx: SmallMlx
 def test_a_model_with_a_running_state_says_why(small_mlx: SmallMlx, home: Path):
     model = mlx.load(small_mlx("hybrid"))
     with drafting_by("lookahead", model, model.open(64), Paths.of_this_user()) as drafting:
-        assert "running state" in drafting.reason
+        assert "running state" in drafting.status.reason
 
 
 def test_what_is_heard_on_the_device_is_what_is_heard_of_rows(small_mlx: SmallMlx):

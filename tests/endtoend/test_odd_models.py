@@ -35,8 +35,8 @@ def test_a_recurrent_model_answers_undrafted_and_says_why(tiny_mamba: Path, draf
     _, plain, _ = _answer(tiny_mamba, "off")
     session, tokens, _ = _answer(tiny_mamba, draft)
     assert tokens == plain
-    assert session.drafting.state == "off"
-    assert "cannot forget rejected tokens" in session.drafting.reason
+    assert session.drafting.status.state == "off"
+    assert "cannot forget rejected tokens" in session.drafting.status.reason
 
 
 def test_a_model_without_template_gets_a_plain_form_and_a_note(tiny_llama: Callable[..., Path]):
@@ -61,4 +61,4 @@ def test_a_recurrent_drafter_is_refused_with_the_reason(
     session, tokens, _ = _answer(tiny_llama(), f"lookup,{tiny_mamba}")
     assert tokens
     assert session.drafting.names == ["lookup"]
-    assert "running state" in session.drafting.reason
+    assert "running state" in session.drafting.status.reason

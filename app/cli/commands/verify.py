@@ -70,7 +70,9 @@ def verify(context: typer.Context, json: Json = False, output: Output = None) ->
     try:
         controller = session.drafting.controller
         if controller is None:
-            raise DraftUnavailableError("there is nothing to verify", session.drafting.reason)
+            raise DraftUnavailableError(
+                "there is nothing to verify", session.drafting.status.reason
+            )
         verdict = _verified(session, controller, rule, shown=not json)
     finally:
         session.close()

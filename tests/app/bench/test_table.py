@@ -7,7 +7,7 @@ import pytest
 from app.bench.table import table
 from tests.fixtures.benches import KINDS, METHODS, synthetic_bench
 
-LEGEND = "! slower than plain"
+LEGEND = "! slower than plain in every round"
 
 
 def row(text: str, method: str) -> list[str]:
@@ -44,6 +44,13 @@ def test_what_is_slower_is_marked_and_explained() -> None:
     assert row(text, "self")[0] == "0.61!"
     assert row(text, "lookup")[1] == "1.08"
     assert text.count(LEGEND) == 1
+
+
+def test_what_noise_explains_is_not_called_slower() -> None:
+    bench = synthetic_bench()
+    fast = replace(bench.select("off", "code", 0.0)[0], method="self", round=0, tokens=10_000)
+    bench = replace(bench, runs=(*bench.runs, *(replace(fast, kind=kind) for kind in bench.kinds)))
+    assert "!" not in row(table(bench), "self")[0]
 
 
 def test_without_anything_slower_there_is_no_legend() -> None:

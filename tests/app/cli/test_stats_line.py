@@ -7,20 +7,36 @@ from typing import Any
 import pytest
 
 from app.cli.stats_line import stats_line
-from app.engine.comparison import ENOUGH_TOKENS
+from app.engine.comparison import Comparison, Standing
+from app.engine.reply_metrics import ReplyMetrics
+from decoding.events import FinishReason
 from tests.fixtures.metrics import LIVE
 
 
-def line(monkeypatch: pytest.MonkeyPatch, tokens: int) -> str:
-    metrics = replace(LIVE, completion_tokens=tokens, drafted=20, speedup=1.3)
+def line(
+    monkeypatch: pytest.MonkeyPatch, metrics: ReplyMetrics, reason: FinishReason | None = None
+) -> str:
     monkeypatch.setattr("app.cli.stats_line.reply_metrics", lambda *_: metrics)
-    reply: Any = SimpleNamespace(finish_reason=None)
+    reply: Any = SimpleNamespace(finish_reason=reason)
     session: Any = None
     return stats_line(session, reply)
 
 
+def test_the_line_has_the_figures_of_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert line(monkeypatch, LIVE) == (
+        "[132 tokens · 9.4 s · 14 tok/s · 1.4× plain ± 0.1 · 61 % drafted]"
+    )
+
+
 def test_a_short_reply_has_no_speedup(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "1.30× plain" in line(monkeypatch, ENOUGH_TOKENS)
-    short = line(monkeypatch, ENOUGH_TOKENS - 1)
-    assert "plain" not in short
-    assert "too short for a speedup" in short
+    short = replace(
+        LIVE, completion_tokens=45, decode_seconds=0.39, decode_tokens_per_second=114.3,
+        drafted_share=0.18, comparison=Comparison(Standing.SHORT),
+    )  # fmt: skip
+    assert line(monkeypatch, short) == "[45 tokens · 0.4 s · 114 tok/s · 18 % drafted]"
+
+
+def test_an_early_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert line(monkeypatch, LIVE, FinishReason.LENGTH).endswith(" · cut at --max-tokens]")
+    nothing = replace(LIVE, completion_tokens=0)
+    assert line(monkeypatch, nothing, FinishReason.CANCELLED) == "[no tokens · stopped]"

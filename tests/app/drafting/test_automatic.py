@@ -329,8 +329,8 @@ def test_a_copy_of_few_bits_is_not_offered_but_made_where_it_is_asked_for(
             assert SELF not in tried
         with closing(build(draft_spec.parse(SELF, paths), environment)) as drafting:
             assert drafting.names == [SELF]
-            assert drafting.state is State.PARKED
-            assert "slower than plain here even if every drafted token" in drafting.reason
+            assert drafting.status.state is State.PARKED
+            assert "slower than plain here even if every drafted token" in drafting.status.reason
             assert any("no copy of few is expected to pay" in note for note in drafting.notes)
         with closing(build(draft_spec.parse("self:q4_0", paths), environment)) as drafting:
             assert not any("expected to pay" in note for note in drafting.notes)

@@ -18,7 +18,7 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.prompt_cache import state_keeper
 from app.prompt_cache.saved_states import SavedStates
-from backends.base import ModelError, UsageError
+from backends.base import ModelError, OutOfMemoryError, UsageError
 from backends.chat.chat_template import Message
 from decoding.events import FinishReason, Origin
 from decoding.sampling.distribution import SamplingSettings
@@ -252,3 +252,37 @@ def test_the_prompt_cache_is_kept_when_nothing_is_asked_for_a_while(
     assert text_of(start(ScriptedModel(WORDS)).ask(request(partial="so far " * 20)))
     assert kept.wait(30)
     assert saved() == 1
+
+
+def test_another_context_size_keeps_the_model(start: Start) -> None:
+    engine = start(ScriptedModel(WORDS))
+    engine.set_context(2048)
+    assert text_of(engine.ask(request())) == "".join(WORDS)
+    assert engine.options.ctx == 2048
+    assert engine.status.error is None
+
+
+def test_a_context_size_that_cannot_be_had_leaves_the_old_one() -> None:
+    def refuses(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -> Session:
+        if options.ctx == 1 << 30:
+            raise OutOfMemoryError("a context of 1,073,741,824 tokens needs 99 GB of memory")
+        return opened(ScriptedModel(WORDS))(options, paths, notify)
+
+    engine = Engine(SessionOptions(draft="off", ctx=4096), Paths.of_this_user(), refuses)
+    engine.start()
+    try:
+        engine.set_context(1 << 30)
+        assert text_of(engine.ask(request())) == "".join(WORDS)
+        assert engine.options.ctx == 4096
+        assert isinstance(engine.status.error, OutOfMemoryError)
+        assert engine.status.phase is Phase.READY
+    finally:
+        assert engine.close(30)
+
+
+def test_plain_replies_tell_the_speed_of_the_model(start: Start) -> None:
+    engine = start(ScriptedModel([*WORDS, *(f"more{number} " for number in range(40))]))
+    assert text_of(engine.ask(request()))
+    loaded = engine.status.loaded
+    assert loaded is not None
+    assert loaded.plain_rate is not None
