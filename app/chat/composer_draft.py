@@ -1,9 +1,11 @@
-"""Keeps the unsent text of the prompt for the next start, even after a crash.
+"""Keeps the unsent text of the prompt, with its folded pastes, for the next start or after a crash.
 
 Each running app has its own file and lock, which the system releases when the process ends. A file
-whose lock is free was left by an earlier app, and its text can be taken over.
+whose lock is free was left by an earlier app, and its text can be taken over. Pastes follow the
+text as JSON, after a character that no text has.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +13,14 @@ from threading import Lock, Thread
 
 from filelock import BaseFileLock, FileLock, Timeout
 
+from app.chat.attachment import Attachment, as_json, from_json
 from app.paths import Paths
 from backends.base.atomic_file import write_whole
 from backends.base.private_file import make_private_folder
 from backends.base.regular_file import read_bounded
 
 _MOST_BYTES = 16 << 20
+_END_OF_TEXT = "\0"
 _MOST_FILES = 16
 """Most apps at once that keep their unsent text."""
 
@@ -31,25 +35,30 @@ class _LockedFile:
 
 
 class ComposerDraft:
-    """The unsent text of this app. left: the unsent texts of earlier apps."""
+    """The unsent text of this app.
+
+    left: the unsent texts of earlier apps. attachments: the pastes folded in them, in order.
+    """
 
     def __init__(self, paths: Paths) -> None:
         self._writing = Lock()
         self._latest = self._written = self.left = ""
+        self.attachments: tuple[Attachment, ...] = ()
         self._own: _LockedFile | None = None
         with suppress(OSError):
             make_private_folder(paths.data)
             self._take_over(_locked(paths.unsent))
 
-    def keep(self, text: str) -> None:
-        """Write a text to the file, if possible."""
-        self._latest = text
+    def keep(self, text: str, attachments: Sequence[Attachment] = ()) -> None:
+        """Write a text and the pastes folded in it to the file, if possible."""
+        self._latest = _joined(text, attachments)
         self._write()
 
-    def keep_soon(self, text: str) -> None:
-        """Write a text to the file in the background."""
-        if text != self._latest:
-            self._latest = text
+    def keep_soon(self, text: str, attachments: Sequence[Attachment] = ()) -> None:
+        """Write a text and the pastes folded in it to the file in the background."""
+        latest = _joined(text, attachments)
+        if latest != self._latest:
+            self._latest = latest
             Thread(target=self._write, name="composer draft", daemon=True).start()
 
     def close(self) -> None:
@@ -63,8 +72,10 @@ class ComposerDraft:
             return
         self._own, *others = locked
         self._written = self._own.text
-        self.left = "\n\n".join(file.text for file in locked if file.text.strip())
-        self.keep(self.left)
+        drafts = [_split(file.text) for file in locked if file.text.strip()]
+        self.left = "\n\n".join(text for text, _ in drafts)
+        self.attachments = tuple(one for _, attachments in drafts for one in attachments)
+        self.keep(self.left, self.attachments)
         for file in others:
             file.path.unlink(missing_ok=True)
             file.lock.release()
@@ -108,4 +119,16 @@ def _text(path: Path) -> str:
         data = read_bounded(path, _MOST_BYTES)
     except OSError:
         return ""
-    return data.decode(errors="replace").replace("\0", "")
+    return data.decode(errors="replace")
+
+
+def _joined(text: str, attachments: Sequence[Attachment]) -> str:
+    text = text.replace(_END_OF_TEXT, "")
+    return f"{text}{_END_OF_TEXT}{as_json(attachments)}" if attachments else text
+
+
+def _split(held: str) -> tuple[str, tuple[Attachment, ...]]:
+    """Text and pastes of a file; anything else in it is text."""
+    text, _, rest = held.rpartition(_END_OF_TEXT)
+    attachments = from_json(rest)
+    return (text if attachments else held).replace(_END_OF_TEXT, ""), attachments

@@ -81,7 +81,10 @@ class Dialogue:
     def add_version(self, turn: Turn, text: str, attachments: Attachments = ()) -> Turn:
         """Add another version of a turn, show it and save it."""
         self.dropped = 0
-        return self._added(Turn(turn.role, text, attachments=attachments, parent=turn.parent))
+        parent = turn.parent
+        while parent is not None and parent not in self._tree:  # another window withdrew it
+            parent = parent.parent
+        return self._added(Turn(turn.role, text, attachments=attachments, parent=parent))
 
     def _added(self, turn: Turn) -> Turn:
         self._put_shown(self._tree.add(turn))
@@ -89,10 +92,14 @@ class Dialogue:
         return turn
 
     def show(self, turn: Turn) -> None:
-        """Show a version with what leads to it and what was last shown below it, and save that."""
-        self.dropped = 0
-        self._put_shown(self._tree.show(turn))
-        self._write()
+        """Show a version with what leads to it and what was last shown below it, and save that.
+
+        A turn that was withdrawn is not shown.
+        """
+        if turn in self._tree:
+            self.dropped = 0
+            self._put_shown(self._tree.show(turn))
+            self._write()
 
     def save(self, turn: Turn) -> None:
         """Save a turn; an answer grows until it is saved with an ending."""
@@ -110,7 +117,7 @@ class Dialogue:
 
         The newest other version is then shown. A chat without questions goes.
         """
-        if _is_answered(turn):
+        if _is_answered(turn) or turn not in self._tree:
             return
         self.dropped = 0
         self._growing.difference_update((turn, *turn.children))
@@ -209,8 +216,8 @@ class Dialogue:
             self._write()
         try:
             grows = any(turn.is_growing and turn not in self._growing for turn in self.turns)
-            has_changed = history.has_changed() or grows
-            return saver.chat is not None and has_changed and self._take_over(history, saver)
+            is_due = history.has_changed() or grows or saver.is_outdated
+            return saver.chat is not None and is_due and self._take_over(history, saver)
         except HistoryError as error:
             self.fault = error.why or error.what
             return False
@@ -218,13 +225,18 @@ class Dialogue:
     def _take_over(self, history: History, saver: Saver) -> bool:
         """Bring the chat up to date; returns whether anything changed."""
         assert saver.chat is not None
+        saver.is_outdated = False
         messages, first = history.messages(saver.chat), history.first_shown(saver.chat)
         again = merge(
             self._tree, messages, first, lambda turn: turn in self._growing or saver.holds(turn)
         )
         for turn in again or ():
             saver.put(turn)
-        is_changed = self._take_over_facts(history.facts(saver.chat), saver)
+        facts = history.facts(saver.chat)
+        if not facts:
+            saver.forget()
+            return again is not None
+        is_changed = self._take_over_facts(facts, saver)
         is_changed = self._take_over_queue(history, saver) or is_changed
         return again is not None or is_changed
 

@@ -30,10 +30,17 @@ def merge(
     turns: dict[int, Turn] = {}
     changed = False
     for message in linked(messages):
-        turn = known.pop(message.number, None)
+        turn, parent = known.pop(message.number, None), turns.get(message.parent)
         if turn is None:
-            turn = _new(message, turns.get(message.parent))
-            _insert(tree.versions(turn), turn)
+            turn = _new(message, parent)
+            tree.versions(turn).append(turn)
+            tree.sort_versions(turn)
+            changed = True
+        elif turn.parent is not parent:
+            tree.remove(turn)
+            turn.parent = parent
+            tree.versions(turn).append(turn)
+            tree.sort_versions(turn)
             changed = True
         elif not is_own(turn):
             changed = _update(turn, message) or changed
@@ -58,12 +65,6 @@ def _update(turn: Turn, message: Saved) -> bool:
     turn.text, turn.ending, turn.lossy = message.text, message.ending, message.lossy
     turn.is_growing = unfinished and is_running(message.writer)
     return before != (turn.text, turn.ending, turn.lossy, turn.is_growing)
-
-
-def _insert(versions: list[Turn], turn: Turn) -> None:
-    """Insert a saved turn among its versions: by number, before those that are not saved."""
-    versions.append(turn)
-    versions.sort(key=lambda version: (version.number is None, version.number or 0))
 
 
 def _without(tree: Tree, gone: dict[int, Turn], is_own: Callable[[Turn], bool]) -> list[Turn]:

@@ -23,6 +23,8 @@ class Saver:
         self.chat: int | None = None
         self.facts = {"title": "", "model": "", "system": "", "settings": "{}"}
         """What the chat is created with."""
+        self.is_outdated = False
+        """Whether a save has shown that another window changed what it was to change."""
         self._history, self._tree, self._queue = history, tree, queue
         self._turns: dict[Turn, None] = {}
         self._parents: dict[Turn | None, None] = {}
@@ -82,6 +84,8 @@ class Saver:
         Raises:
             HistoryError: something cannot be written; it stays noted.
         """
+        if self.chat is not None and not self._history.facts(self.chat):
+            self.forget()
         if self.chat is None:
             if not (self._queue or any(not _is_empty(turn) for turn in self._turns)):
                 self._parents.clear()
@@ -104,6 +108,16 @@ class Saver:
         if not (self._tree.roots or self._queue) and not self._history.facts(chat):
             self.chat = None
 
+    def forget(self) -> None:
+        """Note that the chat is gone from the history: all of it that is left here is unsaved."""
+        self.chat = None
+        self._queue[:] = [Queued(one.text, one.attachments) for one in self._queue]
+        self._withdrawn.clear()
+        self._unqueued.clear()
+        for turn in self._tree:
+            turn.number = None
+            self.put(turn)
+
     def _chat(self) -> int:
         assert self.chat is not None
         return self.chat
@@ -118,7 +132,8 @@ class Saver:
             about = {"lossy": turn.lossy, "writer": writer}
             if self._history.update(turn.number, turn.text, turn.ending, **about):
                 return
-            turn.number = None  # another window withdrew it
+            turn.number = None  # another window withdrew it, or wrote something else there
+            self.is_outdated = True
         if not self._add(turn):
             self._add_lost(turn)
 
@@ -142,22 +157,17 @@ class Saver:
             if not number:
                 return False
             above.number = number
+            self._tree.sort_versions(above)
         return True
 
     def _add_lost(self, turn: Turn) -> None:
-        """Add a turn, and again what other windows withdrew or deleted before it.
+        """Add a turn, and again what other windows withdrew before it.
 
         Raises:
             HistoryError: it cannot be added.
         """
-        chat = self._chat()
-        if self._history.facts(chat):
-            saved = {message.number for message in self._history.messages(chat)}
-        else:
-            saved = set[int]()
-            self._create()
-            self._queue[:] = [Queued(one.text, one.attachments) for one in self._queue]
-        for above in self._tree if not saved else path_to(turn):
+        saved = {message.number for message in self._history.messages(self._chat())}
+        for above in path_to(turn):
             if above.number not in saved:
                 above.number = None
                 self._turns[above] = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from app.dialogue.turn import Turn
+from app.dialogue.turn import Turn, path_to
 
 
 class Tree:
@@ -32,9 +32,17 @@ class Tree:
         self.path.append(turn)
         return [turn]
 
+    def __contains__(self, turn: Turn) -> bool:
+        """Whether a turn was not removed, nor anything that leads to it."""
+        return all(above in self.versions(above) for above in path_to(turn))
+
     def versions(self, turn: Turn) -> list[Turn]:
         """The turn and its siblings, oldest first."""
         return self.roots if turn.parent is None else turn.parent.children
+
+    def sort_versions(self, turn: Turn) -> None:
+        """Put a turn in its place among its versions: by number, those without one last."""
+        self.versions(turn).sort(key=lambda one: (one.number is None, one.number or 0))
 
     def show(self, turn: Turn) -> list[Turn]:
         """Show a turn, what leads to it and what was last shown below it.

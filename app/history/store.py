@@ -63,6 +63,9 @@ _ADD = f"""INSERT INTO messages (number, chat, role, text, ending, created, pare
 _SHOW = """UPDATE {table} SET shown = ?1 WHERE number = ?2
     AND (?1 = 0 OR EXISTS (SELECT 1 FROM messages WHERE number = ?1 AND chat = ?3))"""
 
+_UPDATE = """UPDATE messages SET text = ?1, ending = ?2, lossy = ?3, writer = ?4 WHERE number = ?5
+    AND CAST(text AS BLOB) = substr(CAST(?1 AS BLOB), 1, length(CAST(text AS BLOB)))"""
+
 _WITHDRAW = """DELETE FROM messages WHERE number = ?1 AND chat = ?2
     AND NOT EXISTS (SELECT 1 FROM messages WHERE chat = ?2 AND parent = ?1)"""
 
@@ -270,9 +273,14 @@ class History:
     def update(
         self, message: int, text: str, ending: str = "", *, lossy: str = "", writer: str = ""
     ) -> bool:
-        """Replace the text of a message; returns whether it still exists."""
-        sql = "UPDATE messages SET text = ?, ending = ?, lossy = ?, writer = ? WHERE number = ?"
-        return self._run(sql, (text, ending, lossy, writer, message)).rowcount > 0
+        """Extend the text of a message.
+
+        Returns:
+            Whether it still exists and the new text begins with the saved one: what was said is
+            never replaced.
+        """
+        row = (text, ending, lossy, writer, message)
+        return self._run(_UPDATE, row).rowcount > 0
 
     def show(self, chat: int, parent: int, message: int) -> None:
         """Show a message below another; parent: 0 for versions of the first question."""

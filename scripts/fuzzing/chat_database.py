@@ -8,18 +8,43 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 
+from app.chat.attachment import Attachment, AttachmentKind
 from app.history import History
 from app.history.export import as_json, as_markdown
 from scripts.fuzzing.damage import damaged
 from scripts.fuzzing.kind import READ, REBUILT
 
+_FILE = Attachment(AttachmentKind.FILE, "a.md", "walrus")
 _ODD = (
     "x'ff00fe'", "CAST(x'ff41' AS TEXT)", "NULL", "''", "1e308", "-1e308", "9e999", "-1",
     "9223372036854775807", "'text'", "zeroblob(100000)", "CAST(x'610062' AS TEXT)",
 )  # fmt: skip
 _COLUMNS = {
-    "chats": ("number", "title", "model", "system", "created", "updated", "removed", "settings"),
-    "messages": ("number", "chat", "role", "text", "ending", "created"),
+    "chats": (
+        "number",
+        "title",
+        "model",
+        "system",
+        "created",
+        "updated",
+        "removed",
+        "settings",
+        "shown",
+    ),
+    "messages": (
+        "number",
+        "chat",
+        "role",
+        "text",
+        "ending",
+        "created",
+        "parent",
+        "shown",
+        "lossy",
+        "writer",
+    ),
+    "attachments": ("number", "message", "kind", "name", "text"),
+    "queue": ("number", "chat", "text", "attachments"),
 }
 _STATEMENTS = (
     "DROP TABLE words", "DROP INDEX messages_by_chat", "DROP TABLE messages", "DROP TABLE chats",
@@ -49,7 +74,10 @@ class ChatDatabaseKind:
                     chat = history.create("demo", "be brief", '{"top_k": 3}')
                     for _ in range(random.randrange(20)):
                         words = random.choices(("whale", "ship", "sea"), k=random.randrange(1, 900))
-                        history.add(chat, random.choice(("user", "assistant")), " ".join(words))
+                        role, text = random.choice(("user", "assistant")), " ".join(words)
+                        parent = random.choice((0, None))
+                        history.add(chat, role, text, parent=parent, attachments=[_FILE])
+                        history.enqueue(chat, text, [_FILE])
                 history.remove(2)
             found.append(path.read_bytes())
         return found
@@ -72,7 +100,8 @@ class ChatDatabaseKind:
         with closing(History.open(path)) as history:
             news = history.news()
             for chat in history.chats():
-                messages = history.messages(chat.number)
+                messages = history.path(chat.number)
+                history.queue(chat.number)
                 history.settings(chat.number)
                 as_markdown(chat, messages).encode()
                 json.dumps(as_json(chat, messages))
@@ -81,7 +110,7 @@ class ChatDatabaseKind:
             history.chats("whale sh")
             history.removed_last()
             number = history.add(history.create("demo"), "user", "of the whale")
-            history.update(number, "of the ship")
+            history.update(number, "of the whale and the ship")
             history.chats("of the ship")
             news += history.news()
         return REBUILT if news else READ

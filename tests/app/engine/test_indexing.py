@@ -100,7 +100,7 @@ def test_a_chat_that_goes_on_or_changes_is_indexed_again(
 ) -> None:
     chat = said(history, "What is the answer?")
     caught_up(indexing)
-    history.cut(chat, history.messages(chat)[-1].number)
+    history.withdraw(chat, history.messages(chat)[-1].number)
     history.add(chat, "assistant", "Forty-two is the number of my house, I think.", "done")
     caught_up(indexing)
     assert followed(paths, "Forty-two is the").startswith(" number of my house")

@@ -8,12 +8,15 @@ from random import Random
 
 import pytest
 
+from app.chat.attachment import Attachment, AttachmentKind
+from app.dialogue.dialogue import Dialogue
 from app.history import History, HistoryError
 from app.history.repair import repair
 from scripts.fuzzing.damage import damaged
 from tests.fixtures.damaged_chats import by_sqlite, filled, in_whole_pages
 
 _PAGE = 4096
+_FILE = Attachment(AttachmentKind.FILE, "a.md", "walrus")
 
 
 @pytest.fixture
@@ -89,6 +92,72 @@ def test_damage_that_is_met_in_use_is_repaired_in_use(
         found = {one.text for chat in history.chats() for one in history.messages(chat.number)}
         assert len(found & set(texts.values())) >= 30
         assert "was damaged" in history.news()
+
+
+@pytest.fixture
+def branched(path: Path) -> Path:
+    """A chat with two versions of its first question, files and a queue."""
+    with closing(History.open(path)) as history:
+        chat = history.create("demo")
+        first = history.add(chat, "user", "first", attachments=[_FILE], parent=0)
+        history.add(chat, "assistant", "to the first", "3 tokens", parent=first)
+        history.add(chat, "user", "edited", parent=0)
+        history.show(chat, 0, first)
+        history.enqueue(chat, "waits", [_FILE])
+    return path
+
+
+def damage_index(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_schema SET sql = 'nonsense' WHERE name = 'words'")
+        connection.commit()
+
+
+def test_versions_files_and_the_queue_are_recovered(branched: Path) -> None:
+    damage_index(branched)
+    with closing(History.open(branched)) as history:
+        assert "recovered" in history.news()
+        assert [one.text for one in history.path(1)] == ["first", "to the first"]
+        assert history.path(1)[0].attachments == (_FILE,)
+        assert [one.text for one in history.messages(1)] == ["first", "to the first", "edited"]
+        assert [(one.text, one.attachments) for one in history.queue(1)] == [("waits", (_FILE,))]
+        assert (history.chat(1).title, history.chat(1).versions) == ("first", 2)
+        assert len(history.chats("walrus")) == 1
+
+
+def test_what_followed_a_lost_message_is_shown_after_the_one_before(branched: Path) -> None:
+    with closing(sqlite3.connect(branched)) as connection:
+        connection.execute("DELETE FROM messages WHERE number = 1")
+        connection.execute("UPDATE messages SET parent = 99 WHERE number = 3")
+        connection.commit()
+    damage_index(branched)
+    with closing(History.open(branched)) as history:
+        assert [one.text for one in history.messages(1)] == ["to the first", "edited"]
+        assert [one.text for one in history.path(1)] == ["to the first", "edited"]
+        (lost,) = history.messages(0)
+        assert (lost.text, lost.attachments) == ("a.md", (_FILE,))
+
+
+def test_damaged_links_are_read_without_a_loop(path: Path) -> None:
+    with closing(History.open(path)) as history:
+        chat = history.create("demo")
+        for text in ("one", "two", "three"):
+            history.add(chat, "user", text)
+    for parent in ("number", "number + 1", "'text'", "x'ff'", "-5", "9e99", "1"):
+        for shown in ("number", "1", "'text'", "9e99", "0"):
+            with closing(sqlite3.connect(path)) as connection:
+                connection.execute(f"UPDATE messages SET parent = {parent}, shown = {shown}")
+                connection.execute(f"UPDATE chats SET shown = {shown}")
+                connection.commit()
+            with closing(History.open(path)) as history:
+                assert history.path(chat)
+                assert [one.text for one in history.messages(chat)] == ["one", "two", "three"]
+                assert history.preview(chat).question
+                assert len(history.chats()) == len(history.versions()) == 1
+                dialogue = Dialogue(history)
+                dialogue.open(chat)
+                assert dialogue.turns
 
 
 def test_messages_without_their_chat_get_one(path: Path) -> None:

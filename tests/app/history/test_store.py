@@ -169,7 +169,7 @@ def test_an_answer_is_interrupted_once_its_app_is_gone(history: History) -> None
     for writer in ("", "1 0.00", f"{os.getpid()} 17.00", "999999999 1.0", "nonsense", "-1 1.0"):
         history.update(answer, "begun", writer=writer)
         assert history.chat(chat).is_interrupted
-    history.update(answer, "done", "3 tokens")
+    history.update(answer, "begun and done", "3 tokens")
     assert not history.chat(chat).is_interrupted
 
 
@@ -214,8 +214,9 @@ def test_search(history: History, query: str, found: bool) -> None:
 def test_search_follows_changes(history: History) -> None:
     chat = history.create("demo")
     message = history.add(chat, "assistant", "before")
-    history.update(message, "afterwards")
-    assert history.chats("before") == []
+    assert not history.update(message, "afterwards")
+    assert history.update(message, "before and afterwards")
+    assert len(history.chats("before")) == 1
     assert len(history.chats("afterw")) == 1
     history.withdraw(chat, message)
     assert history.chats("afterwards") == []

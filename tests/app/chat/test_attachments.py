@@ -1,0 +1,47 @@
+"""Files and pastes of a message: what the model reads, and how they are stored."""
+
+from pathlib import Path
+
+import pytest
+
+from app.chat.attachment import Attachment, AttachmentKind, as_json, from_json
+from app.chat.attachments import in_full, read_files, with_pastes, without_files
+from backends.base import UsageError
+
+
+def paste(text: str, name: str = "[pasted 6 lines]") -> Attachment:
+    return Attachment(AttachmentKind.PASTE, name, text)
+
+
+def test_equal_placeholders_are_taken_in_order_and_pastes_are_not_searched() -> None:
+    name = "[pasted 6 lines]"
+    attachments = [paste(f"1 {name}"), paste("2 \\1"), paste("other", "[pasted 60 lines]")]
+    text = f"{name} and {name}, [pasted 60 lines], {name}"
+    expected = f"1 {name} and 2 \\1, other, {name}"
+    assert with_pastes(text, attachments) == expected
+    assert with_pastes("deleted", attachments) == "deleted"
+    assert with_pastes("x", [paste("y", "")]) == "x"
+
+
+def test_files_are_read_when_they_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "with space.md"
+    file.write_text("walrus")
+    text = f'see @"{file}", again @"{file}" and @nosuch.md'
+    (attachment,) = read_files(text)
+    assert (attachment.name, attachment.text) == (str(file), "walrus")
+    full = in_full(text, [attachment])
+    assert full == f"{text}\n\nwith space.md:\n```\nwalrus\n```"
+    assert without_files(full) == text
+    file.write_bytes(b"\xff\0")
+    with pytest.raises(UsageError, match="not text"):
+        read_files(text)
+
+
+def test_attachments_are_stored_whole() -> None:
+    attachments = (paste("a \0 \u202e \ud800\n"), Attachment(AttachmentKind.FILE, "a.md", ""))
+    assert from_json(as_json(attachments)) == attachments
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", "{}", "[7]", "[" * 100_000, "null"])
+def test_damaged_attachments_are_left_out(text: str) -> None:
+    assert from_json(text) == ()

@@ -1,0 +1,45 @@
+"""Unsent text and its folded pastes come back at the next start."""
+
+import pytest
+
+from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.composer_draft import ComposerDraft
+from app.paths import Paths
+
+PASTE = Attachment(AttachmentKind.PASTE, "[pasted 6 lines]", "1\n2\n3 \0 \u202e\n4\n5\n6")
+
+
+def test_pastes_come_back_with_their_text() -> None:
+    paths = Paths.of_this_user()
+    draft = ComposerDraft(paths)
+    draft.keep("see [pasted 6 lines]", [PASTE])
+    draft.close()
+    again = ComposerDraft(paths)
+    assert (again.left, again.attachments) == ("see [pasted 6 lines]", (PASTE,))
+    again.close()
+    third = ComposerDraft(paths)
+    assert (third.left, third.attachments) == ("see [pasted 6 lines]", (PASTE,))
+
+
+def test_drafts_of_two_apps_are_joined_with_their_pastes() -> None:
+    paths = Paths.of_this_user()
+    first, second = ComposerDraft(paths), ComposerDraft(paths)
+    first.keep("one [pasted 6 lines]", [PASTE])
+    second.keep("two")
+    for draft in (first, second):
+        draft.close()
+    again = ComposerDraft(paths)
+    assert again.left == "one [pasted 6 lines]\n\ntwo"
+    assert again.attachments == (PASTE,)
+
+
+@pytest.mark.parametrize(
+    ("held", "left"),
+    [("a \0 b", "a  b"), ("a\0[]", "a[]"), ("a\0{", "a{"), ("a\0[1]", "a[1]"), ("\0", "")],
+)
+def test_a_damaged_file_is_text(held: str, left: str) -> None:
+    paths = Paths.of_this_user()
+    paths.unsent.parent.mkdir(parents=True, exist_ok=True)
+    paths.unsent.write_text(held)
+    draft = ComposerDraft(paths)
+    assert (draft.left, draft.attachments) == (left, ())
