@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from app.chat.conversation import Conversation
 from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.spec import draft_spec
-from app.engine.comparison import ENOUGH_TOKENS
 from app.engine.reply import Reply
 from app.engine.session_drafters import Drafting, build
-from app.learned.plain_replies import PlainReplies, PlainReply
+from app.learned.plain_replies import ENOUGH_PLAIN_STEPS, PlainReplies, PlainReply
 from app.loading.fetch_model import fetch_model
 from app.loading.model_selection import remember_model
 from app.loading.session_options import SessionOptions
@@ -174,12 +173,10 @@ class Session:
                 return
 
     def _keep_speed(self, reply: Reply) -> None:
-        """Keep the speed of a plain reply: it tells how much speeds vary here."""
-        statistics, context = reply.statistics, self.context
-        rate, noise = statistics.decode_tokens_per_second, statistics.plain_steps.noise
-        is_long = statistics.completion_tokens >= ENOUGH_TOKENS
-        if rate and noise is not None and is_long and not statistics.drafted:
-            plain = PlainReply(rate, bytes_per_token(self.model.info, context), noise)
+        """Keep the speed of a reply's plain steps: it tells how much speeds vary here."""
+        steps, count = reply.statistics.plain_steps, bytes_per_token(self.model.info, self.context)
+        if steps.count >= ENOUGH_PLAIN_STEPS and steps.noise is not None:
+            plain = PlainReply(steps.count / steps.total, count, steps.noise)
             self.plain_replies = self.plain_replies.with_reply(plain)
 
     def close(self) -> None:

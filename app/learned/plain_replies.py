@@ -1,4 +1,4 @@
-"""Speeds of whole plain replies, kept per model: how fast it is here, and how much that varies."""
+"""Speeds of plain steps by reply, kept per model: how fast it is here, and how much that varies."""
 
 import math
 import statistics
@@ -14,8 +14,11 @@ from backends.engines.runner import Runner
 from models.json_file import change_object, read_object
 
 SCHEMA = 1
-_MOST = 40
-"""Replies kept: the latest ones."""
+ENOUGH_PLAIN_STEPS = 48
+"""Plain steps of a reply whose speed is kept; the reply may draft beside them."""
+
+_MOST = 24
+"""Replies kept: the latest ones, as the load of a machine changes."""
 
 _UNKNOWN = 0.05
 """Relative noise and spread of a model that is new here."""
@@ -29,7 +32,7 @@ _DEVIATIONS = 1.645
 
 @dataclass(frozen=True, slots=True)
 class PlainReply:
-    """A plain reply: its decode rate in tokens a second, and the bytes that a token read.
+    """The plain steps of a reply: tokens a second, and the bytes that a token read.
 
     noise: relative standard error that its rate would have over one second.
     """
@@ -46,7 +49,7 @@ class PlainReply:
 
 @dataclass(frozen=True, slots=True)
 class PlainReplies:
-    """The latest plain replies of a model on one engine build, device and number of threads."""
+    """The latest replies of a model on one engine build, device and number of threads."""
 
     path: Path | None
     """None where they cannot be kept."""

@@ -37,7 +37,7 @@ from scripts.campaigns.forked_program import OverdueError, Program
 from scripts.campaigns.home_check import faults_of, half_written
 
 READY = "Ask something and press Enter"
-WHOLE = "cut at the longest"
+WHOLE = "cut at "
 TOKENS = 400
 MOST_LOST_SECONDS = 1.0
 REPOSITORY = "maker/Counting-GGUF"

@@ -22,11 +22,11 @@ KEYS = {
     "sampling": "temperature top_k top_p min_p repeat_penalty seed max_tokens",
     "stats": """
         prompt_tokens cached_prompt_tokens completion_tokens steps drafted accepted acceptance
-        tokens_per_step accepted_by_position accepted_lengths steps_by_shape by_drafter
+        drafted_share tokens_per_step accepted_by_position accepted_lengths steps_by_shape by_drafter
         load_seconds prefill_seconds ttft_seconds
         decode_seconds decode_tokens_per_second draft_seconds verify_seconds overhead_seconds
-        plain_tokens_per_second speedup bytes_per_token bandwidth_bytes_per_second bandwidth_source
-        wall_tokens_per_second times_wall peak_memory_bytes
+        plain_tokens_per_second speedup speedup_error bytes_per_token bandwidth_bytes_per_second
+        bandwidth_source wall_tokens_per_second times_wall peak_memory_bytes
     """,
 }
 
@@ -56,6 +56,7 @@ def test_figures_of_an_undrafted_answer(ask_json: AskJson) -> None:
     assert report["draft"]["drafters"] == []
     assert stats["completion_tokens"] == stats["steps"] == len(report["token_ids"])
     assert stats["by_drafter"] == {}
+    assert (stats["drafted_share"], stats["speedup_error"]) == (0.0, None)
     assert stats["accepted_by_position"] == stats["accepted_lengths"] == []
     assert stats["steps_by_shape"] == {"none": stats["steps"] - 1, "line": 0, "paths": 0, "tree": 0}
     assert stats["acceptance"] is None

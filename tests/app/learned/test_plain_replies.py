@@ -29,7 +29,7 @@ def test_two_windows_lose_no_reply(tmp_path: Path) -> None:
 
 
 def test_only_the_latest_are_kept(tmp_path: Path) -> None:
-    assert len(kept([10.0 + number for number in range(50)], tmp_path).replies) == 40
+    assert len(kept([10.0 + number for number in range(50)], tmp_path).replies) == 24
 
 
 def test_nothing_is_known_at_first() -> None:
