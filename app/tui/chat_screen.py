@@ -12,6 +12,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from app.actions import ACTIONS, BY_NAME, Action
+from app.chat.attachment import Attachment
 from app.chat.attachments import read_files, with_pastes
 from app.chat.composer_draft import ComposerDraft
 from app.dialogue.changes import Changes
@@ -130,7 +131,7 @@ class ChatScreen(Screen[None]):
         return Welcome(self.store, self._engine, self.view.dialogue.history)
 
     def on_mount(self) -> None:
-        self.prompt.write(self._composer_draft.left)
+        self.prompt.write(self._composer_draft.left, self._composer_draft.attachments)
         for question in self.view.dialogue.questions():
             self.prompt.remember(question)
         self.watch(self.store, "preferences", self._apply_preferences)
@@ -141,18 +142,20 @@ class ChatScreen(Screen[None]):
         """Save what an answer in progress has, and what was not sent."""
         self.view.abandon()
         self.downloads.stop_all()
-        self._composer_draft.keep(self._unsent)
+        self._composer_draft.keep(*self._unsent)
         self._composer_draft.close()
 
     def _save_draft(self) -> None:
         """Save what is typed, in case the app is killed."""
-        self._composer_draft.keep_soon(self._unsent)
+        self._composer_draft.keep_soon(*self._unsent)
 
     @property
-    def _unsent(self) -> str:
-        """What is typed and not sent, with pastes in full."""
-        texts = (with_pastes(one.text, one.attachments) for one in self.prompt.unsent)
-        return "\n\n".join(filter(str.strip, texts))
+    def _unsent(self) -> tuple[str, tuple[Attachment, ...]]:
+        """What is typed and not sent; several texts become one, with their pastes in full."""
+        unsent = [one for one in self.prompt.unsent if one.text.strip()]
+        if len(unsent) == 1:
+            return unsent[0].text, unsent[0].attachments
+        return "\n\n".join(with_pastes(one.text, one.attachments) for one in unsent), ()
 
     def on_resize(self) -> None:
         self._show_panel()
@@ -256,6 +259,13 @@ class ChatScreen(Screen[None]):
             self.view.select_last_question()
         else:
             self.focus_previous()
+
+    @on(messages.MoveBelow)
+    def _move_below(self, event: messages.MoveBelow) -> None:
+        """From the empty prompt to what an empty chat offers."""
+        event.stop()
+        for welcome in self.query(Welcome):
+            welcome.focus_rows()
 
     @on(messages.EditEnded)
     def _edit_ended(self, event: messages.EditEnded) -> None:
