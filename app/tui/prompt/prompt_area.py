@@ -296,5 +296,5 @@ class PromptArea(FoldingArea):
         if written is not None:
             self.rewrite(written)
         elif key == "down" and not self.text:
-            self._ask(messages.MoveBelow())
+            self.post_message(messages.MoveBelow())
         return written is not None
