@@ -30,6 +30,7 @@ from app.tui.conversation.question_view import QuestionView
 from app.tui.conversation.queue_view import QueueView
 from app.tui.conversation.transcript import Transcript
 from app.tui.store import Store
+from app.tui.wording import CONTINUES
 from backends.base import SpecchatError
 
 _UPDATE_SECONDS = 1 / 12
@@ -45,7 +46,7 @@ _SUMMARISE = (
     "asked, what was found or decided, every name, figure and piece of code that is still needed."
 )
 
-_INTERRUPTED = "interrupted · Ctrl+T continues"
+_INTERRUPTED = joined(["interrupted", CONTINUES])
 
 Attachments = tuple[Attachment, ...]
 
@@ -497,7 +498,7 @@ class ChatView(Vertical):
     async def _report(self, error: SpecchatError, pending: PendingAnswer) -> None:
         remedy = error.remedy
         if not pending.is_unbegun:
-            remedy = " · ".join(filter(None, ["Ctrl+T continues", remedy]))
+            remedy = " · ".join(filter(None, [CONTINUES, remedy]))
         await self._show_card(Card(": ".join(filter(None, [error.what, error.why])), remedy))
         self._faulted = pending.turn
 
