@@ -30,7 +30,7 @@ from app.tui.conversation.question_view import QuestionView
 from app.tui.conversation.queue_view import QueueView
 from app.tui.conversation.transcript import Transcript
 from app.tui.store import Store
-from app.tui.wording import CONTINUES
+from app.tui.wording import CONTINUES, INTERRUPTED
 from backends.base import SpecchatError
 
 _UPDATE_SECONDS = 1 / 12
@@ -45,8 +45,6 @@ _SUMMARISE = (
     "Summarise this conversation so that it can be continued from the summary alone: what was "
     "asked, what was found or decided, every name, figure and piece of code that is still needed."
 )
-
-_INTERRUPTED = joined(["interrupted", CONTINUES])
 
 Attachments = tuple[Attachment, ...]
 
@@ -563,7 +561,7 @@ class ChatView(Vertical):
         if self.pending is not None and self.pending.turn is turn:
             return self.pending.reading or ("" if is_on_panel else live_line(self._store.live))
         if turn.is_interrupted:
-            return "" if turn is self._faulted else joined([turn.lossy, _INTERRUPTED])
+            return "" if turn is self._faulted else joined([turn.lossy, INTERRUPTED])
         if turn is self._newest and is_on_panel:
             return without_panel_figures(turn.ending)
         return turn.ending

@@ -170,6 +170,9 @@ class Transcript(VerticalScroll):
 
     async def _unmount(self, views: Sequence[MessageView]) -> None:
         gone = set(views)
+        focused = self.screen.focused
+        if focused is not None and gone.intersection(focused.ancestors_with_self):
+            self.screen.set_focus(None)  # else Textual scrolls to what gets the focus
         self._views = [view for view in self._views if view not in gone]
         for view in gone:
             await view.remove()
