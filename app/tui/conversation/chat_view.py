@@ -31,6 +31,7 @@ from app.tui.conversation.question_view import QuestionView
 from app.tui.conversation.queue_view import QueueView
 from app.tui.conversation.transcript import Transcript
 from app.tui.store import Store
+from app.tui.wording import CONTINUES, INTERRUPTED
 from backends.base import SpecchatError
 
 _UPDATE_SECONDS = 1 / 12
@@ -45,8 +46,6 @@ _SUMMARISE = (
     "Summarise this conversation so that it can be continued from the summary alone: what was "
     "asked, what was found or decided, every name, figure and piece of code that is still needed."
 )
-
-_INTERRUPTED = "interrupted · Ctrl+T continues"
 
 Attachments = tuple[Attachment, ...]
 
@@ -529,7 +528,7 @@ class ChatView(Vertical):
     async def _report(self, error: SpecchatError, pending: PendingAnswer) -> None:
         remedy = error.remedy
         if not pending.is_unbegun:
-            remedy = " · ".join(filter(None, ["Ctrl+T continues", remedy]))
+            remedy = " · ".join(filter(None, [CONTINUES, remedy]))
         await self._show_card(Card(": ".join(filter(None, [error.what, error.why])), remedy))
         self._faulted = pending.turn
 
@@ -592,7 +591,7 @@ class ChatView(Vertical):
         if self.pending is not None and self.pending.turn is turn:
             return self.pending.reading or ("" if is_on_panel else live_line(self._store.live))
         if turn.is_interrupted:
-            return "" if turn is self._faulted else joined([turn.lossy, _INTERRUPTED])
+            return "" if turn is self._faulted else joined([turn.lossy, INTERRUPTED])
         if turn is self._newest and is_on_panel:
             return without_panel_figures(turn.ending)
         return turn.ending
