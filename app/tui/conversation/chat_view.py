@@ -60,6 +60,8 @@ class ChatView(Vertical):
     DEFAULT_CSS: ClassVar[str] = """
     ChatView { height: 1fr; }
     ChatView #cards { height: auto; }
+    ChatView.-empty > Transcript { height: auto; max-height: 60%; }
+    ChatView.-empty > .greeting { height: 1fr; }
     """
 
     class Changed(Message):
@@ -331,6 +333,7 @@ class ChatView(Vertical):
         default = self.dialogue.fresh().system
         system = self.dialogue.system if self.dialogue.system != default else ""
         self._instructions.show(system, self.dialogue.own)
+        self._show_emptiness()
 
     async def reload(self) -> None:
         """Show what was done to this chat elsewhere; a new chat if it is gone."""
@@ -537,7 +540,6 @@ class ChatView(Vertical):
     async def _show(self, *, follow: bool = False) -> None:
         """Show the chat as it is now; follow: go to its end."""
         dialogue = self.dialogue
-        self._show_emptiness()
         self.show_settings()
         await self.transcript.show(dialogue.turns, outside=dialogue.dropped)
         await self._show_queue()
@@ -550,12 +552,15 @@ class ChatView(Vertical):
         self.post_message(self.Changed())
 
     def _show_emptiness(self) -> None:
-        """Show the welcome in place of a chat with nothing in it."""
-        is_empty = not (self.dialogue.turns or self.dialogue.queue or self._cards.children)
-        self.transcript.display = not is_empty
+        """Show the welcome in a chat without questions, above its instructions and errors."""
+        is_empty = not (self.dialogue.turns or self.dialogue.queue)
+        self.set_class(is_empty, "-empty")
+        has_lines = bool(self._cards.children) or self._instructions.display
+        self.transcript.display = not is_empty or has_lines
         if is_empty and self._greeting is None:
             self._greeting = self._welcome()
-            self.mount(self._greeting)
+            self._greeting.add_class("greeting")
+            self.mount(self._greeting, before=self.transcript)
         elif not is_empty and self._greeting is not None:
             self._greeting.remove()
             self._greeting = None
