@@ -402,7 +402,9 @@ class ChatScreen(Screen[None]):
         error = status.error
         if error is not self._reported:
             self._reported = error
-            if error is not None:
+            if error is None:
+                await self.view.clear_fault()
+            else:
                 remedy = _AGAIN if status.loaded is None else error.remedy
                 await self.view.show_fault(_in_a_line(error), remedy)
         history = self.view.dialogue.history
