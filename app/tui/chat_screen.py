@@ -17,7 +17,6 @@ from app.chat.composer_draft import ComposerDraft
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.settings_editor import SettingsEditor
-from app.dialogue.turn import Turn
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase, Status
 from app.engine.pooled_comparison import PooledComparison
@@ -99,7 +98,6 @@ class ChatScreen(Screen[None]):
         self._pooled: object = None
         """The answer that was added to the session's figures last."""
         self._composer_draft = ComposerDraft(engine.paths)
-        self._edited: Turn | None = None
         self._notices = list(notices)
         self._reported: SpecchatError | None = None
         app, perform = self.app, self.action_perform
@@ -162,8 +160,7 @@ class ChatScreen(Screen[None]):
     def _apply_preferences(self, preferences: Preferences) -> None:
         level = constants.TEXTUAL_ANIMATIONS if preferences.animations else "none"
         self.app.animation_level = level
-        if preferences.theme:
-            self.app.theme = preferences.theme
+        self.app.theme = preferences.theme
         self._show_panel()
 
     def _show_panel(self) -> None:
@@ -175,7 +172,7 @@ class ChatScreen(Screen[None]):
     # Actions
 
     async def action_perform(self, name: str, argument: str = "") -> bool:
-        """Run a registered action; an error is shown at the prompt, and the result is then False."""
+        """Run a registered action; False after an error, which is shown at the prompt."""
         try:
             command = self.commands[name]
             pending = command(argument) if BY_NAME[name].argument else command()
@@ -219,7 +216,7 @@ class ChatScreen(Screen[None]):
             self.prompt.put_before(event.text, event.attachments)
             self.prompt.show_fault(_in_a_line(error))
             return
-        edited, self._edited = self._edited, None
+        edited = self.view.edited
         self.store.is_editing = False
         if event.is_edit and edited is not None:
             await self.view.edit(edited, event.text, attachments)
@@ -263,7 +260,6 @@ class ChatScreen(Screen[None]):
     @on(messages.EditEnded)
     def _edit_ended(self, event: messages.EditEnded) -> None:
         event.stop()
-        self._edited = None
         self.store.is_editing = False
 
     @on(messages.StopRequested)
@@ -305,7 +301,6 @@ class ChatScreen(Screen[None]):
     def _edit_requested(self, event: ChatView.EditRequested) -> None:
         event.stop()
         turn = event.turn
-        self._edited = turn
         version = len(self.view.dialogue.versions(turn)) + 1
         pastes = tuple(turn.attachments)
         self.prompt.begin_edit(turn.text, pastes, version)

@@ -151,6 +151,11 @@ class ChatView(Vertical):
         return self.pending is None
 
     @property
+    def edited(self) -> Turn | None:
+        """The question that is edited in the prompt."""
+        return self._edited
+
+    @property
     def selected(self) -> Turn | None:
         """The message that has the focus."""
         focused = self.screen.focused if self.is_attached else None
