@@ -36,8 +36,8 @@ from backends.base import SpecchatError
 
 _UPDATE_SECONDS = 1 / 12
 
-_SAVE_SECONDS = 0.75
-"""Between two saves of a growing answer: a killed app loses a second at most."""
+_RETRY_SECONDS = 0.75
+"""Between two saves of a growing answer while saving fails."""
 
 _REFRESH_SECONDS = 1.0
 """Between two looks at what other windows wrote."""
@@ -460,8 +460,7 @@ class ChatView(Vertical):
             self.dialogue.drop_oldest(answer.dropped - pending.dropped)
             pending.dropped = answer.dropped
             await self.transcript.mark_outside(self.dialogue.dropped)
-        if not is_done:
-            self._save_if_due(pending)
+        self._save(pending)  # before it is painted: what was on the screen is never lost
         view = self.transcript.view_of(pending.turn)
         if isinstance(view, AnswerView):
             await view.grow(pieces, is_last=is_done)
@@ -469,9 +468,11 @@ class ChatView(Vertical):
         if is_done:
             await self._finish(pending)
 
-    def _save_if_due(self, pending: PendingAnswer) -> None:
+    def _save(self, pending: PendingAnswer) -> None:
+        """Save what the answer has so far."""
         now = time.monotonic()
-        if len(pending.turn.text) > pending.saved and now - pending.saved_at >= _SAVE_SECONDS:
+        is_due = not self.dialogue.fault or now - pending.saved_at >= _RETRY_SECONDS
+        if is_due and len(pending.turn.text) > pending.saved:
             pending.saved, pending.saved_at = len(pending.turn.text), now
             pending.note_lossy()
             self.dialogue.save(pending.turn)
