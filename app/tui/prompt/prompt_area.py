@@ -81,6 +81,11 @@ class PromptArea(FoldingArea):
             self._undone_by_app = 0
         self.suggest()
 
+    def show_fault(self, text: str) -> None:
+        """Show an error about the text as it now is until the text changes."""
+        self._faulty = self.text
+        self.fault = text
+
     def _watch_fault(self) -> None:
         self._faulty = self.text
 

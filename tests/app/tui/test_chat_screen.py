@@ -107,7 +107,7 @@ async def test_a_question_that_got_no_word_comes_back_to_the_prompt(
         await chat.until(lambda: bool(chat.cards))
         await chat.until(lambda: chat.prompt.text == asked and chat.view.pending is None)
         assert chat.view.dialogue.turns == []
-        assert chat.texts == []
+        await chat.until(lambda: chat.texts == [])
         assert "the engine failed" in chat.cards
 
 
@@ -121,7 +121,7 @@ async def test_stopped_before_the_first_word_the_question_comes_back(chatting: C
         gate.set()
         await chat.until(lambda: chat.view.pending is None and chat.prompt.text != "typed since")
         assert chat.prompt.text == "too early\n\ntyped since"
-        assert chat.texts == []
+        await chat.until(lambda: chat.texts == [])
 
 
 async def test_keys_that_come_at_once_act_in_their_order(chatting: Chatting) -> None:
