@@ -278,7 +278,10 @@ def pressing(campaign: Campaign) -> tuple[Program, Expected]:
         note(screen.lines, expected.seen)
         if not goes_on:  # Ctrl+C twice
             break
-        _press(campaign, program, campaign.random.choices(list(_KEYS), list(_KEYS.values()))[0])
+        key = campaign.random.choices(list(_KEYS), list(_KEYS.values()))[0]
+        if key == "\x03":  # it may clear a question that was taken back; ↑ would bring it back
+            expected.seen = {answer: shown for answer, shown in expected.seen.items() if shown}
+        _press(campaign, program, key)
         campaign.presses += 1
     return program, expected
 

@@ -178,9 +178,9 @@ def test_small(terminal: Open) -> None:
     lines = one.until(lambda text: "F1 help" in text).splitlines()
     assert len(lines) == 20
     assert "demo model" in lines[0]
-    assert lines[15].startswith("╭")
-    assert lines[17].endswith("drafting: auto ─╯")
-    assert "F1 help" in lines[18]
+    assert lines[16].startswith("╭")
+    assert lines[18].endswith("drafting: auto ─╯")
+    assert "F1 help" in lines[19]
     one.press("C-l")
     shown = one.until(lambda text: "Models" in text and "demo" in text)
     names = [
