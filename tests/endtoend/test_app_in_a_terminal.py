@@ -277,9 +277,7 @@ def test_a_crash_and_company(terminal: Open) -> None:
     begun(one)
     shown = one.until(lambda text: len(_answer_on(text)) > 100)
     one.kill_app()
-    ((saved,),) = [
-        (text,) for role, text in rows(columns="role, text") if role == "assistant"
-    ]
+    ((saved,),) = [(text,) for role, text in rows(columns="role, text") if role == "assistant"]
     assert _answer_on(shown) in " ".join(str(saved).split())
 
     again = terminal("--continue", tokens=40)
