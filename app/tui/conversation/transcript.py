@@ -21,7 +21,10 @@ from app.tui.conversation.message_view import MessageView
 from app.tui.typed_app import typed_app
 
 PAGE = 10
-"""Messages that are mounted at a time: each answer is some 20 widgets."""
+"""Messages that are mounted when a chat is shown: each answer is some 20 widgets."""
+
+_NEAR = 4
+"""Messages that are mounted at a time as the user scrolls: more would hold up a scroll."""
 
 _MOST = 4 * PAGE
 """Messages that stay mounted."""
@@ -195,7 +198,7 @@ class Transcript(VerticalScroll):
         if self._pin is not None:
             widget, row = self._pin
             self._pin = (widget, row + old_value - new_value)
-        if self._mounting.locked():
+        if self._mounting.locked() or self._pin is not None:
             return
         if self._is_short_above or self._is_short_below:
             self.call_later(self._mount_near)
@@ -213,7 +216,7 @@ class Transcript(VerticalScroll):
 
     async def _mount_near(self) -> None:
         """Mount a page of messages above or below, without moving those in view."""
-        if self._mounting.locked():
+        if self._mounting.locked() or self._pin is not None:
             return
         async with self._mounting:
             if self._is_short_above:
@@ -223,11 +226,10 @@ class Transcript(VerticalScroll):
             else:
                 return
             await self._mark_outside()
-        self.call_after_refresh(self._release_pin)
 
     async def _mount_above(self) -> None:
         self._pin_to(self._views[0])
-        first = max(0, self._first - PAGE)
+        first = max(0, self._first - _NEAR)
         views = [self._make_view(turn) for turn in self._turns[first : self._first]]
         with self.app.batch_update():
             await self.mount_all(views, before=self._views[0])
@@ -239,7 +241,7 @@ class Transcript(VerticalScroll):
     async def _mount_below(self) -> None:
         self._pin_to(self._views[-1])
         with self.app.batch_update():
-            await self._mount_until(min(len(self._turns), self._end + PAGE))
+            await self._mount_until(min(len(self._turns), self._end + _NEAR))
             await self._trim_above()
 
     async def _trim_above(self) -> None:
@@ -254,6 +256,8 @@ class Transcript(VerticalScroll):
         self._pin = (widget, widget.virtual_region.y - self.scroll_y)
 
     def _release_pin(self) -> None:
+        if self._mounting.locked():
+            return
         self._pin = None
         if self._is_short_above or self._is_short_below:
             self.call_later(self._mount_near)
@@ -266,6 +270,8 @@ class Transcript(VerticalScroll):
             for placement in result.placements:
                 if placement.widget is widget:
                     self._scroll_silently(max(0.0, placement.region.y - row))
+            if not self._mounting.locked():
+                self.call_later(self._release_pin)  # what was mounted has its height now
         return result
 
     def _scroll_silently(self, row: float) -> None:
