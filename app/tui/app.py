@@ -60,6 +60,7 @@ class SpecchatApp(App[None]):
         self, engine: Engine, history: History | None, start: AppStart, fault: str = ""
     ) -> None:
         super().__init__(driver_class=driver_class())
+        register_themes(self)  # now: style sheets name their colours
         show_stand_ins()
         keep_pastes_inert()
         self._printable = PrintableLines()
@@ -78,9 +79,8 @@ class SpecchatApp(App[None]):
 
     def on_mount(self) -> None:
         """Show the chat at once; the model loads in the background."""
-        register_themes(self)
         preferences = self.store.preferences
-        self.theme = preferences.theme or self.theme
+        self.theme = preferences.theme
         keys = preferences.keys
         self.set_keymap(
             {action.name: keys_of(action, keys) for action in ACTIONS if action.name in keys}

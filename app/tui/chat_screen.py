@@ -12,12 +12,13 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from app.actions import ACTIONS, BY_NAME, Action
+from app.chat.attachment import Attachment
 from app.chat.attachments import read_files, with_pastes
 from app.chat.composer_draft import ComposerDraft
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.settings_editor import SettingsEditor
-from app.dialogue.turn import Turn
+from app.dialogue.turn import USER
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase, Status
 from app.engine.pooled_comparison import PooledComparison
@@ -31,12 +32,14 @@ from app.tui.commands.model_commands import ModelCommands
 from app.tui.commands.settings_commands import SettingsCommands
 from app.tui.commands.settings_target import AppSettings
 from app.tui.conversation.chat_view import ChatView
+from app.tui.conversation.transcript import Transcript
 from app.tui.downloads import Downloads
 from app.tui.header import Header
 from app.tui.keys_bar import KeysBar
 from app.tui.panel.live_clock import LiveClock
 from app.tui.panel.panel import Panel
 from app.tui.prompt import messages
+from app.tui.prompt.completion import Completion
 from app.tui.prompt.prompt import Prompt
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
@@ -55,6 +58,11 @@ _PANEL_WIDTH = 110
 _AGAIN = "Enter tries again · Ctrl+L chooses another"
 
 
+def _of(action: Action) -> str:
+    """What a key does; leaving comes before stopping."""
+    return "leave" if action.name == "stop" else f"perform('{action.name}')"
+
+
 class ChatScreen(Screen[None]):
     """Composes the widgets of a chat; what they show is in the store.
 
@@ -65,7 +73,7 @@ class ChatScreen(Screen[None]):
     AUTO_FOCUS: ClassVar[str | None] = "PromptArea"
     BINDINGS: ClassVar = [
         *(
-            Binding(action.keys, f"perform('{action.name}')", action.title, id=action.name)
+            Binding(action.keys, _of(action), action.title, id=action.name)
             for action in ACTIONS
             if action.keys
         ),
@@ -92,14 +100,12 @@ class ChatScreen(Screen[None]):
         self.changes = Changes()
         self.view = ChatView(engine, dialogue, defaults, store, self.changes, self._welcome)
         self.prompt = Prompt(store, engine.count)
+        self.panel = Panel(store)
         self.downloads = Downloads(store)
         self._engine = engine
         self._clock = LiveClock()
         self._session = PooledComparison()
-        self._pooled: object = None
-        """The answer that was added to the session's figures last."""
         self._composer_draft = ComposerDraft(engine.paths)
-        self._edited: Turn | None = None
         self._notices = list(notices)
         self._reported: SpecchatError | None = None
         app, perform = self.app, self.action_perform
@@ -124,7 +130,7 @@ class ChatScreen(Screen[None]):
         yield Header(self.store)
         with Horizontal():
             yield self.view
-            yield Panel(self.store)
+            yield self.panel
         yield self.prompt
         yield KeysBar(self.store)
 
@@ -132,7 +138,7 @@ class ChatScreen(Screen[None]):
         return Welcome(self.store, self._engine, self.view.dialogue.history)
 
     def on_mount(self) -> None:
-        self.prompt.write(self._composer_draft.left)
+        self.prompt.write(self._composer_draft.left, self._composer_draft.attachments)
         for question in self.view.dialogue.questions():
             self.prompt.remember(question)
         self.watch(self.store, "preferences", self._apply_preferences)
@@ -143,18 +149,20 @@ class ChatScreen(Screen[None]):
         """Save what an answer in progress has, and what was not sent."""
         self.view.abandon()
         self.downloads.stop_all()
-        self._composer_draft.keep(self._unsent)
+        self._composer_draft.keep(*self._unsent)
         self._composer_draft.close()
 
     def _save_draft(self) -> None:
         """Save what is typed, in case the app is killed."""
-        self._composer_draft.keep_soon(self._unsent)
+        self._composer_draft.keep_soon(*self._unsent)
 
     @property
-    def _unsent(self) -> str:
-        """What is typed and not sent, with pastes in full."""
-        texts = (with_pastes(one.text, one.attachments) for one in self.prompt.unsent)
-        return "\n\n".join(filter(str.strip, texts))
+    def _unsent(self) -> tuple[str, tuple[Attachment, ...]]:
+        """What is typed and not sent; several texts become one, with their pastes in full."""
+        unsent = [one for one in self.prompt.unsent if one.text.strip()]
+        if len(unsent) == 1:
+            return unsent[0].text, unsent[0].attachments
+        return "\n\n".join(with_pastes(one.text, one.attachments) for one in unsent), ()
 
     def on_resize(self) -> None:
         self._show_panel()
@@ -162,8 +170,7 @@ class ChatScreen(Screen[None]):
     def _apply_preferences(self, preferences: Preferences) -> None:
         level = constants.TEXTUAL_ANIMATIONS if preferences.animations else "none"
         self.app.animation_level = level
-        if preferences.theme:
-            self.app.theme = preferences.theme
+        self.app.theme = preferences.theme
         self._show_panel()
 
     def _show_panel(self) -> None:
@@ -175,7 +182,7 @@ class ChatScreen(Screen[None]):
     # Actions
 
     async def action_perform(self, name: str, argument: str = "") -> bool:
-        """Run a registered action; an error is shown at the prompt, and the result is then False."""
+        """Run a registered action; False after an error, which is shown at the prompt."""
         try:
             command = self.commands[name]
             pending = command(argument) if BY_NAME[name].argument else command()
@@ -193,6 +200,13 @@ class ChatScreen(Screen[None]):
             return
         self.prompt.write(f"/{action.slash} ")
         self.prompt.area.focus()
+
+    async def action_leave(self) -> None:
+        """Return to the prompt from anything else; there, stop the answer."""
+        if self.focused is self.prompt.area:
+            await self.action_perform("stop")
+        else:
+            self.prompt.area.focus()
 
     def action_interrupt(self) -> None:
         """Copy the text selected with the mouse; else do what Ctrl+C does in the prompt."""
@@ -219,7 +233,7 @@ class ChatScreen(Screen[None]):
             self.prompt.put_before(event.text, event.attachments)
             self.prompt.show_fault(_in_a_line(error))
             return
-        edited, self._edited = self._edited, None
+        edited = self.view.edited
         self.store.is_editing = False
         if event.is_edit and edited is not None:
             await self.view.edit(edited, event.text, attachments)
@@ -255,15 +269,23 @@ class ChatScreen(Screen[None]):
     @on(messages.SelectLast)
     def _select_last(self, event: messages.SelectLast) -> None:
         event.stop()
-        if event.is_question:
-            self.view.select_last_question()
-        else:
-            self.focus_previous()
+        self.view.select_last(USER if event.is_question else "")
+
+    @on(messages.MoveBelow)
+    def _move_below(self, event: messages.MoveBelow) -> None:
+        """From the empty prompt to what an empty chat offers."""
+        event.stop()
+        for welcome in self.query(Welcome):
+            welcome.focus_rows()
+
+    @on(Completion.Shown)
+    def _suggestions_shown(self, event: Completion.Shown) -> None:
+        event.stop()
+        self.store.is_completing = event.is_shown
 
     @on(messages.EditEnded)
     def _edit_ended(self, event: messages.EditEnded) -> None:
         event.stop()
-        self._edited = None
         self.store.is_editing = False
 
     @on(messages.StopRequested)
@@ -296,6 +318,12 @@ class ChatScreen(Screen[None]):
         event.stop()
         self._write_chat()
 
+    @on(ChatView.AnswerEnded)
+    def _answer_ended(self, event: ChatView.AnswerEnded) -> None:
+        event.stop()
+        if event.answer.metrics is not None:
+            self._session = self._session.with_answer(event.answer.metrics)
+
     @on(ChatView.QuestionReturned)
     def _question_returned(self, event: ChatView.QuestionReturned) -> None:
         event.stop()
@@ -305,12 +333,16 @@ class ChatScreen(Screen[None]):
     def _edit_requested(self, event: ChatView.EditRequested) -> None:
         event.stop()
         turn = event.turn
-        self._edited = turn
         version = len(self.view.dialogue.versions(turn)) + 1
         pastes = tuple(turn.attachments)
         self.prompt.begin_edit(turn.text, pastes, version)
         self.prompt.area.focus()
         self.store.is_editing = True
+
+    @on(Transcript.SelectionLeft)
+    def _selection_left(self, event: Transcript.SelectionLeft) -> None:
+        event.stop()
+        self.prompt.area.focus()
 
     @on(ChatView.SettingsRequested)
     async def _settings_requested(self, event: ChatView.SettingsRequested) -> None:
@@ -347,7 +379,8 @@ class ChatScreen(Screen[None]):
 
     def _write_selection(self) -> None:
         selected = self.view.selected
-        self.store.selected = selected.role if selected is not None else ""
+        in_panel = self.focused is not None and self.panel in self.focused.ancestors
+        self.store.selected = selected.role if selected else "panel" if in_panel else ""
 
     def _write_chat(self) -> None:
         store, view = self.store, self.view
@@ -372,14 +405,11 @@ class ChatScreen(Screen[None]):
             if ended.then is not None:
                 ended.then()
             elif ended.error is not None:
-                await self.view.show_fault(_in_a_line(ended.error), ended.error.remedy)
+                fault = f"{ended.name}: {_in_a_line(ended.error)}"
+                await self.view.show_fault(fault, ended.error.remedy)
 
     def _write_figures(self, status: Status) -> None:
         answer = self.view.answer
-        if answer is not None and answer.is_done and answer is not self._pooled:
-            self._pooled = answer
-            if answer.metrics is not None:
-                self._session = self._session.with_answer(answer.metrics)
         live = self._clock.tick(answer, status.loaded, self._session)
         if live is not self.store.live:
             self.store.live = live
@@ -391,9 +421,14 @@ class ChatScreen(Screen[None]):
         error = status.error
         if error is not self._reported:
             self._reported = error
-            if error is not None:
+            if error is None:
+                await self.view.clear_fault()
+            else:
                 remedy = _AGAIN if status.loaded is None else error.remedy
                 await self.view.show_fault(_in_a_line(error), remedy)
+        history = self.view.dialogue.history
+        if history is not None and (news := history.news()):
+            self._notices.append(news)
         if self._notices:
             notices, self._notices = self._notices, []
             await self.view.show_notice(" ".join(notices))

@@ -17,6 +17,7 @@ from app.tui.screens.chats_screen import ChatsScreen
 from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
+from app.tui.welcome.welcome import Welcome
 from backends.base import UsageError
 
 _CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -38,6 +39,9 @@ class ChatCommands:
     def stop(self) -> None:
         if self.engine.status.phase is Phase.LOADING:
             self.engine.stop_loading()
+        elif self.view.is_idle:
+            for welcome in self.app.screen.query(Welcome):
+                welcome.keep_demo()
         self.view.stop()
 
     async def regenerate(self) -> None:
@@ -59,12 +63,16 @@ class ChatCommands:
         await self.view.compact()
 
     async def undo(self) -> None:
-        if not await self.changes.undo():
+        name = await self.changes.undo()
+        if not name:
             raise UsageError("there is nothing to undo")
+        self.app.notify(f"Undone: {name}. Ctrl+Y redoes it.")
 
     async def redo(self) -> None:
-        if not await self.changes.redo():
+        name = await self.changes.redo()
+        if not name:
             raise UsageError("there is nothing to redo")
+        self.app.notify(f"Redone: {name}.")
 
     def colours(self) -> None:
         self.store.keeps_colours = not self.store.keeps_colours

@@ -21,13 +21,15 @@ from app.tui.conversation.message_view import MessageView
 from app.tui.typed_app import typed_app
 
 PAGE = 10
-"""Messages that are mounted when a chat is shown: each answer is some 20 widgets."""
+"""Messages that are mounted first: each answer is several widgets."""
 
-_NEAR = 4
-"""Messages that are mounted at a time as the user scrolls: more would hold up a scroll."""
+_STEP = 6
+"""Messages that are mounted at a time while the user scrolls."""
 
-_MOST = 4 * PAGE
-"""Messages that stay mounted."""
+_KEPT_SCREENS = 3
+"""Messages farther from the view than this many times its height are unmounted."""
+
+_FRAME_SECONDS = 1 / 60
 
 _NARROW = 60
 """Columns below which rows are shortened."""
@@ -78,6 +80,8 @@ class Transcript(VerticalScroll):
         """How many messages, from the first, are outside the model's context."""
         self._pin: tuple[Widget, float] | None = None
         """A widget that stays on its row while messages above it come and go."""
+        self._mounts = self._laid_out = 0
+        """How often messages were mounted, and how many of these times are in the layout."""
         self._mounting = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
@@ -89,6 +93,7 @@ class Transcript(VerticalScroll):
 
     def on_resize(self) -> None:
         self.set_class(self.size.width < _NARROW, "-narrow")
+        self._fill()
 
     # What is shown
 
@@ -101,20 +106,26 @@ class Transcript(VerticalScroll):
         """The widget of a turn, None if it is not mounted."""
         return next((view for view in self._views if view.turn is turn), None)
 
-    async def show(self, turns: Sequence[Turn], *, outside: int = 0) -> None:
+    async def show(self, turns: Sequence[Turn], *, outside: int = 0, stays: bool = False) -> None:
         """Show turns; those shown before stay as and where they are.
 
-        outside: how many of the first ones the model does not see.
+        outside: how many of the first ones the model does not see. stays: whether what is in view
+        stays there, even if that was the end.
         """
         async with self._mounting:
+            if stays:
+                self.anchor(False)
             same = _same(self._turns, turns)
             is_far = self._is_following and len(turns) - self._end > PAGE
             if same < max(1, self._first) or not self._views or is_far:
                 await self._show_end(turns)
             else:
+                if stays and same > self._first:
+                    self._pin_to(self._views[min(same - self._first, len(self._views)) - 1])
                 await self._replace_after(same, turns)
             self._outside = outside
             await self._mark_outside()
+        self.call_after_refresh(self._settle)
 
     async def mark_outside(self, outside: int) -> None:
         """Mark the first messages as those that the model does not see."""
@@ -129,6 +140,7 @@ class Transcript(VerticalScroll):
                 await self._show_end(self._turns)
                 await self._mark_outside()
         self.anchor()
+        self._fill()
 
     async def _show_end(self, turns: Sequence[Turn]) -> None:
         with self.app.batch_update():
@@ -152,6 +164,10 @@ class Transcript(VerticalScroll):
         if self._is_following:
             await self._trim_above()
 
+    def _fill(self) -> None:
+        """Mount more messages where those mounted do not reach beyond the view."""
+        self.call_after_refresh(self._mount_near)
+
     @property
     def _end(self) -> int:
         """Index after the last mounted message."""
@@ -163,6 +179,9 @@ class Transcript(VerticalScroll):
 
     async def _unmount(self, views: Sequence[MessageView]) -> None:
         gone = set(views)
+        focused = self.screen.focused
+        if focused is not None and gone.intersection(focused.ancestors_with_self):
+            self.screen.set_focus(None)  # else Textual scrolls to what gets the focus
         self._views = [view for view in self._views if view not in gone]
         for view in gone:
             await view.remove()
@@ -172,6 +191,7 @@ class Transcript(VerticalScroll):
         views = [self._make_view(turn) for turn in self._turns[self._end : end]]
         if views and self.is_attached:
             await self.mount_all(views, before=self._tail)
+            self._mounts += 1
             self._views += views
         self._update_edges()
 
@@ -198,7 +218,7 @@ class Transcript(VerticalScroll):
         if self._pin is not None:
             widget, row = self._pin
             self._pin = (widget, row + old_value - new_value)
-        if self._mounting.locked() or self._pin is not None:
+        if self._mounting.locked():
             return
         if self._is_short_above or self._is_short_below:
             self.call_later(self._mount_near)
@@ -216,7 +236,10 @@ class Transcript(VerticalScroll):
 
     async def _mount_near(self) -> None:
         """Mount a page of messages above or below, without moving those in view."""
-        if self._mounting.locked() or self._pin is not None:
+        if self._mounting.locked():
+            return
+        if self._laid_out < self._mounts:  # messages without a height look like room above
+            self.set_timer(_FRAME_SECONDS, self._mount_near)
             return
         async with self._mounting:
             if self._is_short_above:
@@ -226,52 +249,61 @@ class Transcript(VerticalScroll):
             else:
                 return
             await self._mark_outside()
+        self.call_after_refresh(self._settle)
 
     async def _mount_above(self) -> None:
+        await self._trim_below()
         self._pin_to(self._views[0])
-        first = max(0, self._first - _NEAR)
+        first = max(0, self._first - _STEP)
         views = [self._make_view(turn) for turn in self._turns[first : self._first]]
         with self.app.batch_update():
             await self.mount_all(views, before=self._views[0])
+            self._mounts += 1
             self._views[:0] = views
             self._first = first
-            await self._unmount(self._views[_MOST:])
             self._update_edges()
 
     async def _mount_below(self) -> None:
         self._pin_to(self._views[-1])
         with self.app.batch_update():
-            await self._mount_until(min(len(self._turns), self._end + _NEAR))
             await self._trim_above()
+            await self._mount_until(min(len(self._turns), self._end + _STEP))
 
     async def _trim_above(self) -> None:
-        """Unmount the oldest messages if there are too many."""
-        surplus = len(self._views) - _MOST
-        if surplus > 0:
-            await self._unmount(self._views[:surplus])
-            self._first += surplus
+        """Unmount the messages far above the view."""
+        limit = self.scroll_y - _KEPT_SCREENS * self.size.height
+        far = list(takewhile(lambda view: view.virtual_region.bottom < limit, self._views[:-PAGE]))
+        if far:
+            await self._unmount(far)
+            self._first += len(far)
             self._update_edges()
+
+    async def _trim_below(self) -> None:
+        """Unmount the messages far below the view."""
+        limit = self.scroll_y + (_KEPT_SCREENS + 1) * self.size.height
+        above = list(takewhile(lambda view: view.virtual_region.y <= limit, self._views))
+        await self._unmount(self._views[max(PAGE, len(above)) :])
+        self._update_edges()
 
     def _pin_to(self, widget: Widget) -> None:
         self._pin = (widget, widget.virtual_region.y - self.scroll_y)
 
-    def _release_pin(self) -> None:
-        if self._mounting.locked():
+    async def _settle(self) -> None:
+        if self._laid_out < self._mounts:
+            self.set_timer(_FRAME_SECONDS, self._settle)
             return
         self._pin = None
-        if self._is_short_above or self._is_short_below:
-            self.call_later(self._mount_near)
+        await self._mount_near()
 
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
         """Arrange the messages; the pinned one stays on its row of the screen."""
         result = super().arrange(size, optimal)
+        self._laid_out = self._mounts
         if self._pin is not None:
             widget, row = self._pin
             for placement in result.placements:
                 if placement.widget is widget:
                     self._scroll_silently(max(0.0, placement.region.y - row))
-            if not self._mounting.locked():
-                self.call_later(self._release_pin)  # what was mounted has its height now
         return result
 
     def _scroll_silently(self, row: float) -> None:
@@ -286,9 +318,10 @@ class Transcript(VerticalScroll):
                 with self.app.batch_update():
                     await self._unmount(self._views)
                     self._first = 0
-                    await self._mount_until(min(len(self._turns), 2 * PAGE))
+                    await self._mount_until(min(len(self._turns), PAGE))
                 await self._mark_outside()
         self.scroll_home(animate=False, immediate=True)
+        self._fill()
 
     async def action_last(self) -> None:
         """Go to the last message."""

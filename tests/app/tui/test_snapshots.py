@@ -1,13 +1,11 @@
 """What whole screens look like, in files a person can read and compare."""
 
-from pathlib import Path
-
 import pytest
+from app.tui.conversation.dialogue import Turn
+from app.tui.status.panel import Panel
 from textual.widgets.markdown import MarkdownFence
 
 from app.engine.reply_metrics import DrafterMetrics, MemoryUse, ReplyMetrics
-from app.tui.conversation.dialogue import Turn
-from app.tui.status.panel import Panel
 from decoding.planning.parking import State
 from decoding.shape import Shape
 from tests.app.tui.conftest import Chat, Chatting, Snapshot
