@@ -12,6 +12,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from app.actions import ACTIONS, BY_NAME, Action
+from app.chat.attachment import Attachment
 from app.chat.attachments import read_files, with_pastes
 from app.chat.composer_draft import ComposerDraft
 from app.dialogue.changes import Changes
@@ -30,6 +31,7 @@ from app.tui.commands.model_commands import ModelCommands
 from app.tui.commands.settings_commands import SettingsCommands
 from app.tui.commands.settings_target import AppSettings
 from app.tui.conversation.chat_view import ChatView
+from app.tui.conversation.transcript import Transcript
 from app.tui.downloads import Downloads
 from app.tui.header import Header
 from app.tui.keys_bar import KeysBar
@@ -130,7 +132,7 @@ class ChatScreen(Screen[None]):
         return Welcome(self.store, self._engine, self.view.dialogue.history)
 
     def on_mount(self) -> None:
-        self.prompt.write(self._composer_draft.left)
+        self.prompt.write(self._composer_draft.left, self._composer_draft.attachments)
         for question in self.view.dialogue.questions():
             self.prompt.remember(question)
         self.watch(self.store, "preferences", self._apply_preferences)
@@ -141,18 +143,20 @@ class ChatScreen(Screen[None]):
         """Save what an answer in progress has, and what was not sent."""
         self.view.abandon()
         self.downloads.stop_all()
-        self._composer_draft.keep(self._unsent)
+        self._composer_draft.keep(*self._unsent)
         self._composer_draft.close()
 
     def _save_draft(self) -> None:
         """Save what is typed, in case the app is killed."""
-        self._composer_draft.keep_soon(self._unsent)
+        self._composer_draft.keep_soon(*self._unsent)
 
     @property
-    def _unsent(self) -> str:
-        """What is typed and not sent, with pastes in full."""
-        texts = (with_pastes(one.text, one.attachments) for one in self.prompt.unsent)
-        return "\n\n".join(filter(str.strip, texts))
+    def _unsent(self) -> tuple[str, tuple[Attachment, ...]]:
+        """What is typed and not sent; several texts become one, with their pastes in full."""
+        unsent = [one for one in self.prompt.unsent if one.text.strip()]
+        if len(unsent) == 1:
+            return unsent[0].text, unsent[0].attachments
+        return "\n\n".join(with_pastes(one.text, one.attachments) for one in unsent), ()
 
     def on_resize(self) -> None:
         self._show_panel()
@@ -257,6 +261,13 @@ class ChatScreen(Screen[None]):
         else:
             self.focus_previous()
 
+    @on(messages.MoveBelow)
+    def _move_below(self, event: messages.MoveBelow) -> None:
+        """From the empty prompt to what an empty chat offers."""
+        event.stop()
+        for welcome in self.query(Welcome):
+            welcome.focus_rows()
+
     @on(messages.EditEnded)
     def _edit_ended(self, event: messages.EditEnded) -> None:
         event.stop()
@@ -306,6 +317,11 @@ class ChatScreen(Screen[None]):
         self.prompt.begin_edit(turn.text, pastes, version)
         self.prompt.area.focus()
         self.store.is_editing = True
+
+    @on(Transcript.SelectionLeft)
+    def _selection_left(self, event: Transcript.SelectionLeft) -> None:
+        event.stop()
+        self.prompt.area.focus()
 
     @on(ChatView.SettingsRequested)
     async def _settings_requested(self, event: ChatView.SettingsRequested) -> None:
@@ -386,9 +402,14 @@ class ChatScreen(Screen[None]):
         error = status.error
         if error is not self._reported:
             self._reported = error
-            if error is not None:
+            if error is None:
+                await self.view.clear_fault()
+            else:
                 remedy = _AGAIN if status.loaded is None else error.remedy
                 await self.view.show_fault(_in_a_line(error), remedy)
+        history = self.view.dialogue.history
+        if history is not None and (news := history.news()):
+            self._notices.append(news)
         if self._notices:
             notices, self._notices = self._notices, []
             await self.view.show_notice(" ".join(notices))

@@ -17,6 +17,7 @@ from app.tui.screens.chats_screen import ChatsScreen
 from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
+from app.tui.welcome.welcome import Welcome
 from backends.base import UsageError
 
 _CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -38,6 +39,9 @@ class ChatCommands:
     def stop(self) -> None:
         if self.engine.status.phase is Phase.LOADING:
             self.engine.stop_loading()
+        elif self.view.is_idle:
+            for welcome in self.app.screen.query(Welcome):
+                welcome.keep_demo()
         self.view.stop()
 
     async def regenerate(self) -> None:

@@ -40,7 +40,7 @@ class AppSettings:
         if name == "ctx" and loaded is not None:
             return loaded.context_size
         if name == "model":
-            return self.engine.options.model or ""
+            return loaded.name if loaded else self.engine.options.model or ""
         return settings_in_effect(self.engine.paths).values.get(name, BY_NAME[name].default)
 
     def use_setting(self, name: str, value: Value) -> None:

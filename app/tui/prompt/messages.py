@@ -48,6 +48,10 @@ class SelectLast(Message):
         self.is_question = is_question
 
 
+class MoveBelow(Message):
+    """The cursor left the empty prompt downwards, with no later text to bring back."""
+
+
 class EditEnded(Message):
     """Editing was left without a change; the prompt is as it was before."""
 

@@ -305,4 +305,6 @@ class PromptArea(FoldingArea):
         written = self._past.move(-1 if key == "up" else 1, self.written)
         if written is not None:
             self.rewrite(written)
+        elif key == "down" and not self.text:
+            self.post_message(messages.MoveBelow())
         return written is not None

@@ -13,8 +13,8 @@ from app.tui.screens.model_columns import lead_of
 from app.tui.screens.row_list import Row, columns
 
 _NAME, _LONGEST_NAME = 13, 21
-_SHARE_AT = 49
-"""Column of the accepted share."""
+_NATURE, _SHARE = 31, 22
+"""Cells of what a drafter is, at most, and of what became of its drafts."""
 
 _BAR, _SHORT_BAR = 10, 8
 
@@ -36,8 +36,8 @@ class DrafterColumns:
 
         def render(width: int, is_focused: bool) -> Content:
             text = short if is_narrow(width + 2) else words
-            lead = self._lead(name, is_focused, " ")
-            return columns(lead, self._name(name, width, is_focused), (Content(text), width - 18))
+            lead, named = self._lead(name, is_focused, " "), self._name(name, width, is_focused)
+            return columns(lead, named, (Content(text), width - lead[1] - named[1]))
 
         return Row(name, render)
 
@@ -45,7 +45,7 @@ class DrafterColumns:
         """A heading, with one for the column of accepted shares."""
 
         def render(width: int, _is_focused: bool) -> Content:
-            at = 5 + _NAME if is_narrow(width + 2) else _SHARE_AT
+            at = 5 + _NAME if is_narrow(width + 2) else self._share_at(width)
             second = short if is_narrow(width + 2) else share
             text = f"     {title}"
             return Content.styled(f"{text:<{at}}{second}"[:width] if second else text, "$secondary")
@@ -67,7 +67,14 @@ class DrafterColumns:
         nature = Content.styled(drafter_words.nature(pair), "$secondary")
         words = drafter_words.verdict(pair, is_measuring=self.is_measuring)
         share = Content(words) if words else _share(pair, _BAR)
-        return columns(lead, named, (nature, _SHARE_AT - 5 - named[1]), (share, width - _SHARE_AT))
+        at = self._share_at(width)
+        room = at - 5 - named[1]
+        nature = Content.assemble(nature.truncate(room - 1, ellipsis=True), " ")
+        return columns(lead, named, (nature, room), (share, width - at))
+
+    def _share_at(self, width: int) -> int:
+        """Column of the accepted share."""
+        return min(5 + self._name_room(width) + _NATURE, width - _SHARE)
 
     def _lead(
         self, name: str, is_focused: bool, square: str, style: str = ""
@@ -76,8 +83,11 @@ class DrafterColumns:
         lead, width = lead_of(is_focused, mark, "$primary")
         return Content.assemble(lead, (square, style), " "), width + 2
 
+    def _name_room(self, width: int) -> int:
+        return _NAME if is_narrow(width + 2) else min(max(_NAME, self.longest + 1), _LONGEST_NAME)
+
     def _name(self, name: str, width: int, is_focused: bool) -> tuple[Content, int]:
-        room = _NAME if is_narrow(width + 2) else min(max(_NAME, self.longest + 1), _LONGEST_NAME)
+        room = self._name_room(width)
         text = Content.styled(one_line(name), "bold" if is_focused else "")
         return Content.assemble(text.truncate(room - 1, ellipsis=True), " "), room
 

@@ -13,6 +13,7 @@ from textual.widgets import OptionList, Static
 from app.drafting.spec.drafter_node import LOOKUP, NGRAM, RETRIEVAL
 from app.engine.engine import Engine
 from app.pairing import drafter_words
+from app.pairing.candidate import Candidate, Kind
 from app.pairing.ranking import Pair, Ranking
 from app.printable import one_line
 from app.tui.screens.dialog import Dialog, is_narrow
@@ -28,6 +29,12 @@ _UNUSABLE = "\0unusable"
 """Id of the line that stands for the drafters that cannot draft; no drafter has this name."""
 
 _FREE = (LOOKUP, NGRAM, RETRIEVAL)
+_FREE_PAIRS = tuple(
+    Pair(Candidate(name, kind, is_compatible=True, why=""), is_installed=True)
+    for name, kind in zip(_FREE, (Kind.LOOKUP, Kind.NGRAM, Kind.RETRIEVAL), strict=True)
+)
+"""The drafters of every model, shown before one is loaded."""
+
 _KEYS = "Enter use · F5 race · Esc back", "Enter use · F5 race · Esc"
 
 
@@ -75,6 +82,7 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
     def on_mount(self) -> None:
         self._rows.focus()
         self._show()
+        self._rows.highlight(LOOKUP)
         self._look()
         self.set_interval(_UPDATE_SECONDS, self._update)
 
@@ -97,8 +105,6 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
         if self._ranking is None:  # else everything was measured before
             self._ranking, self._fault = ranking, fault
             self._show()
-            if self._rows.highlighted == 0:
-                self._rows.highlight(LOOKUP)
 
     def _update(self) -> None:
         """Take over what was measured, in the present order of rows."""
@@ -114,7 +120,7 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
 
     @property
     def _pairs(self) -> tuple[Pair, ...]:
-        return self._ranking.pairs if self._ranking else ()
+        return self._ranking.pairs if self._ranking else _FREE_PAIRS
 
     def _show(self) -> None:
         self._rows.show(self._all_rows())

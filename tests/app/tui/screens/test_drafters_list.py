@@ -126,14 +126,14 @@ async def test_drafters_that_cannot_draft_are_told_with_their_reason() -> None:
         assert "mamba-0 cannot draft: a reason" in choosing.text
 
 
-async def test_without_a_model_auto_and_off_are_there_and_a_fault_is_told() -> None:
+async def test_without_a_model_what_every_model_has_is_there_and_a_fault_is_told() -> None:
     app = SmallApp()
     async with app.run_test(size=(80, 24)) as pilot:
         choosing = await opened(pilot, app, None)
         choosing.measured.set_exception(ModelError("no model is loaded"))
         await choosing.until("no model is loaded")
-        assert "auto" in choosing.text
-        await choosing.press("down", "enter")
+        assert "▸ ■ lookup" in choosing.text
+        await choosing.press("home", "down", "enter")
         assert app.returned == [DrafterChoice("off")]
 
 

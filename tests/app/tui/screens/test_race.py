@@ -214,7 +214,7 @@ async def test_another_drafter_races_at_once_even_in_the_middle() -> None:
         await pilot.press("f3")
         await pilot.pause()
         assert isinstance(app.screen, DraftersScreen)
-        await pilot.press("down", "enter")  # off is no drafter to race
+        await pilot.press("home", "down", "enter")  # off is no drafter to race
         await pilot.pause()
         assert len(racing.engine.asked) == 2
         await pilot.press("f3", "enter")
