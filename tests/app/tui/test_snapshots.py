@@ -2,12 +2,11 @@
 
 import re
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
@@ -18,10 +17,11 @@ from app.dialogue.turn import ASSISTANT, USER, Turn
 from app.engine.answer import Answer, Request
 from app.engine.comparison import Comparison, Standing
 from app.engine.engine_status import Loaded, Phase, Status
+from app.engine.reply import Piece
 from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics
-from app.history import History
 from app.loading.model_list import ModelList, Offered
 from app.tui.chat_screen import ChatScreen
+from app.tui.conversation.answer_view import AnswerView
 from app.tui.conversation.chat_view import ChatView
 from app.tui.conversation.pending_answer import PendingAnswer
 from app.tui.live import Live, Second
@@ -63,7 +63,13 @@ def file(name: str, tokens: int) -> Attachment:
     return Attachment(AttachmentKind.FILE, name, "x" * tokens)  # a character is a token
 
 
-INFO = replace(LIVE.model, name="qwen3-4b", device="CPU: 8 threads", threads=8)
+INFO = replace(
+    LIVE.model,
+    name="qwen3-4b",
+    device="CPU: 8 threads",
+    threads=8,
+    bytes_read_per_token=100_000_000,
+)
 MINUTE = tuple(
     Second(10 + 5 * abs(second % 20 - 10) / 10, "lookup" if second % 20 < 10 else "ngram")
     for second in range(60)
@@ -121,10 +127,14 @@ class Still:
         self.chat.screen._write_chat()
         await self.chat.pilot.pause()
 
-    async def answers(self, turn: Turn, figures: Live) -> None:
-        """Have an answer be in progress."""
+    async def answers(self, turn: Turn, drafted: str, figures: Live) -> None:
+        """Have an answer be in progress, the end of which was drafted."""
         request = Request(Conversation(), SamplingSettings(), 100)
         turn.is_growing = True
+        view = self.view.transcript.view_of(turn)
+        assert isinstance(view, AnswerView)
+        turn.text += drafted
+        await view.grow([Piece(drafted, "lookup")])
         self.view.pending = PendingAnswer(Answer(request), turn, begun=0)
         await self.figures(figures)
 
@@ -201,14 +211,13 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.tui.welcome.first_run.models_here", lambda _engine: MODELS)
 
 
-def chats(_self: object, query: str = "", limit: int = 500) -> list[object]:
-    del query
-    now = time.time()
+def last_chats(_history: object) -> list[SimpleNamespace]:
+    """Chats of the last days."""
     ages = (2.1 * HOUR, 26 * HOUR, 26 * HOUR)
     return [
-        SimpleNamespace(number=number, title=title, updated=now - age)
+        SimpleNamespace(number=number, title=title, updated=time.time() - age)
         for number, (title, age) in enumerate(zip(TITLES, ages, strict=True), 1)
-    ][:limit]
+    ]
 
 
 def letter(app: Still, ending: str, text: str = LETTER) -> Turn:
@@ -240,17 +249,13 @@ async def finished(app: Still) -> Turn:
 
 
 async def test_idle(still: StillApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.tui.welcome.welcome._last_chats", last_chats)
     async with still() as app:
-        history = cast(History, SimpleNamespace(chats=lambda **_: chats(None, limit=3)))
-        app.dialogue.history = history
-        app.chat.app.store.status = status()
-        await app.open()
         await app.compare("idle")
 
 
 async def test_the_first_run(still: StillApp) -> None:
     async with still("demo") as app:
-        await app.open()
         await app.chat.until(lambda: "smollm2" in app.chat.shown)
         await app.compare("first_run")
         app.store.downloads = {"qwen3-4b": "34 %, 2 min left"}
@@ -259,9 +264,10 @@ async def test_the_first_run(still: StillApp) -> None:
 
 async def test_answering(still: StillApp) -> None:
     async with still() as app:
-        turn = letter(app, "")
+        start, drafted = LETTER[:-20], LETTER[-20:]
+        turn = letter(app, "", start)
         await app.open()
-        await app.answers(turn, live(ANSWERING, 14.2))
+        await app.answers(turn, drafted, live(ANSWERING, 14.2))
         await app.compare("answering")
         if app.chat.app.size.width < 110:
             await app.chat.pilot.press("f2")
@@ -292,12 +298,14 @@ async def test_editing(still: StillApp) -> None:
 
 async def test_a_queue(still: StillApp) -> None:
     async with still() as app:
-        turn = app.say("Summarise @report.md in five lines", SUMMARY[:80], "", file("report.md", 3204))
+        turn = app.say(
+            "Summarise @report.md in five lines", SUMMARY[:60], "", file("report.md", 3204)
+        )
         app.dialogue.enqueue("What does it leave out?")
         app.dialogue.enqueue("Compare it with [pasted 42 lines]")
         await app.open()
         metrics = replace(ANSWERING, context_used=3350, completion_tokens=31, drafted_share=0.44)
-        await app.answers(turn, live(metrics, 12.1, SHORT))
+        await app.answers(turn, SUMMARY[60:85], live(metrics, 12.1, SHORT))
         app.chat.prompt.text = "And check @nots.md"
         await app.chat.pilot.press("enter")
         await app.compare("queue")
@@ -365,17 +373,22 @@ _FIGURES = (
 )  # fmt: skip
 
 
+_FINISHED = re.compile(r"^ +\d+ tokens · [\d.]+ s.*(\n +\S.*)*", re.MULTILINE)
+"""The line of a finished answer, which may wrap: each has figures of its own."""
+
+_SESSION = re.compile(r"this session.*")
+
+
 def twice(screen: str) -> list[str]:
-    """Figures and facts that a screen tells twice, finished answers' own lines left aside."""
-    lines = [line for line in screen.splitlines() if not re.search(r"\d tokens · [\d.]+ s", line)]
-    session = ["in 24 answers", "this session"]
-    kept = "\n".join(line for line in lines if not any(words in line for words in session))
-    found = Counter({figure: len(re.findall(figure, kept)) for figure in _FIGURES})
-    return [figure for figure, count in found.items() if count > 1]
+    """Figures and facts that a screen tells twice; those of earlier answers are others."""
+    left = "\n".join(line.partition("│ ")[0] for line in screen.splitlines())
+    right = "\n".join(line.partition("│ ")[2] for line in screen.splitlines())
+    kept = _FINISHED.sub("", left) + _SESSION.sub("", right)
+    return [figure for figure in _FIGURES if len(re.findall(figure, kept)) > 1]
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("screen_*.txt")), ids=lambda path: path.stem)
-def test_no_figure_stands_on_a_screen_twice(path) -> None:
+def test_no_figure_stands_on_a_screen_twice(path: Path) -> None:
     assert twice(path.read_text(encoding="utf-8")) == []
 
 
