@@ -116,7 +116,6 @@ class Welcome(Vertical):
 
     def on_mount(self) -> None:
         self.watch(self._store, "status", self._follow)
-        self.watch(self._store, "downloads", self._show, init=False)
 
     def on_resize(self) -> None:
         self.set_class(is_narrow(self.size.width), "-narrow")
@@ -179,7 +178,6 @@ class Welcome(Vertical):
         for index, suggestion in enumerate(offer.suggestions):
             name = suggestion.model.name
             note = "recommended" if index == 0 else "fastest" if index == last else ""
-            note = self._store.downloads.get(name, note)
             rows.append(
                 Row(f"{_MODEL}{name}", partial(suggestion_line, suggestion, note, is_small))
             )
