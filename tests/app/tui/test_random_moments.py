@@ -2,6 +2,7 @@
 
 import random
 import re
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -10,6 +11,7 @@ from app.dialogue.turn import ASSISTANT, Turn
 from app.engine.engine_status import Phase
 from app.history import History
 from app.paths import Paths
+from app.tui.conversation.chat_view import ChatView
 from app.tui.prompt.input_history import InputHistory
 from app.tui.prompt.prompt_area import PromptArea
 from tests.app.tui.conftest import Chat, Chatting
@@ -139,12 +141,13 @@ async def test_nothing_is_lost_at_many_moments(chatting: Chatting) -> None:
     assert await lost(chatting, 100, 300) == []
 
 
-@pytest.mark.parametrize(
-    "wrong", [[(Dialogue, "save")], [(Dialogue, "enqueue"), (InputHistory, "remember")]]
-)
+@pytest.mark.parametrize("kind", ["typed", "said"])
 async def test_a_loss_is_found(
-    chatting: Chatting, monkeypatch: pytest.MonkeyPatch, wrong: list[tuple[type, str]]
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    for kind, name in wrong:
-        monkeypatch.setattr(kind, name, lambda *_, **__: None)
-    assert await lost(chatting, 1, 40) != []
+    if kind == "typed":
+        monkeypatch.setattr(ChatView, "send", AsyncMock())
+        monkeypatch.setattr(InputHistory, "remember", Mock())
+    else:
+        monkeypatch.setattr(Dialogue, "save", Mock())
+    assert await lost(chatting, 1, 20) != []
