@@ -106,6 +106,9 @@ def live(metrics: ReplyMetrics, rate: float, comparison: Comparison = LIVE.compa
     )
 
 
+_REQUEST = Request(Conversation(), SamplingSettings(), 100)
+
+
 class Still:
     """The app with nothing going on: a test says what the engine does, in the store."""
 
@@ -129,18 +132,19 @@ class Still:
 
     async def answers(self, turn: Turn, drafted: str, figures: Live) -> None:
         """Have an answer be in progress, the end of which was drafted."""
-        request = Request(Conversation(), SamplingSettings(), 100)
         turn.is_growing = True
         view = self.view.transcript.view_of(turn)
         assert isinstance(view, AnswerView)
         turn.text += drafted
         await view.grow([Piece(drafted, "lookup")])
-        self.view.pending = PendingAnswer(Answer(request), turn, begun=0)
+        self.view.pending = PendingAnswer(Answer(_REQUEST), turn, begun=0)
+        self.view.pending.answer.metrics = figures.metrics
         await self.figures(figures)
 
     async def figures(self, figures: Live, newest: Turn | None = None) -> None:
         self.store.live = figures
-        self.view._newest = newest
+        if newest is not None:
+            self.view._answers[newest] = Answer(_REQUEST)
         self.chat.screen._write_chat()
         self.view._refresh_views()
         await self.chat.pilot.pause()
