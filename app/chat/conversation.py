@@ -1,5 +1,6 @@
 """A conversation, and the part of it that fits the context."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -39,11 +40,17 @@ class Conversation:
         head = [Message("system", self.system)] if self.system else []
         dropped = 0
         prompt = render([*head, *self.turns])
-        if len(prompt.tokens) > room:
+        if len(prompt.tokens) > room and len(self.turns) > 1:
             room -= room // 4
-        while len(prompt.tokens) > room and dropped < len(self.turns) - 1:
             # A question is dropped with its answer: chat templates expect the user's turn first.
-            dropped = min(dropped + 2, len(self.turns) - 1)
+            last = len(self.turns) - 1
+            choices = range(2, last, 2)
+
+            def fits(choice: int) -> bool:
+                return len(render([*head, *self.turns[choice:]]).tokens) <= room
+
+            first = bisect_left(choices, True, key=fits)
+            dropped = choices[first] if first < len(choices) else last
             prompt = render([*head, *self.turns[dropped:]])
         if len(prompt.tokens) >= n_ctx:
             raise PromptTooLongError(len(prompt.tokens), n_ctx)

@@ -10,6 +10,7 @@ _MOST_CHARACTERS = 1000
 
 _IN_INDEX = """SELECT chat FROM messages WHERE number IN
     (SELECT rowid FROM words WHERE words MATCH ? UNION
+    SELECT number FROM messages WHERE writer <> '' AND text LIKE ? ESCAPE '\\' UNION
     SELECT message FROM attachments WHERE number IN
     (SELECT rowid FROM attached_words WHERE attached_words MATCH ?))"""
 _IN_TEXT = """SELECT chat FROM messages WHERE messages.text LIKE ? ESCAPE '\\' OR number IN
@@ -27,12 +28,14 @@ def condition(query: str) -> tuple[str, list[str]]:
     conditions: list[str] = []
     values: list[str] = []
     for place, word in enumerate(words):
+        part = f"%{_literal(word)}%"
         if _indexed(word):
-            select, value = _IN_INDEX, _phrase(word, is_prefix=place == len(words) - 1)
+            phrase = _phrase(word, is_prefix=place == len(words) - 1)
+            select, found = _IN_INDEX, [phrase, part, phrase]
         else:
-            select, value = _IN_TEXT, f"%{_literal(word)}%"
+            select, found = _IN_TEXT, [part, part]
         conditions.append(f"(chats.number IN ({select}) OR {_IN_TITLE})")
-        values += [value, value, word]
+        values += [*found, word]
     return " AND ".join(conditions), values
 
 

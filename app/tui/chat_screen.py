@@ -31,6 +31,7 @@ from app.tui.commands.model_commands import ModelCommands
 from app.tui.commands.settings_commands import SettingsCommands
 from app.tui.commands.settings_target import AppSettings
 from app.tui.conversation.chat_view import ChatView
+from app.tui.conversation.transcript import Transcript
 from app.tui.downloads import Downloads
 from app.tui.header import Header
 from app.tui.keys_bar import KeysBar
@@ -317,6 +318,11 @@ class ChatScreen(Screen[None]):
         self.prompt.area.focus()
         self.store.is_editing = True
 
+    @on(Transcript.SelectionLeft)
+    def _selection_left(self, event: Transcript.SelectionLeft) -> None:
+        event.stop()
+        self.prompt.area.focus()
+
     @on(ChatView.SettingsRequested)
     async def _settings_requested(self, event: ChatView.SettingsRequested) -> None:
         event.stop()
@@ -396,9 +402,14 @@ class ChatScreen(Screen[None]):
         error = status.error
         if error is not self._reported:
             self._reported = error
-            if error is not None:
+            if error is None:
+                await self.view.clear_fault()
+            else:
                 remedy = _AGAIN if status.loaded is None else error.remedy
                 await self.view.show_fault(_in_a_line(error), remedy)
+        history = self.view.dialogue.history
+        if history is not None and (news := history.news()):
+            self._notices.append(news)
         if self._notices:
             notices, self._notices = self._notices, []
             await self.view.show_notice(" ".join(notices))

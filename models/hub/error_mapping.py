@@ -14,6 +14,7 @@ from models.hub.hub_settings import HubSettings
 
 _RESUMES = "Try again later; a partial download is resumed."
 _LONGEST_TEXT = 300
+_ERROR_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 _SECONDS = re.compile(r"[0-9]{1,5}")
 
 
@@ -119,7 +120,8 @@ def refused(answer: Answer, repository: str, settings: HubSettings) -> DownloadE
 def _unreachable(error: Exception, settings: HubSettings) -> HubUnreachableError:
     timed_out = "Timeout" in type(error).__name__
     silent = f"it was silent for {settings.timeout:g} seconds"
-    why = silent if timed_out else shorten(str(error)) or type(error).__name__
+    told = _ERROR_NUMBER.sub("", shorten(str(error)))
+    why = silent if timed_out else told or type(error).__name__
     return HubUnreachableError(f"{settings.endpoint} cannot be reached", why, _RESUMES)
 
 

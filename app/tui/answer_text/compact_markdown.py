@@ -25,6 +25,7 @@ from textual.widgets._markdown import (  # isort: skip
 )
 
 from app.tui.answer_text.code_block import CodeBlock
+from app.tui.answer_text.steady_paragraph import SteadyParagraph
 from app.tui.answer_text.table_block import TABLE, TableBlock, folded_tables
 
 
@@ -127,7 +128,6 @@ class CompactList(MarkdownList):
 
     DEFAULT_CSS: ClassVar[str] = """
     CompactList { width: 1fr; margin: 0 0 1 0; }
-    CompactList.-goes-on { margin: 0; }
     CompactList CompactList { margin: 0; }
     CompactList Horizontal, CompactList Vertical { height: auto; width: 1fr; }
     """
@@ -215,6 +215,7 @@ class CompactMarkdown(Markdown):
 
     BLOCKS: ClassVar[dict[str, type[MarkdownBlock]]] = {  # pyright: ignore[reportIncompatibleVariableOverride]
         **Markdown.BLOCKS,
+        "paragraph_open": SteadyParagraph,
         "bullet_list_open": CompactBulletList,
         "ordered_list_open": CompactOrderedList,
         "fence": CodeBlock,
@@ -229,7 +230,7 @@ class CompactMarkdown(Markdown):
         """Join the list at the end to one that follows. mark: its kind, as `list_mark` tells."""
         last = self.children[-1] if self.children else None
         if isinstance(last, CompactBulletList if mark == "bullet" else CompactOrderedList):
-            last.add_class("-goes-on")
+            last.styles.margin = 0  # a class would have the whole list styled anew
 
     def _parse_markdown(self, tokens: Iterable[Token]) -> Iterable[MarkdownBlock]:
         return super()._parse_markdown(folded_tables(tokens))

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from app.tui.conversation.folded_line import SEPARATOR
+from app.tui import wording
 from app.tui.live import Live
+from app.tui.wording import SEPARATOR
 
 _ON_PANEL = (" tok/s", " plain", "% drafted")
 """What the figures have in common that the panel shows."""
@@ -13,9 +14,8 @@ def live_line(live: Live) -> str:
     """Figures of the answer in progress."""
     metrics = live.metrics
     share = metrics.drafted_share if metrics is not None and metrics.drafted else None
-    rate = f"{live.rate:.0f} tok/s" if live.rate is not None else ""
-    drafted = f"{100 * share:.0f} % drafted" if share is not None else ""
-    return joined([rate, live.comparison.words, drafted])
+    drafted = f"{wording.percent(share)} drafted" if share is not None else ""
+    return joined([wording.rate(live.rate), live.comparison.words, drafted])
 
 
 def without_panel_figures(ending: str) -> str:

@@ -31,12 +31,13 @@ from app.tui.conversation.question_view import QuestionView
 from app.tui.conversation.queue_view import QueueView
 from app.tui.conversation.transcript import Transcript
 from app.tui.store import Store
+from app.tui.wording import CONTINUES, INTERRUPTED
 from backends.base import SpecchatError
 
 _UPDATE_SECONDS = 1 / 12
 
-_SAVE_SECONDS = 0.75
-"""Between two saves of a growing answer: a killed app loses a second at most."""
+_RETRY_SECONDS = 0.75
+"""Between two saves of a growing answer while saving fails."""
 
 _REFRESH_SECONDS = 1.0
 """Between two looks at what other windows wrote."""
@@ -45,8 +46,6 @@ _SUMMARISE = (
     "Summarise this conversation so that it can be continued from the summary alone: what was "
     "asked, what was found or decided, every name, figure and piece of code that is still needed."
 )
-
-_INTERRUPTED = "interrupted · Ctrl+T continues"
 
 Attachments = tuple[Attachment, ...]
 
@@ -61,6 +60,8 @@ class ChatView(Vertical):
     DEFAULT_CSS: ClassVar[str] = """
     ChatView { height: 1fr; }
     ChatView #cards { height: auto; }
+    ChatView.-empty > Transcript { height: auto; max-height: 60%; }
+    ChatView.-empty > .greeting { height: 1fr; }
     """
 
     class Changed(Message):
@@ -332,6 +333,7 @@ class ChatView(Vertical):
         default = self.dialogue.fresh().system
         system = self.dialogue.system if self.dialogue.system != default else ""
         self._instructions.show(system, self.dialogue.own)
+        self._show_emptiness()
 
     async def reload(self) -> None:
         """Show what was done to this chat elsewhere; a new chat if it is gone."""
@@ -458,8 +460,7 @@ class ChatView(Vertical):
             self.dialogue.drop_oldest(answer.dropped - pending.dropped)
             pending.dropped = answer.dropped
             await self.transcript.mark_outside(self.dialogue.dropped)
-        if not is_done:
-            self._save_if_due(pending)
+        self._save(pending)  # before it is painted: what was on the screen is never lost
         view = self.transcript.view_of(pending.turn)
         if isinstance(view, AnswerView):
             await view.grow(pieces, is_last=is_done)
@@ -467,9 +468,11 @@ class ChatView(Vertical):
         if is_done:
             await self._finish(pending)
 
-    def _save_if_due(self, pending: PendingAnswer) -> None:
+    def _save(self, pending: PendingAnswer) -> None:
+        """Save what the answer has so far."""
         now = time.monotonic()
-        if len(pending.turn.text) > pending.saved and now - pending.saved_at >= _SAVE_SECONDS:
+        is_due = not self.dialogue.fault or now - pending.saved_at >= _RETRY_SECONDS
+        if is_due and len(pending.turn.text) > pending.saved:
             pending.saved, pending.saved_at = len(pending.turn.text), now
             pending.note_lossy()
             self.dialogue.save(pending.turn)
@@ -529,7 +532,7 @@ class ChatView(Vertical):
     async def _report(self, error: SpecchatError, pending: PendingAnswer) -> None:
         remedy = error.remedy
         if not pending.is_unbegun:
-            remedy = " · ".join(filter(None, ["Ctrl+T continues", remedy]))
+            remedy = " · ".join(filter(None, [CONTINUES, remedy]))
         await self._show_card(Card(": ".join(filter(None, [error.what, error.why])), remedy))
         self._faulted = pending.turn
 
@@ -538,7 +541,6 @@ class ChatView(Vertical):
     async def _show(self, *, follow: bool = False) -> None:
         """Show the chat as it is now; follow: go to its end."""
         dialogue = self.dialogue
-        self._show_emptiness()
         self.show_settings()
         await self.transcript.show(dialogue.turns, outside=dialogue.dropped)
         await self._show_queue()
@@ -551,12 +553,15 @@ class ChatView(Vertical):
         self.post_message(self.Changed())
 
     def _show_emptiness(self) -> None:
-        """Show the welcome in place of a chat with nothing in it."""
-        is_empty = not (self.dialogue.turns or self.dialogue.queue or self._cards.children)
-        self.transcript.display = not is_empty
+        """Show the welcome in a chat without questions, above its instructions and errors."""
+        is_empty = not (self.dialogue.turns or self.dialogue.queue)
+        self.set_class(is_empty, "-empty")
+        has_lines = bool(self._cards.children) or self._instructions.display
+        self.transcript.display = not is_empty or has_lines
         if is_empty and self._greeting is None:
             self._greeting = self._welcome()
-            self.mount(self._greeting)
+            self._greeting.add_class("greeting")
+            self.mount(self._greeting, before=self.transcript)
         elif not is_empty and self._greeting is not None:
             self._greeting.remove()
             self._greeting = None
@@ -592,7 +597,7 @@ class ChatView(Vertical):
         if self.pending is not None and self.pending.turn is turn:
             return self.pending.reading or ("" if is_on_panel else live_line(self._store.live))
         if turn.is_interrupted:
-            return "" if turn is self._faulted else joined([turn.lossy, _INTERRUPTED])
+            return "" if turn is self._faulted else joined([turn.lossy, INTERRUPTED])
         if turn is self._newest and is_on_panel:
             return without_panel_figures(turn.ending)
         return turn.ending

@@ -8,7 +8,7 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.visual import RenderOptions, Visual
 
-SEPARATOR = " · "
+from app.tui.wording import SEPARATOR
 
 
 class FoldedLine(Visual):

@@ -21,10 +21,13 @@ from app.tui.conversation.message_view import MessageView
 from app.tui.typed_app import typed_app
 
 PAGE = 10
-"""Messages that are mounted at a time: each answer is some 20 widgets."""
+"""Messages that are mounted first: each answer is several widgets."""
 
-_MOST = 4 * PAGE
-"""Messages that stay mounted."""
+_STEP = 6
+"""Messages that are mounted at a time while the user scrolls."""
+
+_KEPT_SCREENS = 3
+"""Messages farther from the view than this many times its height are unmounted."""
 
 _NARROW = 60
 """Columns below which rows are shortened."""
@@ -86,6 +89,7 @@ class Transcript(VerticalScroll):
 
     def on_resize(self) -> None:
         self.set_class(self.size.width < _NARROW, "-narrow")
+        self._fill()
 
     # What is shown
 
@@ -112,6 +116,7 @@ class Transcript(VerticalScroll):
                 await self._replace_after(same, turns)
             self._outside = outside
             await self._mark_outside()
+        self._fill()
 
     async def mark_outside(self, outside: int) -> None:
         """Mark the first messages as those that the model does not see."""
@@ -126,6 +131,7 @@ class Transcript(VerticalScroll):
                 await self._show_end(self._turns)
                 await self._mark_outside()
         self.anchor()
+        self._fill()
 
     async def _show_end(self, turns: Sequence[Turn]) -> None:
         with self.app.batch_update():
@@ -149,6 +155,10 @@ class Transcript(VerticalScroll):
         if self._is_following:
             await self._trim_above()
 
+    def _fill(self) -> None:
+        """Mount more messages where those mounted do not reach beyond the view."""
+        self.call_after_refresh(self._mount_near)
+
     @property
     def _end(self) -> int:
         """Index after the last mounted message."""
@@ -160,6 +170,9 @@ class Transcript(VerticalScroll):
 
     async def _unmount(self, views: Sequence[MessageView]) -> None:
         gone = set(views)
+        focused = self.screen.focused
+        if focused is not None and gone.intersection(focused.ancestors_with_self):
+            self.screen.set_focus(None)  # else Textual scrolls to what gets the focus
         self._views = [view for view in self._views if view not in gone]
         for view in gone:
             await view.remove()
@@ -223,40 +236,47 @@ class Transcript(VerticalScroll):
             else:
                 return
             await self._mark_outside()
-        self.call_after_refresh(self._release_pin)
+        self.call_after_refresh(self._settle)
 
     async def _mount_above(self) -> None:
+        await self._trim_below()
         self._pin_to(self._views[0])
-        first = max(0, self._first - PAGE)
+        first = max(0, self._first - _STEP)
         views = [self._make_view(turn) for turn in self._turns[first : self._first]]
         with self.app.batch_update():
             await self.mount_all(views, before=self._views[0])
             self._views[:0] = views
             self._first = first
-            await self._unmount(self._views[_MOST:])
             self._update_edges()
 
     async def _mount_below(self) -> None:
         self._pin_to(self._views[-1])
         with self.app.batch_update():
-            await self._mount_until(min(len(self._turns), self._end + PAGE))
             await self._trim_above()
+            await self._mount_until(min(len(self._turns), self._end + _STEP))
 
     async def _trim_above(self) -> None:
-        """Unmount the oldest messages if there are too many."""
-        surplus = len(self._views) - _MOST
-        if surplus > 0:
-            await self._unmount(self._views[:surplus])
-            self._first += surplus
+        """Unmount the messages far above the view."""
+        limit = self.scroll_y - _KEPT_SCREENS * self.size.height
+        far = list(takewhile(lambda view: view.virtual_region.bottom < limit, self._views[:-PAGE]))
+        if far:
+            await self._unmount(far)
+            self._first += len(far)
             self._update_edges()
+
+    async def _trim_below(self) -> None:
+        """Unmount the messages far below the view."""
+        limit = self.scroll_y + (_KEPT_SCREENS + 1) * self.size.height
+        above = list(takewhile(lambda view: view.virtual_region.y <= limit, self._views))
+        await self._unmount(self._views[max(PAGE, len(above)) :])
+        self._update_edges()
 
     def _pin_to(self, widget: Widget) -> None:
         self._pin = (widget, widget.virtual_region.y - self.scroll_y)
 
-    def _release_pin(self) -> None:
+    async def _settle(self) -> None:
         self._pin = None
-        if self._is_short_above or self._is_short_below:
-            self.call_later(self._mount_near)
+        await self._mount_near()
 
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
         """Arrange the messages; the pinned one stays on its row of the screen."""
@@ -280,9 +300,10 @@ class Transcript(VerticalScroll):
                 with self.app.batch_update():
                     await self._unmount(self._views)
                     self._first = 0
-                    await self._mount_until(min(len(self._turns), 2 * PAGE))
+                    await self._mount_until(min(len(self._turns), PAGE))
                 await self._mark_outside()
         self.scroll_home(animate=False, immediate=True)
+        self._fill()
 
     async def action_last(self) -> None:
         """Go to the last message."""

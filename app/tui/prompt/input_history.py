@@ -21,6 +21,10 @@ class InputHistory:
         """All texts, as they were sent and as they were changed while browsing."""
         return [*self._past, *self._changed.values()]
 
+    def unsent(self, current: PromptText) -> list[PromptText]:
+        """What was typed and not sent, oldest first. current: what now stands in the prompt."""
+        return [text for _, text in sorted({**self._changed, self._index: current}.items())]
+
     def remember(self, written: PromptText) -> None:
         """Add a text, and begin browsing behind it again."""
         for _, changed in sorted(self._changed.items()):

@@ -121,7 +121,7 @@ class Prompt(Vertical):
 
     def show_fault(self, text: str) -> None:
         """Show an error about the text in the frame until the text changes."""
-        self.area.fault = text
+        self.area.show_fault(text)
 
     def interrupt(self) -> None:
         """What Ctrl+C does without a selection: stop, else clear, else quit the second time."""

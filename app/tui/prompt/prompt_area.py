@@ -3,6 +3,7 @@
 from textual import events
 from textual.actions import SkipAction
 from textual.reactive import reactive
+from textual.strip import Strip
 from textual.widgets import TextArea
 
 from app.actions import BY_SLASH, nearest_command, parse, unknown_command
@@ -56,9 +57,9 @@ class PromptArea(FoldingArea):
 
     @property
     def unsent(self) -> list[PromptText]:
-        """What was typed and not sent, also before a question is edited."""
+        """What was typed and not sent, also before earlier texts were browsed or one was edited."""
         if self.edited_version is None:
-            return [self.written]
+            return self._past.unsent(self.written)
         return [self._before_edit, *([self.written] if self.written != self._original else [])]
 
     def write(self, written: PromptText) -> None:
@@ -79,6 +80,11 @@ class PromptArea(FoldingArea):
         if self.text:
             self._undone_by_app = 0
         self.suggest()
+
+    def show_fault(self, text: str) -> None:
+        """Show an error about the text as it now is until the text changes."""
+        self._faulty = self.text
+        self.fault = text
 
     def _watch_fault(self) -> None:
         self._faulty = self.text
@@ -114,6 +120,10 @@ class PromptArea(FoldingArea):
             self._past.remember(typed)
         self.rewrite(self._before_edit)
         self.history.clear()
+
+    def render_line(self, y: int) -> Strip:
+        """Render a line; nothing where no column is left, which Textual's placeholder cannot."""
+        return super().render_line(y) if self.content_size.width else Strip.blank(0)
 
     def suggest(self) -> None:
         """Update the suggestions for the text at the cursor."""

@@ -40,3 +40,15 @@ def test_the_last_turn_alone_may_fill_the_context_but_not_exceed_it() -> None:
     assert (len(prompt.tokens), dropped) == (99, 2)
     with pytest.raises(PromptTooLongError):
         conversation([10, 10, 100]).fit(render, 100)
+
+
+def test_a_long_conversation_is_rendered_a_few_times_however_much_is_left_out() -> None:
+    rendered: list[int] = []
+
+    def counting(messages: Sequence[Message]) -> Prompt:
+        rendered.append(len(messages))
+        return render(messages)
+
+    _, dropped = conversation([10] * 5001).fit(counting, 100)
+    assert dropped == 4996
+    assert len(rendered) <= 16

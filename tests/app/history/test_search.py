@@ -1,5 +1,6 @@
 """Searching in chats: words anywhere in a chat, in any script, and nothing that is an operator."""
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -84,3 +85,25 @@ def test_as_many_as_are_wanted(history: History) -> None:
     for _ in range(3):
         history.add(history.create("demo"), "user", "sky")
     assert len(history.chats("sky", limit=2)) == len(history.chats(limit=2)) == 2
+
+
+def test_an_answer_is_found_while_it_grows_after_it_ended_and_when_it_goes_on(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "growing.sqlite3"
+    with closing(History.open(path)) as history:
+        chat = history.create("demo")
+        answer = history.add(chat, "assistant", "a narw", writer="1 1.0")
+        history.update(answer, "a narwhal", writer="1 1.0")
+        assert len(history.chats("narwhal")) == 1
+        assert history.chats("walrus") == []
+        history.update(answer, "a narwhal and a walrus", "6 tokens")
+        assert len(history.chats("narwhal walrus")) == 1
+        history.update(answer, "a narwhal and a walrus with", writer="1 1.0")
+        assert len(history.chats("walrus with")) == 1
+        history.update(answer, "a narwhal and a walrus with tusks", "9 tokens")
+        assert len(history.chats("narwhal tusks")) == 1
+        history.withdraw(chat, answer)
+        assert history.chats("narwhal") == []
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")

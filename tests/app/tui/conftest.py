@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
@@ -12,16 +11,20 @@ from app.engine.engine import Engine
 from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
+from app.settings.answering import Answering
+from app.settings.app_start import AppStart
+from app.settings.in_effect import settings_in_effect
+from app.settings.preferences import preferences_of
 from app.tui.app import SpecchatApp
 from app.tui.chat_screen import ChatScreen
+from app.tui.conversation.card import Card
 from app.tui.conversation.chat_view import ChatView
 from app.tui.prompt.prompt_area import PromptArea
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel, opened
 
-PATIENCE_SECONDS = 60.0
-SNAPSHOTS = Path(__file__).with_name("snapshots")
+PATIENCE_SECONDS = 6.0
 
 
 class Chat:
@@ -46,7 +49,21 @@ class Chat:
     @property
     def texts(self) -> list[tuple[str, str]]:
         """Roles and texts on the screen."""
-        return [(message.role, message.text) for message in self.view.transcript.messages]
+        return [(view.turn.role, view.turn.text) for view in self.view.transcript.views]
+
+    @property
+    def cards(self) -> str:
+        """Errors and warnings below the messages."""
+        return "\n".join(card.text for card in self.screen.query(Card))
+
+    @property
+    def toasts(self) -> str:
+        return "\n".join(one.message for one in self.app._notifications)
+
+    @property
+    def shown(self) -> str:
+        """The whole screen."""
+        return screen_text(self.app)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Let the app go on until something holds."""
@@ -54,27 +71,50 @@ class Chat:
             while not holds():
                 await self.pilot.pause(0.02)
 
+    async def ready(self) -> None:
+        """Wait until a model is loaded."""
+        await self.until(lambda: self.app.engine.status.loaded is not None)
+
     async def say(self, text: str) -> None:
         """Type a text and send it."""
         self.prompt.text = text
         self.prompt.focus()
         await self.pilot.press("enter")
 
+    async def idle(self) -> None:
+        """Wait until nothing is asked any more."""
+        await self.until(lambda: self.view.is_idle)
+        await self.pilot.pause()
+
     async def ask(self, text: str) -> None:
         """Send a question and wait for the end of its answer."""
-        before = len(self.texts)
+        before = len(self.view.dialogue.turns)
         await self.say(text)
-        await self.until(lambda: len(self.texts) >= before + 2 and self.view.pending is None)
+        await self.until(lambda: len(self.view.dialogue.turns) >= before + 2 and self.view.is_idle)
 
 
 Chatting = Callable[..., AbstractAsyncContextManager[Chat]]
+
+
+def start(max_tokens: int = 100_000, *, continues: bool = False) -> AppStart:
+    """What the app starts with: the settings in the file, and the likeliest token always."""
+    paths = Paths.of_this_user()
+    settings = settings_in_effect(paths)
+    return AppStart(
+        SessionOptions(draft="off"),
+        "",
+        Answering(SamplingSettings(temperature=0.0), max_tokens),
+        preferences_of(settings, paths.settings),
+        continues,
+        settings.notices,
+    )
 
 
 @pytest.fixture
 def chatting() -> Chatting:
     """Opens the app: async with chatting(model, size=(80, 24)) as chat.
 
-    toasts: whether they are shown; they cover a part of the screen.
+    continues: whether the last chat opens. toasts: whether they are shown.
     """
 
     @asynccontextmanager
@@ -84,12 +124,12 @@ def chatting() -> Chatting:
         *,
         keeps: bool = True,
         toasts: bool = False,
+        continues: bool = False,
     ) -> AsyncIterator[Chat]:
         paths = Paths.of_this_user()
         history = History.open(paths.history) if keeps else None
         engine = Engine(SessionOptions(draft="off"), paths, opened(model))
-        settings = SamplingSettings(temperature=0.0)
-        app = SpecchatApp(engine, history, "", settings, 100_000)
+        app = SpecchatApp(engine, history, start(continues=continues))
         try:
             async with app.run_test(size=size, notifications=toasts) as pilot:
                 await pilot.pause()
@@ -102,20 +142,3 @@ def chatting() -> Chatting:
                 history.close()
 
     return open_chat
-
-
-Snapshot = Callable[[Chat, str], None]
-
-
-@pytest.fixture
-def snapshot(pytestconfig: pytest.Config) -> Snapshot:
-    """Compares the screen with a file: snapshot(chat, name)."""
-
-    def compare(chat: Chat, name: str) -> None:
-        file = SNAPSHOTS / f"{name}.txt"
-        shown = screen_text(chat.app)
-        if pytestconfig.getoption("--update-snapshots"):
-            file.write_text(shown, encoding="utf-8")
-        assert shown == file.read_text(encoding="utf-8")
-
-    return compare

@@ -1,21 +1,18 @@
 """Talking to the app: answers stream, stop, fail, are asked again, and nothing typed is lost."""
 
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
 import pytest
 from textual.events import Key
-from textual.widgets import Static
-from textual.widgets.markdown import MarkdownBlock, MarkdownFence
+from textual.widgets.markdown import MarkdownBlock
 
 from app.engine.engine_status import Phase
 from app.paths import Paths
-from app.tui.conversation.growing_markdown import GrowingMarkdown
-from app.tui.conversation.growing_message import GrowingMessage
+from app.tui.answer_text.code_block import CodeBlock
 from app.tui.conversation.transcript import Transcript
+from app.tui.panel.panel import Panel
 from app.tui.prompt.completion import Completion
-from app.tui.status.panel import Panel
 from tests.app.tui.conftest import Chatting
 from tests.fixtures.scripted import ScriptedModel
 
@@ -27,9 +24,8 @@ async def test_a_question_is_answered_whole(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("hello")
         assert chat.texts == [("user", "hello"), ("assistant", ALL)]
-        message = chat.view.transcript.messages[1]
-        assert message.query_one(GrowingMarkdown).source.strip() == ALL.strip()
-        assert "31 tokens" in message.ending
+        assert "word28 word29" in chat.shown
+        assert "31 tokens" in chat.view.dialogue.turns[1].ending
         assert chat.prompt.text == ""
 
 
@@ -37,7 +33,7 @@ async def test_typing_before_the_model_is_there_is_answered_when_it_is(chatting:
     gate = Event()
     async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
         await chat.say("early")
-        assert chat.texts[0] == ("user", "early")
+        await chat.until(lambda: "early" in chat.shown)
         gate.set()
         await chat.until(lambda: chat.texts == [("user", "early"), ("assistant", ALL)])
 
@@ -58,7 +54,7 @@ async def test_escape_stops_an_answer_and_keeps_what_was_said(chatting: Chatting
         await chat.pilot.press("escape")
         await chat.until(lambda: chat.view.pending is None)
         assert chat.texts[1][1].startswith("word0 word1 ")
-        assert "stopped" in chat.view.transcript.messages[1].ending
+        assert "stopped" in chat.view.dialogue.turns[1].ending
         await chat.say("and at once again")
         await chat.until(lambda: len(chat.texts) == 4 and len(chat.texts[3][1]) > 50)
         assert model.most_at_once == 1
@@ -85,17 +81,20 @@ async def test_a_second_question_waits_its_turn(chatting: Chatting) -> None:
         await chat.say("first")
         await chat.say("second")
         gate.set()
-        await chat.until(lambda: len(chat.texts) == 4 and chat.view.pending is None)
+        await chat.until(lambda: len(chat.view.dialogue.turns) == 4 and chat.view.is_idle)
+        await chat.pilot.pause()
         assert [text for role, text in chat.texts if role == "user"] == ["first", "second"]
 
 
-async def test_an_engine_that_fails_in_mid_reply_is_told_in_the_transcript(
+async def test_an_engine_that_fails_in_mid_reply_is_told_below_the_answer(
     chatting: Chatting,
 ) -> None:
     async with chatting(ScriptedModel(WORDS, fails_at=4)) as chat:
         await chat.ask("hello")
         assert chat.texts[1] == ("assistant", "".join(WORDS[:4]))
-        assert "the engine failed" in chat.view.transcript.messages[1].ending
+        assert "the engine failed: it was told to" in chat.cards
+        assert chat.shown.count("the engine failed") == 1
+        assert "Ctrl+T continues" in chat.shown
 
 
 async def test_a_question_that_got_no_word_comes_back_to_the_prompt(
@@ -105,22 +104,24 @@ async def test_a_question_that_got_no_word_comes_back_to_the_prompt(
     asked = f"precious words on @{tmp_path / 'notes.txt'}"
     async with chatting(ScriptedModel(WORDS, fails_at=0)) as chat:
         await chat.say(asked)
+        await chat.until(lambda: bool(chat.cards))
         await chat.until(lambda: chat.prompt.text == asked and chat.view.pending is None)
         assert chat.view.dialogue.turns == []
-        assert chat.texts == []
-        assert "the engine failed" in str(chat.screen.query_one(".fault", Static).content)
+        await chat.until(lambda: chat.texts == [])
+        assert "the engine failed" in chat.cards
 
 
 async def test_stopped_before_the_first_word_the_question_comes_back(chatting: Chatting) -> None:
     gate = Event()
     async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
+        await chat.ready()
         await chat.say("too early")
         chat.prompt.text = "typed since"
         await chat.pilot.press("escape")
         gate.set()
         await chat.until(lambda: chat.view.pending is None and chat.prompt.text != "typed since")
         assert chat.prompt.text == "too early\n\ntyped since"
-        assert chat.texts == []
+        await chat.until(lambda: chat.texts == [])
 
 
 async def test_keys_that_come_at_once_act_in_their_order(chatting: Chatting) -> None:
@@ -146,21 +147,28 @@ async def test_what_is_typed_in_the_conversation_goes_to_the_prompt(chatting: Ch
         assert chat.prompt.has_focus
 
 
-async def test_what_was_not_sent_stands_in_the_prompt_the_next_time(chatting: Chatting) -> None:
+async def test_what_was_not_sent_is_there_the_next_time(chatting: Chatting) -> None:
     gate = Event()
     async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
+        await chat.ready()
         await chat.say("first")
         await chat.say("in the queue")
+        await chat.until(lambda: len(chat.view.dialogue.queue) == 1)
         chat.prompt.text = "half typed"
         await chat.pilot.pause()
         await chat.pilot.press("ctrl+q")
         gate.set()
     async with chatting(ScriptedModel(WORDS)) as chat:
-        assert chat.prompt.text == "in the queue\n\nhalf typed"
-        await chat.pilot.press("up", "up", "up")
+        assert chat.prompt.text == "half typed"
+        assert chat.texts == []
+        await chat.pilot.press("up", "up")
         assert chat.prompt.text == "first"
+    async with chatting(ScriptedModel(WORDS), continues=True) as chat:
+        await chat.until(lambda: "queued · 1" in chat.shown)
+        assert chat.texts[0] == ("user", "first")
+        assert chat.prompt.text == "first\n\nhalf typed"
     async with chatting(ScriptedModel(WORDS), keeps=False) as chat:
-        assert "in the queue" not in chat.prompt.text
+        assert "in the queue" not in chat.shown
 
 
 async def test_an_export_spares_a_file_that_is_there(chatting: Chatting, tmp_path: Path) -> None:
@@ -174,33 +182,32 @@ async def test_an_export_spares_a_file_that_is_there(chatting: Chatting, tmp_pat
         assert file.read_text() == "my notes"
 
 
-async def test_the_state_of_a_drafter_that_was_changed_at_rest(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("hello")
-        state = chat.screen.query_one("#state", Static)
-        await chat.until(lambda: "drafting off" in str(state.content))
-        status = chat.app.engine.status
-        assert status.loaded is not None
-        loaded = replace(status.loaded, drafters=("lookup",), missing="")
-        chat.app.engine._status = replace(status, loaded=loaded)
-        await chat.until(lambda: "drafting on (lookup)" in str(state.content))
-
-
 async def test_regenerate_edit_and_go_on(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("hello")
         await chat.pilot.press("ctrl+r")
-        await chat.until(lambda: chat.view.pending is None and len(chat.texts) == 2)
-        assert chat.texts == [("user", "hello"), ("assistant", ALL)]
+        await chat.until(lambda: chat.view.is_idle and "‹2/2›" in chat.shown)
         await chat.pilot.press("ctrl+t")
-        await chat.until(lambda: chat.view.pending is None and len(chat.texts) == 2)
-        assert chat.texts[1] == ("assistant", ALL + ALL)
+        await chat.until(lambda: chat.texts[1] == ("assistant", ALL + ALL) and chat.view.is_idle)
         assert chat.view.dialogue.turns[1].ending.startswith("the last ")
+        chat.prompt.text = "half typed"
+        before = chat.shown
         await chat.pilot.press("f9")
         await chat.until(lambda: chat.prompt.text == "hello")
-        assert chat.texts == []
-        await chat.ask("hello, edited")
-        assert [turn.text for turn in chat.view.dialogue.turns] == ["hello, edited", ALL]
+        assert "editing: Enter adds version 2" in chat.shown
+        await chat.pilot.press("escape")
+        await chat.until(lambda: chat.prompt.text == "half typed")
+        await chat.until(lambda: chat.shown == before)
+        await chat.pilot.press("f9")
+        await chat.until(lambda: chat.prompt.text == "hello")
+        await chat.say("hello, edited")
+        await chat.until(lambda: chat.texts == [("user", "hello, edited"), ("assistant", ALL)])
+        await chat.idle()
+        await chat.pilot.press("ctrl+c", "ctrl+z")
+        await chat.until(lambda: chat.prompt.text == "half typed")
+        await chat.pilot.press("ctrl+c")
+        await chat.screen.action_perform("undo")
+        await chat.until(lambda: chat.texts[0] == ("user", "hello"))
 
 
 async def test_slash_commands_complete_and_run(chatting: Chatting) -> None:
@@ -230,40 +237,32 @@ async def test_lines_and_what_was_written_before(chatting: Chatting) -> None:
         assert chat.prompt.text == "a\nb"
 
 
-async def test_a_file_named_in_a_question_goes_with_it(chatting: Chatting, tmp_path: Path) -> None:
-    file = tmp_path / "notes.txt"
-    file.write_text("all I know")
+async def test_a_file_named_in_a_question_goes_with_it(
+    chatting: Chatting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("all I know")
     (tmp_path / "picture.bin").write_bytes(b"\xff\xfe\x00")
     async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask(f"look at @{file}")
-        assert "all I know" in chat.texts[0][1]
-        await chat.say(f"and @{tmp_path / 'picture.bin'}")
-        assert "picture.bin" in chat.prompt.text
+        await chat.ask("look at @notes.txt")
+        (attached,) = chat.view.dialogue.turns[0].attachments
+        assert attached.text == "all I know"
+        assert "▸ notes.txt" in chat.shown
+        assert "all I know" not in chat.shown
+        await chat.say("and @picture.bin")
+        await chat.until(lambda: "picture.bin" in chat.prompt.text)
         assert len(chat.texts) == 2
 
 
-async def test_origins_agree_with_the_counters(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("hello")
-        await chat.pilot.press("f4")
-        await chat.until(lambda: bool(chat.screen.query("#origins")))
-        shown = str(chat.screen.query_one("#origins", Static).content)
-        answer = chat.view.last_answer
-        assert answer is not None
-        assert answer.metrics is not None
-        assert f"{answer.metrics.completion_tokens} · the model itself" in shown
-        await chat.pilot.press("f4")
-        await chat.until(lambda: not chat.screen.query("#origins"))
-
-
-async def test_a_race_answers_twice_with_the_same_tokens(chatting: Chatting) -> None:
+async def test_a_race_of_the_last_question_leaves_the_chat_as_it_was(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS), (120, 40)) as chat:
         await chat.ask("hello")
-        chat.app.engine.set_draft("off")
+        before = list(chat.texts)
         await chat.pilot.press("f5")
-        await chat.until(lambda: "the same 31 tokens" in str(verdict(chat)))
+        await chat.until(lambda: "31 tokens" in chat.shown)
         await chat.pilot.press("escape")
         await chat.until(lambda: chat.app.screen is chat.screen)
+        assert chat.texts == before
 
 
 async def test_a_race_that_is_left_early_leaves_the_drafter_as_it_was(chatting: Chatting) -> None:
@@ -286,25 +285,10 @@ async def test_a_race_that_is_left_early_leaves_the_drafter_as_it_was(chatting: 
         await chat.until(lambda: drafters() == ("lookup",))
 
 
-async def test_lists_in_a_race_take_the_lines_they_need(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(["1. one\n", "2. two\n", "3. three\n"]), (120, 40)) as chat:
-        await chat.ask("count")
-        chat.app.engine.set_draft("off")
-        await chat.pilot.press("f5")
-        await chat.until(lambda: "the same 4 tokens" in str(verdict(chat)))
-        await chat.pilot.pause(0.2)
-        assert chat.app.screen.query(GrowingMessage).first().size.height < 8
-
-
-def verdict(chat) -> object:
-    found = chat.app.screen.query("#verdict")
-    return found.first(Static).content if found else ""
-
-
 async def test_every_size_of_terminal(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS * 4), (200, 50)) as chat:
         await chat.ask("hello")
-        for size in ((20, 5), (40, 12), (80, 24), (200, 50)):
+        for size in ((1, 1), (10, 3), (20, 5), (40, 12), (80, 24), (300, 70), (200, 50)):
             await chat.pilot.resize_terminal(*size)
             await chat.pilot.pause()
         assert chat.texts[1] == ("assistant", "".join(WORDS * 4))
@@ -329,7 +313,7 @@ async def test_the_model_that_answers_is_kept_with_the_chat(chatting: Chatting) 
     async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
         await chat.say("before the model is there")
         gate.set()
-        await chat.until(lambda: len(chat.texts) == 2 and chat.view.pending is None)
+        await chat.until(lambda: len(chat.texts) == 2 and chat.view.is_idle)
         dialogue = chat.view.dialogue
         assert dialogue.history is not None
         assert dialogue.chat is not None
@@ -345,20 +329,6 @@ async def test_a_history_that_cannot_be_written_is_told_and_the_chat_goes_on(
             file.unlink()
         await chat.ask("two")
         assert chat.texts[-1] == ("assistant", ALL)
-
-
-async def test_a_long_chat_mounts_its_end_and_the_rest_on_demand(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
-        dialogue = chat.view.dialogue.fresh()
-        for number in range(150):
-            dialogue.add("user", f"question {number}")
-            dialogue.add("assistant", f"answer {number}")
-        await chat.view.open(dialogue)
-        assert len(chat.texts) == 20
-        assert chat.texts[-1] == ("assistant", "answer 149")
-        await chat.view.transcript.show_earlier()
-        assert len(chat.texts) == 40
-        assert chat.texts[0] == ("user", "question 130")
 
 
 class Clipboard:
@@ -384,11 +354,11 @@ async def test_a_click_copies_code_an_answer_or_an_address(
     ]
     async with chatting(ScriptedModel(answer)) as chat:
         await chat.ask("how?")
-        await chat.until(lambda: bool(chat.screen.query(MarkdownFence)))
+        await chat.until(lambda: bool(chat.screen.query(CodeBlock)))
         await chat.pilot.pause()
-        await chat.pilot.click(MarkdownFence)
+        await chat.pilot.click(CodeBlock)
         await chat.until(lambda: clipboard.text == "print(1)")
-        await chat.pilot.click(chat.view.transcript.messages[1].query_one(".ending"))
+        await chat.pilot.click(chat.view.transcript.views[1].query_one(".line"))
         await chat.until(lambda: clipboard.text == "".join(answer))
         paragraph = list(chat.screen.query(MarkdownBlock))[-1]
         await chat.pilot.click(paragraph, offset=(1, 0))

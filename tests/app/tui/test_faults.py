@@ -2,11 +2,9 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from textual.widgets import Static
 
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase, Status
@@ -16,15 +14,10 @@ from app.paths import Paths
 from backends.base import ModelError
 from tests.app.engine.test_engine import request, text_of
 from tests.app.tui.conftest import Chat, Chatting
-from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel
 
 WORDS = [f"word{number} " for number in range(30)]
 ALL = "".join(WORDS)
-
-
-def told(chat: Chat) -> str:
-    return "\n".join(one.message for one in chat.app._notifications)
 
 
 def tokens_told(chat: Chat) -> int:
@@ -38,7 +31,7 @@ def tokens_told(chat: Chat) -> int:
 
 
 async def test_a_full_disk_is_told_and_the_chat_goes_on(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
+    async with chatting(ScriptedModel(WORDS), (120, 30)) as chat:
         await chat.ask("kept")
         history = chat.view.dialogue.history
         assert history is not None
@@ -47,14 +40,15 @@ async def test_a_full_disk_is_told_and_the_chat_goes_on(chatting: Chatting) -> N
         connection.execute(f"PRAGMA max_page_count = {pages}")
         await chat.ask("x" * 7_000)
         assert chat.texts[-1] == ("assistant", ALL)
-        assert "This chat is not saved" in told(chat)
-        assert "full" in told(chat)
+        await chat.until(lambda: "▲ not saved" in chat.shown)
+        assert "full" in chat.shown.splitlines()[0]
         connection.execute("PRAGMA max_page_count = 1000000")
         await chat.ask("there is room again")
         number = chat.view.dialogue.chat
         assert number is not None
         kept = [saved.text for saved in history.messages(number)]
         assert kept == ["kept", ALL, "x" * 7_000, ALL, "there is room again", ALL]
+        await chat.until(lambda: "not saved" not in chat.shown)
 
 
 async def test_leaving_in_mid_reply_keeps_what_was_said(chatting: Chatting) -> None:
@@ -101,29 +95,32 @@ async def test_two_windows_on_one_database(chatting: Chatting) -> None:
         assert kept == {"from one": 4, "from the other": 2}
 
 
-async def test_an_error_of_a_model_is_told_each_time_and_shown_whole(chatting: Chatting) -> None:
+async def test_an_error_of_a_model_is_shown_once_and_whole(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         engine = chat.app.engine
         await chat.until(lambda: engine.status.phase is Phase.READY)
-        for _ in range(2):
-            why = "very " * 50 + "damaged"
+        for word in ("damaged", "lost"):
+            why = "very " * 50 + word
             engine._status = Status(Phase.FAILED, error=ModelError("it cannot be loaded", why))
-            await chat.until(lambda: "damaged" in told(chat))
-            chat.app.clear_notifications()
-        await chat.until(lambda: "damaged" in screen_text(chat.app))
+            await chat.until(lambda word=word: word in chat.shown)
+            assert chat.shown.count("cannot be loaded") == 1
+            assert "no model" in chat.shown.splitlines()[0]
+        await chat.pilot.press("enter")  # tries again
+        await chat.until(lambda: engine.status.phase is Phase.READY and chat.cards == "")
 
 
-async def test_the_figures_of_a_model_go_with_it(chatting: Chatting) -> None:
+async def test_a_load_that_was_cancelled_says_no_error_and_keeps_the_question(
+    chatting: Chatting,
+) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
-        await chat.ask("hello")
-        line = chat.screen.query_one("#state", Static)
-        await chat.until(lambda: "tok/s" in str(line.content))
         engine = chat.app.engine
-        loaded = engine.status.loaded
-        assert loaded is not None
-        other = replace(loaded, info=replace(loaded.info, name="other"))
-        engine._status = replace(engine.status, loaded=other)
-        await chat.until(lambda: "tok/s" not in str(line.content))
+        await chat.until(lambda: engine.status.phase is Phase.READY)
+        engine._status = Status(Phase.FAILED)
+        await chat.say("kept")
+        await chat.until(lambda: "waiting for a model" in chat.shown)
+        assert chat.cards == ""
+        await chat.pilot.press("enter")
+        await chat.until(lambda: len(chat.texts) == 2 and chat.texts[1][1] == ALL)
 
 
 @pytest.mark.usefixtures("llamacpp")

@@ -12,11 +12,10 @@ from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.tui.app import SpecchatApp
-from decoding.sampling.distribution import SamplingSettings
-from tests.app.tui.conftest import Chat
+from tests.app.tui.conftest import Chat, start
 from tests.fixtures.heard import Heard, assert_plain, hear, hurry
 
-KEYS = ("f3", "f3", "f3", "f2", "f4", "escape", "ctrl+t", "ctrl+r")
+KEYS = ("f2", "f4", "escape", "ctrl+t", "ctrl+r", "ctrl+z", "ctrl+y", "ctrl+c")
 LINES = (
     "/draft self", "/draft lookup,self", "/draft self:skip=99", "/draft self:experts=3",
     "/draft nobody-knows-this", "/draft tree(self)", "/set top_k 5", "/set temperature 0",
@@ -39,9 +38,8 @@ async def test_answers_stay_the_models_own(
 ) -> None:
     path, chance, paths = tiny_llama(seed=3), random.Random(seed), Paths.of_this_user()
     engine = Engine(SessionOptions(str(path), draft="lookup", threads=1), paths)
-    settings = SamplingSettings(temperature=0.0)
     with closing(History.open(paths.history)) as history:
-        app = SpecchatApp(engine, history, "", settings, 60)
+        app = SpecchatApp(engine, history, start(60))
         async with app.run_test(size=(100, 30)) as pilot:
             chat = Chat(app, pilot)
             await chat.until(lambda: engine.status.loaded is not None)
@@ -51,10 +49,14 @@ async def test_answers_stay_the_models_own(
                     await pilot.press(chance.choice(KEYS))
                 else:
                     await chat.say(chance.choice(LINES))
-            await chat.until(lambda: chat.view.pending is None)
+            await chat.pilot.press("escape")
+            await chat.until(lambda: chat.view.is_idle)
             await chat.say("/draft off")
-            await chat.ask("is all well?")
-            assert chat.texts[-2][1] == "is all well?"
+            await chat.say("is all well?")
+            asked = "is all well?"
+            await chat.until(lambda: any(turn.text == asked for turn in chat.view.dialogue.turns))
+            await chat.until(lambda: chat.view.is_idle and not chat.view.dialogue.queue)
+            await chat.idle()
         assert engine.close(30.0)
     assert sum(len(one.tokens) for one in heard) > 20
     assert_plain(heard, path)

@@ -8,20 +8,15 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.tui.app import SpecchatApp
 from app.tui.prompt.prompt_area import PromptArea
-from decoding.sampling.distribution import SamplingSettings
-from tests.app.tui.conftest import Chat, Chatting
+from tests.app.tui.conftest import Chatting, start
 from tests.fixtures.scripted import ScriptedModel, opened
 
 WORDS = [f"word{number} " for number in range(10)]
 
 
-def told(chat: Chat) -> list[str]:
-    return [one.message for one in chat.app._notifications]
-
-
 async def test_they_cover_neither_prompt_nor_figures() -> None:
     engine = Engine(SessionOptions(draft="off"), Paths.of_this_user(), opened(ScriptedModel(WORDS)))
-    app = SpecchatApp(engine, None, "", SamplingSettings(), 100)
+    app = SpecchatApp(engine, None, start())
     try:
         async with app.run_test(size=(40, 24), notifications=True) as pilot:
             app.notify("[not] markup")
@@ -32,7 +27,6 @@ async def test_they_cover_neither_prompt_nor_figures() -> None:
             assert str(toast.render()) == "[not] markup"
             assert toast.region.y == 1
             assert toast.region.right > 35
-            assert toast.region.bottom < app.screen.query_one("#state").region.y
             assert toast.region.bottom < app.screen.query_one(PromptArea).region.y
     finally:
         engine.close(10.0)
@@ -41,10 +35,23 @@ async def test_they_cover_neither_prompt_nor_figures() -> None:
 async def test_nothing_is_told_twice_at_once(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         for _ in range(3):
-            await chat.pilot.press("ctrl+c")
-            await chat.pilot.pause()
-        assert [line for line in told(chat) if "Ctrl+Q quits" in line] == told(chat)
-        assert len(told(chat)) == 1
+            chat.app.notify("Copied the answer.")
+        await chat.until(lambda: bool(chat.toasts))
+        await chat.pilot.pause()
+        assert chat.toasts == "Copied the answer."
+
+
+async def test_a_setting_that_cannot_be_used_is_told_once_and_left_out(chatting: Chatting) -> None:
+    path = Paths.of_this_user().settings
+    path.parent.mkdir(parents=True)
+    path.write_text('theme = "specchat-drak"\ntemperature = "hot"\n[keys]\nnew = "strg+n"\n')
+    async with chatting(ScriptedModel(WORDS), (120, 36)) as chat:
+        await chat.until(lambda: "specchat-drak" in chat.cards)
+        assert "temperature" in chat.cards
+        assert "strg+n" in chat.cards
+        assert chat.app.theme == "specchat-dark"
+        await chat.ask("hello")
+        assert "specchat-drak" not in chat.cards
 
 
 async def test_copying_what_the_mouse_selected_is_told(
@@ -54,8 +61,8 @@ async def test_copying_what_the_mouse_selected_is_told(
     monkeypatch.setattr("pyperclip.copy", copied.append)
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("some words to select")
-        chat.view.transcript.messages[0].query_one(".text").text_select_all()
+        chat.view.transcript.views[0].query_one(".text").text_select_all()
         await chat.pilot.pause()
         await chat.pilot.press("ctrl+c")
-        await chat.until(lambda: "Copied the selection." in told(chat))
+        await chat.until(lambda: "Copied the selection." in chat.toasts)
         assert copied == ["some words to select"]

@@ -1,6 +1,5 @@
 """What whole screens look like, in files a person can read and compare."""
 
-
 import pytest
 from app.tui.conversation.dialogue import Turn
 from app.tui.status.panel import Panel

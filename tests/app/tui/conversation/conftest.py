@@ -17,7 +17,7 @@ from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings.answering import Answering
-from app.settings.preferences import read_preferences
+from app.settings.preferences import Preferences
 from app.tui.conversation.answer_view import AnswerView
 from app.tui.conversation.chat_view import ChatView
 from app.tui.conversation.message_view import MessageView
@@ -35,7 +35,7 @@ class ViewApp(App[None]):
     def __init__(self, engine: Engine, history: History | None, chat: int | None = None) -> None:
         super().__init__()
         register_themes(self)
-        self.store = Store(read_preferences(engine.paths))
+        self.store = Store(Preferences(engine.paths.settings))
         self.changes = Changes()
         dialogue = Dialogue(history)
         if chat is not None:

@@ -40,7 +40,7 @@ class Campaign:
         self.asked.append(f"question {len(self.asked)}")
         return self.asked[-1]
 
-    async def act(self) -> None:
+    async def act(self) -> None:  # noqa: C901, PLR0912
         view, chance = self.chat.view, self.chance
         questions = [turn for turn in view.dialogue.turns if turn.role == USER]
         match chance.choice(ACTIONS):

@@ -1,19 +1,23 @@
 """Hues that everybody can read and tell apart."""
 
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from textual.app import App, ComposeResult
 from textual.color import Color
-from textual.theme import BUILTIN_THEMES, Theme
+from textual.content import Content
+from textual.theme import Theme
+from textual.widgets import Static
 
-from app.tui.appearance import check_theme, try_theme
+from app.settings.preferences import Preferences
 from app.tui.look.colour_depth import ColourDepth
 from app.tui.look.contrast import LEGIBLE, contrast
 from app.tui.look.hues import Kind, hue_variables, kind_of
-from app.tui.look.legend import Legend
 from app.tui.look.themes import DARK, LIGHT, register_themes, themes
-from backends.base import UsageError
+from app.tui.panel.legend import legend
+from app.tui.usable_preferences import THEMES, usable_preferences
+from tests.fixtures.screen_text import screen_text
 
 ALL = {theme.name: theme for theme in themes(ColourDepth.FULL)}
 IN_RGB = [name for name, theme in ALL.items() if not theme.ansi]
@@ -112,16 +116,15 @@ def test_kind_of_a_drafter(drafter: str, kind: Kind) -> None:
 
 
 class Styled(App[None]):
-    """A legend as wide as the panel."""
-
-    CSS = "Legend { width: 37; }"
+    """Text in every hue."""
 
     def __init__(self) -> None:
         super().__init__()
         register_themes(self)
 
     def compose(self) -> ComposeResult:
-        yield Legend()
+        for kind in Kind:
+            yield Static(Content.styled(kind, kind.hue))
 
 
 @pytest.mark.parametrize("term", ["xterm-16color", "xterm-256color"])
@@ -131,33 +134,27 @@ async def test_every_theme_can_be_used(term: str, monkeypatch: pytest.MonkeyPatc
     app = Styled()
     async with app.run_test(size=(40, 10)) as pilot:
         assert app.theme == DARK
-        for name in [LIGHT, *BUILTIN_THEMES]:
-            assert try_theme(app, name) == ""
+        for name in THEMES:
+            app.theme = name
             await pilot.pause()
-        assert try_theme(app, "") == ""
-        assert app.theme == DARK
+            assert "lookup" in screen_text(app)
 
 
-async def test_an_unknown_theme_falls_back_and_says_so() -> None:
-    with pytest.raises(UsageError):
-        check_theme("nosuch")
-    app = Styled()
-    async with app.run_test():
-        assert "specchat-light" in try_theme(app, "specchat-ligth")
-        assert app.theme == DARK
+def test_an_unknown_theme_falls_back_and_says_so() -> None:
+    wanted = Preferences(Path("settings.toml"), theme="specchat-ligth")
+    preferences, (fault,) = usable_preferences(wanted)
+    assert preferences.theme == DARK
+    assert "specchat-light" in str(fault)
 
 
-async def test_the_legend_of_the_colours() -> None:
-    app = Styled()
-    async with app.run_test(size=(37, 8)) as pilot:
-        await pilot.pause()
-        strips = app.screen._compositor.render_strips()
-        assert [strip.text.rstrip() for strip in strips][:7] == [
-            "Text that a drafter supplied is",
-            "coloured while it is new:",
-            "",
-            "■ lookup     copies from this chat",
-            "■ retrieval  copies from other chats",
-            "■ ngram      common phrases",
-            "■ a model    a smaller model guesses",
-        ]
+def test_the_legend_of_the_colours() -> None:
+    assert [line.content.plain for line in legend()] == [
+        "Figures appear with the first answer.",
+        "Text that a drafter supplied is",
+        "coloured while it is new:",
+        "",
+        "■ lookup     copies from this chat",
+        "■ retrieval  copies from other chats",
+        "■ ngram      common phrases",
+        "■ a model    a smaller model guesses",
+    ]

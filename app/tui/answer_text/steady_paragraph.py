@@ -1,0 +1,17 @@
+"""Markdown text that grows without a new layout while its rows stay as many."""
+
+from textual.visual import VisualType, visualize
+
+# Not exported by textual.widgets.markdown; textual is pinned exactly.
+from textual.widgets._markdown import MarkdownParagraph  # isort: skip
+
+
+class SteadyParagraph(MarkdownParagraph):
+    """A paragraph; a layout of the screen costs far more than painting its rows anew."""
+
+    def update(self, content: VisualType = "", *, layout: bool = True) -> None:
+        super().update(content, layout=layout and self._needs_layout(content))
+
+    def _needs_layout(self, content: VisualType) -> bool:
+        width, height = self.content_size
+        return not width or visualize(self, content).get_height(self.styles, width) != height

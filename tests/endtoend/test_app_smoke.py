@@ -1,0 +1,21 @@
+"""The app with the bundled model in a real terminal: it opens, answers, stops and is left."""
+
+import pytest
+
+from tests.fixtures.tmux import Terminal, needs_tmux
+
+
+@needs_tmux
+@pytest.mark.usefixtures("llamacpp")
+def test_it_answers_stops_and_is_left() -> None:
+    one = Terminal()
+    try:
+        one.until(lambda shown: "demo model · CPU" in shown)
+        one.ask("Write a long story about a lighthouse.")
+        one.until(lambda shown: "tok/s" in shown)
+        one.press("Escape")
+        one.until(lambda shown: "stopped after" in shown and "Ctrl+T continues" in shown)
+        one.press("C-q")
+        one.until(lambda shown: "left with 0" in shown)
+    finally:
+        one.close()
