@@ -7,6 +7,9 @@ from enum import StrEnum
 ENOUGH_TOKENS = 64
 """Shortest reply whose speed is worth comparing; shorter ones are too noisy."""
 
+_LARGEST_ERROR = 0.25
+"""With a larger error, "even" would promise more than was measured."""
+
 _LEAST_ERROR = 0.01
 """A smaller difference is called even however sure it is."""
 
@@ -18,6 +21,8 @@ class Standing(StrEnum):
     """Nothing was drafted."""
     SHORT = "short"
     """Too few tokens, or no plain rate yet."""
+    NOISY = "noisy"
+    """The error is so large that neither a gain nor its absence is shown."""
     EVEN = "even"
     """The error includes no difference."""
     FASTER = "faster"
@@ -39,7 +44,7 @@ class Comparison:
     @property
     def words(self) -> str:
         """The comparison for the screen; empty where nothing is compared."""
-        if self.speedup is None or self.error is None:
+        if self.speedup is None or self.error is None or self.standing is Standing.NOISY:
             return ""
         if self.standing is Standing.EVEN:
             return f"even with plain ± {_percent(self.error)} %"
@@ -53,8 +58,9 @@ class Comparison:
 
     @property
     def panel_words(self) -> str:
-        """The words, and why there are none for a short reply."""
-        return "too short to compare" if self.standing is Standing.SHORT else self.words
+        """The words, and why there are none for a short reply or on a busy machine."""
+        why = {Standing.SHORT: "too short to compare", Standing.NOISY: "too noisy to compare"}
+        return why.get(self.standing) or self.words
 
 
 PLAIN = Comparison(Standing.PLAIN)
@@ -77,7 +83,8 @@ def compare(
     if speedup is None or error is None or tokens < ENOUGH_TOKENS:
         return Comparison(Standing.SHORT)
     if abs(speedup - 1.0) <= max(error, _LEAST_ERROR):
-        return Comparison(Standing.EVEN, speedup, error)
+        standing = Standing.NOISY if error > _LARGEST_ERROR else Standing.EVEN
+        return Comparison(standing, speedup, error)
     standing = Standing.FASTER if speedup > 1.0 else Standing.SLOWER
     return Comparison(standing, speedup, error, is_paused)
 

@@ -18,6 +18,7 @@ from app.chat.composer_draft import ComposerDraft
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.settings_editor import SettingsEditor
+from app.dialogue.turn import USER
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase, Status
 from app.engine.pooled_comparison import PooledComparison
@@ -38,6 +39,7 @@ from app.tui.keys_bar import KeysBar
 from app.tui.panel.live_clock import LiveClock
 from app.tui.panel.panel import Panel
 from app.tui.prompt import messages
+from app.tui.prompt.completion import Completion
 from app.tui.prompt.prompt import Prompt
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
@@ -56,6 +58,11 @@ _PANEL_WIDTH = 110
 _AGAIN = "Enter tries again · Ctrl+L chooses another"
 
 
+def _of(action: Action) -> str:
+    """What a key does; leaving comes before stopping."""
+    return "leave" if action.name == "stop" else f"perform('{action.name}')"
+
+
 class ChatScreen(Screen[None]):
     """Composes the widgets of a chat; what they show is in the store.
 
@@ -66,7 +73,7 @@ class ChatScreen(Screen[None]):
     AUTO_FOCUS: ClassVar[str | None] = "PromptArea"
     BINDINGS: ClassVar = [
         *(
-            Binding(action.keys, f"perform('{action.name}')", action.title, id=action.name)
+            Binding(action.keys, _of(action), action.title, id=action.name)
             for action in ACTIONS
             if action.keys
         ),
@@ -93,12 +100,11 @@ class ChatScreen(Screen[None]):
         self.changes = Changes()
         self.view = ChatView(engine, dialogue, defaults, store, self.changes, self._welcome)
         self.prompt = Prompt(store, engine.count)
+        self.panel = Panel(store)
         self.downloads = Downloads(store)
         self._engine = engine
         self._clock = LiveClock()
         self._session = PooledComparison()
-        self._pooled: object = None
-        """The answer that was added to the session's figures last."""
         self._composer_draft = ComposerDraft(engine.paths)
         self._notices = list(notices)
         self._reported: SpecchatError | None = None
@@ -124,7 +130,7 @@ class ChatScreen(Screen[None]):
         yield Header(self.store)
         with Horizontal():
             yield self.view
-            yield Panel(self.store)
+            yield self.panel
         yield self.prompt
         yield KeysBar(self.store)
 
@@ -195,6 +201,13 @@ class ChatScreen(Screen[None]):
         self.prompt.write(f"/{action.slash} ")
         self.prompt.area.focus()
 
+    async def action_leave(self) -> None:
+        """Return to the prompt from anything else; there, stop the answer."""
+        if self.focused is self.prompt.area:
+            await self.action_perform("stop")
+        else:
+            self.prompt.area.focus()
+
     def action_interrupt(self) -> None:
         """Copy the text selected with the mouse; else do what Ctrl+C does in the prompt."""
         selected = self.get_selected_text()
@@ -256,10 +269,7 @@ class ChatScreen(Screen[None]):
     @on(messages.SelectLast)
     def _select_last(self, event: messages.SelectLast) -> None:
         event.stop()
-        if event.is_question:
-            self.view.select_last_question()
-        else:
-            self.focus_previous()
+        self.view.select_last(USER if event.is_question else "")
 
     @on(messages.MoveBelow)
     def _move_below(self, event: messages.MoveBelow) -> None:
@@ -267,6 +277,11 @@ class ChatScreen(Screen[None]):
         event.stop()
         for welcome in self.query(Welcome):
             welcome.focus_rows()
+
+    @on(Completion.Shown)
+    def _suggestions_shown(self, event: Completion.Shown) -> None:
+        event.stop()
+        self.store.is_completing = event.is_shown
 
     @on(messages.EditEnded)
     def _edit_ended(self, event: messages.EditEnded) -> None:
@@ -302,6 +317,12 @@ class ChatScreen(Screen[None]):
     def _chat_changed(self, event: ChatView.Changed) -> None:
         event.stop()
         self._write_chat()
+
+    @on(ChatView.AnswerEnded)
+    def _answer_ended(self, event: ChatView.AnswerEnded) -> None:
+        event.stop()
+        if event.answer.metrics is not None:
+            self._session = self._session.with_answer(event.answer.metrics)
 
     @on(ChatView.QuestionReturned)
     def _question_returned(self, event: ChatView.QuestionReturned) -> None:
@@ -358,7 +379,8 @@ class ChatScreen(Screen[None]):
 
     def _write_selection(self) -> None:
         selected = self.view.selected
-        self.store.selected = selected.role if selected is not None else ""
+        in_panel = self.focused is not None and self.panel in self.focused.ancestors
+        self.store.selected = selected.role if selected else "panel" if in_panel else ""
 
     def _write_chat(self) -> None:
         store, view = self.store, self.view
@@ -383,14 +405,11 @@ class ChatScreen(Screen[None]):
             if ended.then is not None:
                 ended.then()
             elif ended.error is not None:
-                await self.view.show_fault(_in_a_line(ended.error), ended.error.remedy)
+                fault = f"{ended.name}: {_in_a_line(ended.error)}"
+                await self.view.show_fault(fault, ended.error.remedy)
 
     def _write_figures(self, status: Status) -> None:
         answer = self.view.answer
-        if answer is not None and answer.is_done and answer is not self._pooled:
-            self._pooled = answer
-            if answer.metrics is not None:
-                self._session = self._session.with_answer(answer.metrics)
         live = self._clock.tick(answer, status.loaded, self._session)
         if live is not self.store.live:
             self.store.live = live

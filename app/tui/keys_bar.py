@@ -77,6 +77,14 @@ _EDITING = Keys(
 )
 _NO_MODEL = Keys((Key(_SEND, "try again"), _MODELS, _HELP), (Key(_SEND, "again"), _MODELS))
 _BROKEN_OFF = Keys((Key("go_on", "continue"), _MODELS, _HELP), (Key("go_on", "continue"), _MODELS))
+_COMPLETING = Keys(
+    (Key("↑ ↓", "choose"), Key("Enter", "run"), Key("Tab", "fill in"), Key("Esc", "close")),
+    (Key("↑ ↓", "choose"), Key("Tab", "fill in"), Key("Esc", "close")),
+)
+_PANEL = Keys(
+    (Key("↑ ↓", "explain the next"), Key("panel", "details"), Key("Esc", "back"), _HELP),
+    (Key("↑ ↓", "explain"), Key("Esc", "back")),
+)
 _QUESTION = Keys(
     (
         Key("↑ ↓", "move"),
@@ -124,6 +132,7 @@ class KeysBar(Static):
             "is_editing",
             "is_broken_off",
             "selected",
+            "is_completing",
             "is_panel_shown",
             "preferences",
         ):
@@ -158,6 +167,8 @@ class KeysBar(Static):
         store = self._store
         has_failed = store.status.phase is Phase.FAILED and store.status.loaded is None
         states = (
+            (store.is_completing, _COMPLETING),
+            (store.selected == "panel", _PANEL),
             (store.selected == "user", _QUESTION),
             (bool(store.selected), _ANSWER),
             (store.is_editing, _EDITING),

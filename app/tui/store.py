@@ -32,7 +32,9 @@ class Store(DOMNode):
     is_broken_off: reactive[bool] = reactive(False)
     """Whether the last answer was interrupted, or failed."""
     selected: reactive[str] = reactive("")
-    """Role of the selected message, "user" or "assistant"; empty if none is."""
+    """What has the focus beside the prompt: a message, by its role, or the "panel"."""
+    is_completing: reactive[bool] = reactive(False)
+    """Whether suggestions stand above the prompt."""
     is_answering: reactive[bool] = reactive(False)
     queued: reactive[int] = reactive(0)
     """How many questions wait for the answer."""

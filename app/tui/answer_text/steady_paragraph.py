@@ -14,4 +14,4 @@ class SteadyParagraph(MarkdownParagraph):
 
     def _needs_layout(self, content: VisualType) -> bool:
         width, height = self.content_size
-        return not width or visualize(self, content).get_height(self.styles, width) != height
+        return not width or visualize(self, content).get_height({}, width) != height

@@ -63,12 +63,16 @@ class ChatCommands:
         await self.view.compact()
 
     async def undo(self) -> None:
-        if not await self.changes.undo():
+        name = await self.changes.undo()
+        if not name:
             raise UsageError("there is nothing to undo")
+        self.app.notify(f"Undone: {name}. Ctrl+Y redoes it.")
 
     async def redo(self) -> None:
-        if not await self.changes.redo():
+        name = await self.changes.redo()
+        if not name:
             raise UsageError("there is nothing to redo")
+        self.app.notify(f"Redone: {name}.")
 
     def colours(self) -> None:
         self.store.keeps_colours = not self.store.keeps_colours

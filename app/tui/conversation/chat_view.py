@@ -70,6 +70,13 @@ class ChatView(Vertical):
     class AnswerStarted(Message):
         """An answer was requested from the engine."""
 
+    class AnswerEnded(Message):
+        """An answer is complete, stopped or failed."""
+
+        def __init__(self, answer: Answer) -> None:
+            super().__init__()
+            self.answer = answer
+
     class QuestionReturned(Message):
         """A question was not answered, and belongs back in the prompt."""
 
@@ -101,7 +108,6 @@ class ChatView(Vertical):
         self.dialogue = dialogue
         self.defaults = defaults
         self.pending: PendingAnswer | None = None
-        self.last_answer: Answer | None = None
         self._engine = engine
         self._store = store
         self._changes = changes
@@ -114,8 +120,8 @@ class ChatView(Vertical):
         """The welcome, while the chat is empty."""
         self._edited: Turn | None = None
         """The question that is edited in the prompt."""
-        self._newest: Turn | None = None
-        """The answer whose figures the panel shows."""
+        self._answers: dict[Turn, Answer] = {}
+        """Answers of this session to this chat, whose figures the panel can show."""
         self._faulted: Turn | None = None
         """The answer that the error on the screen broke off."""
         self._awaits_model = False
@@ -138,8 +144,11 @@ class ChatView(Vertical):
 
     @property
     def answer(self) -> Answer | None:
-        """The answer in progress, else the last one."""
-        return self.pending.answer if self.pending is not None else self.last_answer
+        """The answer in progress, else the last one shown; None if this session did not make it."""
+        if self.pending is not None:
+            return self.pending.answer
+        last = self.last_turn(ASSISTANT)
+        return self._answers.get(last) if last is not None else None
 
     @property
     def answering(self) -> Answering:
@@ -260,7 +269,7 @@ class ChatView(Vertical):
             if 0 <= place < len(versions):
                 is_selected = self.selected is turn
                 self.dialogue.show(versions[place])
-                await self._show()
+                await self._show(stays=True)
                 view = self.transcript.view_of(versions[place])
                 if is_selected and view is not None:
                     view.focus()
@@ -289,10 +298,11 @@ class ChatView(Vertical):
 
     # Selection
 
-    def select_last_question(self) -> None:
-        """Select the last question."""
-        question = self.last_turn(USER)
-        view = self.transcript.view_of(question) if question is not None else None
+    def select_last(self, role: str = "") -> None:
+        """Select the last message, or the last one of a role."""
+        turns = self.dialogue.turns
+        last = self.last_turn(role) if role else (turns[-1] if turns else None)
+        view = self.transcript.view_of(last) if last is not None else None
         if view is not None:
             view.focus()
 
@@ -428,7 +438,8 @@ class ChatView(Vertical):
 
     async def _open(self, dialogue: Dialogue) -> None:
         self.dialogue = dialogue
-        self.last_answer = self._newest = self._edited = None
+        self._edited = None
+        self._answers.clear()
         self._awaits_model = False
         await self._remove_cards()
         await self._show(follow=True)
@@ -506,7 +517,7 @@ class ChatView(Vertical):
 
     def _close(self, pending: PendingAnswer) -> None:
         """Save how an answer ended; from now on nothing is in progress."""
-        self.pending, self.last_answer = None, pending.answer
+        self.pending = None
         turn = pending.turn
         turn.ending = pending.ending()
         if loaded := self._engine.status.loaded:
@@ -514,7 +525,8 @@ class ChatView(Vertical):
         pending.note_lossy()
         self.dialogue.save(turn)
         turn.is_growing = False
-        self._newest = turn
+        self._answers[turn] = pending.answer
+        self.post_message(self.AnswerEnded(pending.answer))
 
     async def _withdraw(self, pending: PendingAnswer) -> None:
         """Take an answer without text off the screen; a new question returns to the prompt."""
@@ -538,11 +550,11 @@ class ChatView(Vertical):
 
     # The screen
 
-    async def _show(self, *, follow: bool = False) -> None:
-        """Show the chat as it is now; follow: go to its end."""
+    async def _show(self, *, follow: bool = False, stays: bool = False) -> None:
+        """Show the chat as it is now; follow: go to its end; stays: keep what is in view."""
         dialogue = self.dialogue
         self.show_settings()
-        await self.transcript.show(dialogue.turns, outside=dialogue.dropped)
+        await self.transcript.show(dialogue.turns, outside=dialogue.dropped, stays=stays)
         await self._show_queue()
         for view in self.transcript.views:
             self._refresh_view(view)
@@ -593,21 +605,27 @@ class ChatView(Vertical):
 
     def _line_of(self, turn: Turn) -> str:
         """The line below an answer, as of now."""
-        is_on_panel = self._store.is_panel_shown
         if self.pending is not None and self.pending.turn is turn:
-            return self.pending.reading or ("" if is_on_panel else live_line(self._store.live))
+            return self._line_of_pending(self.pending)
         if turn.is_interrupted:
             return "" if turn is self._faulted else joined([turn.lossy, INTERRUPTED])
-        if turn is self._newest and is_on_panel:
+        is_last = turn in self._answers and turn is self.last_turn(ASSISTANT)
+        if is_last and self._store.is_panel_shown:
             return without_panel_figures(turn.ending)
         return turn.ending
+
+    def _line_of_pending(self, pending: PendingAnswer) -> str:
+        if pending.answer.is_stopped:
+            return "stopping…"
+        if self._store.is_panel_shown or pending.answer.metrics is None:
+            return pending.reading
+        return pending.reading or live_line(self._store.live)
 
     def _refresh_views(self) -> None:
         for view in self.transcript.views:
             self._refresh_view(view)
 
     def _follow_editing(self) -> None:
-
         if not self._store.is_editing:
             self._edited = None
         self._refresh_views()

@@ -102,21 +102,26 @@ class Transcript(VerticalScroll):
         """The widget of a turn, None if it is not mounted."""
         return next((view for view in self._views if view.turn is turn), None)
 
-    async def show(self, turns: Sequence[Turn], *, outside: int = 0) -> None:
+    async def show(self, turns: Sequence[Turn], *, outside: int = 0, stays: bool = False) -> None:
         """Show turns; those shown before stay as and where they are.
 
-        outside: how many of the first ones the model does not see.
+        outside: how many of the first ones the model does not see. stays: whether what is in view
+        stays there, even if that was the end.
         """
         async with self._mounting:
+            if stays:
+                self.anchor(False)
             same = _same(self._turns, turns)
             is_far = self._is_following and len(turns) - self._end > PAGE
             if same < max(1, self._first) or not self._views or is_far:
                 await self._show_end(turns)
             else:
+                if stays and same > self._first:
+                    self._pin_to(self._views[min(same - self._first, len(self._views)) - 1])
                 await self._replace_after(same, turns)
             self._outside = outside
             await self._mark_outside()
-        self._fill()
+        self.call_after_refresh(self._settle)
 
     async def mark_outside(self, outside: int) -> None:
         """Mark the first messages as those that the model does not see."""

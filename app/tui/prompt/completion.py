@@ -31,6 +31,13 @@ class Completion(OptionList):
             super().__init__()
             self.suggestion = suggestion
 
+    class Shown(Message):
+        """The suggestions have come, or gone."""
+
+        def __init__(self, is_shown: bool) -> None:
+            super().__init__()
+            self.is_shown = is_shown
+
     app = typed_app
     can_focus = False
     DEFAULT_CSS: ClassVar[str] = """
@@ -55,7 +62,7 @@ class Completion(OptionList):
         self._completed = text, before_cursor
         self.clear_options()
         self.add_options((_commands(text) or _files(before_cursor))[: self._most])
-        self.display = self.option_count > 0
+        self._show(self.option_count > 0)
         if self.display:
             self.highlighted = 0
 
@@ -66,7 +73,12 @@ class Completion(OptionList):
 
     def hide(self) -> None:
         """Hide the suggestions until the text changes."""
-        self.display = False
+        self._show(False)
+
+    def _show(self, is_shown: bool) -> None:
+        if is_shown != self.display:
+            self.display = is_shown
+            self.post_message(self.Shown(is_shown))
 
     def pick(self) -> str | None:
         """The highlighted suggestion, which closes the list."""
@@ -79,7 +91,8 @@ class Completion(OptionList):
         self.post_message(self.Clicked(self._close(event.option)))
 
     def _close(self, option: Option) -> str:
-        self.display, self._completed = False, ("", "")
+        self._show(False)
+        self._completed = "", ""
         return option.id or ""
 
 

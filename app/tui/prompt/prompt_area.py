@@ -299,7 +299,7 @@ class PromptArea(FoldingArea):
     def _browse(self, key: str) -> bool:
         if self.edited_version is not None:
             return False
-        if key == "up" and self._store.queued:
+        if key == "up" and self._store.queued and not self.text:
             self.post_message(messages.TakeBack())
             return True
         written = self._past.move(-1 if key == "up" else 1, self.written)

@@ -33,7 +33,10 @@ from app.tui.screens.setting_field import (
 from app.tui.typed_app import typed_app
 from backends.base import SpecchatError
 
-_KEYS = "Ctrl+Z undo · Ctrl+S default for new chats · Esc back", "Ctrl+Z undo · Esc back"
+_KEYS = (
+    "Enter edit · ← → change · Ctrl+Z undo · Ctrl+S default for new chats · Esc",
+    "Enter · ← → · Ctrl+Z undo · Esc back",
+)
 _EDIT_KEYS = "Enter sets · empty: the default · Esc keeps it"
 _LINES_KEYS = "Enter sets · Ctrl+J new line · Esc keeps it"
 _NARROW, _SHORT = 60, 20
@@ -115,6 +118,19 @@ class SettingsScreen(ModalScreen[str | None]):
     def on_mount(self) -> None:
         self._rows.focus()
         self._show()
+
+    def on_key(self, event: events.Key) -> None:
+        """Type a new value into the highlighted row."""
+        field = self._chosen
+        is_text = field is not None and field.edit in (Edit.TEXT, Edit.LINES)
+        if field is None or self._edited is not None or not is_text or not event.is_printable:
+            return
+        event.stop()
+        self._open_field(field)
+        self._value.value = event.character or ""
+        self._value.action_end()
+        self._lines.text = event.character or ""
+        self._lines.move_cursor(self._lines.document.end)
 
     def on_resize(self) -> None:
         self._close_field()

@@ -44,10 +44,10 @@ class Offer:
 
 _GREETING = "Welcome. A tiny demo model is ready: quick, often wrong."
 FOOT = (
-    "↓ then Enter downloads; you can chat meanwhile. Esc keeps the demo.\n"
+    "↓ then Enter; you can chat while a model downloads. Esc keeps the demo.\n"
     "10 tok/s is about 7 words a second; people read about 4."
 )
-SHORT_FOOT = "↓ Enter downloads · Esc keeps demo"
+SHORT_FOOT = "↓ then Enter · Esc keeps the demo"
 
 
 def offer_of(engine: Engine, loaded: Loaded) -> Offer | None:

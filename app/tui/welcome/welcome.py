@@ -159,7 +159,7 @@ class Welcome(Vertical):
         has_models = offer is not None and bool(offer.suggestions) and not offer.is_offline
         rows = self._model_rows(offer, is_small) if offer and has_models else []
         rows += self._chat_rows()
-        if offer is None:
+        if self._looked_for is not None:  # a race needs a model
             rows += [text_row(""), Row(_RACE, _race_line)] if rows else [Row(_RACE, _race_line)]
         self._rows.styles.width = "100%" if is_small else min(_WIDEST, max(self.size.width - 3, 1))
         self._rows.show(rows)

@@ -269,7 +269,7 @@ async def test_selection_by_keys(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         await chat.ask("one")
         await chat.ask("two")
-        chat.view.select_last_question()
+        chat.view.select_last("user")
         await chat.pilot.pause()
         await chat.pilot.press("up", "up")
         assert chat.view.selected is chat.messages[0].turn
