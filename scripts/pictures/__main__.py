@@ -10,8 +10,20 @@ import tempfile
 from pathlib import Path
 
 from scripts.pictures.scenes import chat, first_run, races
+from scripts.pictures.stage import paths_in
 
 _SCENES = "first", "chat", "race"
+
+
+def _name(model: str, home: Path) -> str:
+    """The name of a model; a file is put into the models folder, so that lists show it."""
+    file = Path(model).absolute()
+    if not file.is_file():
+        return model
+    folder = paths_in(home).models
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / file.name).symlink_to(file)
+    return file.stem
 
 
 async def pictures(model: str, home: Path, scenes: list[str], count: int) -> dict[str, str]:
@@ -34,11 +46,12 @@ def main() -> None:
     parser.add_argument("--races", type=int, default=5, help="how often it is raced")
     parser.add_argument("--scenes", nargs="+", choices=_SCENES, default=list(_SCENES))
     arguments = parser.parse_args()
-    folder, model = arguments.folder.absolute(), Path(arguments.model)
-    named = str(model.absolute()) if model.is_file() else arguments.model
+    folder = arguments.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as home, contextlib.chdir(home):
-        taken = asyncio.run(pictures(named, Path(home), arguments.scenes, arguments.races))
+    with tempfile.TemporaryDirectory() as home:
+        model = _name(arguments.model, Path(home) / "used")
+        with contextlib.chdir(home):
+            taken = asyncio.run(pictures(model, Path(home), arguments.scenes, arguments.races))
     for name, svg in taken.items():
         (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
 

@@ -1,5 +1,6 @@
 """The scenes of the pictures: what is done in the app, and when a picture is taken."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from app.tui.screens.race_screen import RaceScreen
@@ -24,7 +25,7 @@ async def first_run(home: Path) -> dict[str, str]:
     """The first start, with the bundled model alone."""
     async with running(None, home, WIDE) as stage:
         await stage.until(lambda: bool(stage.front.query("Welcome #text")))
-        await stage.take("first-run", WIDE, USUAL, SMALL)
+        await stage.take("first-run", WIDE, USUAL)
     return stage.pictures
 
 
@@ -38,7 +39,7 @@ async def chat(model: str, home: Path) -> dict[str, str]:
         await _edit(stage)
         await _lists(stage)
         await stage.press("ctrl+n")
-        await stage.take("idle", WIDE, USUAL, SMALL)
+        await stage.take("idle", WIDE, SMALL)
     return stage.pictures
 
 
@@ -49,9 +50,11 @@ async def _edit(stage: Stage) -> None:
     await stage.until(lambda: stage.chat.view.is_idle or _tokens(stage) >= _ENOUGH_TOKENS)
     stage.take_now("answering")
     await stage.answered()
-    await stage.take("finished", USUAL, WIDE)
     await stage.press("f2")
     await stage.take("details", WIDE)
+    stage.chat.store.shows_details = False
+    stage.chat.store.preferences = replace(stage.chat.store.preferences, panel="auto")
+    await stage.take("finished", USUAL)
 
 
 def _tokens(stage: Stage) -> int:
@@ -61,11 +64,11 @@ def _tokens(stage: Stage) -> int:
 
 async def _lists(stage: Stage) -> None:
     for key, name, sizes in (
-        ("f3", "drafters", (WIDE, USUAL)),
+        ("f3", "drafters", (WIDE,)),
         ("ctrl+l", "models", (WIDE, SMALL)),
-        ("ctrl+o", "chats", (USUAL, WIDE)),
-        ("f8", "settings", (WIDE, USUAL)),
-        ("f1", "help", (WIDE, USUAL)),
+        ("ctrl+o", "chats", (USUAL,)),
+        ("f8", "settings", (USUAL,)),
+        ("f1", "help", (USUAL,)),
     ):
         await stage.press(key)
         await stage.take(name, *sizes)

@@ -101,10 +101,15 @@ class Stage:
         return _OWN_NAME.sub("terminal", _FONT.sub("", svg))
 
 
+def paths_in(home: Path) -> Paths:
+    """The app's folders in home."""
+    return Paths(home / "config", home / "data", home / "cache")
+
+
 @asynccontextmanager
 async def running(model: str | None, home: Path, size: tuple[int, int]) -> AsyncGenerator[Stage]:
     """The app with its folders in home; model: None for the one that a first start uses."""
-    paths = Paths(home / "config", home / "data", home / "cache")
+    paths = paths_in(home)
     history = History.open(paths.history)
     engine = Engine(SessionOptions(model=model), paths)
     answering = Answering(SamplingSettings(), 2048)
