@@ -18,7 +18,6 @@ from app.tui.screens.chats_screen import ChatsScreen
 from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
-from app.tui.welcome.welcome import Welcome
 from backends.base import UsageError
 
 _CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -35,14 +34,11 @@ class ChatCommands:
     view: ChatView
     changes: Changes
     store: Store
-    editor: SettingsEditor
+    settings_editor: SettingsEditor
 
     def stop(self) -> None:
         if self.engine.status.phase is Phase.LOADING:
             self.engine.stop_loading()
-        elif self.view.is_idle:
-            for welcome in self.app.screen.query(Welcome):
-                welcome.keep_demo()
         self.view.stop()
 
     async def regenerate(self) -> None:
@@ -164,4 +160,4 @@ class ChatCommands:
         if not text:
             self.view.post_message(ChatView.SettingsRequested())
         else:
-            self.editor.change("system", "" if text.lower() == _OFF else text)
+            self.settings_editor.change("system", "" if text.lower() == _OFF else text)
