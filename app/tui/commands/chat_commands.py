@@ -12,6 +12,7 @@ from app.dialogue.settings_editor import SettingsEditor
 from app.dialogue.turn import ASSISTANT, USER
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
+from app.history.chat import title_of
 from app.tui.conversation.chat_view import ChatView
 from app.tui.screens.chats_screen import ChatsScreen
 from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
@@ -88,7 +89,7 @@ class ChatCommands:
         raced = demonstration()
         if question is not None:
             conversation = dialogue.conversation(question)
-            raced = race_of(dialogue.title, conversation, answering, dialogue.chat)
+            raced = race_of(title_of(question.text), conversation, answering, dialogue.chat)
         self.app.push_screen(RaceScreen(self.store, self.engine, raced, draft or None))
 
     # Chats
