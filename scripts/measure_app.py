@@ -1,4 +1,4 @@
-"""How quick the app is: first paint and exit, decode rate against `ask`, a flood of tokens.
+"""How quick the app is: start, Enter, decode rate against `ask`, a long chat, a flood of tokens.
 
 Run on a machine with nothing else to do: python -m scripts.measure_app [ROUNDS]
 """
@@ -18,14 +18,18 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from app.engine.engine import Engine
 from app.history import History
+from app.history.derived_data import open_history
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
+from app.settings.answering import Answering
+from app.settings.app_start import AppStart
+from app.settings.preferences import Preferences
 from app.tui.app import SWITCH_SECONDS, SpecchatApp
 from app.tui.chat_screen import ChatScreen
 from decoding.sampling.distribution import SamplingSettings
@@ -34,20 +38,23 @@ from tests.fixtures.scripted import ScriptedModel, opened
 SPECCHAT = [sys.executable, "-m", "app.cli.entry"]
 QUESTION = "Write a long story about a lighthouse."
 TOKENS = 512
-FLOOD = 3000
+FLOOD = 20_000
+MESSAGES = 5000
 PATIENCE_SECONDS = 120.0
 LOOK_SECONDS = 1.0
 """Between two looks at the history: more often, and the looking would slow the model."""
 
-CTRL_Q = b"\x11"
+PAINTED = b"Ask anything"
+READY = b"CPU"
+CTRL_D = b"\x04"
 
 
 class Terminal:
     """The app in a pseudo-terminal."""
 
     def __init__(self, *options: str, columns: int = 120) -> None:
-        self._pid, self._file = pty.fork()
-        if self._pid == 0:
+        self.pid, self._file = pty.fork()
+        if self.pid == 0:
             os.environ["TERM"] = "xterm-256color"
             os.execv(SPECCHAT[0], [*SPECCHAT, *options])
         size = struct.pack("HHHH", 36, columns, 0, 0)
@@ -73,43 +80,73 @@ class Terminal:
         while text not in self.shown and time.monotonic() < end and self.read():
             pass
 
+    def until_quiet(self, seconds: float = 1.0) -> None:
+        """Wait until nothing has been painted for a while, or at most a few seconds."""
+        begun = looked = time.monotonic()
+        length = len(self.shown)
+        while time.monotonic() - looked < seconds and time.monotonic() - begun < 5.0:
+            self.read()
+            if len(self.shown) > length:
+                length, looked = len(self.shown), time.monotonic()
+
+    def first_change(self, data: bytes) -> float:
+        """Seconds from a key to the next paint."""
+        begun = time.perf_counter()
+        self.write(data)
+        select.select([self._file], [], [], PATIENCE_SECONDS)
+        return time.perf_counter() - begun
+
+    @property
+    def main_thread_seconds(self) -> float | None:
+        """Processor time of the thread that paints; None where the system does not tell."""
+        stat = Path(f"/proc/{self.pid}/task/{self.pid}/stat")
+        if not stat.exists():
+            return None
+        values = stat.read_text().rpartition(")")[2].split()
+        return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
+
     def leave(self) -> float:
         """Quit; returns the seconds that took."""
         begun = time.perf_counter()
-        self.write(CTRL_Q)
+        self.write(CTRL_D)
         while self.read():
             pass
-        os.waitpid(self._pid, 0)
+        os.waitpid(self.pid, 0)
         return time.perf_counter() - begun
 
 
-def start() -> tuple[float, float, float]:
-    """Seconds to the first paint, to quit at rest, and to quit while an answer is at work."""
+def start() -> tuple[float, float, float, float]:
+    """Seconds to the first paint, from Enter to a change, to quit, and to quit in mid-answer."""
     begun = time.perf_counter()
     terminal = Terminal()
-    terminal.until(b"for commands")
+    terminal.until(PAINTED)
     painted = time.perf_counter() - begun
-    terminal.until(b"lists commands")
+    terminal.until(READY)
     at_rest = terminal.leave()
     terminal = Terminal()
-    terminal.until(b"lists commands")
-    terminal.write(QUESTION.encode() + b"\r")
+    terminal.until(READY)
+    terminal.write(QUESTION.encode())
+    terminal.until_quiet(0.3)
+    changed = terminal.first_change(b"\r")
     terminal.until(b"tok/s")
-    return painted, at_rest, terminal.leave()
+    return painted, changed, at_rest, terminal.leave()
 
 
-def asked() -> float:
+def asked(draft: str) -> float:
     """Tokens per second of `specchat ask`."""
-    options = ["--json", "--draft", "off", "--temperature", "0", "--max-tokens", str(TOKENS)]
+    options = ["--json", "--draft", draft, "--temperature", "0", "--max-tokens", str(TOKENS)]
     command = [*SPECCHAT, "ask", *options, QUESTION]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(ended.stdout)["stats"]["decode_tokens_per_second"]
 
 
-def in_app(columns: int) -> float:
-    """Tokens per second of the same answer in the app."""
-    terminal = Terminal("--draft", "off", columns=columns)
-    terminal.until(b"lists commands")
+def in_app(columns: int, draft: str) -> tuple[float, float]:
+    """Tokens per second of the same answer in the app, and the share of a core for painting."""
+    Paths.of_this_user().history.unlink(missing_ok=True)
+    terminal = Terminal("--draft", draft, columns=columns)
+    terminal.until(READY)
+    terminal.until_quiet()
+    used, begun = terminal.main_thread_seconds or 0.0, time.monotonic()
     terminal.write(QUESTION.encode() + b"\r")
     end = time.monotonic() + PATIENCE_SECONDS
     rate, looked_at = None, time.monotonic()
@@ -118,10 +155,10 @@ def in_app(columns: int) -> float:
         if time.monotonic() - looked_at >= LOOK_SECONDS:
             looked_at = time.monotonic()
             rate = _kept_rate()
+    share = ((terminal.main_thread_seconds or 0.0) - used) / (time.monotonic() - begun)
     terminal.leave()
     assert rate is not None, "the answer did not end"
-    Paths.of_this_user().history.unlink()
-    return rate
+    return rate, share
 
 
 def _kept_rate() -> float | None:
@@ -153,30 +190,113 @@ def bullets(count: int) -> list[str]:
     return [f"item{n % 50} " if n % 8 else "\n- " for n in range(count)]
 
 
-async def flood(pieces: list[str]) -> tuple[float, float]:
-    """A thousand tokens a second: the producer's rate, and the seconds the screen ends later."""
-    engine = Engine(
-        SessionOptions(draft="off"),
-        Paths.of_this_user(),
-        opened(ScriptedModel(pieces, rate=1000.0, n_ctx=16384)),
-    )
-    app = SpecchatApp(engine, None, "", SamplingSettings(temperature=0.0), 100_000)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.pause()
-        screen = app.screen
-        assert isinstance(screen, ChatScreen)
+def app_of(model: ScriptedModel, history: History | None = None) -> tuple[SpecchatApp, Engine]:
+    """The app on a scripted model, with the panel open."""
+    options = SessionOptions(draft="off")
+    engine = Engine(options, Paths.of_this_user(), opened(model))
+    answering = Answering(SamplingSettings(temperature=0.0), 100_000)
+    preferences = Preferences(Path("none"), panel="shown")
+    return SpecchatApp(engine, history, AppStart(options, "", answering, preferences)), engine
+
+
+async def chat_screen(app: SpecchatApp) -> ChatScreen:
+    """The screen, once the model is loaded."""
+    while app.engine.status.loaded is None:
+        await asyncio.sleep(0.05)
+    screen = app.screen
+    assert isinstance(screen, ChatScreen)
+    return screen
+
+
+async def flood(pieces: list[str]) -> tuple[float, float, float]:
+    """A thousand tokens a second.
+
+    Returns the producer's rate, the seconds the screen ends later, and the longest wait between
+    two moments at which the screen could take a key.
+    """
+    app, engine = app_of(ScriptedModel(pieces, rate=1000.0, n_ctx=32768))
+    async with app.run_test(size=(120, 36)):
+        screen = await chat_screen(app)
         await screen.view.send("go")
         work = screen.view.pending
         assert work is not None
-        ended = None
+        ended, longest = None, 0.0
         while screen.view.pending is not None:
-            await asyncio.sleep(0.02)
+            begun = time.perf_counter()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.perf_counter() - begun)
             if ended is None and work.answer.is_done:
                 ended = time.perf_counter()
         late = time.perf_counter() - ended if ended is not None else 0.0
         rate = work.answer.metrics.decode_tokens_per_second if work.answer.metrics else None
     engine.close(5.0)
-    return rate or 0.0, late
+    return rate or 0.0, late, longest
+
+
+SAVED = """A paragraph of **prose** that is long enough to wrap over the width of the screen, once.
+
+- item one
+- item two
+
+```python
+x = 1
+print(x)
+```
+"""
+
+
+async def long_chat() -> None:
+    """Print how long a chat of many messages takes to open, and the longest frame of scrolls."""
+    history = open_history(Paths.of_this_user())
+    chat, number = history.create("demo"), 0
+    for place in range(MESSAGES):
+        role, text = ("assistant", SAVED) if place % 2 else ("user", f"question {place}")
+        number = history.add(chat, role, text, parent=number)
+    app, engine = app_of(ScriptedModel(["a", "b"], n_ctx=32768), history)
+    async with app.run_test(size=(120, 36)):
+        screen = await chat_screen(app)
+        dialogue = screen.view.dialogue.fresh()
+        begun = time.perf_counter()
+        dialogue.open(chat)
+        await screen.view.open(dialogue)
+        print(f"{MESSAGES} messages: opened in {time.perf_counter() - begun:.2f} s")
+        transcript = screen.view.transcript
+
+        async def wheel() -> None:
+            transcript.scroll_relative(y=-3, animate=False)
+
+        async def page_up() -> None:
+            transcript.scroll_page_up(animate=False)
+
+        moves = (
+            ("wheel", wheel, 40),
+            ("Page Up", page_up, 10),
+            ("Home", transcript.action_first, 1),
+            ("End", transcript.action_last, 1),
+        )
+        for name, move, times in moves:
+            wait, cpu = await longest_frame(move, times)
+            print(f"{name}: longest frame {wait:.3f} s, {cpu:.3f} s of it at work")
+    engine.close(5.0)
+    history.close()
+
+
+async def longest_frame(move: Callable[[], Awaitable[None]], times: int) -> tuple[float, float]:
+    """The longest time without an answer to keys while scrolling, and its processor time."""
+    frames: list[tuple[float, float]] = []
+
+    async def watch() -> None:
+        while True:
+            begun, used = time.perf_counter(), time.thread_time()
+            await asyncio.sleep(0.001)
+            frames.append((time.perf_counter() - begun, time.thread_time() - used))
+
+    watching = asyncio.create_task(watch())
+    for _ in range(times):
+        await move()
+        await asyncio.sleep(0.1)
+    watching.cancel()
+    return max(wait for wait, _ in frames), max(cpu for _, cpu in frames)
 
 
 @contextmanager
@@ -191,27 +311,49 @@ def own_home() -> Generator[None]:
         yield
 
 
+def print_starts(rounds: int) -> None:
+    """Print how quickly the app starts, takes a question and quits."""
+    start()  # fills the caches of a first start
+    for _ in range(rounds):
+        painted, changed, at_rest, at_work = start()
+        print(
+            f"first paint {painted:.2f} s, Enter {1000 * changed:.0f} ms, quit {at_rest:.2f} s, "
+            f"in mid-answer {at_work:.2f} s"
+        )
+
+
+def print_rates(rounds: int) -> None:
+    """Print the app's decode rate as a ratio of that of `ask`; the two take turns."""
+    for columns, draft in ((120, "off"), (100, "off"), (120, "lookup")):
+        ratios: list[float] = []
+        shares: list[float] = []
+        for _ in range(rounds):
+            rate, share = in_app(columns, draft)
+            ratios.append(rate / asked(draft))
+            shares.append(share)
+        listed = " ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(
+            f"{columns} columns, drafting {draft}: {statistics.median(ratios):.2f} of ask "
+            f"({listed}), painting takes {100 * statistics.median(shares):.1f} % of a core"
+        )
+
+
 def main() -> None:
     """Print every figure, each round on a line of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rounds", nargs="?", type=int, default=5)
     rounds: int = parser.parse_args().rounds
     with own_home():
-        start()  # fills the caches of a first start
-        for _ in range(rounds):
-            painted, at_rest, at_work = start()
-            print(
-                f"first paint {painted:.2f} s, quit {at_rest:.2f} s, in mid-reply {at_work:.2f} s"
-            )
-        Paths.of_this_user().history.unlink()
-        for columns, what in ((120, "with the panel"), (100, "without the panel")):
-            ratios = [in_app(columns) / asked() for _ in range(rounds)]
-            listed = " ".join(f"{ratio:.2f}" for ratio in ratios)
-            print(f"decode rate of ask, {what}: {statistics.median(ratios):.2f} ({listed})")
+        print_starts(rounds)
+        print_rates(rounds)
         sys.setswitchinterval(SWITCH_SECONDS)
         for kind in (prose, fence, bullets):
-            rate, late = asyncio.run(flood(kind(FLOOD)))
-            print(f"{kind.__name__}: {rate:.0f} tokens a second, the screen {late:.2f} s later")
+            rate, late, longest = asyncio.run(flood(kind(FLOOD)))
+            print(
+                f"{kind.__name__}: {rate:.0f} tokens a second, the screen {late:.2f} s later, "
+                f"keys wait {longest:.2f} s at most"
+            )
+        asyncio.run(long_chat())
 
 
 if __name__ == "__main__":

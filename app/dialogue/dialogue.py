@@ -66,9 +66,11 @@ class Dialogue:
 
     @property
     def title(self) -> str:
-        """The name that the user gave the chat, else its first question shown; empty if new."""
+        """The name that the user gave the chat, else its first question; empty if new."""
         first = self._tree.root
-        return self._name or (title_of(first.text) if first and first.role == USER else "")
+        asked = first or (self.queue[0] if self.queue else None)
+        is_answer = first is not None and first.role != USER
+        return self._name or (title_of(asked.text) if asked and not is_answer else "")
 
     # Turns
 

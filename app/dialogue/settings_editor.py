@@ -137,17 +137,18 @@ class SettingsEditor:
     def _of_chat(
         self, own: Mapping[str, Value] | None = None, system: str | None = None
     ) -> Callable[[], None]:
-        """A step to these values of the chat shown now, or to its present ones."""
+        """A step of the chat shown now to these values, or back to its present ones."""
         dialogue = self._target.dialogue
-        number = dialogue.chat
         own = dict(dialogue.own if own is None else own)
         system = dialogue.system if system is None else system
 
         def step() -> None:
-            if number in (None, dialogue.chat):  # another chat is left alone
-                dialogue.set_own(own)
-                dialogue.set_system(system)
-                self._target.show_chat_settings()
+            shown = self._target.dialogue
+            is_same = shown.chat is not None and shown.chat == dialogue.chat
+            changed = shown if is_same else dialogue  # another chat is left alone
+            changed.set_own(own)
+            changed.set_system(system)
+            self._target.show_chat_settings()
 
         return step
 

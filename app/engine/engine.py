@@ -118,6 +118,8 @@ class Engine:
         future: Future[Ranking] = Future()
 
         def job() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 if self._active is None:
                     raise ModelError("no model is loaded")

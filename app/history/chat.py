@@ -1,6 +1,7 @@
 """Records of the history: chats, their messages and their versions."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -9,6 +10,7 @@ from app.chat.attachment import Attachment
 from app.history.writer import is_running
 from backends.base import SpecchatError
 
+_MENTION = re.compile(r"(?<!\S)@(?=\S)")
 _TITLE_LENGTH = 60
 _YEAR_9999 = 253_370_764_800.0
 """In seconds since 1970; calendars end there."""
@@ -133,6 +135,11 @@ def as_seconds(value: object) -> float:
 
 
 def title_of(text: str) -> str:
-    """Title of a chat, from its first question."""
+    """Title of a chat, from its first question; files are named without their @."""
+    return first_line(_MENTION.sub("", text))
+
+
+def first_line(text: str) -> str:
+    """First line of a text that is not blank, cut to the length of a title."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= _TITLE_LENGTH else f"{line[: _TITLE_LENGTH - 1]}…"

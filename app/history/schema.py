@@ -5,7 +5,7 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
-from app.history.chat import as_text, title_of
+from app.history.chat import as_text, first_line
 from app.history.search import title_holds
 
 _PAUSE_SECONDS = 0.01
@@ -252,7 +252,7 @@ def _add_functions(connection: sqlite3.Connection) -> None:
 
 
 def _title_of(text: bytes | None) -> str:
-    return title_of(as_text(text))
+    return first_line(as_text(text))
 
 
 def _layout(connection: sqlite3.Connection) -> set[str]:

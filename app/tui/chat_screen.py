@@ -66,6 +66,9 @@ _SELECTABLE = (
     (Panel, "panel"),
 )
 
+_PANEL_HEIGHT = 16
+"""Rows below which a panel that is not beside the conversation would leave none of it."""
+
 _AGAIN = "Enter tries again · Ctrl+L chooses another"
 
 
@@ -188,7 +191,8 @@ class ChatScreen(Screen[None]):
         """Show or hide the panel, as preferred or as the width allows."""
         how = self.store.preferences.panel
         is_wide = self.app.size.width >= _PANEL_WIDTH
-        self.store.is_panel_shown = how == "shown" or (how == "auto" and is_wide)
+        has_room = is_wide or self.app.size.height >= _PANEL_HEIGHT
+        self.store.is_panel_shown = (how == "shown" and has_room) or (how == "auto" and is_wide)
 
     # Actions
 
@@ -214,12 +218,15 @@ class ChatScreen(Screen[None]):
         self.prompt.write(f"/{action.slash} ")
         self.prompt.area.focus()
 
-    async def action_leave(self) -> None:
-        """Return to the prompt from anything else; there, stop the answer."""
-        if self.focused is self.prompt.area:
-            await self.action_perform("stop")
-        else:
+    def action_leave(self) -> None:
+        """Return to the prompt from anything else; there, stop the answer, or keep the demo."""
+        if self.focused is not self.prompt.area:
             self.prompt.area.focus()
+        elif not self.view.is_idle:
+            self.view.stop()
+        else:
+            for welcome in self.query(Welcome):
+                welcome.keep_demo()
 
     def action_interrupt(self) -> None:
         """Copy the text selected with the mouse; else do what Ctrl+C does in the prompt."""

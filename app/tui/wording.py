@@ -21,8 +21,8 @@ _SLOW_START = 2.0
 
 
 def rate(value: float | None) -> str:
-    """Tokens per second: whole numbers from 10 on; empty if not measured."""
-    if value is None:
+    """Tokens per second: whole numbers from 10 on; empty if not measured, or before a token."""
+    if value is None or value < 0.05:
         return ""
     return f"{value:,.0f} tok/s" if value >= 9.95 else f"{value:.1f} tok/s"
 

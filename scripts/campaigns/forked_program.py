@@ -108,6 +108,15 @@ class Program:
             os.kill(self.process, number)
         return sent
 
+    def hang_up(self) -> float:
+        """Close the terminal, as a window is closed; when it was closed."""
+        with contextlib.suppress(psutil.Error):
+            self.children = psutil.Process(self.process).children(recursive=True)
+        closed = time.monotonic()
+        os.close(self.terminal)
+        self.terminal = os.open(os.devnull, os.O_RDWR)
+        return closed
+
     def wait(self, seconds: float = _PATIENCE_SECONDS) -> int:
         """The exit code, as a shell tells it, once all was read.
 

@@ -8,6 +8,8 @@ A model that counts answers, so that a text tells how far it came. The app runs 
 counts as typed or said is what the terminal showed. After each kill:
 - the database passes SQLite's integrity check, and every answer that was seen whole is there whole;
 - an unfinished answer has all that was shown a second before; so has what was typed and not sent;
+- whatever keys were pressed while it answered, all that the screen showed of each answer is in the
+  history, under its question and as its version;
 - states, statistics, index, learned figures, results and downloads open without damage;
 - a program that was asked to end (SIGTERM, SIGHUP) did, with its code, and gave the terminal back;
 - no child process goes on.
@@ -28,15 +30,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from scripts.campaigns import forked_program
 from scripts.campaigns.forked_program import OverdueError, Program
 from scripts.campaigns.home_check import faults_of, half_written
+from scripts.campaigns.screen import Screen
+from scripts.campaigns.seen_answers import QUESTION, Seen, faults, note
 
-READY = "Ask something and press Enter"
+READY = "Ask anything"
 WHOLE = "cut at "
 TOKENS = 400
 MOST_LOST_SECONDS = 1.0
@@ -44,7 +48,6 @@ REPOSITORY = "maker/Counting-GGUF"
 FILE = "Counting-F32.gguf"
 GIVEN_BACK = (b"\x1b[?1049l", b"\x1b[?1000l", b"\x1b[?2004l", b"\x1b[?25h")
 _RUN = re.compile(r"(?<!\S)\d+(?!\S)")
-_QUESTION = re.compile(r"question x\d+x")
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _MODULES = (
     "app.cli.main",
@@ -67,6 +70,7 @@ class Expected:
     since: float = 0.0
     """When the question was sent."""
     typed: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+    seen: Seen = field(default_factory=Seen)
 
 
 @dataclass(slots=True)
@@ -85,6 +89,9 @@ class Campaign:
     whole: dict[str, int] = field(default_factory=dict[str, int])
     """Questions whose answers were seen whole, and the tokens of these."""
     asked: int = 0
+    presses: int = 0
+    seen: int = 0
+    """Answers that a screen showed while keys were pressed."""
 
     @property
     def home(self) -> Path:
@@ -237,6 +244,61 @@ def quitting(campaign: Campaign) -> tuple[Program, Expected]:
     return program, expected
 
 
+_KEYS = {
+    "\x12": 4,  # Ctrl+R
+    "\x1b": 2,
+    "\x03": 2,  # Ctrl+C
+    "\x1a": 3,  # Ctrl+Z
+    "\x19": 2,  # Ctrl+Y
+    "\x0e": 1,  # Ctrl+N
+    "\x14": 2,  # Ctrl+T
+    "\x1b[A": 2,
+    "\t": 1,
+    "\x1b[D": 1,
+    "\x1b[C": 1,
+    "\r": 2,
+    "edit": 3,
+    "leave the editing": 2,
+    "ask": 4,
+}
+
+
+def pressing(campaign: Campaign) -> tuple[Program, Expected]:
+    """Keys are pressed at random moments of answers; all that the screen shows is noted."""
+    program = campaign.app()
+    expected, screen = Expected(), Screen(forked_program.COLUMNS, forked_program.ROWS)
+    _press(campaign, program, "ask")
+    program.wait_for("tok/s")
+    taken, goes_on = 0, True
+    for _ in range(campaign.random.randrange(4, 24)):
+        goes_on = program.read(campaign.random.choice((0.02, 0.1, 0.5, 1.2)) + 0.15)
+        raw = program.raw[taken:]
+        taken += len(raw)
+        screen.write(raw.decode(errors="replace"))
+        note(screen.lines, expected.seen)
+        if not goes_on:  # Ctrl+C twice
+            break
+        key = campaign.random.choices(list(_KEYS), list(_KEYS.values()))[0]
+        if key == "\x03":  # it may clear a question that was taken back; ↑ would bring it back
+            expected.seen = {answer: shown for answer, shown in expected.seen.items() if shown}
+        _press(campaign, program, key)
+        campaign.presses += 1
+    return program, expected
+
+
+def _press(campaign: Campaign, program: Program, key: str) -> None:
+    """Press a key, or the keys of a longer action."""
+    if key in ("edit", "leave the editing"):
+        program.type("\x1b[20~")
+        program.read(0.2)
+    if key in ("ask", "edit"):
+        program.type(f" {campaign.question()}")
+        program.read(0.2)
+        program.type("\r")
+    else:
+        program.type("\x1b" if key == "leave the editing" else key)
+
+
 def asking(campaign: Campaign) -> tuple[Program, Expected]:
     """`specchat ask`, at any moment from its start."""
     arguments = ["ask", campaign.question(), "--model", str(campaign.model)]
@@ -296,14 +358,15 @@ ACTIVITIES: dict[Activity, int] = {
     drafting: 4,
     pulling: 6,
     downloading: 6,
+    pressing: 20,
 }
-_IN_APP = {typing, prefilling, answering, saving, read_by_others, quitting, downloading}
+_IN_APP = {typing, prefilling, answering, saving, read_by_others, quitting, downloading, pressing}
 
 
-def kill_once(campaign: Campaign) -> None:
+def kill_once(campaign: Campaign, activities: Mapping[Activity, int] = ACTIVITIES) -> None:
     """One program, one kill, and everything checked."""
     chosen = campaign.random
-    activity = chosen.choices(list(ACTIVITIES), list(ACTIVITIES.values()))[0]
+    activity = chosen.choices(list(activities), list(activities.values()))[0]
     number = chosen.choices((signal.SIGKILL, signal.SIGTERM, signal.SIGHUP), (8, 1, 1))[0]
     name = activity.__name__
     campaign.kills[name] += 1
@@ -315,16 +378,20 @@ def kill_once(campaign: Campaign) -> None:
         campaign.say(f"{place}: {error}")
         return
     try:
-        sent = program.end_by(number)
+        closes = activity is pressing and chosen.random() < 0.2
+        sent = program.hang_up() if closes else program.end_by(number)
         try:
             code = program.wait(15.0)
         except OverdueError as error:
             campaign.say(f"{place}: {error}")
             return
         # It may have ended by itself, before.
+        if closes:
+            number = signal.SIGHUP
         if number != signal.SIGKILL and code not in (128 + number, 0):
             campaign.say(f"{place}: it ended with {code}: {program.shown()[-400:]!r}")
-        if number != signal.SIGKILL and activity in _IN_APP and code == 128 + number:
+        is_told = number != signal.SIGKILL and not closes
+        if is_told and activity in _IN_APP and code == 128 + number:
             missing = [one for one in GIVEN_BACK if one not in program.raw]
             if missing:
                 campaign.say(f"{place}: the terminal was not given back: {missing}")
@@ -334,6 +401,7 @@ def kill_once(campaign: Campaign) -> None:
             campaign.say(f"{place}: goes on: {orphans}")
         for fault in (
             *_chats(campaign, program, expected, sent),
+            *_seen(campaign, expected),
             *_typed(campaign, expected, sent),
             *_files(campaign),
         ):
@@ -353,10 +421,10 @@ def _answers(path: Path) -> dict[str, str]:
     with contextlib.closing(History.open(path)) as history:
         for chat in history.chats(limit=3):
             messages = history.messages(chat.number)
-            for place, message in enumerate(messages):
-                if message.role == "user" and (asked := _QUESTION.search(message.text)):
-                    after = messages[place + 1 : place + 2]
-                    answers[asked[0]] = after[0].text if after else ""
+            for message in messages:
+                if message.role == "user" and (asked := QUESTION.search(message.text)):
+                    after = [one.text for one in messages if one.parent == message.number]
+                    answers[asked[0]] = after[0] if after else ""
     return answers
 
 
@@ -395,6 +463,14 @@ def _chats(campaign: Campaign, program: Program, expected: Expected, sent: float
     if lost > MOST_LOST_SECONDS:
         last = program.shown(when, when)[-300:]
         yield f"of an answer {lost:.2f} s are lost ({saved} tokens are there): {last!r}"
+
+
+def _seen(campaign: Campaign, expected: Expected) -> Iterator[str]:
+    path = campaign.home / "data" / "chats.sqlite3"
+    if expected.seen and path.exists():
+        campaign.seen += len(expected.seen)
+        unsent = "".join(one.read_text() for one in path.parent.glob("unsent*.txt"))
+        yield from faults(path, expected.seen, unsent)
 
 
 def _typed(campaign: Campaign, expected: Expected, sent: float) -> Iterator[str]:
@@ -461,7 +537,7 @@ def _saved(campaign: Campaign, question: str) -> int:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
             """SELECT after.text FROM messages JOIN messages AS after
-            ON after.number = messages.number + 1 WHERE messages.text LIKE ?""",
+            ON after.parent = messages.number WHERE messages.text LIKE ?""",
             (f"%{question}%",),
         ).fetchall()
     return len(numbers(rows[0][0])) if rows else -1
@@ -494,6 +570,7 @@ def summary(campaign: Campaign, seconds: float) -> str:
     """What was done and found."""
     lines = [f"{campaign.kills.total()} kills in {seconds / 60:.1f} minutes, seed as given"]
     lines += [f"  {count:5}  {name}" for name, count in campaign.kills.most_common()]
+    lines.append(f"  {campaign.presses} keys pressed, {campaign.seen} answers seen meanwhile")
     lines.append("  " + ", ".join(f"{count} {name}" for name, count in campaign.signals.items()))
     for what, lost in (("answers", campaign.lost_answer), ("typing", campaign.lost_typing)):
         if lost:
@@ -507,8 +584,9 @@ def summary(campaign: Campaign, seconds: float) -> str:
     return "\n".join(lines)
 
 
-def run(kills: int, seed: int, folder: Path) -> Campaign:
-    """Kill so many times."""
+def run(kills: int, seed: int, folder: Path, only: str = "") -> Campaign:
+    """Kill so many times; only: the name of the only activity."""
+    activities = {one: count for one, count in ACTIVITIES.items() if only in ("", one.__name__)}
     os.environ.update(_ONE_THREAD, TERM="xterm-256color")
     from scripts.models.counting_model import make
 
@@ -517,7 +595,7 @@ def run(kills: int, seed: int, folder: Path) -> Campaign:
         forked_program.import_all(_MODULES)
         campaign = Campaign(folder, model, hub, random.Random(seed))
         for count in range(1, kills + 1):
-            kill_once(campaign)
+            kill_once(campaign, activities)
             print(".", end="", flush=True)
             if count % 50 == 0 or count == kills:
                 check_in_order(campaign)
@@ -530,13 +608,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="an activity, such as pressing")
     parser.add_argument("--folder", type=Path, help="where the home of the programs is, and stays")
     given = parser.parse_args()
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        campaign = run(given.kills, given.seed, folder)
+        campaign = run(given.kills, given.seed, folder, given.only)
     print(summary(campaign, time.monotonic() - started))
     sys.exit(1 if campaign.violations else 0)
 

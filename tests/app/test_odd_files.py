@@ -11,7 +11,6 @@ from app.loading.model_selection import choose_model
 from app.paths import Paths
 from app.settings import file
 from app.settings.in_effect import settings_in_effect
-from backends.base import UsageError
 from tests.app.conftest import Specchat
 
 posix = pytest.mark.skipif(os.name == "nt", reason="files of POSIX")

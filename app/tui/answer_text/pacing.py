@@ -2,7 +2,7 @@
 
 import time
 
-_CPU_SHARE = 0.05
+_CPU_SHARE = 0.035
 """Largest share of one core for painting an answer."""
 
 _MIN_PAUSE_SECONDS = 0.08

@@ -12,12 +12,12 @@ from app.dialogue.settings_editor import SettingsEditor
 from app.dialogue.turn import ASSISTANT, USER
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
+from app.history.chat import title_of
 from app.tui.conversation.chat_view import ChatView
 from app.tui.screens.chats_screen import ChatsScreen
 from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
-from app.tui.welcome.welcome import Welcome
 from backends.base import UsageError
 
 _CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -34,14 +34,11 @@ class ChatCommands:
     view: ChatView
     changes: Changes
     store: Store
-    editor: SettingsEditor
+    settings_editor: SettingsEditor
 
     def stop(self) -> None:
         if self.engine.status.phase is Phase.LOADING:
             self.engine.stop_loading()
-        elif self.view.is_idle:
-            for welcome in self.app.screen.query(Welcome):
-                welcome.keep_demo()
         self.view.stop()
 
     async def regenerate(self) -> None:
@@ -88,7 +85,7 @@ class ChatCommands:
         raced = demonstration()
         if question is not None:
             conversation = dialogue.conversation(question)
-            raced = race_of(dialogue.title, conversation, answering, dialogue.chat)
+            raced = race_of(title_of(question.text), conversation, answering, dialogue.chat)
         self.app.push_screen(RaceScreen(self.store, self.engine, raced, draft or None))
 
     # Chats
@@ -163,4 +160,4 @@ class ChatCommands:
         if not text:
             self.view.post_message(ChatView.SettingsRequested())
         else:
-            self.editor.change("system", "" if text.lower() == _OFF else text)
+            self.settings_editor.change("system", "" if text.lower() == _OFF else text)

@@ -33,6 +33,7 @@ class AnswerView(MessageView):
     AnswerView .line:hover { text-style: underline; }
     AnswerView Markdown { padding: 0; margin: 0; }
     AnswerView.-no-line .line { display: none; }
+    AnswerView.-no-line.-only { margin: 0 0 0 1; }
     """
 
     def __init__(self, turn: Turn, store: Store) -> None:

@@ -31,6 +31,7 @@ from app.tui.conversation.question_view import QuestionView
 from app.tui.conversation.queue_view import QueueView
 from app.tui.conversation.transcript import Transcript
 from app.tui.store import Store
+from app.tui.typed_app import typed_app
 from app.tui.wording import CONTINUES, INTERRUPTED
 from backends.base import SpecchatError
 
@@ -57,6 +58,7 @@ class ChatView(Vertical):
     shows.
     """
 
+    app = typed_app
     DEFAULT_CSS: ClassVar[str] = """
     ChatView { height: 1fr; }
     ChatView #cards { height: auto; }
@@ -406,7 +408,11 @@ class ChatView(Vertical):
                 dialogue.conversation(parent) if parent else Conversation(dialogue.system)
             )
         request = Request(
-            conversation, answering.sampling, answering.max_tokens, turn.text, chat=dialogue.chat
+            conversation,
+            answering.for_an_answer(),
+            answering.max_tokens,
+            turn.text,
+            chat=dialogue.chat,
         )
         ending, turn.ending, turn.is_growing = turn.ending, "", True
         self.pending = PendingAnswer(
@@ -554,8 +560,9 @@ class ChatView(Vertical):
         """Show the chat as it is now; follow: go to its end; stays: keep what is in view."""
         dialogue = self.dialogue
         self.show_settings()
-        await self.transcript.show(dialogue.turns, outside=dialogue.dropped, stays=stays)
-        await self._show_queue()
+        with self.app.batch_update():
+            await self.transcript.show(dialogue.turns, outside=dialogue.dropped, stays=stays)
+            await self._show_queue()
         for view in self.transcript.views:
             self._refresh_view(view)
             if isinstance(view, AnswerView) and not self._is_pending(view.turn):

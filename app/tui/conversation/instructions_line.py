@@ -30,7 +30,7 @@ class InstructionsLine(Static, can_focus=True):
 
     def show(self, system: str, own: Mapping[str, Value]) -> None:
         """Show instructions and settings; nothing where there are none."""
-        settings = [f"{name.replace('_', ' ')} {value}" for name, value in own.items()]
+        settings = [f"{name.replace('_', ' ')} {_shown(value)}" for name, value in own.items()]
         parts = [f"instructions: {one_line(system)}"] if system else []
         self.update(Content(" · ".join([*parts, *map(one_line, settings)])))
         self.display = bool(system or own)
@@ -42,3 +42,7 @@ class InstructionsLine(Static, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         event.stop()
         self.action_edit()
+
+
+def _shown(value: Value) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -46,6 +46,7 @@ class MessageView(Vertical, can_focus=True):
         """Show which version this is, from 1, and how many there are."""
         self._versions = count
         self._label.show(place, count)
+        self.set_class(count == 1, "-only")
 
     def action_version(self, step: int) -> None:
         """Ask for another version."""

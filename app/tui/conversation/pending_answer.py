@@ -55,9 +55,9 @@ class PendingAnswer:
         """How much of the prompt has been read, once that takes long; empty otherwise."""
         done, total = self.answer.read
         is_long = time.monotonic() - self.started_at >= _LONG_SECONDS
-        if self.answer.stage is not Stage.READING or not total or not is_long:
+        if self.answer.stage not in (Stage.QUEUED, Stage.READING) or not is_long:
             return ""
-        return f"reading {100 * done // total} %"
+        return f"reading {100 * done // total} %" if done and total else "reading…"
 
     def note_lossy(self) -> None:
         """Keep in the turn that a lossy rule was used: the app may be killed before the end."""

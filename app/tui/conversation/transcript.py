@@ -29,6 +29,8 @@ _STEP = 6
 _KEPT_SCREENS = 3
 """Messages farther from the view than this many times its height are unmounted."""
 
+_FRAME_SECONDS = 1 / 60
+
 _NARROW = 60
 """Columns below which rows are shortened."""
 
@@ -78,6 +80,8 @@ class Transcript(VerticalScroll):
         """How many messages, from the first, are outside the model's context."""
         self._pin: tuple[Widget, float] | None = None
         """A widget that stays on its row while messages above it come and go."""
+        self._mounts = self._laid_out = 0
+        """How often messages were mounted, and how many of these times are in the layout."""
         self._mounting = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
@@ -187,6 +191,7 @@ class Transcript(VerticalScroll):
         views = [self._make_view(turn) for turn in self._turns[self._end : end]]
         if views and self.is_attached:
             await self.mount_all(views, before=self._tail)
+            self._mounts += 1
             self._views += views
         self._update_edges()
 
@@ -233,6 +238,9 @@ class Transcript(VerticalScroll):
         """Mount a page of messages above or below, without moving those in view."""
         if self._mounting.locked():
             return
+        if self._laid_out < self._mounts:  # messages without a height look like room above
+            self.set_timer(_FRAME_SECONDS, self._mount_near)
+            return
         async with self._mounting:
             if self._is_short_above:
                 await self._mount_above()
@@ -250,6 +258,7 @@ class Transcript(VerticalScroll):
         views = [self._make_view(turn) for turn in self._turns[first : self._first]]
         with self.app.batch_update():
             await self.mount_all(views, before=self._views[0])
+            self._mounts += 1
             self._views[:0] = views
             self._first = first
             self._update_edges()
@@ -280,12 +289,16 @@ class Transcript(VerticalScroll):
         self._pin = (widget, widget.virtual_region.y - self.scroll_y)
 
     async def _settle(self) -> None:
+        if self._laid_out < self._mounts:
+            self.set_timer(_FRAME_SECONDS, self._settle)
+            return
         self._pin = None
         await self._mount_near()
 
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
         """Arrange the messages; the pinned one stays on its row of the screen."""
         result = super().arrange(size, optimal)
+        self._laid_out = self._mounts
         if self._pin is not None:
             widget, row = self._pin
             for placement in result.placements:

@@ -45,7 +45,7 @@ def memory_limit(metrics: ReplyMetrics) -> list[Line]:
     """Plain speed as a part of what the memory's bandwidth allows."""
     title = "Plain speed, and the memory limit"
     plain, limit = metrics.plain_tokens_per_second, metrics.wall_tokens_per_second
-    if not plain or not limit:
+    if not plain or not limit or plain > limit:  # measured while the machine was busier
         return _titled(title, LIMIT, "not measured", "")
     return _titled(
         title,

@@ -11,7 +11,7 @@ from app.engine.pooled_comparison import PooledComparison
 from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics
 from app.tui.live import Live, Second
 
-_PAINT_SECONDS = 1 / 3
+_PAINT_SECONDS = 1 / 2
 """Between two snapshots while answering: each is painted, which takes time from the model."""
 
 _RATE_SECONDS = 3.0

@@ -54,7 +54,7 @@ class ChatsScreen(ModalScreen[int | None]):
     DEFAULT_CSS: ClassVar[str] = """
     ChatsScreen { align: center middle; }
     ChatsScreen Dialog { layers: below above; }
-    ChatsScreen Dialog.-box { height: 45%; min-height: 16; }
+    ChatsScreen.-wide Dialog { height: 45%; min-height: 16; }
     ChatsScreen Input, ChatsScreen Input:focus { padding: 0 1; background-tint: $surface 0%; }
     ChatsScreen #gap { height: 1; }
     ChatsScreen #title, ChatsScreen #title:focus {

@@ -9,9 +9,6 @@ from textual.content import Content
 from app.printable import one_line
 from app.tui.typed_app import typed_app
 
-BOX_COLUMNS = 110
-"""Width of a terminal from which a dialog is a box; below, it fills the screen."""
-
 NARROW = 60
 """Columns of a terminal below which lists have short texts and few columns."""
 
@@ -25,9 +22,13 @@ def is_narrow(width: int) -> bool:
 
 
 class Dialog(Vertical):
-    """A rounded frame; keys: what they do, in a narrow terminal in fewer words."""
+    """A rounded frame; keys: what they do, in a narrow terminal in fewer words.
+
+    It is a box where the screen is wide, else it fills the screen.
+    """
 
     app = typed_app
+    SCOPED_CSS = False
     DEFAULT_CSS: ClassVar[str] = """
     Dialog {
         width: 100%; height: 100%; border: round $secondary; background: $surface;
@@ -35,7 +36,7 @@ class Dialog(Vertical):
         border-subtitle-align: left;
         border-subtitle-color: $secondary; border-subtitle-background: $surface;
     }
-    Dialog.-box { width: 88; height: 56%; min-height: 20; }
+    .-wide Dialog { width: 88; height: 56%; min-height: 20; }
     """
 
     def __init__(self, title: str, keys: str, short_keys: str) -> None:
@@ -50,7 +51,6 @@ class Dialog(Vertical):
         self._fit()
 
     def on_resize(self) -> None:
-        self.set_class(self.app.size.width >= BOX_COLUMNS, "-box")
         self._fit()
 
     def _fit(self) -> None:

@@ -13,7 +13,7 @@ from app.tui.screens.model_columns import lead_of
 from app.tui.screens.row_list import Row, columns
 
 _NAME, _LONGEST_NAME = 13, 21
-_NATURE, _SHARE = 31, 22
+_NATURE, _SHARE = 31, 23
 """Cells of what a drafter is, at most, and of what became of its drafts."""
 
 _BAR, _SHORT_BAR = 10, 8

@@ -1,6 +1,7 @@
 """The drafters for the loaded model: what each is, what was accepted, and what it costs."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from textual import on, work
@@ -26,7 +27,8 @@ from backends.base import SpecchatError
 
 _UPDATE_SECONDS = 0.25
 _UNUSABLE = "\0unusable"
-"""Id of the line that stands for the drafters that cannot draft; no drafter has this name."""
+_COMBINED = "\0combined"
+"""Ids of the lines that stand for more drafters until Enter expands them; no drafter has these."""
 
 _FREE = (LOOKUP, NGRAM, RETRIEVAL)
 _FREE_PAIRS = tuple(
@@ -69,7 +71,7 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
         self._measuring = engine.rank() if is_measured else None
         self._ranking: Ranking | None = None
         self._fault = ""
-        self._is_expanded = False
+        self._expanded: set[str] = set()
         self._dialog = Dialog("Drafters", *_KEYS)
         self._rows = RowList()
         self._details = Static(id="details")
@@ -137,9 +139,12 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
         others = [pair for pair in self._pairs if pair.drafter.is_compatible is False]
         by_name = {pair.drafter.name: pair for pair in usable}
         costly = [pair for pair in usable if pair.drafter.name not in _FREE]
+        combined = [pair for pair in costly if "(" in pair.drafter.name]
+        simple = [pair for pair in costly if pair not in combined]
         draft = self._store.draft
         named = frozenset({draft, *(name.strip() for name in draft.split(","))})
-        longest = max((len(name) for name in by_name), default=0)
+        is_wide = _COMBINED in self._expanded
+        longest = max((len(name) for name in by_name if is_wide or "(" not in name), default=0)
         shown = DrafterColumns(named, longest, self._measuring is not None)
         rows = [
             shown.choice("auto", "the free ones, others if they pay off"),
@@ -151,9 +156,15 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
         rows += [shown.row(by_name[name]) for name in _FREE if name in by_name]
         if costly:
             rows += [text_row(""), shown.heading("Cost time and memory")]
-            rows += [shown.row(pair) for pair in costly]
-        if others and not self._is_expanded:
-            rows.append(Row(_UNUSABLE, lambda width, focus: _unusable(len(others), width, focus)))
+            rows += [shown.row(pair) for pair in simple]
+        if combined and not is_wide:
+            words = f"{len(combined)} combinations of these"
+            rows.append(Row(_COMBINED, partial(_more, words, words)))
+        else:
+            rows += [shown.row(pair) for pair in combined]
+        if others and _UNUSABLE not in self._expanded:
+            words = f"{len(others)} more cannot draft"
+            rows.append(Row(_UNUSABLE, partial(_more, f"{words} for this model", words)))
         elif others:
             rows += [_why_not(pair) for pair in others]
         return rows
@@ -174,8 +185,10 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
 
     def _about(self, is_small: bool) -> str:
         name = self._rows.focused_id
-        if name is None or name == _UNUSABLE:
+        if name in (None, _UNUSABLE):
             return ""
+        if name == _COMBINED:
+            return "Several of these together: Enter shows them."
         pair = next((pair for pair in self._pairs if pair.drafter.name == name), None)
         if pair is not None and pair.drafter.is_compatible is False:
             return one_line(f"{name} cannot draft: {pair.drafter.why}")
@@ -183,8 +196,9 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
 
     @on(OptionList.OptionSelected)
     def _picked(self, event: OptionList.OptionSelected) -> None:
-        if event.option_id == _UNUSABLE:
-            place, self._is_expanded = self._rows.highlighted, True
+        if event.option_id in (_UNUSABLE, _COMBINED):
+            place = self._rows.highlighted
+            self._expanded.add(event.option_id)
             self._show()
             self._rows.highlighted = place
         elif event.option_id is not None and self._can_draft(event.option_id):
@@ -193,7 +207,7 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
     def action_race(self) -> None:
         """Race the highlighted drafter against plain decoding."""
         name = self._rows.focused_id
-        if name is not None and name not in (_UNUSABLE, "off") and self._can_draft(name):
+        if name is not None and name not in (_UNUSABLE, _COMBINED, "off") and self._can_draft(name):
             self.dismiss(DrafterChoice(name, races=True))
 
     def _can_draft(self, name: str) -> bool:
@@ -215,9 +229,8 @@ def _in_order(ranking: Ranking, before: Ranking | None) -> Ranking:
     )
 
 
-def _unusable(count: int, width: int, is_focused: bool) -> Content:
-    text = f"{count} more cannot draft"
-    text = text if is_narrow(width + 2) else f"{text} for this model"
+def _more(words: str, short: str, width: int, is_focused: bool) -> Content:
+    text = short if is_narrow(width + 2) else words
     style = "" if is_focused else "dim"
     return Content.styled(f" {CURSOR if is_focused else ' '}   {text}", style)
 

@@ -66,7 +66,7 @@ class HelpScreen(ModalScreen[None]):
     ]
     DEFAULT_CSS: ClassVar[str] = """
     HelpScreen { align: center middle; }
-    HelpScreen Dialog.-box { height: 90%; }
+    HelpScreen.-wide Dialog { height: 90%; }
     HelpScreen VerticalScroll {
         height: 1fr; padding: 0 1; overflow-y: scroll; scrollbar-size-vertical: 1;
     }

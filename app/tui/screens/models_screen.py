@@ -195,7 +195,7 @@ def _details(model: Offered, free: int, *, is_narrow: bool) -> str:
     name = one_line(model.name)
     if model.fault:
         return f"{name}: the file is {model.fault}. Download or copy it again."
-    licence = f" {one_line(model.licence)}." if model.licence else ""
+    licence = f" Licence: {one_line(model.licence)}." if model.licence else ""
     gate = " Its authors ask for a login first." if model.is_gated else ""
     if model.memory_bytes is None:
         return f"{name}: its memory is not known.{licence}{gate}"

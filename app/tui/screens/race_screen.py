@@ -138,6 +138,16 @@ class RaceScreen(Screen[None]):
         self._show_clocks()
         self._show_verdict()
 
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """The plain answer and the drafted one."""
+        return tuple(filter(None, (self._plain, self._drafted)))
+
+    @property
+    def outcome(self) -> Verdict | None:
+        """The verdict, once both answers are done."""
+        return self._verdict
+
     def _begin(self) -> None:
         """Ask both questions; the engine answers one after the other, and learns from neither."""
         self._plain, self._drafted = self._ask(_OFF), self._ask(self._draft)

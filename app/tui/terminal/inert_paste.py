@@ -1,11 +1,12 @@
-"""Keeps escape characters in pasted text from acting as keys.
+"""Keeps escape characters in pasted text from acting as keys, and long pastes from taking long.
 
 Textual 8.2.8 parses a pasted escape as the start of a key, which breaks the paste apart: its line
-ends send the prompt, its control characters act as shortcuts.
+ends send the prompt, its control characters act as shortcuts. It also takes seconds per megabyte.
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable
 
 from textual import events
 from textual._xterm_parser import XTermParser
@@ -14,11 +15,11 @@ from textual.message import Message
 _ESCAPE = "\x1b"
 _BEGIN, _END = "\x1b[200~", "\x1b[201~"
 _MARK = "\ufdd0"
-"""Replaces a pasted escape on its way through the parser; no text has this noncharacter."""
+"""Replaces a pasted text on its way through the parser."""
 
 
 class InertPaste:
-    """Replaces escapes in pastes by a mark, in a stream that arrives in pieces of any size."""
+    """Takes pasted texts out of a stream that arrives in pieces of any size."""
 
     def __init__(self) -> None:
         self._is_pasting = False
@@ -26,6 +27,10 @@ class InertPaste:
         """The end of the passed input, if it may be part of the start marker of a paste."""
         self._held = ""
         """The end of the pasted input, if it may be part of the end marker."""
+        self._parts: list[str] = []
+        """What was pasted so far."""
+        self._texts: deque[str] = deque()
+        """Pastes of which the end has come, oldest first."""
 
     def filtered(self, data: str) -> str:
         """The part of the stream that can be passed on now."""
@@ -35,6 +40,10 @@ class InertPaste:
             part, data = self._pasted(data) if self._is_pasting else self._typed(data)
             passed.append(part)
         return "".join(passed)
+
+    def next_paste(self) -> events.Paste:
+        """The oldest paste that has ended and was not taken yet."""
+        return events.Paste(self._texts.popleft().replace("\0", ""))
 
     def _typed(self, data: str) -> tuple[str, str]:
         """Split input at a paste's start marker, which is passed on; nothing is held back."""
@@ -48,14 +57,19 @@ class InertPaste:
         return data[:end], data[end:]
 
     def _pasted(self, data: str) -> tuple[str, str]:
-        """Split input at the paste's end marker, which is passed on."""
+        """Split input at the paste's end marker, which is passed on behind a mark."""
         text, end, rest = data.partition(_END)
         if end:
             self._is_pasting = False
         else:
             self._held = _overlap(text, _END)
             text = text[: len(text) - len(self._held)]
-        return text.replace(_ESCAPE, _MARK) + end, rest
+        self._parts.append(text)
+        if not end:
+            return "", ""
+        self._texts.append("".join(self._parts))
+        self._parts.clear()
+        return _MARK + end, rest
 
 
 def _overlap(text: str, marker: str) -> str:
@@ -74,15 +88,9 @@ class _Parser(XTermParser):
     def feed(self, data: str) -> Iterable[Message]:
         passed = self._pastes.filtered(data)
         if passed or not data:  # empty data means the end of input
-            yield from _restored(super().feed(passed))
-
-
-def _restored(messages: Iterable[Message]) -> Iterator[Message]:
-    for message in messages:
-        if isinstance(message, events.Paste):
-            yield events.Paste(message.text.replace(_MARK, _ESCAPE))
-        else:
-            yield message
+            for message in super().feed(passed):
+                is_paste = isinstance(message, events.Paste)
+                yield self._pastes.next_paste() if is_paste else message
 
 
 def keep_pastes_inert() -> None:

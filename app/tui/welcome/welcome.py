@@ -37,6 +37,10 @@ _WIDEST = 71
 _HINT = "↓ then Enter opens · Ctrl+O shows all"
 _SHORT_HINT = "↓ Enter opens · Ctrl+O shows all"
 
+_TITLE = Content.assemble(
+    ("specchat\n", "bold"), ("Everything runs on this machine.\n", "$secondary")
+)
+
 
 class WelcomeRows(RowList):
     """The rows of a welcome; the cursor leaves them upwards, or with Esc."""
@@ -90,8 +94,8 @@ class Welcome(Vertical):
 
     app = typed_app
     DEFAULT_CSS: ClassVar[str] = """
-    Welcome { height: auto; padding: 0 0 0 3; }
-    Welcome.-narrow { padding: 0 1; }
+    Welcome { height: auto; padding: 1 0 0 3; }
+    Welcome.-narrow { padding: 1 1 0 1; }
     Welcome #text, Welcome #foot { height: auto; }
     Welcome #foot { color: $secondary; margin: 1 0 0 0; }
     """
@@ -112,7 +116,6 @@ class Welcome(Vertical):
 
     def on_mount(self) -> None:
         self.watch(self._store, "status", self._follow)
-        self.watch(self._store, "downloads", self._show, init=False)
 
     def on_resize(self) -> None:
         self.set_class(is_narrow(self.size.width), "-narrow")
@@ -153,9 +156,9 @@ class Welcome(Vertical):
     def _show(self) -> None:
         is_small = is_narrow(self.size.width)
         offer = self._offer
-        self.query_one("#text", Static).update(
-            _title(is_small) if offer is None else _above(offer, is_small)
-        )
+        above = self.query_one("#text", Static)
+        above.update(_TITLE if offer is None else _above(offer, is_small))
+        above.display = offer is not None or not is_small
         has_models = offer is not None and bool(offer.suggestions) and not offer.is_offline
         rows = self._model_rows(offer, is_small) if offer and has_models else []
         rows += self._chat_rows()
@@ -175,7 +178,6 @@ class Welcome(Vertical):
         for index, suggestion in enumerate(offer.suggestions):
             name = suggestion.model.name
             note = "recommended" if index == 0 else "fastest" if index == last else ""
-            note = self._store.downloads.get(name, note)
             rows.append(
                 Row(f"{_MODEL}{name}", partial(suggestion_line, suggestion, note, is_small))
             )
@@ -233,14 +235,6 @@ def _last_chats(history: History | None) -> Sequence[Chat]:
         return history.chats(limit=_LAST_CHATS)
     except HistoryError:
         return ()  # the header says that chats cannot be read
-
-
-def _title(is_small: bool) -> Content:
-    if is_small:
-        return Content("")
-    return Content.assemble(
-        ("specchat\n", "bold"), ("Everything runs on this machine.\n", "$secondary")
-    )
 
 
 def _above(offer: Offer, is_small: bool) -> Content:

@@ -102,7 +102,7 @@ def test_what_cannot_be_set_is_told_and_changes_nothing(
 
 def test_stats_are_of_the_last_answer(specchat: Specchat) -> None:
     ended = specchat(*CHAT, stdin=b"one\n/stats\n")
-    assert re.search(r"\[6 tokens · [\d.]+ tok/s .* cut at --max-tokens\]", ended.stderr)
+    assert re.search(r"\[6 tokens · [\d.]+ s · \d+ tok/s · .*cut at --max-tokens\]", ended.stderr)
 
 
 def test_blank_lines_are_no_messages(specchat: Specchat, said: list[list[Message]]) -> None:

@@ -62,6 +62,18 @@ def test_an_answer_comes_whole_with_where_its_tokens_came_from(start: Start) -> 
     assert answer.metrics.completion_tokens == len(WORDS) + 1
 
 
+def test_a_ranking_that_nobody_waits_for_any_more_is_no_error(start: Start) -> None:
+    gate = Event()
+    model = ScriptedModel(WORDS, gate=gate)
+    engine = start(model)
+    answer = engine.ask(request())
+    assert engine.rank().cancel()
+    gate.set()
+    text_of(answer)
+    text_of(engine.ask(request()))
+    assert engine.status.error is None
+
+
 def test_requests_wait_for_each_other(start: Start) -> None:
     model = ScriptedModel(WORDS)
     engine = start(model)

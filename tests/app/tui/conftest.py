@@ -24,7 +24,7 @@ from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel, opened
 
-PATIENCE_SECONDS = 6.0
+PATIENCE_SECONDS = 12.0
 
 
 class Chat:

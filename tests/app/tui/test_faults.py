@@ -35,7 +35,7 @@ async def test_a_full_disk_is_told_and_the_chat_goes_on(chatting: Chatting) -> N
         await chat.ask("kept")
         history = chat.view.dialogue.history
         assert history is not None
-        connection = history._connection
+        connection = history._database._connection
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
         await chat.ask("x" * 7_000)
@@ -64,7 +64,7 @@ async def test_leaving_in_mid_reply_keeps_what_was_said(chatting: Chatting) -> N
         said = with_all.messages(chat_kept.number)
         assert [saved.role for saved in said] == ["user", "assistant"]
         assert said[1].text.startswith("word0 word1 ")
-        assert re.match(r"\d+ tokens · .* · stopped$", said[1].ending)
+        assert re.search(r"stopped after \d+ tokens · Ctrl\+T continues$", said[1].ending)
     finally:
         with_all.close()
 
@@ -81,7 +81,7 @@ async def test_another_chat_in_mid_reply_keeps_what_was_said(chatting: Chatting)
         assert left.chat is not None
         said = left.history.messages(left.chat)[1]
         assert len(said.text) > 50
-        assert re.match(r"\d+ tokens · .* · stopped$", said.ending)
+        assert re.search(r"stopped after \d+ tokens · Ctrl\+T continues$", said.ending)
 
 
 async def test_two_windows_on_one_database(chatting: Chatting) -> None:
@@ -105,8 +105,6 @@ async def test_an_error_of_a_model_is_shown_once_and_whole(chatting: Chatting) -
             await chat.until(lambda word=word: word in chat.shown)
             assert chat.shown.count("cannot be loaded") == 1
             assert "no model" in chat.shown.splitlines()[0]
-        await chat.pilot.press("enter")  # tries again
-        await chat.until(lambda: engine.status.phase is Phase.READY and chat.cards == "")
 
 
 async def test_a_load_that_was_cancelled_says_no_error_and_keeps_the_question(

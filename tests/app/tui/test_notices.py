@@ -36,8 +36,7 @@ async def test_nothing_is_told_twice_at_once(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(WORDS)) as chat:
         for _ in range(3):
             chat.app.notify("Copied the answer.")
-        await chat.until(lambda: bool(chat.toasts))
-        await chat.pilot.pause()
+            await chat.until(lambda: bool(chat.toasts))
         assert chat.toasts == "Copied the answer."
 
 

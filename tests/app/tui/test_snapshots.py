@@ -1,99 +1,402 @@
 """What whole screens look like, in files a person can read and compare."""
 
-import pytest
-from app.tui.conversation.dialogue import Turn
-from app.tui.status.panel import Panel
-from textual.widgets.markdown import MarkdownFence
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
-from app.engine.reply_metrics import DrafterMetrics, MemoryUse, ReplyMetrics
-from decoding.planning.parking import State
-from decoding.shape import Shape
-from tests.app.tui.conftest import Chat, Chatting, Snapshot
+import pytest
+
+from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.conversation import Conversation
+from app.dialogue.dialogue import Dialogue
+from app.dialogue.turn import ASSISTANT, USER, Turn
+from app.engine.answer import Answer, Request
+from app.engine.comparison import Comparison, Standing
+from app.engine.engine_status import Loaded, Phase, Status
+from app.engine.reply import Piece
+from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics
+from app.loading.model_list import ModelList, Offered
+from app.tui.chat_screen import ChatScreen
+from app.tui.conversation.answer_view import AnswerView
+from app.tui.conversation.chat_view import ChatView
+from app.tui.conversation.pending_answer import PendingAnswer
+from app.tui.live import Live, Second
+from decoding.sampling.distribution import SamplingSettings
+from models.metadata.memory_bill import Fit
+from models.reference import Reference
+from tests.app.tui.conftest import Chat, Chatting
+from tests.fixtures.metrics import LIVE
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.scripted import ScriptedModel
+from tests.fixtures.snapshots import FOLDER, compare_snapshot
 
-ANSWER = """\
-<think>The user wants a list.</think>
-Two ways to **add** numbers:
+SIZES = ((120, 36), (80, 24), (40, 20))
+HOUR = 3600.0
+TITLES = ("Correct the spelling of letter.md", "A rate limiter in Go", "Names for a sailing boat")
 
-1. with `sum`
-2. with a loop
+LETTER = """\
+Dear Ms Lindqvist,
 
+thank you for your letter of the third of April. The weather here is often rainy, so it is wise \
+to bring an umbrella when you come. From the station you walk along the river for ten minutes; \
+our house is the one with the green door. We are at home from four on, and there will be tea. If \
+the train is late, do not hurry: the kettle can wait.
+
+We look forward to your visit. In May the weather gets better, and you can leave the umbrella \
+at home"""
+CODE = """\
 ```python
-total = sum([1, 2, 3])
-```
+changed = {"wether": "weather", "Aprill": "April", "offen": "often", "umbrela": "umbrella"}
+```"""
+SUMMARY = """\
+1. Sales grew by a tenth, most of it in the north.
+2. The new plant opened late and over budget, and runs at half its capacity.
+3. Two of the five largest customers left for a cheaper rival.
+4. The board wants to close the southern office"""
 
-| way | lines |
-| --- | --- |
-| sum | 1 |
-| loop | 3 |
-"""
 
-LIVE = ReplyMetrics(
-    model=ScriptedModel(["a"]).info, context_used=160, context_size=8192, state=State.ON, reason="",
-    drafters=("lookup", "small"), decision="lookup drafts 6 (list), +1.8 tokens expected",
-    shape="tree of 8 in 4 branches", lossy="",
-    prompt_tokens=40, cached_prompt_tokens=0, completion_tokens=120, steps=48,
-    drafted=100, accepted=72, acceptance=0.72, tokens_per_step=2.5,
-    accepted_by_position=(0.9, 0.7, 0.4), drafted_at_position=(48, 32, 20),
-    accepted_lengths=(5, 12, 20, 6, 2, 0, 1, 1, 1),
-    steps_by_shape={Shape.NONE: 12, Shape.LINE: 30, Shape.PATHS: 0, Shape.TREE: 18},
+def file(name: str, tokens: int) -> Attachment:
+    return Attachment(AttachmentKind.FILE, name, "x" * tokens)  # a character is a token
+
+
+INFO = replace(
+    LIVE.model,
+    name="qwen3-4b",
+    device="CPU: 8 threads",
+    threads=8,
+    bytes_read_per_token=100_000_000,
+)
+MINUTE = tuple(
+    Second(10 + 5 * abs(second % 20 - 10) / 10, "lookup" if second % 20 < 10 else "ngram")
+    for second in range(60)
+)
+ANSWERING = replace(
+    LIVE,
+    context_used=720,
+    completion_tokens=116,
+    drafted_share=0.58,
     by_drafter={
-        "lookup": DrafterMetrics(30, 60, 50, 0.01),
-        "lookahead:w=5,n=3,g=3": DrafterMetrics(18, 40, 22, 0.4),
+        "lookup": DrafterMetrics(12, 74, 62, 0.01),
+        "ngram": DrafterMetrics(8, 16, 5, 0.01),
+        "retrieval": DrafterMetrics(1, 2, 0, 0.01),
     },
-    load_seconds=1.0, prefill_seconds=0.2, ttft_seconds=0.2, decode_seconds=2.0,
-    decode_tokens_per_second=61.3, draft_seconds=0.4, verify_seconds=1.5, overhead_seconds=0.1,
-    plain_tokens_per_second=34.0, plain_source="measured in this reply", speedup=1.8,
-    bytes_per_token=364_000_000, bandwidth_bytes_per_second=18.2e9, bandwidth_source="measured",
-    wall_tokens_per_second=50.0, times_wall=1.22, energy_joules_per_token=None, energy_source=None,
-    peak_memory_bytes=None, memory=MemoryUse(98_000_000, 12_000_000, 94_000_000),
+)
+SHORT = Comparison(Standing.SHORT)
+EVEN = Comparison(Standing.EVEN, 1.03, 0.09)
+
+
+def status(name: str = "qwen3-4b") -> Status:
+    loaded = Loaded(Reference(name, INFO.path), INFO, 8192, (), "", (), 1.0, 25e9, 250.0)
+    return Status(Phase.READY, "", loaded)
+
+
+def live(metrics: ReplyMetrics, rate: float, comparison: Comparison = LIVE.comparison) -> Live:
+    return Live(
+        metrics,
+        rate=rate,
+        plain=10.1,
+        comparison=comparison,
+        minute=MINUTE,
+        session=Comparison(Standing.FASTER, 1.123, 0.03),
+        answers=24,
+    )
+
+
+_REQUEST = Request(Conversation(), SamplingSettings(), 100)
+
+
+class Still:
+    """The app with nothing going on: a test says what the engine does, in the store."""
+
+    def __init__(self, chat: Chat, config: pytest.Config) -> None:
+        self.chat = chat
+        self.store = chat.screen.store
+        self.view = chat.view
+        self.dialogue = Dialogue(None)
+        self._config = config
+
+    def say(self, question: str, answer: str, ending: str = "", *files: Attachment) -> Turn:
+        self.dialogue.add(USER, question, files)
+        turn = self.dialogue.add(ASSISTANT, answer)
+        turn.ending, turn.is_growing = ending, False
+        return turn
+
+    async def open(self) -> None:
+        await self.view.open(self.dialogue)
+        self.chat.screen._write_chat()
+        await self.chat.pilot.pause()
+
+    async def answers(self, turn: Turn, drafted: str, figures: Live) -> None:
+        """Have an answer be in progress, the end of which was drafted."""
+        turn.is_growing = True
+        view = self.view.transcript.view_of(turn)
+        assert isinstance(view, AnswerView)
+        turn.text += drafted
+        await view.grow([Piece(drafted, "lookup")])
+        self.view.pending = PendingAnswer(Answer(_REQUEST), turn, begun=0)
+        self.view.pending.answer.metrics = figures.metrics
+        await self.figures(figures)
+
+    async def figures(self, figures: Live, newest: Turn | None = None) -> None:
+        self.store.live = figures
+        if newest is not None:
+            self.view._answers[newest] = Answer(_REQUEST)
+        self.chat.screen._write_chat()
+        self.view._refresh_views()
+        await self.chat.pilot.pause()
+
+    async def compare(self, name: str) -> None:
+        """Compare the screen, once it no longer changes, with a snapshot for its size."""
+        before = ""
+        await self.view.transcript.show_end()
+        while before != (before := screen_text(self.chat.app)):
+            await self.chat.pilot.pause(0.3)
+        width, height = self.chat.app.size
+        compare_snapshot(self._config, f"screen_{name}_{width}x{height}", before)
+
+
+StillApp = Callable[..., AbstractAsyncContextManager[Still]]
+
+
+@pytest.fixture(params=SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def still(
+    request: pytest.FixtureRequest,
+    chatting: Chatting,
+    pytestconfig: pytest.Config,
+    monkeypatch: pytest.MonkeyPatch,
+) -> StillApp:
+    """Opens the app with a model loaded: async with still() as app."""
+
+    async def nothing(_self: object) -> None: ...
+
+    @asynccontextmanager
+    async def open_still(model: str = "qwen3-4b") -> AsyncIterator[Still]:
+        async with chatting(ScriptedModel(["a"]), request.param, keeps=False) as chat:
+            await chat.ready()
+            await chat.pilot.pause(0.2)
+            with monkeypatch.context() as patch:
+                patch.setattr(ChatScreen, "_update", nothing)
+                patch.setattr(ChatView, "_update", nothing)
+                for timed in (chat.screen, chat.view):
+                    for timer in timed._timers:
+                        timer.pause()
+                chat.screen.store.status = status(model)
+                chat.screen.store.drafting = "auto"
+                yield Still(chat, pytestconfig)
+                chat.view.pending = None
+
+    return open_still
+
+
+def offered(name: str, size: float, *, installed: bool = False) -> Offered:
+    path = INFO.path if installed else None
+    return Offered(name, round(size), round(size), Fit.FITS, "", path)
+
+
+MODELS = ModelList(
+    (
+        offered("demo", 98e6, installed=True),
+        offered("qwen3-4b", 2.5e9),
+        offered("llama3.2-3b", 2.0e9),
+        offered("smollm2-1.7b", 1.1e9),
+    ),
+    11_000_000_000,
+    INFO.path.parent,
+    "demo",
+)
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.tui.welcome.first_run.models_here", lambda _engine: MODELS)
+
+
+def last_chats(_history: object) -> list[SimpleNamespace]:
+    """Chats of the last days."""
+    ages = (2.1 * HOUR, 26 * HOUR, 26 * HOUR)
+    return [
+        SimpleNamespace(number=number, title=title, updated=time.time() - age)
+        for number, (title, age) in enumerate(zip(TITLES, ages, strict=True), 1)
+    ]
+
+
+def letter(app: Still, ending: str, text: str = LETTER) -> Turn:
+    app.dialogue.set_system("Answer with the text alone.")
+    question = "Correct the spelling of @letter.md"
+    return app.say(question, text, ending, file("letter.md", 148))
+
+
+async def finished(app: Still) -> Turn:
+    letter(app, "132 tokens · 9.4 s · 14 tok/s · 1.4× plain ± 0.1 · 61 % drafted", f"{LETTER}.")
+    app.say("Which words did you change?", "Four.", "2 tokens · 0.2 s")
+    app.dialogue.add_version(app.dialogue.turns[2], "Which words did you change? As Python.")
+    newest = app.dialogue.add(ASSISTANT, CODE)
+    newest.ending = "58 tokens · 4.4 s · 13 tok/s · 52 % drafted"
+    await app.open()
+    metrics = replace(
+        ANSWERING,
+        context_used=901,
+        completion_tokens=58,
+        drafted_share=0.52,
+        by_drafter={
+            "lookup": DrafterMetrics(8, 36, 28, 0.01),
+            "ngram": DrafterMetrics(4, 9, 2, 0.01),
+            "retrieval": DrafterMetrics(1, 1, 0, 0.01),
+        },
+    )
+    await app.figures(live(metrics, 13.2, SHORT), newest)
+    return newest
+
+
+async def test_idle(still: StillApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.tui.welcome.welcome._last_chats", last_chats)
+    async with still() as app:
+        await app.compare("idle")
+
+
+async def test_the_first_run(still: StillApp) -> None:
+    async with still("demo") as app:
+        await app.chat.until(lambda: "smollm2" in app.chat.shown)
+        await app.compare("first_run")
+        app.store.downloads = {"qwen3-4b": "34 %, 2 min left"}
+        await app.compare("first_download")
+
+
+async def test_answering(still: StillApp) -> None:
+    async with still() as app:
+        start, drafted = LETTER[:-20], LETTER[-20:]
+        turn = letter(app, "", start)
+        await app.open()
+        await app.answers(turn, drafted, live(ANSWERING, 14.2))
+        await app.compare("answering")
+        if app.chat.app.size.width < 110:
+            await app.chat.pilot.press("f2")
+            await app.compare("answering_with_panel")
+
+
+async def test_finished(still: StillApp) -> None:
+    async with still() as app:
+        await finished(app)
+        await app.compare("finished")
+        if app.chat.app.size.width < 110:
+            await app.chat.pilot.press("f2")
+        await app.chat.pilot.press("f2")
+        await app.compare("details")
+
+
+async def test_editing(still: StillApp) -> None:
+    async with still() as app:
+        await finished(app)
+        before = app.chat.shown
+        await app.chat.pilot.press("f9")
+        await app.chat.pilot.pause()
+        await app.compare("editing")
+        await app.chat.pilot.press("escape")
+        await app.chat.pilot.pause()
+        await app.chat.until(lambda: app.chat.shown == before)
+
+
+async def test_a_queue(still: StillApp) -> None:
+    async with still() as app:
+        turn = app.say(
+            "Summarise @report.md in five lines", SUMMARY[:60], "", file("report.md", 3204)
+        )
+        app.dialogue.enqueue("What does it leave out?")
+        app.dialogue.enqueue("Compare it with [pasted 42 lines]")
+        await app.open()
+        metrics = replace(ANSWERING, context_used=3350, completion_tokens=31, drafted_share=0.44)
+        await app.answers(turn, SUMMARY[60:85], live(metrics, 12.1, SHORT))
+        app.chat.prompt.text = "And check @nots.md"
+        await app.chat.pilot.press("enter")
+        await app.compare("queue")
+
+
+async def test_a_queue_behind_a_stopped_answer(still: StillApp) -> None:
+    async with still() as app:
+        ending = "even with plain ± 9 % · 23 % drafted · stopped after 71 tokens · Ctrl+T continues"
+        turn = app.say(
+            "Summarise @report.md in five lines", SUMMARY, f"10 tok/s · {ending}",
+            file("report.md", 3204),
+        )  # fmt: skip
+        app.dialogue.enqueue("What does it leave out?")
+        app.dialogue.enqueue("Compare it with [pasted 42 lines]")
+        await app.open()
+        metrics = replace(
+            ANSWERING,
+            context_used=3440,
+            drafted_share=0.23,
+            by_drafter={
+                "lookup": DrafterMetrics(8, 21, 13, 0.01),
+                "ngram": DrafterMetrics(4, 14, 3, 0.01),
+                "retrieval": DrafterMetrics(1, 1, 0, 0.01),
+            },
+        )
+        await app.figures(live(metrics, 10.3, EVEN), turn)
+        await app.compare("stopped")
+
+
+async def test_no_model(still: StillApp) -> None:
+    async with still() as app:
+        app.store.status = Status(Phase.FAILED)
+        app.chat.app.engine._status = app.store.status
+        await app.open()
+        await app.view.show_fault(
+            "mine.gguf cannot be loaded: the file is incomplete (1.1 of 2.5 GB).",
+            "Enter tries again · Ctrl+L chooses another",
+        )
+        await app.view.send("Why is the sky blue?")
+        app.chat.screen._write_chat()
+        await app.compare("no_model")
+
+
+async def test_errors(still: StillApp) -> None:
+    async with still() as app:
+        app.say("Why is the sky blue?", "Sunlight is scattered by the air. Short waves")
+        turn = app.say("And why is it red at dusk?", "Then light travels further through the")
+        app.dialogue.fault = "the disk is full"
+        await app.open()
+        await app.view.show_fault(
+            "The model stopped: 0.3 GB more memory is needed.",
+            "Ctrl+T continues · Ctrl+L smaller model",
+        )
+        app.view._faulted = turn
+        app.view._refresh_views()
+        await app.compare("errors")
+
+
+# A figure stands on a screen once.
+
+_FIGURES = (
+    r"\d tok/s", r"× plain", r"even with plain", r"slower than plain", r"% drafted", r"% full",
+    r"tok/s", r"queued · 1\b", r"✕ ", r"▲ not saved", r"last minute", r"too short to compare",
+    r"drafting: ", r"min left",
 )  # fmt: skip
 
 
-async def loaded(chat: Chat) -> None:
-    await chat.until(lambda: bool(chat.screen.query("#hint")))
-    await chat.pilot.pause()
+_FINISHED = re.compile(r"^ +\d+ tokens · [\d.]+ s.*(\n +\S.*)*", re.MULTILINE)
+"""The line of a finished answer, which may wrap: each has figures of its own."""
+
+_OTHERS = re.compile(r"this session.*|(about |~)\d+ tok/s|10 tok/s is about")
+"""Figures of all answers together, and of models that are not there yet."""
 
 
-async def talked(chat: Chat) -> None:
-    """A chat whose figures do not come from a clock."""
-    await loaded(chat)
-    dialogue = chat.view.dialogue.fresh()
-    ending = "48 tokens · 61.3 tok/s · 1.80× plain · 72 % of drafted accepted"
-    dialogue.turns = [
-        Turn("user", "How do I add numbers?\nTwo ways, please."),
-        Turn("assistant", ANSWER, ending),
-        Turn("user", "And then?"),
-        Turn("assistant", "Then you have", "3 tokens · stopped"),
-    ]
-    await chat.view.open(dialogue)
-    await chat.until(lambda: bool(chat.screen.query(MarkdownFence)))
-    chat.view.transcript.scroll_end(animate=False)
-    before = ""
-    while before != (before := screen_text(chat.app)):
-        await chat.pilot.pause(0.3)
+def twice(screen: str) -> list[str]:
+    """Figures and facts that a screen tells twice; those of earlier answers are others."""
+    left = "\n".join(line.partition("│ ")[0] for line in screen.splitlines())
+    right = "\n".join(line.partition("│ ")[2] for line in screen.splitlines())
+    kept = _OTHERS.sub("", _FINISHED.sub("", left) + right)
+    return [figure for figure in _FIGURES if len(re.findall(figure, kept)) > 1]
 
 
-async def test_the_first_screen(chatting: Chatting, snapshot: Snapshot) -> None:
-    async with chatting(ScriptedModel(["a"])) as chat:
-        await loaded(chat)
-        snapshot(chat, "first_screen_80x24")
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("screen_*.txt")), ids=lambda path: path.stem)
+def test_no_figure_stands_on_a_screen_twice(path: Path) -> None:
+    assert twice(path.read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.parametrize("size", [(80, 24), (40, 24), (200, 50)])
-async def test_a_conversation(
-    chatting: Chatting, snapshot: Snapshot, size: tuple[int, int]
-) -> None:
-    async with chatting(ScriptedModel(["a"]), size) as chat:
-        await talked(chat)
-        snapshot(chat, f"conversation_{size[0]}x{size[1]}")
-
-
-async def test_the_panel(chatting: Chatting, snapshot: Snapshot) -> None:
-    async with chatting(ScriptedModel(["a"]), (120, 60)) as chat:
-        await loaded(chat)
-        panel = chat.screen.query_one(Panel)
-        panel.show(LIVE, "drafting on (lookup, small)", 70.0)
-        await chat.pilot.pause()
-        snapshot(chat, "panel_120x60")
+def test_a_figure_that_stands_twice_is_found() -> None:
+    assert twice("14 tok/s · 58 % drafted\n\n58 % drafted") == ["% drafted"]
+    assert twice("  132 tokens · 9.4 s · 14 tok/s\n\n13 tok/s") == []

@@ -1,11 +1,15 @@
 """One chat on the screen: asking, versions, the queue, errors and what becomes of an answer."""
 
+import re
+from contextlib import closing
 from threading import Event
 
 import pytest
 
 from app.chat.attachment import Attachment, AttachmentKind
 from app.dialogue.turn import ASSISTANT
+from app.history import History
+from app.paths import Paths
 from app.tui.conversation.answer_view import AnswerView
 from app.tui.conversation.attachment_row import AttachmentRow
 from app.tui.conversation.card import Card
@@ -317,3 +321,14 @@ async def test_a_tiny_terminal_and_hostile_text(chatting: Chatting, size: tuple[
         await chat.view.send("\n[red]\x9b")
         await chat.until(lambda: len(chat.view.dialogue.turns) == 4 and chat.view.is_idle)
         assert "\x1b" not in screen_text(chat.app)
+
+
+async def test_what_the_screen_shows_of_a_growing_answer_is_saved(chatting: Chatting) -> None:
+    async with chatting(slow()) as chat:
+        await chat.begin("hello")
+        with closing(History.open(Paths.of_this_user().history)) as another:
+            while not chat.view.is_idle:
+                shown = re.findall(r"word\d+", screen_text(chat.app))
+                saved = another.messages(1)[-1].text.split()
+                assert saved[: len(shown)] == shown
+                await chat.pilot.pause(0.01)

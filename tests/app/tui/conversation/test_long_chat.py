@@ -71,6 +71,15 @@ async def test_only_messages_near_the_view_are_mounted(chatting: Chatting, long_
         assert shown(chat)[-1] == text_of(MESSAGES - 1)
 
 
+async def test_a_scroll_mounts_no_more_than_comes_near(chatting: Chatting, long_chat: int) -> None:
+    async with chatting(ScriptedModel(["a"]), SIZE, chat=long_chat) as chat:
+        for _ in range(3):
+            chat.view.transcript.scroll_relative(y=-3, animate=False)
+            await chat.pilot.pause(0.1)
+        oldest = chat.messages[0].turn
+        assert chat.view.dialogue.turns.index(oldest) >= MESSAGES - 40
+
+
 async def test_scrolling_up_goes_through_every_message(chatting: Chatting, long_chat: int) -> None:
     async with chatting(ScriptedModel(["a"]), SIZE, chat=long_chat) as chat:
         transcript, seen = chat.view.transcript, list[str]()

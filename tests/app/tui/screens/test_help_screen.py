@@ -88,3 +88,14 @@ async def test_help_scrolls_and_closes() -> None:
         await pilot.press("q")
         await pilot.pause()
         assert not isinstance(app.screen, HelpScreen)
+
+
+async def test_a_dialog_follows_the_terminal(pytestconfig: pytest.Config) -> None:
+    app = SmallApp()
+    async with app.run_test(size=(120, 36)) as pilot:
+        await app.push_screen(HelpScreen(PREFERENCES))
+        await pilot.pause()
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause()
+        await pilot.pause()
+        compare_screen(app, "help_80x24", pytestconfig)

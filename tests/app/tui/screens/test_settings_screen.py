@@ -223,11 +223,13 @@ async def test_the_settings_of_this_chat_become_the_default(path: Path) -> None:
 
 async def test_undo_after_another_chat_was_opened_leaves_that_alone(path: Path) -> None:
     async with page(path) as shown:
-        shown.dialogue.chat = 1
+        first = shown.dialogue
         await shown.press("down", "enter", "ctrl+u", *"0.25", "enter")
-        shown.dialogue.chat = 2
+        shown.target.dialogue = Dialogue(None)
+        shown.dialogue.set_own({"temperature": 0.5})
         await shown.press("ctrl+z")
-        assert shown.dialogue.own == {"temperature": 0.25}
+        assert shown.dialogue.own == {"temperature": 0.5}
+        assert first.own == {}
 
 
 @pytest.mark.parametrize("size", [(10, 3), (40, 20)])

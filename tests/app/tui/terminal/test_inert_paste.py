@@ -24,9 +24,10 @@ _PASTES = [
 def read(stream: str, sizes: list[int]) -> list[tuple[str, str]]:
     """Events of a stream that comes in pieces of these sizes, in turn."""
     parser, found, turns = _Parser(), list[tuple[str, str]](), itertools.cycle(sizes)
-    while stream:
+    place = 0
+    while place < len(stream):
         size = next(turns)
-        piece, stream = stream[:size], stream[size:]
+        piece, place = stream[place : place + size], place + size
         for message in parser.feed(piece):
             if isinstance(message, events.Paste):
                 found.append(("paste", message.text))
@@ -52,4 +53,9 @@ def test_keys_are_keys(sizes: list[int]) -> None:
 def test_an_escape_that_is_pressed_waits_for_nothing() -> None:
     parser = _Parser()
     assert parser._pastes.filtered("\x1b") == "\x1b"
-    assert parser._pastes.filtered("[200~\x1bq") == "[200~\ufdd0q"
+    assert parser._pastes.filtered("[200~\x1bq") == "[200~"
+
+
+def test_a_paste_of_megabytes_is_one_text() -> None:
+    text = "a line of text\n" * 500_000
+    assert read(f"\x1b[200~{text}\x1b[201~b", [4096]) == [("paste", text), ("key", "b")]

@@ -1,0 +1,1 @@
+"""Makes every picture of the documentation, from the running app."""
