@@ -42,9 +42,13 @@ class ChatCommands:
         self.view.stop()
 
     async def regenerate(self) -> None:
+        if not self.view.dialogue.turns:
+            raise UsageError("there is no question to answer yet")
         await self.view.regenerate()
 
     async def go_on(self) -> None:
+        if not self.view.dialogue.turns:
+            raise UsageError("there is no answer to continue yet")
         await self.view.continue_answer()
 
     def edit(self) -> None:
@@ -72,7 +76,8 @@ class ChatCommands:
         self.app.notify(f"Redone: {name}.")
 
     def colours(self) -> None:
-        self.store.keeps_colours = not self.store.keeps_colours
+        self.store.keeps_colours = keeps = not self.store.keeps_colours
+        self.app.notify("Drafted text stays coloured." if keeps else "Colours fade again.")
 
     # Races
 
@@ -160,4 +165,6 @@ class ChatCommands:
         if not text:
             self.view.post_message(ChatView.SettingsRequested())
         else:
-            self.settings_editor.change("system", "" if text.lower() == _OFF else text)
+            is_off = text.lower() == _OFF
+            self.settings_editor.change("system", "" if is_off else text)
+            self.app.notify("No instructions." if is_off else "These are the instructions now.")

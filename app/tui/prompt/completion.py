@@ -85,7 +85,8 @@ class Completion(OptionList):
         self.display = bool(kind)
         if kind != self._kind:
             self._kind = kind
-            self.post_message(self.Shown(kind))
+            # Textual ends the way up of a message that the parent made
+            self.post_message(self.Shown(kind).set_sender(self))
 
     def pick(self) -> str | None:
         """The highlighted suggestion, which closes the list."""
