@@ -69,6 +69,10 @@ _SELECTABLE = (
 _PANEL_HEIGHT = 16
 """Rows below which a panel that is not beside the conversation would leave none of it."""
 
+_MOST_NOTICES, _LONGEST_NOTICE = 4, 140
+"""Settings that cannot be used are told above the prompt, and must leave room for the rest."""
+
+_UNSAVED = "It is saved as soon as that is mended; quitting before loses it."
 _AGAIN = "Enter tries again · Ctrl+L chooses another"
 
 
@@ -121,6 +125,7 @@ class ChatScreen(Screen[None]):
         self._session = PooledComparison()
         self._composer_draft = ComposerDraft(engine.paths)
         self._notices = list(notices)
+        self._reported_fault = ""
         self._reported: SpecchatError | None = None
         app, perform = self.app, self.action_perform
         models = ModelCommands(app, engine, self.view, self.downloads, store, perform)
@@ -135,7 +140,7 @@ class ChatScreen(Screen[None]):
         )
         self.commands = commands_of(
             ChatCommands(app, engine, self.view, self.changes, store, editor),
-            AppCommands(app, store, self.prompt),
+            AppCommands(app, store, self.prompt, self.view),
             models,
             SettingsCommands(app, editor, self.changes, store, perform),
         )
@@ -325,6 +330,15 @@ class ChatScreen(Screen[None]):
             self.set_focus(self.prompt.area)
             self.prompt.insert(event.character)
 
+    @on(messages.ScrollWanted)
+    def _scroll(self, event: messages.ScrollWanted) -> None:
+        """Scroll the conversation by a page, while the prompt has the focus."""
+        event.stop()
+        if event.pages < 0:
+            self.view.transcript.scroll_page_up(animate=False)
+        else:
+            self.view.transcript.scroll_page_down(animate=False)
+
     def on_paste(self, event: events.Paste) -> None:
         """Paste into the prompt while something else has the focus."""
         event.stop()
@@ -336,6 +350,9 @@ class ChatScreen(Screen[None]):
     @on(ChatView.Changed)
     def _chat_changed(self, event: ChatView.Changed) -> None:
         event.stop()
+        if self.prompt.is_editing and self.view.edited is None:  # another chat was opened
+            self.prompt.end_edit()
+            self.store.is_editing = False
         self._write_chat()
         self._write_selection()
 
@@ -449,12 +466,27 @@ class ChatScreen(Screen[None]):
             else:
                 remedy = _AGAIN if status.loaded is None else error.remedy
                 await self.view.show_fault(_in_a_line(error), remedy)
+        if (fault := self.view.dialogue.fault) != self._reported_fault:
+            self._reported_fault = fault
+            if fault:
+                await self.view.show_fault(f"This chat is not saved: {fault}", _UNSAVED)
+            else:
+                await self.view.clear_fault()
         history = self.view.dialogue.history
         if history is not None and (news := history.news()):
             self._notices.append(news)
         if self._notices:
             notices, self._notices = self._notices, []
-            await self.view.show_notice(" ".join(notices))
+            await self.view.show_notice(_in_lines(notices))
+
+
+def _in_lines(notices: Sequence[str]) -> str:
+    """Notices, a line each; long ones and many are cut."""
+    lines = [
+        one if len(one) <= _LONGEST_NOTICE else f"{one[: _LONGEST_NOTICE - 1]}…" for one in notices
+    ]
+    more = len(lines) - _MOST_NOTICES
+    return "\n".join([*lines[:_MOST_NOTICES], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _kind_of(focused: Widget | None) -> str:

@@ -96,7 +96,14 @@ class ChatCommands:
     # Chats
 
     async def new(self) -> None:
-        await self.view.open(self.view.dialogue.fresh())
+        old = self.view.dialogue
+        if not (old.turns or old.queue or old.own or old.system != old.fresh().system):
+            return
+        new = old.fresh()
+        await self.view.open(new)
+        self.changes.add(
+            Change("opened a new chat", lambda: self.view.open(old), lambda: self.view.open(new))
+        )
 
     async def chats(self, number: str = "") -> None:
         history = self.view.dialogue.history
