@@ -86,7 +86,7 @@ def read_files(
 def without_begun_name(text: str) -> str:
     """A text without the name at its end, unless that is a file: it may still be typed."""
     begun = _BEGUN.search(text)
-    return text[: begun.start()] if begun and not is_file(begun[1].strip('"')) else text
+    return text[: begun.start()] if begun and not is_file(_without_punctuation(begun[1])) else text
 
 
 def file_names(before: str) -> list[str]:
