@@ -18,7 +18,8 @@ from decoding.drafters.model.draft_model import DraftModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.prefill import prefill, reuse
-from decoding.sampling.distribution import Distribution, SamplingSettings
+from decoding.sampling.distribution import Distribution
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from decoding.telemetry import Statistics
 from models.self_draft.recipe import Recipe

@@ -32,7 +32,7 @@ from app.settings.app_start import AppStart
 from app.settings.preferences import Preferences
 from app.tui.app import SWITCH_SECONDS, SpecchatApp
 from app.tui.chat_screen import ChatScreen
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from tests.fixtures.scripted import ScriptedModel, opened
 
 SPECCHAT = [sys.executable, "-m", "app.cli.entry"]

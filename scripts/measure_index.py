@@ -20,7 +20,7 @@ import psutil
 from decoding.drafters.retrieval.corpus import Corpus
 from decoding.drafters.retrieval.document import STAMP_BYTES, Document, Note
 from decoding.drafters.retrieval.retrieval import Retrieval
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.sampling.sampler import Sampler
 
 VOCABULARY = bytes(32)

@@ -24,7 +24,7 @@ from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from scripts.recorded_replies import Reply, recorded
 

@@ -12,7 +12,7 @@ from app.engine.reply_metrics import bytes_per_token
 from app.engine.session import Session
 from backends.base import ModelError, UsageError
 from backends.chat.chat_template import Message
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 
 _WARM_UP_TOKENS = 16
 

@@ -1,4 +1,9 @@
-"""The engine's thread: it owns the session, runs requests in turn and publishes its status."""
+"""The engine's thread: it owns the session, runs requests in turn and publishes its status.
+
+What runs a model is imported on that thread: the app is on the screen before it.
+"""
+
+from __future__ import annotations
 
 import contextlib
 import time
@@ -7,24 +12,23 @@ from concurrent.futures import Future
 from dataclasses import replace
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING
 
-from app.engine.active_session import ActiveSession
 from app.engine.answer import Answer, Request, Stage
 from app.engine.crash_report import crash_report
 from app.engine.engine_status import Loaded, Phase, Status
 from app.engine.reply import Reply, new_reply
-from app.engine.reply_metrics import reply_metrics
-from app.engine.session import Session
-from app.engine.session_opening import open_session
-from app.engine.session_ranking import list_for, rank_for
 from app.engine.token_counts import TokenCounts
 from app.large_blocks import return_large_blocks
 from app.loading.session_options import SessionOptions
-from app.loading.target_context import ContextInUseError
-from app.pairing.ranking import Ranking
 from app.paths import Paths
 from backends.base import ModelError, SpecchatError
-from backends.chat.chat_template import Prompt
+
+if TYPE_CHECKING:
+    from app.engine.active_session import ActiveSession
+    from app.engine.session import Session
+    from app.pairing.ranking import Ranking
+    from backends.chat.chat_template import Prompt
 
 _PUBLISH_SECONDS = 0.1
 """Interval at which metrics are published: computing them for every token would slow it down."""
@@ -37,14 +41,17 @@ class LoadingStoppedError(SpecchatError):
         super().__init__("loading was stopped", "", "Choose a model with /model.")
 
 
-OpenSession = Callable[[SessionOptions, Paths, Callable[[str], None]], Session]
+OpenSession = Callable[[SessionOptions, Paths, Callable[[str], None]], "Session"]
 
 
 class Engine:
-    """Loads a model and answers requests in turn on its own thread; no method but close blocks."""
+    """Loads a model and answers requests in turn on its own thread; no method but close blocks.
+
+    open_session: None for the usual way.
+    """
 
     def __init__(
-        self, options: SessionOptions, paths: Paths, open_session: OpenSession = open_session
+        self, options: SessionOptions, paths: Paths, open_session: OpenSession | None = None
     ) -> None:
         self.options: SessionOptions = options
         self.paths = paths
@@ -110,6 +117,8 @@ class Engine:
         Raises:
             SpecchatError: the model's file cannot be read any more.
         """
+        from app.engine.session_ranking import list_for
+
         active = self._active
         return list_for(active.session) if active else None
 
@@ -118,6 +127,8 @@ class Engine:
         future: Future[Ranking] = Future()
 
         def job() -> None:
+            from app.engine.session_ranking import rank_for
+
             if not future.set_running_or_notify_cancel():
                 return
             try:
@@ -188,7 +199,11 @@ class Engine:
         self._loading_stopped.clear()
         self._status = Status(Phase.LOADING, "loading")
         self._close_session()
-        session = self._open(self.options, self.paths, self._notify_of_load)
+        from app.engine.active_session import ActiveSession
+        from app.engine.session_opening import open_session
+
+        opened = self._open or open_session
+        session = opened(self.options, self.paths, self._notify_of_load)
         self._active = ActiveSession.of(session)
         self._publish_ready(session)
 
@@ -223,6 +238,8 @@ class Engine:
 
     def _follow_draft(self) -> None:
         """Build the requested drafters; if that fails, keep the present ones."""
+        from app.loading.target_context import ContextInUseError
+
         spec = self._draft
         if self._active is None or spec == self._deferred_draft:
             return
@@ -263,6 +280,8 @@ class Engine:
             answer.finish()
 
     def _fill(self, answer: Answer) -> None:
+        from app.engine.reply_metrics import reply_metrics
+
         active, request = self._active, answer.request
         if active is None:
             raise self._status.error or ModelError("no model is loaded")
@@ -289,6 +308,8 @@ class Engine:
                 self._status = replace(self._status, loaded=Loaded.of(session))
 
     def _stream(self, session: Session, answer: Answer, prompt: Prompt, reply: Reply) -> None:
+        from app.engine.reply_metrics import reply_metrics
+
         request = answer.request
         published = 0.0
         stream = session.stream(

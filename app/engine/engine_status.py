@@ -1,13 +1,17 @@
 """Frozen snapshots of the engine's state, for any thread."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from app.engine.session import Session
-from app.loading.expected_speed import Reach
 from backends.base import ModelInfo, SpecchatError
-from models.reference import Reference
+
+if TYPE_CHECKING:
+    from app.engine.session import Session
+    from app.loading.expected_speed import Reach
+    from models.reference import Reference
 
 _ENGINES = {"llamacpp": "llama.cpp", "mlx": "MLX"}
 
@@ -71,6 +75,8 @@ class Loaded:
     @property
     def reach(self) -> Reach | None:
         """What this model tells of the speed of others; None before its own is known."""
+        from app.loading.expected_speed import Reach
+
         return Reach.measured(self.bandwidth, self.plain_rate, self.info.bytes_read_per_token)
 
 

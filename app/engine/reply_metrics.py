@@ -1,17 +1,21 @@
 """Figures of one reply: a frozen snapshot that the screen, the JSON report and the bench read."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from app.engine.comparison import Comparison, compare
 from app.engine.plain_rate import plain_rate
 from app.engine.reply import Reply
-from app.engine.session import Session, bytes_per_token
 from backends.base import ModelInfo
-from backends.hardware.host import peak_memory_bytes
 from decoding.events import Step
-from decoding.planning.parking import Shortfall, State
 from decoding.shape import Shape, in_words
+
+if TYPE_CHECKING:
+    from app.engine.session import Session
+    from decoding.planning.parking import Shortfall, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,11 @@ def reply_metrics(session: Session, reply: Reply, *, is_final: bool = True) -> R
 
     is_final: whether to ask the system for the peak memory too, which takes half of the time.
     """
+    # Screens import this file for the names of figures, before anything runs.
+    from app.engine.session import bytes_per_token
+    from backends.hardware.host import peak_memory_bytes
+    from decoding.planning.parking import State
+
     statistics = reply.statistics
     drafting, context, info = session.drafting, session.context, session.model.info
     status = drafting.status

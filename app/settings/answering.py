@@ -8,7 +8,7 @@ from typing import cast
 from app.settings import catalogue
 from app.settings.catalogue import BY_NAME, CHAT_KEYS, LOSSY, Value
 from backends.base import UsageError
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.sampling.lossy_rule import OFF
 
 PRESET = "preset"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decoding.draft import Draft
 from decoding.estimation.acceptance import LEAST, Acceptance, Count
 from decoding.estimation.acceptance_keys import ANY_POSITION, EMPTY_DRAFT, temperature_bucket
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.sampling.lossy_rule import LossyRule
 
 POSITION_PRIOR = 0.65
