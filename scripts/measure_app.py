@@ -44,7 +44,7 @@ PATIENCE_SECONDS = 120.0
 LOOK_SECONDS = 1.0
 """Between two looks at the history: more often, and the looking would slow the model."""
 
-PAINTED = b"Ask anything"
+PAINTED = b"sk anything"
 READY = b"CPU"
 CTRL_D = b"\x04"
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from app.bench.methods import Method, Methods, Outcome
 from app.bench.results import PLAIN, Bench, Run
 from app.bench.suite import Suite, Task, tasks
-from app.engine.reply_metrics import bytes_per_token
-from app.engine.session import Session
+from app.engine.session import Session, bytes_per_token
 from backends.base import ModelError, UsageError
 from backends.chat.chat_template import Message
 from decoding.sampling.sampling_settings import SamplingSettings

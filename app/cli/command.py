@@ -34,9 +34,7 @@ def keep_defaults(parameters: Iterable[Any]) -> None:
         parameter.process_value = partial(_processed, parameter, parameter.process_value)
 
 
-def _processed(
-    parameter: Any, process: Callable[[Any, Any], Any], ctx: Any, value: Any
-) -> Any:
+def _processed(parameter: Any, process: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
     is_default = source_of(ctx, parameter.name) == FROM_DEFAULT
     is_simple = not parameter.required and parameter.callback is None
     return value if is_default and is_simple else process(ctx, value)

@@ -19,7 +19,6 @@ from app.paths import Paths
 from app.private_folders import tighten
 from backends.base import SpecchatError, UsageError
 
-
 _COMMANDS = ("ask", "bench", "chat", "doctor", "path", "verify", "chats", "models")
 """Commands and groups of commands, each in the module of its name."""
 
@@ -50,7 +49,7 @@ def _imported(name: str) -> Any:
     """Import a command, or a group of commands."""
     command = getattr(import_module(f"app.cli.commands.{name}"), name)
     holder = typer.Typer(rich_markup_mode=None, add_completion=False)
-    holder.callback()(_ignored)
+    holder.callback()(lambda: None)  # so that it is a group, even of one command
     if isinstance(command, typer.Typer):
         holder.add_typer(command, name=name)
     else:
@@ -60,7 +59,7 @@ def _imported(name: str) -> Any:
     return group.commands[name]
 
 
-def _ignored(ctx: typer.Context) -> None:
+def _ignored(ctx: Any) -> None:
     del ctx
 
 
@@ -122,6 +121,7 @@ def start(
     group = context.command
     assert isinstance(group, Group)
     command = group.get_command(context, "chat")
+    assert command is not None
     with command.make_context("chat", [], parent=context) as inner:
         command.invoke(inner)
 

@@ -3,8 +3,6 @@
 What runs a model is imported on that thread: the app is on the screen before it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable
@@ -111,7 +109,7 @@ class Engine:
         self._jobs.put(self._count)
         return future
 
-    def drafters(self) -> Ranking | None:
+    def drafters(self) -> "Ranking | None":
         """Drafters for the loaded model with what is known of them; takes a moment on any thread.
 
         Raises:
@@ -122,7 +120,7 @@ class Engine:
         active = self._active
         return list_for(active.session) if active else None
 
-    def rank(self) -> Future[Ranking]:
+    def rank(self) -> "Future[Ranking]":
         """Drafters for the loaded model, best first, after all requests queued before."""
         future: Future[Ranking] = Future()
 
@@ -187,7 +185,7 @@ class Engine:
     def _publish_text(self, text: str) -> None:
         self._status = replace(self._status, text=text)
 
-    def _publish_ready(self, session: Session) -> None:
+    def _publish_ready(self, session: "Session") -> None:
         self._status = Status(Phase.READY, "", Loaded.of(session))
 
     def _close_session(self) -> None:
@@ -258,7 +256,7 @@ class Engine:
                     self._draft = session.drafting.requested
             self._status = replace(self._status, text="", error=self._reported(error))
 
-    def _redraft(self, session: Session, spec: str) -> None:
+    def _redraft(self, session: "Session", spec: str) -> None:
         """Build the drafters of a spec, unless the session has them."""
         if session.drafting.requested == spec:
             return
@@ -307,7 +305,7 @@ class Engine:
             if session.plain_replies.replies != known:
                 self._status = replace(self._status, loaded=Loaded.of(session))
 
-    def _stream(self, session: Session, answer: Answer, prompt: Prompt, reply: Reply) -> None:
+    def _stream(self, session: "Session", answer: Answer, prompt: "Prompt", reply: Reply) -> None:
         from app.engine.reply_metrics import reply_metrics
 
         request = answer.request

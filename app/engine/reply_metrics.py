@@ -1,7 +1,5 @@
 """Figures of one reply: a frozen snapshot that the screen, the JSON report and the bench read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,12 +8,12 @@ from app.engine.comparison import Comparison, compare
 from app.engine.plain_rate import plain_rate
 from app.engine.reply import Reply
 from backends.base import ModelInfo
+from decoding.drafting_state import Shortfall, State
 from decoding.events import Step
 from decoding.shape import Shape, in_words
 
 if TYPE_CHECKING:
     from app.engine.session import Session
-    from decoding.planning.parking import Shortfall, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ class ReplyMetrics:
     memory: MemoryUse
 
 
-def reply_metrics(session: Session, reply: Reply, *, is_final: bool = True) -> ReplyMetrics:
+def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) -> ReplyMetrics:
     """Take a snapshot, on the thread that runs the session.
 
     is_final: whether to ask the system for the peak memory too, which takes half of the time.
@@ -106,7 +104,6 @@ def reply_metrics(session: Session, reply: Reply, *, is_final: bool = True) -> R
     # Screens import this file for the names of figures, before anything runs.
     from app.engine.session import bytes_per_token
     from backends.hardware.host import peak_memory_bytes
-    from decoding.planning.parking import State
 
     statistics = reply.statistics
     drafting, context, info = session.drafting, session.context, session.model.info

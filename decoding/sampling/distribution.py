@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.base import ModelError, UsageError
+from backends.base import ModelError
 from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.sampling.truncation import within_borders
 

@@ -11,7 +11,6 @@ from typing import Any
 from textual.app import App
 
 from app.tui.prompt.prompt import Prompt
-from app.tui.screens.help_screen import HelpScreen
 from app.tui.store import Store
 from backends.base import UsageError
 
@@ -25,6 +24,8 @@ class AppCommands:
     prompt: Prompt
 
     def help(self) -> None:
+        from app.tui.screens.help_screen import HelpScreen  # the first paint does not wait for it
+
         self.app.push_screen(HelpScreen(self.store.preferences, self.app.focused))
 
     def panel(self) -> None:

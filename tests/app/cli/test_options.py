@@ -30,6 +30,7 @@ def parse(home: Path) -> Callable[..., AnswerOptions]:
         assert isinstance(group, core.TyperGroup)
         with group.make_context("specchat", ["chat"]) as outer:
             command = group.get_command(outer, "chat")
+            assert command is not None
             with command.make_context("chat", list(arguments), parent=outer) as context:
                 return option_values.answer_options(context)  # pyright: ignore[reportArgumentType]
 
