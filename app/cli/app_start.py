@@ -3,7 +3,6 @@
 What resolves names is imported where a name is to be resolved: without one, the app opens sooner.
 """
 
-import secrets
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +39,12 @@ def app_start(context: Context, paths: Paths, *, continues: bool) -> AppStart:
     check_backend(session.backend)
     check_ranges(session)
     session, notices = _with_known_names(session, typed, paths)
-    values.setdefault("seed", secrets.randbelow(1 << 32))
+    has_seed = "seed" in values
     sampling = SamplingSettings(**as_sampling(values))
     return AppStart(
         session,
         str(values.get("system", "")),
-        Answering(sampling, int(values.get("max_tokens", DEFAULT_MAX_TOKENS))),
+        Answering(sampling, int(values.get("max_tokens", DEFAULT_MAX_TOKENS)), has_seed),
         preferences_of(settings, paths.settings),
         continues,
         (*settings.notices, *notices),

@@ -80,8 +80,12 @@ class Engine:
     def ask(self, request: Request) -> Answer:
         """Queue a request; the answer fills in the background."""
         answer = Answer(request)
-        self._jobs.put(lambda: self._answer(answer))
+        self.begin(answer)
         return answer
+
+    def begin(self, answer: Answer) -> None:
+        """Queue the request of an answer, which fills in the background."""
+        self._jobs.put(lambda: self._answer(answer))
 
     def load(self, model: str) -> None:
         """Stop the current answer and change to another model."""

@@ -19,7 +19,6 @@ from app.history.chat import title_of
 from app.tui.conversation.chat_view import ChatView
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
-from app.tui.welcome.welcome import Welcome
 from backends.base import UsageError
 
 _CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -36,14 +35,11 @@ class ChatCommands:
     view: ChatView
     changes: Changes
     store: Store
-    editor: SettingsEditor
+    settings_editor: SettingsEditor
 
     def stop(self) -> None:
         if self.engine.status.phase is Phase.LOADING:
             self.engine.stop_loading()
-        elif self.view.is_idle:
-            for welcome in self.app.screen.query(Welcome):
-                welcome.keep_demo()
         self.view.stop()
 
     async def regenerate(self) -> None:
@@ -98,7 +94,14 @@ class ChatCommands:
     # Chats
 
     async def new(self) -> None:
-        await self.view.open(self.view.dialogue.fresh())
+        old = self.view.dialogue
+        if not (old.turns or old.queue or old.own or old.system != old.fresh().system):
+            return
+        new = old.fresh()
+        await self.view.open(new)
+        self.changes.add(
+            Change("opened a new chat", lambda: self.view.open(old), lambda: self.view.open(new))
+        )
 
     async def chats(self, number: str = "") -> None:
         from app.tui.screens.chats_screen import ChatsScreen
@@ -169,4 +172,4 @@ class ChatCommands:
         if not text:
             self.view.post_message(ChatView.SettingsRequested())
         else:
-            self.editor.change("system", "" if text.lower() == _OFF else text)
+            self.settings_editor.change("system", "" if text.lower() == _OFF else text)
