@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from app.engine.reply_metrics import ReplyMetrics
 from app.percentage import percentage
 from app.printable import one_line
+from decoding.drafting_state import Shortfall, State
 from decoding.events import FinishReason
-from decoding.planning.parking import Shortfall, State
 from decoding.sampling.lossy_rule import LOSSY, LossyRule
 
 SEPARATOR = " · "

@@ -1,4 +1,7 @@
-"""Commands on a chat: its answers, its versions, its instructions, and other chats."""
+"""Commands on a chat: its answers, its versions, its instructions, and other chats.
+
+Screens are imported when they are opened: the first paint waits for none.
+"""
 
 import re
 from dataclasses import dataclass
@@ -14,8 +17,6 @@ from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.history.chat import title_of
 from app.tui.conversation.chat_view import ChatView
-from app.tui.screens.chats_screen import ChatsScreen
-from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
 from backends.base import UsageError
@@ -83,6 +84,8 @@ class ChatCommands:
 
     def race(self, draft: str) -> None:
         """Race the last question, or the built-in one if there is none; draft: empty for auto."""
+        from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
+
         if not self.view.is_idle:
             raise UsageError("an answer is in progress", "", "Esc stops it.")
         question = self.view.last_turn(USER)
@@ -106,6 +109,8 @@ class ChatCommands:
         )
 
     async def chats(self, number: str = "") -> None:
+        from app.tui.screens.chats_screen import ChatsScreen
+
         history = self.view.dialogue.history
         if history is None:
             raise UsageError("chats are not saved in this session", self.view.dialogue.fault)
