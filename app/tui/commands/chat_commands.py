@@ -19,6 +19,7 @@ from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
 from app.tui.welcome.welcome import Welcome
+from app.tui.wording import quoted_title
 from backends.base import UsageError
 
 _CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -122,11 +123,11 @@ class ChatCommands:
         dialogue = self.view.dialogue
         if not dialogue.turns:
             raise UsageError("there is no chat to rename yet")
-        before = dialogue.name
+        before, shown = dialogue.name, dialogue.title
         dialogue.rename(title)
         self.changes.add(
             Change(
-                "renamed a chat",
+                f"renamed {quoted_title(shown)}",
                 lambda: dialogue.rename(before),
                 lambda: dialogue.rename(title),
             )
