@@ -115,7 +115,9 @@ class ChatCommands:
             await self.view.open(dialogue)
 
     def _touched(self, chat: int) -> None:
-        """Follow what was done to the chat shown in the list of chats."""
+        """Follow what was done to a chat in the list of chats."""
+        for welcome in self.view.query(Welcome):
+            welcome.renew()
         if chat == self.view.dialogue.chat:
             self.app.run_worker(self.view.reload())
 

@@ -1,6 +1,5 @@
 """The frame of a dialog: its name at the top left, a fact at the right, its keys at the bottom."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -44,8 +43,8 @@ class Dialog(Vertical):
     def __init__(self, title: str, *keys: str) -> None:
         super().__init__()
         self._title = title
-        self._facts: Sequence[str] = ()
-        self._keys: Sequence[str] = keys
+        self._facts: tuple[str, ...] = ()
+        self._keys = keys
 
     def show_title(self, title: str, *facts: str) -> None:
         """Show a name, and at the right the first version of a fact that there is room for."""

@@ -154,7 +154,10 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
         ]
         if not named & {"auto", "off", *by_name}:
             rows.append(shown.choice(draft, "as asked for", "as asked for"))
-        rows += [text_row(""), shown.heading("Free", "accepted in all chats", "accepted, all chats")]
+        rows += [
+            text_row(""),
+            shown.heading("Free", "accepted in all chats", "accepted, all chats"),
+        ]
         rows += [shown.row(by_name[name]) for name in _FREE if name in by_name]
         if costly:
             rows += [text_row(""), shown.heading("Cost time and memory")]
