@@ -1,6 +1,5 @@
 """Reads what the app starts with: typed options, then variables, then the settings file."""
 
-import secrets
 from dataclasses import fields, replace
 from typing import Any
 
@@ -38,12 +37,12 @@ def app_start(context: Context, paths: Paths, *, continues: bool) -> AppStart:
     check_backend(session.backend)
     check_ranges(session)
     session, notices = _with_known_names(session, typed, paths)
-    values.setdefault("seed", secrets.randbelow(1 << 32))
+    has_seed = "seed" in values
     sampling = SamplingSettings(**as_sampling(values))
     return AppStart(
         session,
         str(values.get("system", "")),
-        Answering(sampling, int(values.get("max_tokens", DEFAULT_MAX_TOKENS))),
+        Answering(sampling, int(values.get("max_tokens", DEFAULT_MAX_TOKENS)), has_seed),
         preferences_of(settings, paths.settings),
         continues,
         (*settings.notices, *notices),

@@ -1,6 +1,7 @@
 """Sampling settings of answers: defaults, and the values set for one chat."""
 
 import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import cast
@@ -17,15 +18,25 @@ _OWN = tuple(key.name for key in CHAT_KEYS if key.name != "system")
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """Sampling settings, and the maximum length of an answer in tokens."""
+    """Sampling settings, and the maximum length of an answer in tokens.
+
+    has_seed: whether the user set the seed; otherwise each answer draws its own.
+    """
 
     sampling: SamplingSettings
     max_tokens: int
+    has_seed: bool = False
 
     def changed(self, own: Mapping[str, Value]) -> "Answering":
         """Return a copy with a chat's own values."""
         longest = int(own.get("max_tokens", self.max_tokens))
-        return Answering(replace(self.sampling, **catalogue.as_sampling(own)), longest)
+        has_seed = self.has_seed or "seed" in own
+        return Answering(replace(self.sampling, **catalogue.as_sampling(own)), longest, has_seed)
+
+    def for_an_answer(self) -> SamplingSettings:
+        """Sampling settings of one answer: asked again, a question has another answer."""
+        seed = self.sampling.seed if self.has_seed else secrets.randbelow(1 << 32)
+        return replace(self.sampling, seed=seed)
 
     def value(self, name: str) -> Value:
         """The value of one key."""

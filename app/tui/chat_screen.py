@@ -56,6 +56,13 @@ _SAVE_DRAFT_SECONDS = 0.5
 _PANEL_WIDTH = 110
 """Columns from which the panel is shown unless the user decides otherwise."""
 
+_PANEL_HEIGHT = 16
+"""Rows below which a panel that is not beside the conversation would leave none of it."""
+
+_MOST_NOTICES, _LONGEST_NOTICE = 4, 140
+"""Settings that cannot be used are told above the prompt, and must leave room for the rest."""
+
+_UNSAVED = "It is saved as soon as that is mended; quitting before loses it."
 _AGAIN = "Enter tries again · Ctrl+L chooses another"
 
 
@@ -108,6 +115,7 @@ class ChatScreen(Screen[None]):
         self._session = PooledComparison()
         self._composer_draft = ComposerDraft(engine.paths)
         self._notices = list(notices)
+        self._reported_fault = ""
         self._reported: SpecchatError | None = None
         app, perform = self.app, self.action_perform
         models = ModelCommands(app, engine, self.view, self.downloads, store, perform)
@@ -122,7 +130,7 @@ class ChatScreen(Screen[None]):
         )
         self.commands = commands_of(
             ChatCommands(app, engine, self.view, self.changes, store, editor),
-            AppCommands(app, store, self.prompt),
+            AppCommands(app, store, self.prompt, self.view),
             models,
             SettingsCommands(app, editor, self.changes, store, perform),
         )
@@ -178,7 +186,8 @@ class ChatScreen(Screen[None]):
         """Show or hide the panel, as preferred or as the width allows."""
         how = self.store.preferences.panel
         is_wide = self.app.size.width >= _PANEL_WIDTH
-        self.store.is_panel_shown = how == "shown" or (how == "auto" and is_wide)
+        has_room = is_wide or self.app.size.height >= _PANEL_HEIGHT
+        self.store.is_panel_shown = (how == "shown" and has_room) or (how == "auto" and is_wide)
 
     # Actions
 
@@ -202,12 +211,15 @@ class ChatScreen(Screen[None]):
         self.prompt.write(f"/{action.slash} ")
         self.prompt.area.focus()
 
-    async def action_leave(self) -> None:
-        """Return to the prompt from anything else; there, stop the answer."""
-        if self.focused is self.prompt.area:
-            await self.action_perform("stop")
-        else:
+    def action_leave(self) -> None:
+        """Return to the prompt from anything else; there, stop the answer, or keep the demo."""
+        if self.focused is not self.prompt.area:
             self.prompt.area.focus()
+        elif not self.view.is_idle:
+            self.view.stop()
+        else:
+            for welcome in self.query(Welcome):
+                welcome.keep_demo()
 
     def action_interrupt(self) -> None:
         """Copy the text selected with the mouse; else do what Ctrl+C does in the prompt."""
@@ -306,6 +318,15 @@ class ChatScreen(Screen[None]):
             self.set_focus(self.prompt.area)
             self.prompt.insert(event.character)
 
+    @on(messages.ScrollWanted)
+    def _scroll(self, event: messages.ScrollWanted) -> None:
+        """Scroll the conversation by a page, while the prompt has the focus."""
+        event.stop()
+        if event.pages < 0:
+            self.view.transcript.scroll_page_up(animate=False)
+        else:
+            self.view.transcript.scroll_page_down(animate=False)
+
     def on_paste(self, event: events.Paste) -> None:
         """Paste into the prompt while something else has the focus."""
         event.stop()
@@ -317,6 +338,9 @@ class ChatScreen(Screen[None]):
     @on(ChatView.Changed)
     def _chat_changed(self, event: ChatView.Changed) -> None:
         event.stop()
+        if self.prompt.is_editing and self.view.edited is None:  # another chat was opened
+            self.prompt.end_edit()
+            self.store.is_editing = False
         self._write_chat()
 
     @on(ChatView.AnswerEnded)
@@ -428,12 +452,27 @@ class ChatScreen(Screen[None]):
                 is_usable = status.loaded is not None or sets_context(error)
                 remedy = remedy_here(error) if is_usable else _AGAIN
                 await self.view.show_fault(_in_a_line(error), remedy)
+        if (fault := self.view.dialogue.fault) != self._reported_fault:
+            self._reported_fault = fault
+            if fault:
+                await self.view.show_fault(f"This chat is not saved: {fault}", _UNSAVED)
+            else:
+                await self.view.clear_fault()
         history = self.view.dialogue.history
         if history is not None and (news := history.news()):
             self._notices.append(news)
         if self._notices:
             notices, self._notices = self._notices, []
-            await self.view.show_notice(" ".join(notices))
+            await self.view.show_notice(_in_lines(notices))
+
+
+def _in_lines(notices: Sequence[str]) -> str:
+    """Notices, a line each; long ones and many are cut."""
+    lines = [
+        one if len(one) <= _LONGEST_NOTICE else f"{one[: _LONGEST_NOTICE - 1]}…" for one in notices
+    ]
+    more = len(lines) - _MOST_NOTICES
+    return "\n".join([*lines[:_MOST_NOTICES], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _in_a_line(error: SpecchatError) -> str:

@@ -6,6 +6,7 @@ The model answers everywhere but in the pictures of the first start, which show 
 import argparse
 import asyncio
 import contextlib
+import os
 import tempfile
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from scripts.pictures.scenes import chat, first_run, races
 from scripts.pictures.stage import paths_in
 
 _SCENES = "first", "chat", "race"
+_TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+"""What tells the app that it has all colours."""
 
 
 def _name(model: str, home: Path) -> str:
@@ -46,6 +49,8 @@ def main() -> None:
     parser.add_argument("--races", type=int, default=5, help="how often it is raced")
     parser.add_argument("--scenes", nargs="+", choices=_SCENES, default=list(_SCENES))
     arguments = parser.parse_args()
+    os.environ.pop("NO_COLOR", None)
+    os.environ.update(_TERMINAL)
     folder = arguments.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:

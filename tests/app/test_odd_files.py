@@ -38,7 +38,7 @@ def written(text: str) -> Path:
     ],
 )
 def test_settings_beyond_all_bounds(specchat: Specchat, text: str, why: str) -> None:
-    path = written(text)
+    written(text)
     ended = specchat("ask", "hi")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert why in ended.stderr

@@ -372,3 +372,45 @@ def test_the_first_minute(terminal: Open) -> None:
     one.press("F3")
     shown = one.until(lambda text: "Drafters for" in text)
     assert "lookup" in shown
+
+
+def test_a_locked_file_is_told_once_and_written_later(terminal: Open) -> None:
+    one = terminal(tokens=40)
+    started(one)
+    with closing(sqlite3.connect(Paths.of_this_user().history, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        one.ask("Hello there?")
+        shown = one.until(lambda text: "not saved" in text)
+        assert shown.count("not saved") == 1
+        other.execute("ROLLBACK")
+    one.until(lambda text: "not saved" not in text and len(answers(ended=True)) == 1)
+
+
+def test_a_full_disk_is_told_once_and_the_chat_goes_on(terminal: Open) -> None:
+    one = terminal(limits="ulimit -f 120;")
+    started(one)
+    one.ask(STORY)
+    shown = one.until(lambda text: "not saved" in text)
+    assert shown.count("not saved") == 1
+    one.press("Escape")
+    one.until(lambda text: "stopped after" in text)
+
+
+def test_no_size_is_too_small(terminal: Open) -> None:
+    one = terminal()
+    started(one)
+    one.ask(STORY)
+    begun(one)
+    for size in ((10, 3), (1, 1), (200, 60), (3, 40), (300, 2), (10, 3)):
+        one.resize(*size)
+        one.settled()
+    one.write("still typed")
+    one.resize(80, 24)
+    one.until(lambda text: "still typed" in text and "lighthouse" in text)
+
+
+def test_a_paste_of_megabytes_is_one_row(terminal: Open) -> None:
+    one = terminal()
+    started(one)
+    one.paste("a line of text\n" * 200_000)
+    one.until(lambda text: "[pasted 200,000 lines]" in text)

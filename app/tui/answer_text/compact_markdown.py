@@ -6,6 +6,7 @@ from typing import Any, ClassVar, cast
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.selection import Selection
@@ -225,6 +226,21 @@ class CompactMarkdown(Markdown):
     def __init__(self, text: str = "", classes: str | None = None) -> None:
         # A click on a link copies its address: the model may have made it up.
         super().__init__(text, classes=classes, open_links=False, parser_factory=_parser)
+
+    def update(self, markdown: str) -> AwaitComplete:
+        """Replace the text.
+
+        Textual would parse what is appended from the last line on, and replace the last block by
+        it: of a list only the last item would be left.
+        """
+        updated = super().update(markdown)
+
+        async def update() -> None:
+            await updated
+            blocks = [block for block in self.children if isinstance(block, MarkdownBlock)]
+            self._last_parsed_line = blocks[-1].source_range[0] if blocks else 0
+
+        return AwaitComplete(update())
 
     def continue_list(self, mark: str) -> None:
         """Join the list at the end to one that follows. mark: its kind, as `list_mark` tells."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from textual.app import App
 
+from app.tui.conversation.chat_view import ChatView
 from app.tui.prompt.prompt import Prompt
 from app.tui.screens.help_screen import HelpScreen
 from app.tui.store import Store
@@ -23,6 +24,7 @@ class AppCommands:
     app: App[Any]
     store: Store
     prompt: Prompt
+    view: ChatView
 
     def help(self) -> None:
         self.app.push_screen(HelpScreen(self.store.preferences, self.app.focused))
@@ -56,4 +58,9 @@ class AppCommands:
         self.app.action_command_palette()
 
     def quit(self) -> None:
+        """Quit; a chat that is not saved is given a second thought."""
+        dialogue, area = self.view.dialogue, self.prompt.area
+        if dialogue.fault and dialogue.turns and not area.quits_next:
+            area.quits_next = True
+            raise UsageError(f"this chat is not saved: {dialogue.fault}; again quits and loses it")
         self.app.exit()

@@ -36,14 +36,11 @@ class ChatCommands:
     view: ChatView
     changes: Changes
     store: Store
-    editor: SettingsEditor
+    settings_editor: SettingsEditor
 
     def stop(self) -> None:
         if self.engine.status.phase is Phase.LOADING:
             self.engine.stop_loading()
-        elif self.view.is_idle:
-            for welcome in self.app.screen.query(Welcome):
-                welcome.keep_demo()
         self.view.stop()
 
     async def regenerate(self) -> None:
@@ -96,7 +93,14 @@ class ChatCommands:
     # Chats
 
     async def new(self) -> None:
-        await self.view.open(self.view.dialogue.fresh())
+        old = self.view.dialogue
+        if not (old.turns or old.queue or old.own or old.system != old.fresh().system):
+            return
+        new = old.fresh()
+        await self.view.open(new)
+        self.changes.add(
+            Change("opened a new chat", lambda: self.view.open(old), lambda: self.view.open(new))
+        )
 
     async def chats(self, number: str = "") -> None:
         history = self.view.dialogue.history
@@ -167,4 +171,4 @@ class ChatCommands:
         if not text:
             self.view.post_message(ChatView.SettingsRequested())
         else:
-            self.editor.change("system", "" if text.lower() == _OFF else text)
+            self.settings_editor.change("system", "" if text.lower() == _OFF else text)

@@ -17,5 +17,5 @@ def commands_of(*groups: object) -> Mapping[str, Command]:
         action.name: getattr(group, action.name)
         for group in groups
         for action in ACTIONS
-        if hasattr(group, action.name)
+        if callable(getattr(type(group), action.name, None))
     }

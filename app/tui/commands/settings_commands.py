@@ -24,28 +24,28 @@ class SettingsCommands:
     """The settings screen, presets, and single settings."""
 
     app: App[Any]
-    editor: SettingsEditor
+    settings_editor: SettingsEditor
     changes: Changes
     store: Store
     perform: Perform
 
     def settings(self) -> None:
-        self.app.push_screen(SettingsScreen(self.editor, self.changes), self._list)
+        self.app.push_screen(SettingsScreen(self.settings_editor, self.changes), self._list)
 
     async def _list(self, name: str | None) -> None:
         if name:
             await self.perform(name, "")
 
     def preset(self, name: str) -> None:
-        presets = self.editor.presets
+        presets = self.settings_editor.presets
         if not name:
             known = ", ".join(presets) or f"none; {self.store.preferences.file} defines them"
             raise UsageError("which preset?", known)
         if name == _NO_PRESET and name not in presets:
-            self.editor.change(PRESET, None)
+            self.settings_editor.change(PRESET, None)
         else:
             known = catalogue.known(name, presets, f"there is no preset {name!r}")
-            self.editor.change(PRESET, known)
+            self.settings_editor.change(PRESET, known)
 
     def set(self, argument: str) -> None:
         name, _, text = argument.partition(" ")
@@ -55,15 +55,15 @@ class SettingsCommands:
         key = BY_NAME[catalogue.known(name, BY_NAME, f"there is no setting {name!r}")]
         if key.part is Part.START and name != "ctx":
             raise UsageError(f"{name} cannot be set here", _AT_START)
-        self.editor.change_text(key.name, text)
+        self.settings_editor.change_text(key.name, text)
 
     def context(self, size: str) -> None:
         if not size:
             raise UsageError("how many tokens?", "", "Example: /context 8192")
-        self.editor.change_text("ctx", size)
+        self.settings_editor.change_text("ctx", size)
 
     def theme(self, name: str) -> None:
         if name:
-            self.editor.change("theme", name)
+            self.settings_editor.change("theme", name)
         else:
             self.app.search_themes()

@@ -409,7 +409,11 @@ class ChatView(Vertical):
                 dialogue.conversation(parent) if parent else Conversation(dialogue.system)
             )
         request = Request(
-            conversation, answering.sampling, answering.max_tokens, turn.text, chat=dialogue.chat
+            conversation,
+            answering.for_an_answer(),
+            answering.max_tokens,
+            turn.text,
+            chat=dialogue.chat,
         )
         ending, turn.ending, turn.is_growing = turn.ending, "", True
         self.pending = PendingAnswer(

@@ -52,6 +52,14 @@ class MoveBelow(Message):
     """The cursor left the empty prompt downwards, with no later text to bring back."""
 
 
+class ScrollWanted(Message):
+    """The conversation is to be scrolled by pages, down if positive."""
+
+    def __init__(self, pages: int) -> None:
+        super().__init__()
+        self.pages = pages
+
+
 class EditEnded(Message):
     """Editing was left without a change; the prompt is as it was before."""
 

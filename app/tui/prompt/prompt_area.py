@@ -157,7 +157,7 @@ class PromptArea(FoldingArea):
     async def _on_key(self, event: events.Key) -> None:
         if self._completion.display:
             self.suggest()  # the suggestions may be older than the last keys
-        self.quits_next = self.quits_next and event.key == "ctrl+c"
+        self.quits_next = self.quits_next and event.key in ("ctrl+c", "ctrl+d", "ctrl+q")
         self._was_escape = self._was_escape and event.key == "escape"
         if not self._handle(event.key):
             await run_own_binding(self, TextArea.BINDINGS, event)
@@ -231,6 +231,22 @@ class PromptArea(FoldingArea):
         if not self.selected_text:
             raise SkipAction
         self.notify(copy(self.app, self.selected_text, "the selection"))
+
+    def action_cursor_page_up(self) -> None:
+        """Scroll up: the conversation, unless the prompt itself has more than it shows."""
+        self._scroll_page(-1)
+
+    def action_cursor_page_down(self) -> None:
+        """Scroll down: the conversation, unless the prompt itself has more than it shows."""
+        self._scroll_page(1)
+
+    def _scroll_page(self, pages: int) -> None:
+        if not self.max_scroll_y:
+            self.post_message(messages.ScrollWanted(pages))
+        elif pages < 0:
+            super().action_cursor_page_up()
+        else:
+            super().action_cursor_page_down()
 
     def action_undo(self) -> None:
         """Undo an edit of the text; the app's undo takes over where there is nothing typed."""

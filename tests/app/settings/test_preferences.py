@@ -98,3 +98,10 @@ def test_commands_read_settings_without_the_app_or_the_writer() -> None:
     code = "import sys, app.cli.main; print(sorted({'textual', 'tomlkit'} & set(sys.modules)))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"
+
+
+def test_an_answer_draws_its_seed_unless_one_is_set() -> None:
+    usual = Answering(SamplingSettings(temperature=0.7), 100)
+    assert len({usual.for_an_answer().seed for _ in range(8)}) > 1
+    assert usual.changed({"seed": 5}).for_an_answer().seed == 5
+    assert Answering(SamplingSettings(seed=7), 100, has_seed=True).for_an_answer().seed == 7

@@ -199,3 +199,17 @@ async def test_control_characters_shift_no_columns() -> None:
             await growing.append(character)
         await pilot.pause()
         assert app.lines == ["a␛[31mb�c␇�d", "", "┃ x␛[2Jy␋z�", "", "h", "──", "�i"]
+
+
+async def test_a_list_that_goes_on_keeps_the_items_it_began_with() -> None:
+    animals = "".join(f"{number}. Animal\n" for number in range(1, 8))
+    app = Showing(lambda: CompactMarkdown(f"Animals:\n\n{animals}8. Bi"))
+    async with app.run_test(size=(50, 60)) as pilot:
+        await pilot.pause()
+        await app.query_one(CompactMarkdown).append("rd\n9. Cat")
+        await pilot.pause()
+        assert [line.strip() for line in app.lines if line.strip()][1:] == [
+            *(f"{number}. Animal" for number in range(1, 8)),
+            "8. Bird",
+            "9. Cat",
+        ]
