@@ -168,11 +168,12 @@ async def test_instructions_have_a_frame_of_their_own_and_whole_keys(
         await shown.press("enter", *"Be", "ctrl+j", *"brief")
         lines = [line.strip() for line in shown.text.splitlines()]
         top = next(index for index, line in enumerate(lines) if "Instructions" in line) + 1
-        assert lines[top].startswith("│╭") and lines[top].endswith("╮│")
+        assert (lines[top][:2], lines[top][-2:]) == ("│╭", "╮│")
         assert [line.strip("│ ") for line in lines[top + 1 : top + 3]] == ["Be", "brief"]
         assert not any("Temperature" in line for line in lines[top : top + 7])
         keys = next(line for line in lines if line.startswith("╰─ Enter"))
-        assert "Ctrl+J" in keys and "Esc" in keys and "…" not in keys
+        assert all(key in keys for key in ("Ctrl+J", "Esc"))
+        assert "…" not in keys
 
 
 async def test_typing_adds_to_instructions_and_replaces_a_number(path: Path) -> None:
