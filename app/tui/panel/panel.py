@@ -31,10 +31,10 @@ class Panel(ScrollView, can_focus=True):
     SCOPED_CSS = False
     DEFAULT_CSS: ClassVar[str] = """
     Panel { display: none; width: 1fr; height: auto; max-height: 50vh; padding: 0 1;
-        border-top: solid $rule; scrollbar-size: 0 0; background: $background; }
+        border-top: solid $border-blurred; scrollbar-size: 0 0; background: $background; }
     Panel > .panel--selected { background: $primary 25%; }
     .-wide Panel { width: 40; height: 1fr; max-height: 100%; padding: 0 0 0 1;
-        border-top: none; border-left: solid $rule; }
+        border-top: none; border-left: solid $border-blurred; }
     """
     BINDINGS: ClassVar = [
         Binding("down,tab", "select(1)", "next figure", show=False),
