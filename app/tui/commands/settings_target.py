@@ -39,8 +39,9 @@ class AppSettings:
         if name == "draft":
             return self.engine.draft
         loaded = self.engine.status.loaded
-        if name == "ctx" and loaded is not None:
-            return loaded.context_size
+        if name == "ctx":
+            chosen = self.engine.options.ctx or DEFAULT_CONTEXT
+            return loaded.context_size if loaded else chosen
         if name == "model":
             return loaded.name if loaded else self.engine.options.model or ""
         return settings_in_effect(self.engine.paths).values.get(name, BY_NAME[name].default)

@@ -85,7 +85,7 @@ class ChatsScreen(ModalScreen[int | None]):
             select_on_focus=False,
             id="query",
         )
-        self._title = PrintableInput(compact=True, id="title")
+        self._title = PrintableInput(compact=True, select_on_focus=False, id="title")
         self._preview = Static(id="preview")
 
     def compose(self) -> ComposeResult:
@@ -171,10 +171,11 @@ class ChatsScreen(ModalScreen[int | None]):
             return
         self._renamed = chat
         self._title.value = chat.title
+        self._title.select_all()
         self._title.styles.offset = (3, _LIST_TOP + index - self._rows.scroll_offset.y)
         self._title.styles.width = max(self._rows.size.width - 4, 1)
         self._title.display = True
-        self._title.focus()
+        self.set_focus(self._title)  # at once: it gets the keys that follow
         self._dialog.show_keys(*_RENAME_KEYS)
         self._say()
 
@@ -197,7 +198,7 @@ class ChatsScreen(ModalScreen[int | None]):
         if self._renamed is not None:
             self._renamed = None
             self._title.display = False
-            self._query.focus()
+            self.set_focus(self._query)
             self._dialog.show_keys(*_KEYS)
 
     # Changes

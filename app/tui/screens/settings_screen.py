@@ -107,7 +107,7 @@ class SettingsScreen(ModalScreen[str | None]):
         self._is_expanded = any(editor.differs(field.name) for field in MORE)
         self._dialog = Dialog("Settings")
         self._rows = RowList()
-        self._value = PrintableInput(compact=True, id="value")
+        self._value = PrintableInput(compact=True, select_on_focus=False, id="value")
         self._lines = _LinesArea(highlight_cursor_line=False, id="lines")
         self._explanation = Static(id="explanation")
 
@@ -130,17 +130,18 @@ class SettingsScreen(ModalScreen[str | None]):
 
     def on_key(self, event: events.Key) -> None:
         """Type into the highlighted row: a new value, or further instructions."""
-        field = self._chosen
+        field = self._edited or self._chosen
         is_text = field is not None and field.edit in (Edit.TEXT, Edit.LINES)
-        if field is None or self._edited is not None or not is_text or not event.is_printable:
+        if field is None or not is_text or not event.is_printable:
             return
         event.stop()
-        self._open_field(field)
+        if self._edited is None:
+            self._open_field(field)
+            self._value.clear()
         if field.edit is Edit.LINES:
             self._lines.insert(event.character or "")
-        else:
-            self._value.value = event.character or ""
-            self._value.action_end()
+        else:  # also keys that were on their way to the list
+            self._value.insert_text_at_cursor(event.character or "")
 
     def on_resize(self) -> None:
         self._close_field()
@@ -229,7 +230,9 @@ class SettingsScreen(ModalScreen[str | None]):
     def _entered(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         field = self._chosen
-        if field is None:
+        if self._edited is not None:  # the key was on its way to the list
+            self._submitted()
+        elif field is None:
             self._is_expanded = True
             self._show()
             self._rows.highlight(MORE[0].name)
@@ -261,6 +264,7 @@ class SettingsScreen(ModalScreen[str | None]):
         control = self._lines if field.edit is Edit.LINES else self._value
         if control is self._value:
             self._value.value = text
+            self._value.select_all()
             control.styles.offset = (_VALUE_LEFT, top)
             control.styles.width = max(size.width - _VALUE_LEFT - 1, 1)
         else:
@@ -269,7 +273,7 @@ class SettingsScreen(ModalScreen[str | None]):
             control.styles.offset = (0, max(min(top + 1, size.height - height), 0))
             control.styles.height, control.styles.width = height, max(size.width, 1)
         control.display = True
-        control.focus()
+        self.set_focus(control)  # at once: it gets the keys that follow
         self._show_keys()
         if control is self._lines:
             self._lines.move_cursor(self._lines.document.end)
@@ -295,7 +299,7 @@ class SettingsScreen(ModalScreen[str | None]):
         if self._edited is not None:
             self._edited = None
             self._value.display = self._lines.display = False
-            self._rows.focus()
+            self.set_focus(self._rows)
             self._show_keys()
 
     def _try(self, field: SettingField, value: Value, *, is_typed: bool = False) -> bool:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 
 from app.dialogue.changes import Changes
@@ -13,6 +14,7 @@ from app.dialogue.settings_editor import SettingsEditor
 from app.settings import file
 from app.settings.answering import Answering
 from app.settings.catalogue import Value
+from app.tui.screens.row_list import RowList
 from app.tui.screens.settings_screen import SettingsScreen
 from backends.base import UsageError
 from decoding.sampling.distribution import SamplingSettings
@@ -183,6 +185,15 @@ async def test_typing_adds_to_instructions_and_replaces_a_number(path: Path) -> 
         assert shown.dialogue.system == "Be brief!"
         await shown.press("down", *"0.5", "enter")
         assert shown.dialogue.own == {"temperature": 0.5}
+
+
+async def test_keys_typed_in_a_burst_all_arrive(path: Path) -> None:
+    async with page(path) as shown:
+        await shown.down(7)
+        for key in [*"16384", "enter"]:
+            shown.app.screen.query_one(RowList).post_message(events.Key(key, key if len(key) == 1 else None))
+        await shown.pilot.pause()
+        assert shown.target.settings["ctx"] == 16384
 
 
 async def test_keys_that_do_nothing_are_not_named(path: Path) -> None:
