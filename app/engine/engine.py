@@ -95,6 +95,8 @@ class Engine:
     def set_context(self, n_ctx: int | None) -> None:
         """Change the size of the context in tokens, None for the usual one, after this answer.
 
+        If loading had failed, the model is loaded again.
+
         If that fails, such as for lack of memory, the old size stays, and the status has the error.
         """
         self._jobs.put(lambda: self._change_context(n_ctx))
@@ -217,6 +219,8 @@ class Engine:
     def _change_context(self, n_ctx: int | None) -> None:
         if self._active is None:
             self.options = replace(self.options, ctx=n_ctx)
+            if self._status.phase is Phase.FAILED:  # perhaps for the context it had
+                self._load()
         elif n_ctx != self.options.ctx:
             self._active.files.check_present()
             self._reload(replace(self.options, ctx=n_ctx))

@@ -47,7 +47,7 @@ class Loaded:
     bandwidth: float | None
     """Memory bandwidth of the device in bytes per second, None if it was not measured."""
     plain_rate: float | None = None
-    """Tokens a second of plain decoding: of earlier replies, else as measured at load."""
+    """Tokens a second of plain decoding: the best ever measured here."""
 
     @classmethod
     def of(cls, session: "Session") -> Self:
@@ -62,7 +62,7 @@ class Loaded:
             (*session.notes, *drafting.notes),
             session.load_seconds,
             session.bandwidth.bytes_per_second if session.bandwidth else None,
-            session.plain_replies.rate or _measured_rate(session),
+            session.plain_replies.rate or session.drafting.plain_rate,
         )
 
     @property
@@ -76,11 +76,6 @@ class Loaded:
         from app.loading.expected_speed import Reach
 
         return Reach.measured(self.bandwidth, self.plain_rate, self.info.bytes_read_per_token)
-
-
-def _measured_rate(session: "Session") -> float | None:
-    controller = session.drafting.controller
-    return 1.0 / controller.costs.seconds(1) if controller else None
 
 
 @dataclass(frozen=True, slots=True)

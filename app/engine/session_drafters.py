@@ -54,6 +54,11 @@ class Drafting:
     costs_file: Path | None = None
 
     @property
+    def plain_rate(self) -> float | None:
+        """Tokens a second of plain decoding at the present load; None where nothing drafts."""
+        return 1.0 / self.controller.costs.seconds(1) if self.controller else None
+
+    @property
     def status(self) -> DraftingStatus:
         """Whether drafting is on, parked or off, and why."""
         statuses = self.controller.statuses if self.controller else []

@@ -286,4 +286,4 @@ def _check_range(name: str, value: Value) -> None:
 
 
 def _wrong_kind(key: Key, value: object) -> UsageError:
-    return UsageError(f"{key.name} cannot be {shown(value)}", f"it is {key.kind}")
+    return UsageError(f"{key.name} cannot be {shown(value)}", f"it must be {key.kind}")

@@ -76,7 +76,7 @@ def check_context(name: str, n_ctx: int, limit: int) -> None:
         raise UsageError(
             f"a context of {n_ctx:,} tokens is out of range",
             f"{name} was trained for at most {limit:,}",
-            f"Use --ctx with 1 to {limit}.",
+            f"Use --ctx {limit} or less.",
         )
 
 

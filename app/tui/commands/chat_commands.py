@@ -19,6 +19,8 @@ from app.history.chat import title_of
 from app.tui.conversation.chat_view import ChatView
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
+from app.tui.welcome.welcome import Welcome
+from app.tui.wording import quoted_title
 from backends.base import UsageError
 
 _CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -127,7 +129,9 @@ class ChatCommands:
             await self.view.open(dialogue)
 
     def _touched(self, chat: int) -> None:
-        """Follow what was done to the chat shown in the list of chats."""
+        """Follow what was done to a chat in the list of chats."""
+        for welcome in self.view.query(Welcome):
+            welcome.renew()
         if chat == self.view.dialogue.chat:
             self.app.run_worker(self.view.reload())
 
@@ -135,11 +139,11 @@ class ChatCommands:
         dialogue = self.view.dialogue
         if not dialogue.turns:
             raise UsageError("there is no chat to rename yet")
-        before = dialogue.name
+        before, shown = dialogue.name, dialogue.title
         dialogue.rename(title)
         self.changes.add(
             Change(
-                "renamed a chat",
+                f"renamed {quoted_title(shown)}",
                 lambda: dialogue.rename(before),
                 lambda: dialogue.rename(title),
             )

@@ -87,7 +87,7 @@ def test_a_variable_of_the_wrong_kind_is_named_with_its_value(
     monkeypatch.setenv("SPECCHAT_TEMPERATURE", "warm")
     ended = specchat("ask", "hi")
     assert ended.returncode == 2
-    assert "SPECCHAT_TEMPERATURE cannot be 'warm': it is a number" in ended.stderr
+    assert "SPECCHAT_TEMPERATURE cannot be 'warm': it must be a number" in ended.stderr
 
 
 def test_bench_json_takes_a_file_or_none(specchat: Specchat) -> None:
