@@ -19,11 +19,11 @@ from dataclasses import replace
 
 from app.builtin_prompts import built_in_prompts
 from app.chat.conversation import Conversation
-from app.engine.comparison import ENOUGH_TOKENS
-from app.engine.plain_rate import plain_rate
 from app.engine.reply import new_reply
 from app.engine.session import Session
 from app.engine.session_opening import open_session
+from app.engine.speed.comparison import ENOUGH_TOKENS
+from app.engine.speed.plain_rate import plain_rate
 from app.learned.plain_replies import PlainReplies
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths

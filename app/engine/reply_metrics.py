@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.engine.comparison import Comparison, compare
-from app.engine.plain_rate import plain_rate
 from app.engine.reply import Reply
+from app.engine.speed.comparison import Comparison, compare
+from app.engine.speed.plain_rate import plain_rate
 from backends.base import ModelInfo
 from decoding.drafting_state import Shortfall, State
 from decoding.events import Step
