@@ -30,7 +30,7 @@ from app.paths import HOME_VARIABLE, Paths
 from backends.chat.chat_template import Message
 from decoding.estimation.cost import CostModel
 from decoding.events import Step
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.telemetry import Statistics
 
 _PLACEBOS = 6

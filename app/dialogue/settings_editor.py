@@ -6,7 +6,6 @@ from typing import Protocol
 
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
-from app.loading.session_options import DEFAULT_CONTEXT
 from app.settings import catalogue, file
 from app.settings.answering import PRESET, Answering
 from app.settings.catalogue import BY_NAME, Kind, Part, Value
@@ -24,6 +23,15 @@ class SettingsTarget(Protocol):
 
     def setting(self, name: str) -> Value:
         """A setting of every chat that is in effect."""
+        ...
+
+    @property
+    def usual_context(self) -> int:
+        """Tokens of context where none are set."""
+        ...
+
+    def check_setting(self, name: str, value: Value) -> None:
+        """Refuse a value that cannot work; it raises SpecchatError."""
         ...
 
     def use_setting(self, name: str, value: Value) -> None:
@@ -82,7 +90,7 @@ class SettingsEditor:
         if name == MODEL:  # whichever is used is remembered
             return self._target.setting(MODEL)
         if name == CONTEXT:
-            return DEFAULT_CONTEXT
+            return self._target.usual_context
         key = BY_NAME[name]
         return self._defaults.value(name) if key.part is Part.CHAT else key.default
 
@@ -99,11 +107,19 @@ class SettingsEditor:
         Raises:
             SpecchatError: the value cannot be used; nothing has changed.
         """
+        return self.change(name, self.parsed(name, text))
+
+    def parsed(self, name: str, text: str) -> Value | None:
+        """A typed value, None for the default.
+
+        Raises:
+            UsageError: it is no value of this setting.
+        """
         key, text = BY_NAME[name], text.strip()
         if key.kind in (Kind.INTEGER, Kind.NUMBER):
             text = text.removesuffix("tokens").replace(",", "").strip()
         is_set = bool(text) or name == SYSTEM
-        return self.change(name, catalogue.parsed(key, text) if is_set else None)
+        return catalogue.parsed(key, text) if is_set else None
 
     def change(self, name: str, value: Value | None) -> bool:
         """Change a setting at once; returns whether it changed.
@@ -153,6 +169,8 @@ class SettingsEditor:
         return step
 
     def _change_app(self, name: str, value: Value | None) -> None:
+        if value is not None:
+            self._target.check_setting(name, value)
         kept = file.examined(self._file)[0].get(name)
         before, wanted = self._target.setting(name), self.default(name) if value is None else value
         assert wanted is not None

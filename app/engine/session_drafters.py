@@ -19,10 +19,11 @@ from app.pairing.pair_knowledge import Knowledge
 from backends.base import DownloadError, DraftUnavailableError, ModelError, Rollback
 from backends.hardware.host import available_memory
 from decoding.drafters.ngram.ngram import Ngram
+from decoding.drafting_state import Shortfall, State
 from decoding.estimation.cost import CostModel
 from decoding.estimation.text_kind import TextKindReader
 from decoding.planning.controller import Controller
-from decoding.planning.parking import Shortfall, State, least_shortfall, overall
+from decoding.planning.parking import least_shortfall, overall
 from models.metadata.model_facts import facts_of
 from models.reference import Reference
 
@@ -51,6 +52,11 @@ class Drafting:
     controller: Controller | None = None
     memory: AcceptanceMemory | None = None
     costs_file: Path | None = None
+
+    @property
+    def plain_rate(self) -> float | None:
+        """Tokens a second of plain decoding at the present load; None where nothing drafts."""
+        return 1.0 / self.controller.costs.seconds(1) if self.controller else None
 
     @property
     def status(self) -> DraftingStatus:

@@ -103,6 +103,7 @@ class _Opening:
             bandwidth = memory_bandwidth(model.info, paths)
             drafting = build(spec, replace(environment, every_form=self.every_form))
             resources = stack.pop_all()
+        speeds = PlainReplies.of(model.info, paths)
         return Session(
             paths=paths,
             reference=reference,
@@ -117,7 +118,7 @@ class _Opening:
             options=options,
             room=planned.room,
             resources=resources,
-            plain_replies=PlainReplies.of(model.info, paths),
+            plain_replies=speeds.with_measured(drafting.plain_rate or 0.0),
         )
 
     def _obtained(

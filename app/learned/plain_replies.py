@@ -54,6 +54,8 @@ class PlainReplies:
     path: Path | None
     """None where they cannot be kept."""
     replies: tuple[PlainReply, ...] = ()
+    best: float = 0.0
+    """Most tokens a second that were measured here; 0 before the first measurement."""
 
     @classmethod
     def of(cls, info: ModelInfo, paths: Paths) -> Self:
@@ -66,27 +68,39 @@ class PlainReplies:
     @classmethod
     def at(cls, path: Path) -> Self:
         """Replies in a file, none if it cannot be read."""
-        return cls(path, _parsed(read_object(path)))
+        stored = read_object(path)
+        return cls(path, _parsed(stored), _best(stored))
 
     def with_reply(self, reply: PlainReply) -> Self:
         """Add a reply, and those that other processes saved; a failure to save is ignored."""
+        return self._with((reply,), reply.rate)
+
+    def with_measured(self, rate: float) -> Self:
+        """Take a rate into account that was measured without a reply, such as at load."""
+        return self if rate <= (self.rate or 0.0) else self._with((), rate)
+
+    def _with(self, new: tuple[PlainReply, ...], rate: float) -> Self:
         if self.path is None:
-            return type(self)(None, (*self.replies, reply)[-_MOST:])
+            return type(self)(None, (*self.replies, *new)[-_MOST:], max(self.best, rate))
 
         def changed(value: dict[str, Any]) -> dict[str, Any]:
-            replies = (*_parsed(value), reply)[-_MOST:]
+            replies = (*_parsed(value), *new)[-_MOST:]
             return {
                 "schema": SCHEMA,
                 "replies": [[r.rate, r.bytes_per_token, r.noise] for r in replies],
+                "best": max(_best(value), rate),
             }
 
-        return type(self)(self.path, _parsed(change_object(self.path, changed)))
+        stored = change_object(self.path, changed)
+        return type(self)(self.path, _parsed(stored), _best(stored))
 
     @property
     def rate(self) -> float | None:
-        """Tokens a second of plain decoding: the median; None without a reply."""
-        rates = [reply.rate for reply in self.replies]
-        return statistics.median(rates) if rates else None
+        """Tokens a second of plain decoding: the best ever measured; None without a measurement.
+
+        A measurement can only be too low, as other programs run too.
+        """
+        return max([self.best, *(reply.rate for reply in self.replies)]) or None
 
     @property
     def noise(self) -> float:
@@ -123,6 +137,13 @@ def rate_beside(path: Path, info: ModelInfo, paths: Paths) -> float | None:
     except OSError:
         return None
     return PlainReplies.at(paths.plain_replies / f"{key}.json").rate
+
+
+def _best(value: dict[str, Any]) -> float:
+    """The best rate of a file: the stored one, or that of its replies."""
+    stored: Any = value.get("best") if value.get("schema") == SCHEMA else None
+    is_sound = isinstance(stored, float) and 0.0 < stored < math.inf
+    return max([stored if is_sound else 0.0, *(reply.rate for reply in _parsed(value))])
 
 
 def _parsed(value: dict[str, Any]) -> tuple[PlainReply, ...]:

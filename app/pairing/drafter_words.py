@@ -36,10 +36,10 @@ _EXPLANATIONS = {
     RETRIEVAL: "retrieval copies from what was said in your other chats.",
     LOOKAHEAD: "lookahead has the model guess further tokens beside its own work.",
     JACOBI: "jacobi has the model guess further tokens beside its own work.",
-    "cascade": "A cascade: lookup drafts for self, which drafts for the model.",
-    "vote": "A vote: what lookup and self agree on is drafted.",
-    "tree": "self drafts several ways on, and the model checks them together.",
-    "paths": "self drafts several lines, and the model checks one of them.",
+    "cascade": "{name}: lookup drafts for self, which drafts for the model.",
+    "vote": "{name}: what lookup and self agree on is drafted.",
+    "tree": "{name}: self drafts several ways on, and the model checks them together.",
+    "paths": "{name}: self drafts several lines, and the model checks one of them.",
 }
 
 _SHORT = {
@@ -122,7 +122,7 @@ def explanation(name: str, pair: Pair | None, *, is_narrow: bool = False) -> str
     if is_narrow and name in _SHORT:
         return _SHORT[name]
     if (known := _EXPLANATIONS.get(_family(name))) is not None:
-        return known
+        return known.replace("{name}", name)
     if pair is None:
         return f"{name} was asked for by name."
     if pair.drafter.kind is Kind.SELF:

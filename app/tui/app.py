@@ -9,7 +9,7 @@ from textual.filter import LineFilter
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
-from app.actions import ACTIONS
+from app.actions import ACTIONS, Action
 from app.dialogue.dialogue import Dialogue
 from app.engine.engine import Engine
 from app.history import History, HistoryError
@@ -18,6 +18,7 @@ from app.paths import Paths
 from app.settings.app_start import AppStart
 from app.tui.chat_screen import ChatScreen
 from app.tui.keymap import keys_of
+from app.tui.keys_bar import shown_key
 from app.tui.look.breakpoints import BREAKPOINTS, HEIGHTS
 from app.tui.look.themes import register_themes
 from app.tui.store import Store
@@ -144,16 +145,20 @@ class SpecchatApp(App[None]):
             self.screen.dismiss()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The registered actions, followed by Textual's own commands."""
+        """The registered actions with their keys and commands, and nothing else."""
         if isinstance(screen, ChatScreen):
-            keys = self.store.preferences.keys
             for action in ACTIONS:
                 yield SystemCommand(
                     action.title,
-                    f"{keys_of(action, keys)}  /{action.slash}".strip(" /"),
+                    self._ways_to(action),
                     lambda action=action: screen.run_worker(screen.begin(action)),
                 )
-        yield from super().get_system_commands(screen)  # pyright: ignore[reportUnknownMemberType]
+
+    def _ways_to(self, action: Action) -> str:
+        """The key and the slash commands of an action, such as "Ctrl+R  /regenerate /retry"."""
+        key = shown_key(keys_of(action, self.store.preferences.keys))
+        commands = " ".join(f"/{name}" for name in (action.slash, action.alias) if name)
+        return "  ".join(filter(None, [key, f"{commands} {action.argument}".strip()]))
 
 
 def run(start: AppStart, paths: Paths) -> int:

@@ -45,6 +45,7 @@ from app.tui.panel.panel import Panel
 from app.tui.prompt import messages
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.prompt import Prompt
+from app.tui.remedies import remedy_here, sets_context
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
 from app.tui.typed_app import typed_app
@@ -464,7 +465,8 @@ class ChatScreen(Screen[None]):
             if error is None:
                 await self.view.clear_fault()
             else:
-                remedy = _AGAIN if status.loaded is None else error.remedy
+                is_usable = status.loaded is not None or sets_context(error)
+                remedy = remedy_here(error) if is_usable else _AGAIN
                 await self.view.show_fault(_in_a_line(error), remedy)
         if (fault := self.view.dialogue.fault) != self._reported_fault:
             self._reported_fault = fault

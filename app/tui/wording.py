@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from app.engine.reply_metrics import ReplyMetrics
 from app.percentage import percentage
 from app.printable import one_line
+from app.tui.fitting import ellipsised
+from decoding.drafting_state import Shortfall, State
 from decoding.events import FinishReason
-from decoding.planning.parking import Shortfall, State
 from decoding.sampling.lossy_rule import LOSSY, LossyRule
 
 SEPARATOR = " · "
@@ -16,8 +17,16 @@ INTERRUPTED = f"interrupted{SEPARATOR}{CONTINUES}"
 SEES_FROM_HERE = "the model sees from here on"
 """Shown between messages left out of the prompt and those that are in it."""
 
+_LONGEST_TITLE = 40
+"""Cells of a title within a sentence."""
+
 _SLOW_START = 2.0
 """Seconds before the first token from which they are worth telling."""
+
+
+def quoted_title(title: str) -> str:
+    """The title of a chat within a sentence; a long one is cut."""
+    return f"“{ellipsised(one_line(title) or 'untitled', _LONGEST_TITLE)}”"
 
 
 def rate(value: float | None) -> str:

@@ -1,4 +1,7 @@
-"""Commands on a chat: its answers, its versions, its instructions, and other chats."""
+"""Commands on a chat: its answers, its versions, its instructions, and other chats.
+
+Screens are imported when they are opened: the first paint waits for none.
+"""
 
 import re
 from dataclasses import dataclass
@@ -14,10 +17,10 @@ from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.history.chat import title_of
 from app.tui.conversation.chat_view import ChatView
-from app.tui.screens.chats_screen import ChatsScreen
-from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
+from app.tui.welcome.welcome import Welcome
+from app.tui.wording import quoted_title
 from backends.base import UsageError
 
 _CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -83,6 +86,8 @@ class ChatCommands:
 
     def race(self, draft: str) -> None:
         """Race the last question, or the built-in one if there is none; draft: empty for auto."""
+        from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
+
         if not self.view.is_idle:
             raise UsageError("an answer is in progress", "", "Esc stops it.")
         question = self.view.last_turn(USER)
@@ -106,6 +111,8 @@ class ChatCommands:
         )
 
     async def chats(self, number: str = "") -> None:
+        from app.tui.screens.chats_screen import ChatsScreen
+
         history = self.view.dialogue.history
         if history is None:
             raise UsageError("chats are not saved in this session", self.view.dialogue.fault)
@@ -122,7 +129,9 @@ class ChatCommands:
             await self.view.open(dialogue)
 
     def _touched(self, chat: int) -> None:
-        """Follow what was done to the chat shown in the list of chats."""
+        """Follow what was done to a chat in the list of chats."""
+        for welcome in self.view.query(Welcome):
+            welcome.renew()
         if chat == self.view.dialogue.chat:
             self.app.run_worker(self.view.reload())
 
@@ -130,11 +139,11 @@ class ChatCommands:
         dialogue = self.view.dialogue
         if not dialogue.turns:
             raise UsageError("there is no chat to rename yet")
-        before = dialogue.name
+        before, shown = dialogue.name, dialogue.title
         dialogue.rename(title)
         self.changes.add(
             Change(
-                "renamed a chat",
+                f"renamed {quoted_title(shown)}",
                 lambda: dialogue.rename(before),
                 lambda: dialogue.rename(title),
             )

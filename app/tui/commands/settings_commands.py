@@ -12,7 +12,6 @@ from app.settings import catalogue
 from app.settings.answering import PRESET
 from app.settings.catalogue import BY_NAME, Key, Part
 from app.tui.commands.command import Perform
-from app.tui.screens.settings_screen import SettingsScreen
 from app.tui.store import Store
 from backends.base import UsageError
 
@@ -34,6 +33,8 @@ class SettingsCommands:
     perform: Perform
 
     def settings(self) -> None:
+        from app.tui.screens.settings_screen import SettingsScreen  # when it is opened
+
         self.app.push_screen(SettingsScreen(self.settings_editor, self.changes), self._list)
 
     async def _list(self, name: str | None) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 from app.dialogue.dialogue import Dialogue
 from app.engine.engine import Engine
+from app.loading.context_check import check_new_context
+from app.loading.session_options import DEFAULT_CONTEXT
 from app.settings.answering import Answering
 from app.settings.catalogue import BY_NAME, Value
 from app.settings.in_effect import settings_in_effect
@@ -37,11 +39,34 @@ class AppSettings:
         if name == "draft":
             return self.engine.draft
         loaded = self.engine.status.loaded
-        if name == "ctx" and loaded is not None:
-            return loaded.context_size
+        if name == "ctx":
+            chosen = self.engine.options.ctx or DEFAULT_CONTEXT
+            return loaded.context_size if loaded else chosen
         if name == "model":
             return loaded.name if loaded else self.engine.options.model or ""
         return settings_in_effect(self.engine.paths).values.get(name, BY_NAME[name].default)
+
+    @property
+    def usual_context(self) -> int:
+        """Tokens of context where none are set: fewer where the model or the memory has less."""
+        loaded, options = self.engine.status.loaded, self.engine.options
+        if loaded is None:
+            return DEFAULT_CONTEXT
+        if options.ctx is None:
+            return loaded.context_size
+        return min(loaded.info.context_limit, DEFAULT_CONTEXT)
+
+    def check_setting(self, name: str, value: Value) -> None:
+        """Refuse a value that cannot work, before it is kept.
+
+        Raises:
+            SpecchatError: it cannot.
+        """
+        if name == "ctx":
+            loaded, options = self.engine.status.loaded, self.engine.options
+            info = loaded.info if loaded else None
+            present = loaded.context_size if loaded else 0
+            check_new_context(int(value), info, present, options.gpu_layers)
 
     def use_setting(self, name: str, value: Value) -> None:
         """Bring a setting of every chat into effect at once.
@@ -59,7 +84,8 @@ class AppSettings:
         elif name == "draft":
             self.use_draft(str(value))
         elif name == "ctx":
-            self.engine.set_context(int(value))
+            self.engine.set_context(None if value == self.usual_context else int(value))
+            self.view.run_worker(self.view.clear_fault())  # it may have been about the old size
 
     def use_defaults(self, answering: Answering, system: str) -> None:
         """Start new chats with these settings."""

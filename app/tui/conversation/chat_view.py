@@ -30,6 +30,7 @@ from app.tui.conversation.pending_answer import PendingAnswer
 from app.tui.conversation.question_view import QuestionView
 from app.tui.conversation.queue_view import QueueView
 from app.tui.conversation.transcript import Transcript
+from app.tui.remedies import remedy_here
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
 from app.tui.wording import CONTINUES, INTERRUPTED
@@ -415,8 +416,9 @@ class ChatView(Vertical):
             chat=dialogue.chat,
         )
         ending, turn.ending, turn.is_growing = turn.ending, "", True
+        answer = Answer(request)
         self.pending = PendingAnswer(
-            self._engine.ask(request),
+            answer,
             turn,
             continued=ending if turn.text else None,
             question=question,
@@ -424,6 +426,8 @@ class ChatView(Vertical):
             previous=previous,
             begun=len(turn.text),
         )
+        # The question is painted first: the engine's thread would make the screen wait.
+        self.call_after_refresh(self._engine.begin, answer)
         self.post_message(self.AnswerStarted())
 
     def _remember(self, name: str, old: Turn, new: Turn) -> None:
@@ -548,7 +552,7 @@ class ChatView(Vertical):
             self.post_message(self.QuestionReturned(question.text, question.attachments))
 
     async def _report(self, error: SpecchatError, pending: PendingAnswer) -> None:
-        remedy = error.remedy
+        remedy = remedy_here(error)
         if not pending.is_unbegun:
             remedy = " · ".join(filter(None, [CONTINUES, remedy]))
         await self._show_card(Card(": ".join(filter(None, [error.what, error.why])), remedy))

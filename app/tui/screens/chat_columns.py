@@ -1,7 +1,10 @@
 """One row of the list of chats, and the preview of a chat."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
 
+from rich.cells import cell_len
 from textual.content import Content
 
 from app.history.chat import Chat, Preview
@@ -16,6 +19,7 @@ _FRAME = 4
 """Columns of a row beside its cells: the cursor, and a blank before, after and at the end."""
 
 _TITLE, _STATE, _LEAST_MODEL, _LEAST_TIME = 38, 14, 12, 9
+_TITLE_GAP = 2
 _FENCE = "```"
 
 
@@ -24,27 +28,53 @@ def is_narrow(width: int) -> bool:
     return width < _NARROW
 
 
-def time_columns(chats: Sequence[Chat]) -> int:
-    """Columns that the times of all these chats need."""
-    return max((len(relative_time(chat.updated)) for chat in chats), default=0)
+@dataclass(frozen=True, slots=True)
+class ChatColumns:
+    """Columns that the texts of all listed chats need; state is 0 where no chat has one."""
+
+    title: int
+    state: int
+    model: int
+    time: int
+
+    @classmethod
+    def of(cls, chats: Sequence[Chat]) -> Self:
+        """What these chats need."""
+        return cls(
+            max((cell_len(_title(chat)) for chat in chats), default=0),
+            _STATE if any(map(_state, chats)) else 0,
+            max((cell_len(one_line(chat.model)) for chat in chats), default=0),
+            max(_LEAST_TIME, *(len(relative_time(chat.updated)) for chat in chats), 0),
+        )
+
+    def title_in(self, room: int) -> int:
+        """Columns of the titles: long ones get what states, models and times leave free."""
+        usual = min(_TITLE, room - _STATE - _LEAST_MODEL - self.time - 1)
+        free = room - self.state - min(self.model, _LEAST_MODEL) - self.time - 1
+        return max(usual, min(self.title + _TITLE_GAP, free))
 
 
-def chat_row(chat: Chat, width: int, is_focused: bool, time_width: int) -> Content:
+def chat_row(chat: Chat, width: int, is_focused: bool, needed: ChatColumns) -> Content:
     """A row: title, versions, model and time; on a narrow screen, title and time."""
     room = width - _FRAME
-    time_width = max(time_width, _LEAST_TIME)
+    time_width = needed.time
     marker = (Content(f" {CURSOR} " if is_focused else "   "), 3)
-    title = Content.styled(one_line(chat.title) or "untitled", "bold" if is_focused else "")
+    title = Content.styled(_title(chat), "bold" if is_focused else "")
     time = right(relative_time(chat.updated), time_width, "$secondary")
     gap = (Content(""), 1)
     if is_narrow(width):
         return columns(marker, (title, room - time_width - 1), gap, time, gap)
-    title_width = min(_TITLE, room - _STATE - _LEAST_MODEL - time_width - 1)
-    model_width = room - title_width - _STATE - time_width - 1
-    state = (Content.styled(_state(chat), "$secondary"), _STATE)
+    title_width = needed.title_in(room)
+    state_width = _STATE if title_width <= _TITLE else needed.state
+    model_width = room - title_width - state_width - time_width - 1
+    state = (Content.styled(_state(chat), "$secondary"), state_width)
     model = (Content.styled(one_line(chat.model), "$secondary"), model_width)
-    blanks = (Content(""), 2)
-    return columns(marker, (title, title_width - 2), blanks, state, model, gap, time, gap)
+    blanks = (Content(""), _TITLE_GAP)
+    return columns(marker, (title, title_width - _TITLE_GAP), blanks, state, model, gap, time, gap)
+
+
+def _title(chat: Chat) -> str:
+    return one_line(chat.title) or "untitled"
 
 
 def _state(chat: Chat) -> str:

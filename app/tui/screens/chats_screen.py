@@ -16,18 +16,20 @@ from app.history.derived_data import remove_chat
 from app.paths import Paths
 from app.printable import one_line
 from app.tui.prompt.text_fields import PrintableInput
-from app.tui.screens.chat_columns import chat_row, is_narrow, preview_lines, time_columns
+from app.tui.screens.chat_columns import ChatColumns, chat_row, is_narrow, preview_lines
 from app.tui.screens.dialog import Dialog
 from app.tui.screens.row_list import Row, RowList, text_row
 from app.tui.typed_app import typed_app
+from app.tui.wording import quoted_title
 
 Result = TypeVar("Result")
 
 _KEYS = (
     "Enter open · F2 rename · Del remove · Ctrl+Z undo · Esc back",
-    "Enter open · Del remove · Esc",
+    "Enter open · F2 rename · Del remove · Esc",
+    "Enter open · F2 rename · Del · Esc",
 )
-_RENAME_KEYS = "Enter renames · Esc keeps the title"
+_RENAME_KEYS = "Enter renames · Esc keeps the title", "Enter renames · Esc keeps it"
 _LIST_TOP = 2
 """Rows above the list: the search field and a blank."""
 
@@ -83,7 +85,7 @@ class ChatsScreen(ModalScreen[int | None]):
             select_on_focus=False,
             id="query",
         )
-        self._title = PrintableInput(compact=True, id="title")
+        self._title = PrintableInput(compact=True, select_on_focus=False, id="title")
         self._preview = Static(id="preview")
 
     def compose(self) -> ComposeResult:
@@ -109,14 +111,22 @@ class ChatsScreen(ModalScreen[int | None]):
         return self._renamed is None or action == "leave"
 
     @on(Input.Changed, "#query")
+    def _searched(self) -> None:
+        self._say()
+        self._show()
+
+    def _say(self, *facts: str) -> None:
+        """Say what was just done, longest version first, until the next action."""
+        self._dialog.show_title("Chats", *facts)
+
     def _show(self) -> None:
         """Show the chats that match the search."""
         chats = self._or_tell(lambda: self._history.chats(self._query.value))
         if chats is None:
             return
         self._chats = {str(chat.number): chat for chat in chats}
-        time_width = time_columns(chats)
-        rows = [_row(name, chat, time_width) for name, chat in self._chats.items()]
+        needed = ChatColumns.of(chats)
+        rows = [_row(name, chat, needed) for name, chat in self._chats.items()]
         empty = "no chat found" if self._query.value.strip() else "no chats yet"
         self._rows.show(rows or [text_row(f"   {empty}", "$secondary")])
         self._explain()
@@ -149,6 +159,7 @@ class ChatsScreen(ModalScreen[int | None]):
 
     def action_move(self, how: str) -> None:
         """Move the highlight while the search keeps the focus."""
+        self._say()
         getattr(self._rows, f"action_{how}")()
 
     # Renaming
@@ -160,11 +171,13 @@ class ChatsScreen(ModalScreen[int | None]):
             return
         self._renamed = chat
         self._title.value = chat.title
+        self._title.select_all()
         self._title.styles.offset = (3, _LIST_TOP + index - self._rows.scroll_offset.y)
         self._title.styles.width = max(self._rows.size.width - 4, 1)
         self._title.display = True
-        self._title.focus()
-        self._dialog.border_subtitle = _RENAME_KEYS
+        self.set_focus(self._title)  # at once: it gets the keys that follow
+        self._dialog.show_keys(*_RENAME_KEYS)
+        self._say()
 
     @on(Input.Submitted, "#title")
     def _rename(self) -> None:
@@ -172,19 +185,21 @@ class ChatsScreen(ModalScreen[int | None]):
         self._leave_title()
         before = self._or_tell(lambda: self._history.facts(chat.number)["title"]) if chat else None
         if chat is not None and before is not None and title not in (before, chat.title):
-            self._do(
-                "renamed a chat",
+            is_renamed = self._do(
+                f"renamed {quoted_title(chat.title)}",
                 chat.number,
                 lambda: self._history.rename(chat.number, title),
                 lambda: self._history.rename(chat.number, before),
             )
+            if is_renamed:
+                self._say("renamed · Ctrl+Z undoes it")
 
     def _leave_title(self) -> None:
         if self._renamed is not None:
             self._renamed = None
             self._title.display = False
-            self._query.focus()
-            self._dialog.show_title("Chats")
+            self.set_focus(self._query)
+            self._dialog.show_keys(*_KEYS)
 
     # Changes
 
@@ -194,12 +209,14 @@ class ChatsScreen(ModalScreen[int | None]):
         if chat is None:
             return
         self._rows.highlight(self._beside(chat))
-        self._do(
-            "removed a chat",
+        is_removed = self._do(
+            f"removed {quoted_title(chat.title)}",
             chat.number,
             lambda: remove_chat(self._history, chat.number, self._paths),
             lambda: self._history.restore(chat.number),
         )
+        if is_removed:
+            self._say("removed · Ctrl+Z brings it back", "removed · Ctrl+Z undoes")
 
     def _beside(self, chat: Chat) -> str:
         """The row below a chat, or above the last one."""
@@ -207,17 +224,19 @@ class ChatsScreen(ModalScreen[int | None]):
         index = names.index(str(chat.number))
         return (names[index + 1 :] or names[:index][-1:] or [""])[0]
 
-    def _do(self, name: str, chat: int, do: Callable[[], None], undo: Callable[[], None]) -> None:
-        """Make a change that can be undone, here and later."""
+    def _do(self, name: str, chat: int, do: Callable[[], None], undo: Callable[[], None]) -> bool:
+        """Make a change that can be undone, here and later; False if it failed."""
 
         def step(work: Callable[[], None]) -> None:
             work()
             self._touched(chat)
 
-        if self._or_tell(lambda: step(do) or True):
-            self._changes.add(Change(name, lambda: step(undo), lambda: step(do)))
-            self._done, self._undone = self._done + 1, 0
-            self._show()
+        if not self._or_tell(lambda: step(do) or True):
+            return False
+        self._changes.add(Change(name, lambda: step(undo), lambda: step(do)))
+        self._done, self._undone = self._done + 1, 0
+        self._show()
+        return True
 
     async def action_undo(self) -> None:
         """Undo the last change made here; then restore what was removed earlier today."""
@@ -227,12 +246,13 @@ class ChatsScreen(ModalScreen[int | None]):
             return
         number = self._or_tell(self._history.removed_last)
         if number is None:
-            self._dialog.show_title("Chats", "nothing to undo")
+            self._say("nothing to undo")
             return
         self._or_tell(lambda: self._history.restore(number))
         self._touched(number)
         self._show()
         self._rows.highlight(str(number))
+        self._say("brought back")
 
     async def action_redo(self) -> None:
         """Redo the change that was undone last."""
@@ -246,9 +266,8 @@ class ChatsScreen(ModalScreen[int | None]):
         except HistoryError as error:
             self._tell(error)
             return
-        self._dialog.show_title(
-            "Chats", f"{name}: {'undone' if move == self._changes.undo else 'redone'}"
-        )
+        done = "undone" if move == self._changes.undo else "redone"
+        self._say(f"{done}: {name}", done)
         self._show()
 
     def action_leave(self) -> None:
@@ -272,5 +291,5 @@ class ChatsScreen(ModalScreen[int | None]):
         )
 
 
-def _row(name: str, chat: Chat, time_width: int) -> Row:
-    return Row(name, lambda width, is_focused: chat_row(chat, width, is_focused, time_width))
+def _row(name: str, chat: Chat, needed: ChatColumns) -> Row:
+    return Row(name, lambda width, is_focused: chat_row(chat, width, is_focused, needed))

@@ -7,6 +7,7 @@ from textual.containers import Vertical
 from textual.content import Content
 
 from app.printable import one_line
+from app.tui.fitting import longest_fitting
 from app.tui.typed_app import typed_app
 
 NARROW = 60
@@ -22,7 +23,7 @@ def is_narrow(width: int) -> bool:
 
 
 class Dialog(Vertical):
-    """A rounded frame; keys: what they do, in a narrow terminal in fewer words.
+    """A rounded frame; keys: what they do, in as many words as there is room for, longest first.
 
     It is a box where the screen is wide, else it fills the screen.
     """
@@ -39,26 +40,33 @@ class Dialog(Vertical):
     .-wide Dialog { width: 88; height: 56%; min-height: 20; }
     """
 
-    def __init__(self, title: str, keys: str, short_keys: str) -> None:
+    def __init__(self, title: str, *keys: str) -> None:
         super().__init__()
         self._title = title
-        self._fact = ""
-        self._keys, self._short_keys = keys, short_keys
+        self._facts: tuple[str, ...] = ()
+        self._keys = keys
 
-    def show_title(self, title: str, fact: str = "") -> None:
-        """Show a name, and a fact at the right where there is room for it."""
-        self._title, self._fact = one_line(title), one_line(fact)
+    def show_title(self, title: str, *facts: str) -> None:
+        """Show a name, and at the right the first version of a fact that there is room for."""
+        self._title, self._facts = one_line(title), tuple(map(one_line, facts))
         self._fit()
+
+    def show_keys(self, *keys: str) -> None:
+        """Show other keys, longest version first."""
+        if keys != self._keys:
+            self._keys = keys
+            self._fit()
 
     def on_resize(self) -> None:
         self._fit()
 
     def _fit(self) -> None:
         room = self.outer_size.width - _CORNERS
-        line = room - cell_len(self._title) - cell_len(self._fact) - 2
+        left = room - cell_len(self._title) - 3
+        fact = next((fact for fact in self._facts if cell_len(fact) <= left), "")
         title = Content.styled(self._title, "bold")
-        if self._fact and line >= 1:
-            fact = (f" {self._fact}", "$secondary")
-            title = Content.assemble(title, (f" {'─' * line}", "$secondary"), fact)
+        if fact:
+            line = "─" * (left - cell_len(fact) + 1)
+            title = Content.assemble(title, (f" {line}", "$secondary"), (f" {fact}", "$secondary"))
         self.border_title = title
-        self.border_subtitle = self._keys if self.app.size.width >= NARROW else self._short_keys
+        self.border_subtitle = Content(longest_fitting(self._keys, room))

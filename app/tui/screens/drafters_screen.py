@@ -1,5 +1,6 @@
 """The drafters for the loaded model: what each is, what was accepted, and what it costs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -37,7 +38,7 @@ _FREE_PAIRS = tuple(
 )
 """The drafters of every model, shown before one is loaded."""
 
-_KEYS = "Enter use · F5 race · Esc back", "Enter use · F5 race · Esc"
+_LEAVE = "Esc back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,9 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
     ]
     DEFAULT_CSS: ClassVar[str] = """
     DraftersScreen { align: center middle; }
-    DraftersScreen #details { height: 2; padding: 0 1; color: $secondary; }
+    DraftersScreen #details {
+        height: auto; min-height: 2; max-height: 5; padding: 0 1; color: $secondary;
+    }
     """
 
     def __init__(self, store: Store, engine: Engine, *, is_measured: bool = True) -> None:
@@ -72,7 +75,7 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
         self._ranking: Ranking | None = None
         self._fault = ""
         self._expanded: set[str] = set()
-        self._dialog = Dialog("Drafters", *_KEYS)
+        self._dialog = Dialog("Drafters", _LEAVE)
         self._rows = RowList()
         self._details = Static(id="details")
 
@@ -129,9 +132,8 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
         ranking, is_small = self._ranking, is_narrow(self.app.size.width)
         seconds = ranking.plain_seconds if ranking else None
         title = f"Drafters for {ranking.target}" if ranking and not is_small else "Drafters"
-        self._dialog.show_title(
-            title, f"plain {rate(1 / seconds)}" if seconds and not is_small else ""
-        )
+        plain = [f"plain {rate(1 / seconds)}"] if seconds and not is_small else []
+        self._dialog.show_title(title, *plain)
         self._explain()
 
     def _all_rows(self) -> list[Row]:
@@ -152,7 +154,10 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
         ]
         if not named & {"auto", "off", *by_name}:
             rows.append(shown.choice(draft, "as asked for", "as asked for"))
-        rows += [text_row(""), shown.heading("Free", "accepted so far", "accepted")]
+        rows += [
+            text_row(""),
+            shown.heading("Free", "accepted in all chats", "accepted, all chats"),
+        ]
         rows += [shown.row(by_name[name]) for name in _FREE if name in by_name]
         if costly:
             rows += [text_row(""), shown.heading("Cost time and memory")]
@@ -174,6 +179,17 @@ class DraftersScreen(ModalScreen[DrafterChoice | None]):
         """Say once from when drafting pays off, and what the highlighted row is."""
         is_small = is_narrow(self.app.size.width)
         self._details.update(Content("\n".join([self._pays_off(is_small), self._about(is_small)])))
+        self._dialog.show_keys(" · ".join([*self._keys, _LEAVE]))
+
+    @property
+    def _keys(self) -> Sequence[str]:
+        """What can be done with the highlighted row."""
+        name = self._rows.focused_id
+        if name in (_UNUSABLE, _COMBINED):
+            return ("Enter shows them",)
+        if name is None or not self._can_draft(name):
+            return ()
+        return ("Enter use",) if name == "off" else ("Enter use", "F5 race")
 
     def _pays_off(self, is_small: bool) -> str:
         if self._fault:

@@ -25,7 +25,7 @@ from models.metadata.memory_bill import Fit
 _TOO_BIG = "\0too big"
 """Id of the line that stands for the models that are too big; no model has this name."""
 
-_KEYS = "Enter use or download · Del stop · Esc back", "Enter use · Del stop · Esc"
+_LEAVE = "Esc back"
 _SEARCHES = ("Search, or type a file or hub repository", "Search")
 _ESTIMATE = "“about” is estimated from the size and this machine's memory speed."
 
@@ -62,7 +62,7 @@ class ModelsScreen(ModalScreen[str | None]):
         self._stop = stop
         self._found: ModelList | None = None
         self._is_expanded = False
-        self._dialog = Dialog("Models", *_KEYS)
+        self._dialog = Dialog("Models", _LEAVE)
         self._rows = RowList()
         self._details = Static(id="details")
 
@@ -92,7 +92,7 @@ class ModelsScreen(ModalScreen[str | None]):
     def _take(self, found: ModelList) -> None:
         self._found = found
         free = f"{short_size(found.free_bytes)} of memory free"
-        self._dialog.show_title("Models", "" if is_narrow(self.app.size.width) else free)
+        self._dialog.show_title("Models", *[] if is_narrow(self.app.size.width) else [free])
         self._show()
         self._rows.highlight(found.loaded)
 
@@ -142,6 +142,19 @@ class ModelsScreen(ModalScreen[str | None]):
             if not is_small and model.speed and not model.speed.is_measured:
                 lines.append(_ESTIMATE)
         self._details.update(Content("\n".join(lines)))
+        self._dialog.show_keys(" · ".join(filter(None, [self._key_of(model), _LEAVE])))
+
+    def _key_of(self, model: Offered | None) -> str:
+        """The key that does something to the highlighted row, and what; empty if none does."""
+        if model is None:
+            if self._rows.focused_id == _TOO_BIG:
+                return "Enter shows them"
+            is_typed = bool(self.query_one(Input).value.strip())
+            return "Enter tries it" if is_typed and self._found else ""
+        if model.name in self._store.downloads:
+            return "Del stop"
+        is_useless = model.fault or (self._found and model.name == self._found.loaded)
+        return "" if is_useless else "Enter use" if model.is_installed else "Enter download"
 
     @property
     def _focused(self) -> Offered | None:
@@ -171,7 +184,8 @@ class ModelsScreen(ModalScreen[str | None]):
         elif chosen not in self._store.downloads:
             model = self._focused
             if model is None or not model.fault:
-                self.dismiss(chosen)
+                is_in_use = self._found is not None and chosen == self._found.loaded
+                self.dismiss(None if is_in_use else chosen)
 
     def action_move(self, how: str) -> None:
         """Move the highlight, while the search keeps the focus."""

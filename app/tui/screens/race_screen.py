@@ -25,7 +25,7 @@ from app.tui.screens.race_verdict import Verdict, first_difference, verdict
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
 from backends.chat.chat_template import Message
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 
 _UPDATE_SECONDS = 0.25
 """Between two paints: painting takes the same little time from both answers."""
@@ -33,8 +33,11 @@ _UPDATE_SECONDS = 0.25
 _SIDE_BY_SIDE = 80
 _OFF, _AUTO = "off", "auto"
 _ADVICE = "Run one after the other, so that neither slows the other down."
-_KEYS = " Enter again   F3 another drafter   Esc back"
-_SHORT_KEYS = " Enter again  F3 drafter  Esc back"
+_KEYS = ("Enter again   ", "F3 another drafter   Esc back")
+_SHORT_KEYS = ("Enter again  ", "F3 drafter  Esc back")
+"""The keys: those of a race that has ended, and those of every race."""
+
+_TYPED = "Esc back to the chat, to type there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,8 @@ class RaceScreen(Screen[None]):
         self._drafted: Answer | None = None
         self._verdict: Verdict | None = None
         self._shown_text: tuple[str, int] = "", 0
+        self._is_typed_into = False
+        """Whether letters were typed: Enter then ends a text for the chat, and is no wish."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="title", classes="line")
@@ -131,7 +136,7 @@ class RaceScreen(Screen[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         width = event.size.width
-        self.query_one("#keys", Static).update(_SHORT_KEYS if is_narrow(width) else _KEYS)
+        self._show_keys()
         self.query_one("#advice").display = not is_narrow(width)
         self.set_class(width >= _SIDE_BY_SIDE, "-wide")
         self.query_one("#title", Static).update(self._title(width))
@@ -148,8 +153,21 @@ class RaceScreen(Screen[None]):
         """The verdict, once both answers are done."""
         return self._verdict
 
+    def on_key(self, event: events.Key) -> None:
+        """Nothing can be typed here: say where."""
+        if event.is_printable:
+            event.stop()
+            self._is_typed_into = True
+            self._show_keys()
+
+    def _show_keys(self) -> None:
+        again, others = _SHORT_KEYS if is_narrow(self.app.size.width) else _KEYS
+        keys = f"{again if self._verdict else ''}{others}"
+        self.query_one("#keys", Static).update(f" {_TYPED if self._is_typed_into else keys}")
+
     def _begin(self) -> None:
         """Ask both questions; the engine answers one after the other, and learns from neither."""
+        self._stop()
         self._plain, self._drafted = self._ask(_OFF), self._ask(self._draft)
         self._verdict = None
         self._shown_text = "", 0
@@ -220,6 +238,7 @@ class RaceScreen(Screen[None]):
     def _show_verdict(self) -> None:
         said = self._verdict
         separator = "\n" if is_narrow(self.app.size.width) else " · "
+        self._show_keys()
         parts = [said.speed, said.texts] if said else []
         text = separator.join(filter(None, parts)) or f"drafted by: {one_line(self._draft)}"
         self.query_one("#verdict", Static).update(Content.styled(text, "bold" if said else ""))
@@ -255,9 +274,12 @@ class RaceScreen(Screen[None]):
             widget.update(Content.assemble((f"{title}\n", "$secondary"), rest, "\n"))
 
     def action_again(self) -> None:
-        """Race once more; a race in progress starts anew."""
-        self._stop()
-        self._begin()
+        """Race once more, after a race that has ended; not with the end of a typed text."""
+        if self._is_typed_into:
+            self._is_typed_into = False
+            self._show_keys()
+        elif self._verdict is not None:
+            self._begin()
 
     def action_drafters(self) -> None:
         """Choose another drafter for the race."""
@@ -269,7 +291,7 @@ class RaceScreen(Screen[None]):
     def _use(self, choice: DrafterChoice | None) -> None:
         if choice is not None and choice.spec != _OFF:
             self._draft = choice.spec
-            self.action_again()
+            self._begin()
 
     def action_leave(self) -> None:
         """Stop both answers and close the screen."""

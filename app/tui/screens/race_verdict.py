@@ -37,7 +37,7 @@ def comparison(plain: Answer, drafted: Answer, paths: Paths) -> Comparison:
     """
     metrics = drafted.metrics
     if plain.metrics is None or metrics is None:
-        return PLAIN
+        return Comparison(Standing.SHORT)
     rates = plain.metrics.decode_tokens_per_second, metrics.decode_tokens_per_second
     if not rates[0] or not rates[1]:
         return Comparison(Standing.SHORT)
@@ -62,7 +62,7 @@ def first_difference(plain: str, drafted: str) -> int | None:
 
 def _speed_words(compared: Comparison) -> str:
     if compared.standing is Standing.PLAIN:
-        return "even with plain: no draft was worth checking"
+        return "nothing was drafted, so both are plain"
     return compared.panel_words
 
 

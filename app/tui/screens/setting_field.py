@@ -1,25 +1,35 @@
 """The rows of the settings: what each is called, how its value reads, and what it does."""
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, auto
 
+from app.loading.context_check import LEAST_CONTEXT
+from app.loading.session_options import DEFAULT_CONTEXT
 from app.printable import one_line
 from app.settings.catalogue import Value
 from app.tui.usable_preferences import THEMES
 
 
-class Edit(StrEnum):
+class Edit(Enum):
     """How a row is changed."""
 
-    TEXT = "Enter edits"
-    LINES = "Enter edits, Ctrl+J starts a new line"
-    CHOICE = "← → change"
-    LIST = "Enter lists them"
+    TEXT = auto()
+    LINES = auto()
+    CHOICE = auto()
+    LIST = auto()
+
+    @property
+    def keys(self) -> str:
+        """The keys that change it."""
+        return {Edit.CHOICE: "← → change", Edit.LIST: "Enter lists them"}.get(self, "Enter edit")
 
 
 @dataclass(frozen=True, slots=True)
 class SettingField:
-    """A row. name: of the setting. text: what it does. unit: after a number."""
+    """A row. name: of the setting. text: what it does. unit: after a number.
+
+    wanted: what can be typed, said after something else was.
+    """
 
     name: str
     label: str
@@ -29,6 +39,7 @@ class SettingField:
     words: tuple[tuple[Value, str, str], ...] = ()
     """Values with their words, and with shorter ones for narrow screens."""
     choices: tuple[Value, ...] = ()
+    wanted: str = ""
 
     def shown(self, value: Value | None, *, is_narrow: bool = False) -> str:
         """A value in words."""
@@ -59,28 +70,44 @@ PRESET_FIELD = SettingField(
 )
 CHAT = (
     SettingField("system", "Instructions", "What the model is told before the chat.", Edit.LINES),
-    SettingField("temperature", "Temperature", "0 always picks the likeliest word; higher varies."),
     SettingField(
-        "max_tokens", "Longest answer", "Longer ones are cut; Ctrl+T continues.", unit="tokens"
+        "temperature", "Temperature", "0 always picks the likeliest word; higher varies.",
+        wanted="0, or a number from 0.001 to 100, such as 0.7",
+    ),
+    SettingField(
+        "max_tokens", "Longest answer", "Longer ones are cut; Ctrl+T continues.", unit="tokens",
+        wanted="a whole number from 1, such as 2048",
     ),
     PRESET_FIELD,
-)
+)  # fmt: skip
 MORE = (
-    SettingField("top_k", "Top-k", "Only the k likeliest tokens; 0 for all."),
-    SettingField("top_p", "Top-p", "Only the likeliest tokens that add up to this share."),
-    SettingField("min_p", "Min-p", "Only tokens with this share of the likeliest one's."),
-    SettingField("repeat_penalty", "Repetition", "Above 1 repeats less; 1 changes nothing."),
-    SettingField("seed", "Seed", "A number makes the same answer again."),
-    SettingField("lossy", "Lossy", "Faster, another text: off, typical, ears:0.1, lenient:2."),
-)
+    SettingField("top_k", "Top-k", "Only the k likeliest tokens; 0 for all.",
+                 wanted="a whole number from 0, such as 40"),
+    SettingField("top_p", "Top-p", "Only the likeliest tokens that add up to this share.",
+                 wanted="a number above 0, at most 1, such as 0.95"),
+    SettingField("min_p", "Min-p", "Only tokens with this share of the likeliest one's.",
+                 wanted="a number from 0 to 1, such as 0.05"),
+    SettingField("repeat_penalty", "Repetition", "Above 1 repeats less; 1 changes nothing.",
+                 wanted="a number from 0.01 to 100, such as 1.1"),
+    SettingField("seed", "Seed", "A number makes the same answer again.",
+                 wanted="a whole number from 0, such as 7"),
+    SettingField(
+        "lossy", "Lossy", "Also keeps guesses that the model would not have made: faster, but no "
+        "longer its own answers. off, typical, ears:0.1 or lenient:2.",
+        wanted="off, typical, ears:0.1 or lenient:2",
+    ),
+)  # fmt: skip
 EVERY_CHAT = (
-    SettingField("model", "Model", "What answers.", Edit.LIST),
+    SettingField(
+        "model", "Model", "What answers.", Edit.LIST, words=(("", "not loaded", "not loaded"),)
+    ),
     SettingField("draft", "Drafter", "What guesses ahead.", Edit.LIST),
     SettingField(
-        "ctx", "Context size", "What the model can see; more takes more memory.", unit="tokens"
+        "ctx", "Context size", "What the model can see; more takes more memory.", unit="tokens",
+        wanted=f"a whole number from {LEAST_CONTEXT}, such as {DEFAULT_CONTEXT}",
     ),
     _switch("learn", "Learn", "Drafters learn from answers, on this machine alone."),
-)
+)  # fmt: skip
 APPEARANCE = (
     SettingField("theme", "Theme", "Colours of the app.", Edit.CHOICE, choices=THEMES),
     SettingField(

@@ -1,6 +1,6 @@
 """The settings: each changes at once, in its row."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
@@ -33,12 +33,12 @@ from app.tui.screens.setting_field import (
 from app.tui.typed_app import typed_app
 from backends.base import SpecchatError
 
-_KEYS = (
-    "Enter edit · ← → change · Ctrl+Z undo · Ctrl+S default for new chats · Esc",
-    "Enter · ← → · Ctrl+Z undo · Esc back",
-)
-_EDIT_KEYS = "Enter sets · empty: the default · Esc keeps it"
-_LINES_KEYS = "Enter sets · Ctrl+J new line · Esc keeps it"
+_UNDO = "Ctrl+Z undo"
+_EDIT_KEYS = "Enter sets · empty: the default · Esc keeps it", "Enter sets · Esc keeps it"
+_LINES_KEYS = "Enter sets · Ctrl+J new line · Esc keeps it", "Enter sets · Ctrl+J line · Esc"
+_UPDATE_SECONDS = 0.5
+"""Between two looks at values that change by themselves, such as the model's name."""
+
 _NARROW, _SHORT = 60, 20
 """Columns and rows below which the screen says less, and has no blank lines between groups."""
 
@@ -90,7 +90,10 @@ class SettingsScreen(ModalScreen[str | None]):
     SettingsScreen #value:focus, SettingsScreen #lines:focus {
         layer: above; display: none; padding: 0; border: none; background: $panel;
     }
-    SettingsScreen #explanation { height: auto; max-height: 4; padding: 0 1; color: $secondary; }
+    SettingsScreen #lines, SettingsScreen #lines:focus {
+        border: round $primary; background: $surface;
+    }
+    SettingsScreen #explanation { height: auto; max-height: 6; padding: 0 1; color: $secondary; }
     """
 
     def __init__(self, editor: SettingsEditor, changes: Changes) -> None:
@@ -102,10 +105,10 @@ class SettingsScreen(ModalScreen[str | None]):
         self._edited: SettingField | None = None
         self._fields: dict[str, SettingField] = {}
         self._is_expanded = any(editor.differs(field.name) for field in MORE)
-        self._dialog = Dialog("Settings", *_KEYS)
+        self._dialog = Dialog("Settings")
         self._rows = RowList()
-        self._value = PrintableInput(compact=True, id="value")
-        self._lines = _LinesArea(compact=True, highlight_cursor_line=False, id="lines")
+        self._value = PrintableInput(compact=True, select_on_focus=False, id="value")
+        self._lines = _LinesArea(highlight_cursor_line=False, id="lines")
         self._explanation = Static(id="explanation")
 
     def compose(self) -> ComposeResult:
@@ -118,19 +121,27 @@ class SettingsScreen(ModalScreen[str | None]):
     def on_mount(self) -> None:
         self._rows.focus()
         self._show()
+        self.set_interval(_UPDATE_SECONDS, self._update)
+
+    def _update(self) -> None:
+        """Show values that have changed by themselves."""
+        if self._edited is None:
+            self._rows.show(list(self._all_rows()))
 
     def on_key(self, event: events.Key) -> None:
-        """Type a new value into the highlighted row."""
-        field = self._chosen
+        """Type into the highlighted row: a new value, or further instructions."""
+        field = self._edited or self._chosen
         is_text = field is not None and field.edit in (Edit.TEXT, Edit.LINES)
-        if field is None or self._edited is not None or not is_text or not event.is_printable:
+        if field is None or not is_text or not event.is_printable:
             return
         event.stop()
-        self._open_field(field)
-        self._value.value = event.character or ""
-        self._value.action_end()
-        self._lines.text = event.character or ""
-        self._lines.move_cursor(self._lines.document.end)
+        if self._edited is None:
+            self._open_field(field)
+            self._value.clear()
+        if field.edit is Edit.LINES:
+            self._lines.insert(event.character or "")
+        else:  # also keys that were on their way to the list
+            self._value.insert_text_at_cursor(event.character or "")
 
     def on_resize(self) -> None:
         self._close_field()
@@ -185,14 +196,29 @@ class SettingsScreen(ModalScreen[str | None]):
     def _explain(self) -> None:
         """Explain the highlighted row."""
         field = self._chosen
-        text = "Enter shows them." if field is None else self._explained(field)
+        text = "" if field is None else self._explained(field)
         self._explanation.update(Content(text))
+        self._show_keys()
+
+    def _show_keys(self) -> None:
+        """Name the keys that do something now, in as many words as there is room for."""
+        field = self._edited
+        if field is not None:
+            self._dialog.show_keys(*(_LINES_KEYS if field.edit is Edit.LINES else _EDIT_KEYS))
+            return
+        change = self._chosen.edit.keys if self._chosen else "Enter shows them"
+        keys = [change, _UNDO] if self._done else [change]
+        self._dialog.show_keys(
+            " · ".join([*keys, "Ctrl+S default for new chats", "Esc back"]),
+            " · ".join([*keys, "Esc back"]),
+            " · ".join([*keys, "Esc"]),
+        )
 
     def _explained(self, field: SettingField) -> str:
         default = field.shown(self._editor.default(field.name))
-        ends = f"{field.edit}." if field.edit is Edit.LIST else f"Default: {default}"
+        ends = "" if field.edit is Edit.LIST else f" Default: {default}"
         is_narrow = self.app.size.width < _NARROW
-        return f"{'' if is_narrow else f'{field.label}: '}{field.text} {ends}"
+        return f"{'' if is_narrow else f'{field.label}: '}{field.text}{ends}"
 
     @property
     def _chosen(self) -> SettingField | None:
@@ -204,7 +230,9 @@ class SettingsScreen(ModalScreen[str | None]):
     def _entered(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         field = self._chosen
-        if field is None:
+        if self._edited is not None:  # the key was on its way to the list
+            self._submitted()
+        elif field is None:
             self._is_expanded = True
             self._show()
             self._rows.highlight(MORE[0].name)
@@ -225,27 +253,28 @@ class SettingsScreen(ModalScreen[str | None]):
         self._try(field, field.choices[(index + step) % len(field.choices)])
 
     def _open_field(self, field: SettingField) -> None:
-        """Edit a value in its row."""
+        """Edit a value in its row, or several lines in a frame below it."""
         index = self._rows.highlighted
         if index is None:
             return
         self._edited = field
         value = self._editor.value(field.name)
         text = "" if value is None else str(value)
-        top = index - round(self._rows.scroll_offset.y)
-        width = self._rows.size.width
+        top, size = index - round(self._rows.scroll_offset.y), self._rows.size
         control = self._lines if field.edit is Edit.LINES else self._value
         if control is self._value:
             self._value.value = text
-            self._dialog.border_subtitle = _EDIT_KEYS
+            self._value.select_all()
+            control.styles.offset = (_VALUE_LEFT, top)
+            control.styles.width = max(size.width - _VALUE_LEFT - 1, 1)
         else:
             self._lines.text = text
-            self._lines.styles.height = min(_LINES, max(self._rows.size.height - top, 1))
-            self._dialog.border_subtitle = _LINES_KEYS
-        control.styles.offset = (_VALUE_LEFT, top)
-        control.styles.width = max(width - _VALUE_LEFT - 1, 1)
+            height = max(min(_LINES, size.height - 2), 1) + 2
+            control.styles.offset = (0, max(min(top + 1, size.height - height), 0))
+            control.styles.height, control.styles.width = height, max(size.width, 1)
         control.display = True
-        control.focus()
+        self.set_focus(control)  # at once: it gets the keys that follow
+        self._show_keys()
         if control is self._lines:
             self._lines.move_cursor(self._lines.document.end)
 
@@ -270,37 +299,38 @@ class SettingsScreen(ModalScreen[str | None]):
         if self._edited is not None:
             self._edited = None
             self._value.display = self._lines.display = False
-            self._rows.focus()
-            self._dialog.show_title("Settings")
+            self.set_focus(self._rows)
+            self._show_keys()
 
     def _try(self, field: SettingField, value: Value, *, is_typed: bool = False) -> bool:
         """Change a setting, or tell in place of its explanation why it cannot be changed."""
-        editor = self._editor
-        change: Callable[[], bool] = lambda: (  # noqa: E731
-            editor.change_text(field.name, str(value))
-            if is_typed
-            else editor.change(field.name, value)
-        )
+        wanted: Value | None = value
         try:
-            is_changed = change()
+            if is_typed:
+                wanted = self._editor.parsed(field.name, str(value))
         except SpecchatError as error:
-            self._tell(field.label, error)
+            self._tell(field.label, field.wanted or error.why)
+            return False
+        try:
+            is_changed = self._editor.change(field.name, wanted)
+        except SpecchatError as error:
+            self._tell(field.label, error.why or error.what)
             return False
         if is_changed:
             self._done, self._undone = self._done + 1, 0
+            self._dialog.show_title("Settings")
         self._show()
         return True
 
-    def _tell(self, label: str, error: SpecchatError) -> None:
-        why = one_line(error.why or error.what)
-        self._explanation.update(Content.styled(f"✕ {label}: {why}", "$error"))
+    def _tell(self, label: str, why: str) -> None:
+        self._explanation.update(Content.styled(f"✕ {label}: {one_line(why)}", "$error"))
 
     def action_make_default(self) -> None:
         """Make the settings of this chat those of new chats."""
         try:
             self._editor.make_default()
         except SpecchatError as error:
-            self._tell("Not saved", error)
+            self._tell("Not saved", error.why or error.what)
             return
         self._done, self._undone = self._done + 1, 0
         self._dialog.show_title("Settings", "default for new chats")

@@ -25,12 +25,14 @@ from app.tui.store import Store
 from app.tui.typed_app import typed_app
 from app.tui.welcome.first_run import FOOT, SHORT_FOOT, Offer, offer_of, suggestion_line
 from backends.base import UsageError
-from models.stores.available_models import DEMO
 
 _LAST_CHATS = 3
 _RACE = "race"
 _CHAT, _MODEL = "chat ", "model "
 """Beginnings of the ids of rows; a number or a name follows."""
+
+_RENEWAL_SECONDS = 30.0
+"""Between two looks at the chats: their times are in minutes."""
 
 _TIME = 12
 _WIDEST = 71
@@ -104,6 +106,7 @@ class Welcome(Vertical):
         super().__init__()
         self._store = store
         self._engine = engine
+        self._history = history
         self._chats = _last_chats(history)
         self._offer: Offer | None = None
         self._looked_for: Loaded | None = None
@@ -116,9 +119,15 @@ class Welcome(Vertical):
 
     def on_mount(self) -> None:
         self.watch(self._store, "status", self._follow)
+        self.set_interval(_RENEWAL_SECONDS, self.renew)
 
     def on_resize(self) -> None:
         self.set_class(is_narrow(self.size.width), "-narrow")
+        self._show()
+
+    def renew(self) -> None:
+        """Show the chats with their present titles and times."""
+        self._chats = _last_chats(self._history)
         self._show()
 
     def focus_rows(self) -> bool:
@@ -131,6 +140,8 @@ class Welcome(Vertical):
         """Keep the demo model from now on, also at later starts; False if nothing is offered."""
         if self._offer is None:
             return False
+        from models.stores.available_models import DEMO
+
         self._offer = None
         with contextlib.suppress(UsageError):  # then the next start offers models again
             file.save(self._engine.paths.settings, {"model": DEMO})

@@ -292,6 +292,22 @@ def test_a_context_size_that_cannot_be_had_leaves_the_old_one() -> None:
         assert engine.close(30)
 
 
+def test_another_context_size_loads_again_what_failed_to_load() -> None:
+    def refuses(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -> Session:
+        if options.ctx == 99:
+            raise OutOfMemoryError("99 is no size")
+        return opened(ScriptedModel(WORDS))(options, paths, notify)
+
+    engine = Engine(SessionOptions(draft="off", ctx=99), Paths.of_this_user(), refuses)
+    engine.start()
+    try:
+        engine.set_context(4096)
+        assert text_of(engine.ask(request())) == "".join(WORDS)
+        assert engine.status.error is None
+    finally:
+        assert engine.close(30)
+
+
 def test_plain_replies_tell_the_speed_of_the_model(start: Start) -> None:
     engine = start(ScriptedModel([*WORDS, *(f"more{number} " for number in range(40))]))
     assert text_of(engine.ask(request()))

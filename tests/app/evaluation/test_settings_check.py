@@ -102,7 +102,7 @@ def test_all_that_is_wrong_is_told_beside_everything_else(
     assert shown.stderr == ""
     assert shown.stdout.count("\nwrong setting ") == len(keys)
     assert "\nversions " in shown.stdout
-    assert "SPECCHAT_CTX cannot be 'many': it is a whole number" in shown.stdout
+    assert "SPECCHAT_CTX cannot be 'many': it must be a whole number" in shown.stdout
 
 
 def test_a_file_that_cannot_be_read_is_told_once(write_settings: Write) -> None:

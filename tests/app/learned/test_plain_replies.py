@@ -19,7 +19,20 @@ def kept(rates: list[float], folder: Path) -> PlainReplies:
 def test_replies_are_kept_across_starts(tmp_path: Path) -> None:
     kept([10.0, 12.0, 11.0], tmp_path)
     again = PlainReplies.at(tmp_path / "replies.json")
-    assert (again.rate, len(again.replies)) == (11.0, 3)
+    assert (again.rate, len(again.replies)) == (12.0, 3)
+
+
+def test_a_busy_hour_does_not_lower_the_rate(tmp_path: Path) -> None:
+    kept([14.0], tmp_path)
+    assert kept([2.0] * 50, tmp_path).rate == 14.0
+    assert PlainReplies.at(tmp_path / "replies.json").rate == 14.0
+
+
+def test_a_faster_measurement_at_load_counts_and_is_kept(tmp_path: Path) -> None:
+    replies = kept([2.0], tmp_path).with_measured(13.0).with_measured(5.0)
+    assert replies.rate == 13.0
+    assert PlainReplies.at(tmp_path / "replies.json").rate == 13.0
+    assert PlainReplies(None).with_measured(3.0).rate == 3.0
 
 
 def test_two_windows_lose_no_reply(tmp_path: Path) -> None:
@@ -70,9 +83,10 @@ def test_a_longer_context_is_no_spread() -> None:
     [
         "", "[]", '{"schema": 2, "replies": [[1, 2]]}', '{"schema": 1, "replies": 7}',
         '{"schema": 1, "replies": [[1e999, 5, 0], [-1, 5, 0], [1, 0, 0], [1, 2], "abc", null]}',
+        '{"schema": 1, "best": 1e999}', '{"schema": 1, "best": "7"}',
         '{"schema": 1, "replies": [[1, 1e400, 0], [1, 2, -1], [1, 2, "x"], {"rate": 1}]}',
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_read_as_empty(tmp_path: Path, text: str) -> None:
     (tmp_path / "replies.json").write_text(text)
-    assert PlainReplies.at(tmp_path / "replies.json").replies == ()
+    assert PlainReplies.at(tmp_path / "replies.json") == PlainReplies(tmp_path / "replies.json")

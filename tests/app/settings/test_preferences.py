@@ -33,7 +33,8 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_in_effect(Paths.of_this_user())
     assert "enter_sends" not in settings.values
     wrong, unknown = settings.notices
-    assert wrong == "SPECCHAT_ENTER_SENDS cannot be 'perhaps': it is true or false. It is ignored."
+    why = "it must be true or false"
+    assert wrong == f"SPECCHAT_ENTER_SENDS cannot be 'perhaps': {why}. It is ignored."
     assert unknown == "There is no setting for SPECCHAT_THEMME: it is ignored."
 
 

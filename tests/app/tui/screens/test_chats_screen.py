@@ -174,10 +174,40 @@ async def test_any_number_of_removals_is_undone(history: History) -> None:
 async def test_a_removal_is_undone_from_the_prompt_too(history: History) -> None:
     async with listing(history) as shown:
         await shown.press("delete", "escape")
-        assert await shown.changes.undo() == "removed a chat"
+        assert await shown.changes.undo() == f"removed “{TITLES[0][0]}”"
         assert shown.titles == [title for title, _, _ in TITLES]
-        assert await shown.changes.redo() == "removed a chat"
+        assert await shown.changes.redo() == f"removed “{TITLES[0][0]}”"
         assert shown.titles == [title for title, _, _ in TITLES[1:]]
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [((80, 24), "removed · Ctrl+Z brings it back"), ((40, 20), "removed · Ctrl+Z undoes")],
+)
+async def test_a_removal_says_how_to_undo_it_until_the_next_action(
+    history: History, size: tuple[int, int], words: str
+) -> None:
+    async with listing(history, size) as shown:
+        for next_key in ("down", "x", "f2", "ctrl+z"):
+            await shown.press("delete")
+            assert words in shown.text
+            await shown.press(next_key)
+            assert words not in shown.text
+            await shown.press("escape" if next_key == "f2" else "backspace")
+
+
+async def test_every_key_is_named_at_every_size(history: History) -> None:
+    async with listing(history, (40, 20)) as shown:
+        assert "Enter open · F2 rename · Del · Esc" in shown.text
+        await shown.press("f2")
+        assert "Enter renames · Esc keeps it" in shown.text
+
+
+async def test_long_titles_take_the_room_there_is(history: History) -> None:
+    title = "Tell me a story of 500 words, with a list"
+    history.rename(history.chats()[1].number, title)
+    async with listing(history) as shown:
+        assert title in shown.text
 
 
 async def test_what_was_removed_before_the_screen_opened_comes_back(history: History) -> None:

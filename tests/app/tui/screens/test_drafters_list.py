@@ -115,6 +115,31 @@ async def test_enter_uses_f5_races_and_escape_leaves() -> None:
         assert app.returned == [DrafterChoice("lookup"), DrafterChoice("ngram", True), None, None]
 
 
+async def test_only_keys_that_do_something_are_named() -> None:
+    app = SmallApp()
+    async with app.run_test(size=(80, 30)) as pilot:
+        choosing = await opened(pilot, app)
+        assert "Enter use · F5 race · Esc back" in choosing.text
+        await choosing.press("up")
+        assert "Enter use · Esc back" in choosing.text
+        await choosing.press("end")
+        assert "Enter shows them · Esc back" in choosing.text
+        await choosing.press("enter")
+        assert "─ Esc back" in choosing.text
+
+
+async def test_a_long_name_and_its_explanation_are_shown_in_full() -> None:
+    app = SmallApp()
+    async with app.run_test(size=(40, 20)) as pilot:
+        cascade = pair("cascade(lookup,self)", Kind.COMPOSED)
+        choosing = await opened(pilot, app, replace(LISTED, pairs=(*PAIRS, cascade)))
+        await choosing.press(*["down"] * 6)
+        assert "Several of these together" in choosing.text
+        await choosing.press("enter")
+        shown = " ".join(line.strip("│ ") for line in choosing.text.splitlines()[-6:])
+        assert "cascade(lookup,self): lookup drafts for self, which drafts for the model." in shown
+
+
 async def test_drafters_that_cannot_draft_are_told_with_their_reason() -> None:
     app = SmallApp()
     async with app.run_test(size=(80, 30)) as pilot:

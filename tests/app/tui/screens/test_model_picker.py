@@ -154,6 +154,32 @@ async def test_a_download_moves_in_its_row_and_delete_stops_it() -> None:
         assert "larger, half as fast" in picking.text
 
 
+async def test_only_keys_that_do_something_are_named() -> None:
+    app = SmallApp()
+    async with app.run_test(size=(80, 40)) as pilot:
+        picking = await opened(pilot, app)
+        await picking.press("home")
+        for keys in ("─ Esc back", "Enter use · Esc", "Enter download · Esc"):
+            assert f"{keys}" in picking.text
+            await picking.press("down")
+        await picking.press("up")
+        app.store.downloads = {"qwen3-8b": "1 %, 9 min left"}
+        await pilot.pause()
+        assert "Del stop · Esc back" in picking.text
+        await picking.press(*["down"] * 4)
+        assert "Enter shows them · Esc back" in picking.text
+        await picking.press(*"nosuch")
+        assert "Enter tries it · Esc back" in picking.text
+
+
+async def test_enter_on_the_model_in_use_keeps_it_as_it_is() -> None:
+    app = SmallApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        picking = await opened(pilot, app)
+        await picking.press("enter")
+        assert app.returned == [None]
+
+
 async def test_delete_edits_the_search_where_nothing_downloads() -> None:
     app = SmallApp()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -179,7 +205,7 @@ async def test_odd_names_in_odd_terminals(size: tuple[int, int]) -> None:
     odd = "\x1b[31m\u202e猫[/]" + "x" * 300
     app = SmallApp()
     async with app.run_test(size=size) as pilot:
-        models = replace(MODELS, models=(installed(odd, 1e9, 3), *MODELS.models), loaded=odd)
+        models = replace(MODELS, models=(installed(odd, 1e9, 3), *MODELS.models), loaded="")
         picking = await opened(pilot, app, models)
         assert "\x1b" not in picking.text
         await picking.press("down", "up", "enter")

@@ -192,8 +192,27 @@ async def test_what_noise_explains_is_even_and_short_answers_are_not_compared() 
         assert "too short to compare" in racing.text
         await pilot.press("enter")
         await racing.end(accepted=0)
-        assert "no draft was worth checking" in racing.text
+        assert "nothing was drafted, so both are plain" in racing.text
         assert "×" not in racing.text
+
+
+async def test_enter_races_again_only_after_the_end_and_not_with_typed_words() -> None:
+    app = SmallApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        racing = await begun(pilot, app)
+        assert "Enter again" not in racing.text
+        await pilot.press("enter")
+        assert len(racing.engine.asked) == 2
+        await racing.end()
+        assert "Enter again" in racing.text
+        await pilot.press(*"/new", "enter")
+        assert len(racing.engine.asked) == 2
+        await pilot.press("n")
+        await racing.until("Esc back to the chat, to type there")
+        await pilot.press("enter")
+        await racing.until("Enter again")
+        await pilot.press("enter")
+        assert len(racing.engine.asked) == 4
 
 
 async def test_escape_stops_both_and_gives_the_drafters_back() -> None:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 
 from app.dialogue.changes import Changes
@@ -13,6 +14,7 @@ from app.dialogue.settings_editor import SettingsEditor
 from app.settings import file
 from app.settings.answering import Answering
 from app.settings.catalogue import Value
+from app.tui.screens.row_list import RowList
 from app.tui.screens.settings_screen import SettingsScreen
 from backends.base import UsageError
 from decoding.sampling.distribution import SamplingSettings
@@ -44,9 +46,15 @@ class Target:
     def setting(self, name: str) -> Value:
         return self.settings[name]
 
-    def use_setting(self, name: str, value: Value) -> None:
+    @property
+    def usual_context(self) -> int:
+        return 8192
+
+    def check_setting(self, name: str, value: Value) -> None:
         if name == "ctx" and value == 77:
             raise UsageError("the context cannot be 77", "there is not enough memory")
+
+    def use_setting(self, name: str, value: Value) -> None:
         self.settings[name] = value
 
     def use_defaults(self, answering: Answering, system: str) -> None:
@@ -137,7 +145,7 @@ async def test_a_number_is_edited_in_its_row_and_undone(path: Path) -> None:
 async def test_an_unusable_value_changes_nothing_and_is_told_below(path: Path) -> None:
     async with page(path) as shown:
         await shown.press("down", "enter", "ctrl+u", *"hot", "enter")
-        assert "✕ Temperature: it is a number" in shown.text
+        assert "✕ Temperature: 0, or a number from 0.001 to 100, such as 0.7" in shown.text
         assert shown.dialogue.own == {}
         await shown.press("ctrl+u", *"0.5")
         assert "✕" not in shown.text
@@ -152,6 +160,51 @@ async def test_instructions_of_several_lines(path: Path) -> None:
         assert shown.dialogue.system == "One\ntwo"
         await shown.press("ctrl+z")
         assert shown.dialogue.system == ""
+
+
+@pytest.mark.parametrize("size", [(120, 36), (80, 24), (40, 20)])
+async def test_instructions_have_a_frame_of_their_own_and_whole_keys(
+    path: Path, size: tuple[int, int]
+) -> None:
+    async with page(path, size) as shown:
+        await shown.press("enter", *"Be", "ctrl+j", *"brief")
+        lines = [line.strip() for line in shown.text.splitlines()]
+        top = next(index for index, line in enumerate(lines) if "Instructions" in line) + 1
+        assert (lines[top][:2], lines[top][-2:]) == ("│╭", "╮│")
+        assert [line.strip("│ ") for line in lines[top + 1 : top + 3]] == ["Be", "brief"]
+        assert not any("Temperature" in line for line in lines[top : top + 7])
+        keys = next(line for line in lines if line.startswith("╰─ Enter"))
+        assert all(key in keys for key in ("Ctrl+J", "Esc"))
+        assert "…" not in keys
+
+
+async def test_typing_adds_to_instructions_and_replaces_a_number(path: Path) -> None:
+    async with page(path) as shown:
+        shown.dialogue.set_system("Be brief")
+        await shown.press(*"!", "enter")
+        assert shown.dialogue.system == "Be brief!"
+        await shown.press("down", *"0.5", "enter")
+        assert shown.dialogue.own == {"temperature": 0.5}
+
+
+async def test_keys_typed_in_a_burst_all_arrive(path: Path) -> None:
+    async with page(path) as shown:
+        await shown.down(7)
+        for key in [*"16384", "enter"]:
+            shown.app.screen.query_one(RowList).post_message(
+                events.Key(key, key if len(key) == 1 else None)
+            )
+        await shown.pilot.pause()
+        assert shown.target.settings["ctx"] == 16384
+
+
+async def test_keys_that_do_nothing_are_not_named(path: Path) -> None:
+    async with page(path, (40, 20)) as shown:
+        assert "Enter edit · Esc back" in shown.text
+        await shown.press("end", "enter")
+        assert "← → change · Ctrl+Z undo · Esc" in shown.text
+        await shown.press("ctrl+z")
+        assert "← → change · Esc back" in shown.text
 
 
 async def test_choices_apply_at_once_and_are_kept(path: Path) -> None:
@@ -195,6 +248,7 @@ async def test_the_context_changes_without_a_restart(path: Path) -> None:
         await shown.press("enter", "ctrl+u", *"77", "enter")
         assert "✕ Context size: there is not enough memory" in shown.text
         assert shown.target.settings["ctx"] == 16384
+        assert shown.kept == {"ctx": 16384}
 
 
 @pytest.mark.parametrize(("row", "opened"), [(5, "model"), (6, "drafters")])

@@ -1,0 +1,30 @@
+"""Checks a context size before it is set: what cannot work is refused, and nothing changes."""
+
+from app.loading.memory_plan import plan
+from app.loading.model_list import facts_for_bill
+from backends.base import ModelInfo, UsageError, check_context
+from backends.engines.engine_resources import free_memory
+from models.metadata.memory_bill import bill
+
+LEAST_CONTEXT = 512
+"""Fewer tokens hold no conversation."""
+
+
+def check_new_context(n_ctx: int, info: ModelInfo | None, present: int, layers: int | None) -> None:
+    """Refuse a context that is too small, or more than the loaded model was trained for or fits.
+
+    info: None while no model is loaded. present: tokens of its context, whose memory is freed.
+    layers: those that were to run on a GPU.
+
+    Raises:
+        SpecchatError: the size cannot be used.
+    """
+    if n_ctx < LEAST_CONTEXT:
+        what = f"a context of {n_ctx:,} tokens is too small"
+        raise UsageError(what, f"it must be at least {LEAST_CONTEXT}")
+    if info is None:
+        return
+    check_context(info.name, n_ctx, info.context_limit)
+    facts, free = facts_for_bill(info.path), free_memory(info.backend, layers)
+    if facts is not None and free is not None and n_ctx > present:
+        plan(info.name, facts, n_ctx, n_ctx, free + bill(facts, present).total)
