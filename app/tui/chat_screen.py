@@ -309,6 +309,11 @@ class ChatScreen(Screen[None]):
         event.stop()
         self.store.has_text = event.has_text
 
+    @on(messages.ActionKey)
+    async def _action_key(self, event: messages.ActionKey) -> None:
+        event.stop()
+        await self.action_perform(event.name)
+
     @on(messages.EditEnded)
     def _edit_ended(self, event: messages.EditEnded) -> None:
         event.stop()

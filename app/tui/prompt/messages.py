@@ -68,6 +68,18 @@ class ScrollWanted(Message):
         self.pages = pages
 
 
+class ActionKey(Message):
+    """The key of an action was pressed in the prompt.
+
+    It comes as a message, so that it is carried out after what was sent before it: a key that
+    bubbles up on its own may overtake that.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
 class EditEnded(Message):
     """Editing was left without a change; the prompt is as it was before."""
 

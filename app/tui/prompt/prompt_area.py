@@ -1,14 +1,17 @@
 """The text area of the prompt: sending, earlier texts, completion and the keys that interrupt."""
 
+from collections.abc import Mapping
+
 from textual import events
 from textual.actions import SkipAction
 from textual.reactive import reactive
 from textual.strip import Strip
 from textual.widgets import TextArea
 
-from app.actions import BY_SLASH, nearest_command, parse, unknown_command
+from app.actions import ACTIONS, BY_SLASH, nearest_command, parse, unknown_command
 from app.chat.named_files import quoted
 from app.printable import one_line
+from app.tui.keymap import keys_of
 from app.tui.prompt import messages
 from app.tui.prompt.completion import COMMAND, Completion
 from app.tui.prompt.folding_area import FoldingArea
@@ -20,6 +23,8 @@ from app.tui.terminal.clipboard import copy
 from app.tui.wording import SEPARATOR
 
 _COMPLETION_KEYS = frozenset({"up", "down", "tab", "enter", "escape"})
+
+_TEXT_ACTIONS = frozenset({"stop", "undo", "redo"})
 
 AGAIN = f"{SEPARATOR}Enter again sends it anyway"
 
@@ -50,6 +55,18 @@ class PromptArea(FoldingArea):
         """The text that the fault is about."""
         self._filled: tuple[str, tuple[int, int]] | None = None
         """Text and cursor after a completion that ended in a space."""
+
+    @property
+    def _action_keys(self) -> Mapping[str, str]:
+        """Actions by key, but for those that text changes the meaning of."""
+        own = self._store.preferences.keys
+        return {
+            key: action.name
+            for action in ACTIONS
+            if action.name not in _TEXT_ACTIONS
+            for key in keys_of(action, own).split(",")
+            if key
+        }
 
     # Text
 
@@ -176,8 +193,11 @@ class PromptArea(FoldingArea):
         self.quits_next = self.quits_next and event.key in ("ctrl+c", "ctrl+d", "ctrl+q")
         self._was_escape = self._was_escape and event.key == "escape"
         if not self._handle(event.key):
-            await run_own_binding(self, TextArea.BINDINGS, event)
-            return
+            name = self._action_keys.get(event.key)
+            if name is None:
+                await run_own_binding(self, TextArea.BINDINGS, event)
+                return
+            self.post_message(messages.ActionKey(name))
         event.stop()
         event.prevent_default()
 
