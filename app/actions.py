@@ -57,11 +57,18 @@ ACTIONS = (
 
 BY_NAME = {action.name: action for action in ACTIONS}
 BY_SLASH = {name: action for action in ACTIONS for name in (action.slash, action.alias) if name}
+_BY_MAIN_SLASH = [(action.slash, action) for action in (*ACTIONS[1:], ACTIONS[0]) if action.slash]
+
+_OFTEN = ("new", "chats", "model", "system", "settings", "regenerate", "export", "help", "undo")
+"""Slash commands that are listed first while nothing of the name is typed."""
 
 
 def matching(text: str) -> list[tuple[str, Action]]:
     """Slash commands that match what is typed so far, by name, best match first."""
     typed = text.removeprefix("/").lower()
+    if not typed:
+        often = [(name, BY_SLASH[name]) for name in _OFTEN]
+        return often + [(slash, action) for slash, action in _BY_MAIN_SLASH if slash not in _OFTEN]
     prefixed = [(slash, action) for slash, action in BY_SLASH.items() if slash.startswith(typed)]
     prefixed.sort(key=lambda command: command[0] != typed)
     listed = {action.name for _, action in prefixed}
@@ -90,6 +97,12 @@ def parse(text: str) -> tuple[Action, str] | None:
     name, _, argument = text[1:].partition(" ")
     action = BY_SLASH.get(name.lower())
     return None if action is None else (action, argument.strip())
+
+
+def awaiting_argument(text: str) -> Action | None:
+    """The action whose argument is to be typed next, once the name of its command is complete."""
+    command = parse(text.lstrip()) if text.endswith(" ") else None
+    return command[0] if command and command[0].argument and not command[1] else None
 
 
 def unknown_command(text: str) -> str | None:

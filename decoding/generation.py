@@ -9,8 +9,8 @@ from decoding.current_drafter import CurrentDrafter, DrafterProvider, always
 from decoding.draft import NO_DRAFT, Draft
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.prefill import prefill, reuse
-from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.verification.target_pass import Judged, drawn, fits, judge, settle
 
 

@@ -18,8 +18,9 @@ from decoding.drafters.model.draft_model import DraftModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.prefill import prefill, reuse
-from decoding.sampling.distribution import Distribution, SamplingSettings
+from decoding.sampling.distribution import Distribution
 from decoding.sampling.sampler import Sampler
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.telemetry import Statistics
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts

@@ -23,7 +23,8 @@ from decoding.drafters.cross_vocabulary.shared_vocabulary import SharedVocabular
 from decoding.drafters.cross_vocabulary.speller import Speller
 from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
 from decoding.generation import Limits, generate
-from decoding.sampling.distribution import SamplingSettings, warp
+from decoding.sampling.distribution import warp
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.telemetry import Statistics
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts

@@ -1,6 +1,6 @@
 """How quick the app is: start, Enter, decode rate against `ask`, a long chat, a flood of tokens.
 
-Run on a machine with nothing else to do: python -m scripts.measure_app [ROUNDS]
+Run on a machine with nothing else to do: python -m scripts.measure_app [ROUNDS [PART ...]]
 """
 
 import argparse
@@ -20,6 +20,7 @@ import termios
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from app.engine.engine import Engine
@@ -32,7 +33,7 @@ from app.settings.app_start import AppStart
 from app.settings.preferences import Preferences
 from app.tui.app import SWITCH_SECONDS, SpecchatApp
 from app.tui.chat_screen import ChatScreen
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from tests.fixtures.scripted import ScriptedModel, opened
 
 SPECCHAT = [sys.executable, "-m", "app.cli.entry"]
@@ -44,7 +45,7 @@ PATIENCE_SECONDS = 120.0
 LOOK_SECONDS = 1.0
 """Between two looks at the history: more often, and the looking would slow the model."""
 
-PAINTED = b"Ask anything"
+PAINTED = b"sk anything"
 READY = b"CPU"
 CTRL_D = b"\x04"
 
@@ -89,13 +90,6 @@ class Terminal:
             if len(self.shown) > length:
                 length, looked = len(self.shown), time.monotonic()
 
-    def first_change(self, data: bytes) -> float:
-        """Seconds from a key to the next paint."""
-        begun = time.perf_counter()
-        self.write(data)
-        select.select([self._file], [], [], PATIENCE_SECONDS)
-        return time.perf_counter() - begun
-
     @property
     def main_thread_seconds(self) -> float | None:
         """Processor time of the thread that paints; None where the system does not tell."""
@@ -115,21 +109,30 @@ class Terminal:
         return time.perf_counter() - begun
 
 
-def start() -> tuple[float, float, float, float]:
-    """Seconds to the first paint, from Enter to a change, to quit, and to quit in mid-answer."""
+def start() -> tuple[float, float, float]:
+    """Seconds to the first paint, processor time of it, and seconds to quit."""
     begun = time.perf_counter()
     terminal = Terminal()
     terminal.until(PAINTED)
-    painted = time.perf_counter() - begun
+    painted, used = time.perf_counter() - begun, terminal.main_thread_seconds or 0.0
     terminal.until(READY)
-    at_rest = terminal.leave()
+    return painted, used, terminal.leave()
+
+
+def enter() -> tuple[float, float]:
+    """Seconds from Enter to the question on the screen, and to quit in mid-answer."""
     terminal = Terminal()
     terminal.until(READY)
+    terminal.until_quiet()
     terminal.write(QUESTION.encode())
     terminal.until_quiet(0.3)
-    changed = terminal.first_change(b"\r")
+    terminal.shown = b""
+    begun = time.perf_counter()
+    terminal.write(b"\r")
+    terminal.until(QUESTION.encode())
+    changed = time.perf_counter() - begun
     terminal.until(b"tok/s")
-    return painted, changed, at_rest, terminal.leave()
+    return changed, terminal.leave()
 
 
 def asked(draft: str) -> float:
@@ -312,48 +315,77 @@ def own_home() -> Generator[None]:
 
 
 def print_starts(rounds: int) -> None:
-    """Print how quickly the app starts, takes a question and quits."""
+    """Print how quickly the app starts and quits."""
     start()  # fills the caches of a first start
     for _ in range(rounds):
-        painted, changed, at_rest, at_work = start()
-        print(
-            f"first paint {painted:.2f} s, Enter {1000 * changed:.0f} ms, quit {at_rest:.2f} s, "
-            f"in mid-answer {at_work:.2f} s"
-        )
+        painted, used, quitted = start()
+        print(f"first paint {painted:.2f} s ({used:.2f} s at work), quit {quitted:.2f} s")
 
 
-def print_rates(rounds: int) -> None:
+def print_enters(rounds: int) -> None:
+    """Print how quickly a question is on the screen, and how quickly an answer is left."""
+    for _ in range(rounds):
+        changed, quitted = enter()
+        print(f"Enter {1000 * changed:.0f} ms, quit in mid-answer {quitted:.2f} s")
+
+
+def print_rate(columns: int, draft: str, rounds: int) -> None:
     """Print the app's decode rate as a ratio of that of `ask`; the two take turns."""
-    for columns, draft in ((120, "off"), (100, "off"), (120, "lookup")):
-        ratios: list[float] = []
-        shares: list[float] = []
-        for _ in range(rounds):
-            rate, share = in_app(columns, draft)
-            ratios.append(rate / asked(draft))
-            shares.append(share)
-        listed = " ".join(f"{ratio:.2f}" for ratio in ratios)
+    ratios: list[float] = []
+    shares: list[float] = []
+    for _ in range(rounds):
+        rate, share = in_app(columns, draft)
+        ratios.append(rate / asked(draft))
+        shares.append(share)
+    listed = " ".join(f"{ratio:.2f}" for ratio in ratios)
+    print(
+        f"{columns} columns, drafting {draft}: {statistics.median(ratios):.2f} of ask "
+        f"({listed}), painting takes {100 * statistics.median(shares):.1f} % of a core"
+    )
+
+
+def print_floods(rounds: int) -> None:
+    """Print how the screen keeps up with a thousand tokens a second."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    for kind in (prose, fence, bullets) * rounds:
+        rate, late, longest = asyncio.run(flood(kind(FLOOD)))
         print(
-            f"{columns} columns, drafting {draft}: {statistics.median(ratios):.2f} of ask "
-            f"({listed}), painting takes {100 * statistics.median(shares):.1f} % of a core"
+            f"{kind.__name__}: {rate:.0f} tokens a second, the screen {late:.2f} s later, "
+            f"keys wait {longest:.2f} s at most"
         )
+
+
+def print_long_chat(rounds: int) -> None:
+    """Print how quickly a long chat opens and scrolls."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    for _ in range(rounds):
+        asyncio.run(long_chat())
+
+
+PARTS: dict[str, Callable[[int], None]] = {
+    "start": print_starts,
+    "enter": print_enters,
+    "panel": partial(print_rate, 120, "off"),
+    "no-panel": partial(print_rate, 100, "off"),
+    "drafting": partial(print_rate, 120, "lookup"),
+    "long-chat": print_long_chat,
+    "flood": print_floods,
+}
 
 
 def main() -> None:
-    """Print every figure, each round on a line of its own."""
+    """Print the figures of each part, or of those named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rounds", nargs="?", type=int, default=5)
-    rounds: int = parser.parse_args().rounds
-    with own_home():
-        print_starts(rounds)
-        print_rates(rounds)
-        sys.setswitchinterval(SWITCH_SECONDS)
-        for kind in (prose, fence, bullets):
-            rate, late, longest = asyncio.run(flood(kind(FLOOD)))
-            print(
-                f"{kind.__name__}: {rate:.0f} tokens a second, the screen {late:.2f} s later, "
-                f"keys wait {longest:.2f} s at most"
-            )
-        asyncio.run(long_chat())
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    asked_for = parser.parse_args()
+    unknown = set(asked_for.parts) - PARTS.keys()
+    if unknown:
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    for name in asked_for.parts or PARTS:
+        print(f"{name}, load {os.getloadavg()[0]:.1f}", flush=True)
+        with own_home():
+            PARTS[name](asked_for.rounds)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
 from backends.chat.chat_template import Message
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 
 
 def learn(session: Session, asked: Iterable[tuple[Task, SamplingSettings]], tokens: int) -> int:

@@ -26,7 +26,7 @@ from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.telemetry import Statistics
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts

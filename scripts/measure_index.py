@@ -20,8 +20,8 @@ import psutil
 from decoding.drafters.retrieval.corpus import Corpus
 from decoding.drafters.retrieval.document import STAMP_BYTES, Document, Note
 from decoding.drafters.retrieval.retrieval import Retrieval
-from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
+from decoding.sampling.sampling_settings import SamplingSettings
 
 VOCABULARY = bytes(32)
 CHAT_TOKENS = 2000

@@ -17,7 +17,7 @@ from decoding.draft import Drafter
 from decoding.drafters.lookahead.jacobi import Jacobi
 from decoding.drafters.lookahead.lookahead import Lookahead, LookaheadShape
 from decoding.generation import Limits, generate
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.telemetry import Statistics
 from models.stores.bundled import demo_path
 from scripts.prompts import tokenized

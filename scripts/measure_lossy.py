@@ -18,8 +18,9 @@ from backends import llamacpp
 from backends.base import Context
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass, warp
+from decoding.sampling.distribution import Distribution, point_mass, warp
 from decoding.sampling.lossy_rule import LossyRule, parse_lossy
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.verification.lossy import judgement
 from decoding.verification.rejection_sampling import residual
 from models.self_draft.recipe import Recipe

@@ -27,7 +27,7 @@ from decoding.current_drafter import always
 from decoding.drafters.model.draft_model import DraftModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from scripts.prompts import tokenized
 
 _GROUP = 64

@@ -24,8 +24,8 @@ from decoding.estimation.cost import CostModel
 from decoding.events import Step
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
-from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
+from decoding.sampling.sampling_settings import SamplingSettings
 from scripts.recorded_replies import Reply, recorded
 
 _LONGEST_DRAFT = 8

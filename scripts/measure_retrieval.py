@@ -25,7 +25,7 @@ from app.history import History
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
 from backends.chat.chat_template import Message
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 
 QUESTIONS = (
     "Explain how a bicycle stays upright while it is moving.",

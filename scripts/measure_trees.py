@@ -28,7 +28,8 @@ from decoding.estimation.trial import overlap
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.planning.best_tree import likeliest
-from decoding.sampling.distribution import Distribution, SamplingSettings
+from decoding.sampling.distribution import Distribution
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.verification.draft_selection import select
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts

@@ -16,8 +16,9 @@ from backends.base import Context
 from decoding.drafters.model.draft_model import DraftModel
 from decoding.forms import SampledLine
 from decoding.prefill import prefill, reuse
-from decoding.sampling.distribution import Distribution, SamplingSettings
+from decoding.sampling.distribution import Distribution
 from decoding.sampling.sampler import Sampler
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.verification.block import acceptance, next_share, verify_block
 from decoding.verification.rejection_sampling import scaled_residual
 from scripts.measure_acceptance import demo_pair

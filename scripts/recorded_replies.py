@@ -13,7 +13,7 @@ from backends.chat.chat_template import ChatTemplate, Message
 from backends.chat.template_process import TemplateProcess
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from models.stores.bundled import demo_path
 
 _SEEDS = 6

@@ -23,7 +23,7 @@ from decoding.drafters.model.draft_model import DraftModel
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.planning.controller import Controller
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.telemetry import Statistics
 
 FIXED_LENGTHS = (3, 7, 15)

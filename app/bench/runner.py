@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from app.bench.methods import Method, Methods, Outcome
 from app.bench.results import PLAIN, Bench, Run
 from app.bench.suite import Suite, Task, tasks
-from app.engine.reply_metrics import bytes_per_token
-from app.engine.session import Session
+from app.engine.session import Session, bytes_per_token
 from backends.base import ModelError, UsageError
 from backends.chat.chat_template import Message
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 
 _WARM_UP_TOKENS = 16
 

@@ -1,14 +1,15 @@
-"""Reads what the app starts with: typed options, then variables, then the settings file."""
+"""Reads what the app starts with: typed options, then variables, then the settings file.
+
+What resolves names is imported where a name is to be resolved: without one, the app opens sooner.
+"""
 
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typer import Context
 
 from app.cli.command import FROM_COMMAND_LINE, source_of
-from app.drafting.spec import draft_spec
-from app.loading.model_selection import choose_model
-from app.loading.session_options import AUTO_DRAFT, SessionOptions, check_ranges
+from app.loading.session_options import AUTO_DRAFT, OFF_DRAFT, SessionOptions, check_ranges
 from app.paths import Paths
 from app.settings.answering import Answering
 from app.settings.app_start import AppStart
@@ -17,9 +18,10 @@ from app.settings.in_effect import notice, settings_in_effect
 from app.settings.preferences import preferences_of
 from backends.base import SpecchatError, UsageError
 from backends.engines.backend_names import check_backend
-from backends.engines.backend_selection import forms
-from decoding.sampling.distribution import SamplingSettings
-from models.reference import HubReference, Reference, resolve
+from decoding.sampling.sampling_settings import SamplingSettings
+
+if TYPE_CHECKING:
+    from models.reference import HubReference, Reference
 
 
 def app_start(context: Context, paths: Paths, *, continues: bool) -> AppStart:
@@ -74,7 +76,7 @@ def _with_known_names(
     notices: list[str] = []
     if session.model:
         try:
-            resolve(session.model, paths.models, forms=forms(session.backend))
+            _check_model(session.model, session.backend, paths)
         except SpecchatError as error:
             if "model" in typed:
                 raise
@@ -98,15 +100,29 @@ def _cause(error: SpecchatError) -> str:
     return f"{error.what}: {error.why}" if error.why else error.what
 
 
+def _check_model(name: str, backend: str, paths: Paths) -> None:
+    """Raises SpecchatError if there is no such model."""
+    from backends.engines.backend_selection import forms
+    from models.reference import resolve
+
+    resolve(name, paths.models, forms=forms(backend))
+
+
 def _check_draft(session: SessionOptions, paths: Paths) -> None:
     """Raises UsageError if a drafter is unknown; some are known only beside their model."""
-    if session.draft.lower() in (draft_spec.OFF, draft_spec.AUTO):
+    if session.draft.lower() in (OFF_DRAFT, AUTO_DRAFT):
         return
+    from app.drafting.spec import draft_spec
+    from backends.engines.backend_selection import forms
+
     wanted = forms(session.backend)
     draft_spec.parse(session.draft, paths, _target(session, paths), wanted)
 
 
-def _target(session: SessionOptions, paths: Paths) -> Reference | HubReference | None:
+def _target(session: SessionOptions, paths: Paths) -> "Reference | HubReference | None":
+    from app.loading.model_selection import choose_model
+    from backends.engines.backend_selection import forms
+
     try:
         return choose_model(session.model, paths, forms(session.backend))
     except SpecchatError:

@@ -1,6 +1,8 @@
 """How every command reads its arguments and lays out its help."""
 
 import shutil
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import typer
@@ -9,7 +11,7 @@ from typer._click.formatting import HelpFormatter  # pyright: ignore[reportPriva
 
 from app.settings.catalogue import BY_NAME, from_variable
 
-FROM_COMMAND_LINE, FROM_VARIABLE = "COMMANDLINE", "ENVIRONMENT"
+FROM_COMMAND_LINE, FROM_VARIABLE, FROM_DEFAULT = "COMMANDLINE", "ENVIRONMENT", "DEFAULT"
 STDOUT = "-"
 
 _NARROW_COLUMNS = 60
@@ -24,6 +26,18 @@ def source_of(context: Any, name: str) -> str:
     """Where a parameter's value came from, "" where it was not read yet."""
     source = context.get_parameter_source(name)
     return "" if source is None else source.name
+
+
+def keep_defaults(parameters: Iterable[Any]) -> None:
+    """Take defaults as they are: to check them, Typer would load Pydantic, which takes long."""
+    for parameter in parameters:
+        parameter.process_value = partial(_processed, parameter, parameter.process_value)
+
+
+def _processed(parameter: Any, process: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
+    is_default = source_of(ctx, parameter.name) == FROM_DEFAULT
+    is_simple = not parameter.required and parameter.callback is None
+    return value if is_default and is_simple else process(ctx, value)
 
 
 class HelpLayout(HelpFormatter):

@@ -1,26 +1,25 @@
-"""Values that a shell completes; nothing is loaded, and errors complete nothing."""
+"""Values that a shell completes; nothing is loaded, and errors complete nothing.
+
+Each imports what it lists: the options of every command are declared with them.
+"""
 
 from collections.abc import Iterable
 from contextlib import closing
 
-from app.bench.suite import SUITES
-from app.drafting.spec import draft_spec
-from app.history.derived_data import open_history
-from app.paths import Paths
-from app.settings import file
 from backends.base import SpecchatError
-from backends.engines.backend_names import BACKENDS
-from models import catalogue
-from models.stores.available_models import known_names
 
 
 def backends(incomplete: str) -> list[str]:
     """Values of --backend."""
+    from backends.engines.backend_names import BACKENDS
+
     return _starting(incomplete, BACKENDS)
 
 
 def suites(incomplete: str) -> list[str]:
     """Values of --suite."""
+    from app.bench.suite import SUITES
+
     return _starting(incomplete, SUITES)
 
 
@@ -32,16 +31,23 @@ def models(incomplete: str) -> list[str]:
 
 def installed_models(incomplete: str) -> list[str]:
     """Models on this machine."""
+    from app.paths import Paths
+    from models.stores.available_models import known_names
+
     return _starting(incomplete, known_names(Paths.of_this_user().models))
 
 
 def catalogue_models(incomplete: str) -> list[str]:
     """Models of the catalogue."""
+    from models import catalogue
+
     return _starting(incomplete, (entry.name for entry in catalogue.entries() if entry.chats))
 
 
 def drafters(incomplete: str) -> list[str]:
     """Values of --draft; in a comma list, the last drafter is completed."""
+    from app.drafting.spec import draft_spec
+
     head, comma, last = incomplete.rpartition(",")
     names = dict.fromkeys([*draft_spec.WORDS, *models(last)])
     return [f"{head}{comma}{name}" for name in _starting(last, names)]
@@ -49,6 +55,9 @@ def drafters(incomplete: str) -> list[str]:
 
 def presets(incomplete: str) -> list[str]:
     """Presets of the settings file."""
+    from app.paths import Paths
+    from app.settings import file
+
     try:
         return _starting(
             incomplete, file.read(Paths.of_this_user().settings).get(file.PRESETS_TABLE, {})
@@ -59,6 +68,9 @@ def presets(incomplete: str) -> list[str]:
 
 def chats(incomplete: str) -> list[tuple[str, str]]:
     """Numbers of saved chats with their titles, the latest first."""
+    from app.history.derived_data import open_history
+    from app.paths import Paths
+
     paths = Paths.of_this_user()
     if not paths.history.exists():
         return []

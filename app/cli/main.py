@@ -1,22 +1,15 @@
 """The `specchat` command."""
 
 import sys
-from importlib import metadata
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer import core
+from typer import main as typer_main
 
 from app.cli import options, settings
-from app.cli.app_start import app_start
-from app.cli.command import Command, Group, OptionalJsonFile
-from app.cli.commands.ask import ask
-from app.cli.commands.bench import bench
-from app.cli.commands.chat import chat
-from app.cli.commands.chats import chats
-from app.cli.commands.doctor import doctor
-from app.cli.commands.models import models
-from app.cli.commands.path import path
-from app.cli.commands.verify import verify
+from app.cli.command import Command, Group, OptionalJsonFile, keep_defaults
 from app.cli.screen import can_show_app, open_app
 from app.cli.terminal import interrupt, process, stderr, stdout
 from app.cli.terminal.exit_codes import EXIT_DONE, EXIT_ERROR, EXIT_INTERRUPTED, exit_code
@@ -26,14 +19,44 @@ from app.paths import Paths
 from app.private_folders import tighten
 from backends.base import SpecchatError, UsageError
 
+_COMMANDS = ("ask", "bench", "chat", "doctor", "path", "verify", "chats", "models")
+"""Commands and groups of commands, each in the module of its name."""
+
 
 class _Commands(Group):
-    """Leaves variables to the commands: an unusable one stops only the commands that read it."""
+    """Leaves variables to the commands: an unusable one stops only the commands that read it.
+
+    A command is imported when it is named: the app needs none, and they take long.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for option in self.params:
             option.value_from_envvar = _ignored
+        keep_defaults(self.params)
         return super().parse_args(ctx, args)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in _COMMANDS and cmd_name not in self.commands:
+            self.commands[cmd_name] = _imported(cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        del ctx
+        return list(_COMMANDS)
+
+
+def _imported(name: str) -> Any:
+    """Import a command, or a group of commands."""
+    command = getattr(import_module(f"app.cli.commands.{name}"), name)
+    holder = typer.Typer(rich_markup_mode=None, add_completion=False)
+    holder.callback()(lambda: None)  # so that it is a group, even of one command
+    if isinstance(command, typer.Typer):
+        holder.add_typer(command, name=name)
+    else:
+        holder.command(cls=OptionalJsonFile if name == "bench" else Command)(command)
+    group = typer_main.get_command(holder)
+    assert isinstance(group, core.TyperGroup)
+    return group.commands[name]
 
 
 def _ignored(ctx: Any) -> None:
@@ -48,16 +71,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(cls=Command)(ask)
-app.command(cls=OptionalJsonFile)(bench)
-for command in (chat, doctor, path, verify):
-    app.command(cls=Command)(command)
-app.add_typer(chats, name="chats")
-app.add_typer(models, name="models")
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib import metadata
+
         stdout.write(f"specchat {metadata.version('specchat')}\n")
         raise typer.Exit
 
@@ -93,13 +112,16 @@ def start(
             'Use `specchat ask "…"` in scripts, or `specchat chat` to talk through pipes.',
         )
     if can_show_app():
+        from app.cli.app_start import app_start  # only the app needs it
+
         open_app(app_start(context, Paths.of_this_user(), continues=continues))
         return
     if continues:
         raise UsageError("--continue needs the app", "this terminal cannot show it")
     group = context.command
     assert isinstance(group, Group)
-    command = group.commands["chat"]
+    command = group.get_command(context, "chat")
+    assert command is not None
     with command.make_context("chat", [], parent=context) as inner:
         command.invoke(inner)
 

@@ -25,8 +25,8 @@ from app.settings.catalogue import (
 )
 from app.settings.in_effect import CAUTIOUS
 from backends.base import SpecchatError, UsageError
-from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.lossy_rule import LossyRule, parse_lossy
+from decoding.sampling.sampling_settings import SamplingSettings
 
 _SESSION_NAMES = [field.name for field in fields(SessionOptions)]
 

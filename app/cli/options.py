@@ -9,8 +9,8 @@ import typer
 
 from app.cli import completion
 from app.settings.catalogue import BY_NAME, DEFAULT_MAX_TOKENS, LOSSY, variable_of
-from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.lossy_rule import OFF
+from decoding.sampling.sampling_settings import SamplingSettings
 
 _USUAL = SamplingSettings()
 

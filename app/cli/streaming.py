@@ -8,7 +8,7 @@ from app.engine.reply import Reply
 from app.engine.session import Session
 from backends.chat.chat_template import Prompt
 from decoding.events import Prefill
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 
 
 def stream_answer(

@@ -17,8 +17,8 @@ from decoding.drafters.model.tree_by_temperature import TreeByTemperature
 from decoding.events import Step
 from decoding.planning.controller import Controller
 from decoding.rule import Rule
-from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.shape import Shape
 
 _TOGETHER = "several drafters together"

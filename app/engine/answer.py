@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from app.chat.conversation import Conversation
 from app.engine.reply import START, Piece, Reply
 from decoding.events import Event, FinishReason, Prefill, Step
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 
 if TYPE_CHECKING:
     from app.engine.reply_metrics import ReplyMetrics

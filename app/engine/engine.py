@@ -1,4 +1,7 @@
-"""The engine's thread: it owns the session, runs requests in turn and publishes its status."""
+"""The engine's thread: it owns the session, runs requests in turn and publishes its status.
+
+What runs a model is imported on that thread: the app is on the screen before it.
+"""
 
 import contextlib
 import time
@@ -7,24 +10,23 @@ from concurrent.futures import Future
 from dataclasses import replace
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING
 
-from app.engine.active_session import ActiveSession
 from app.engine.answer import Answer, Request, Stage
 from app.engine.crash_report import crash_report
 from app.engine.engine_status import Loaded, Phase, Status
 from app.engine.reply import Reply, new_reply
-from app.engine.reply_metrics import reply_metrics
-from app.engine.session import Session
-from app.engine.session_opening import open_session
-from app.engine.session_ranking import list_for, rank_for
 from app.engine.token_counts import TokenCounts
 from app.large_blocks import return_large_blocks
 from app.loading.session_options import SessionOptions
-from app.loading.target_context import ContextInUseError
-from app.pairing.ranking import Ranking
 from app.paths import Paths
 from backends.base import ModelError, SpecchatError
-from backends.chat.chat_template import Prompt
+
+if TYPE_CHECKING:
+    from app.engine.active_session import ActiveSession
+    from app.engine.session import Session
+    from app.pairing.ranking import Ranking
+    from backends.chat.chat_template import Prompt
 
 _PUBLISH_SECONDS = 0.1
 """Interval at which metrics are published: computing them for every token would slow it down."""
@@ -37,14 +39,17 @@ class LoadingStoppedError(SpecchatError):
         super().__init__("loading was stopped", "", "Choose a model with /model.")
 
 
-OpenSession = Callable[[SessionOptions, Paths, Callable[[str], None]], Session]
+OpenSession = Callable[[SessionOptions, Paths, Callable[[str], None]], "Session"]
 
 
 class Engine:
-    """Loads a model and answers requests in turn on its own thread; no method but close blocks."""
+    """Loads a model and answers requests in turn on its own thread; no method but close blocks.
+
+    open_session: None for the usual way.
+    """
 
     def __init__(
-        self, options: SessionOptions, paths: Paths, open_session: OpenSession = open_session
+        self, options: SessionOptions, paths: Paths, open_session: OpenSession | None = None
     ) -> None:
         self.options: SessionOptions = options
         self.paths = paths
@@ -75,8 +80,12 @@ class Engine:
     def ask(self, request: Request) -> Answer:
         """Queue a request; the answer fills in the background."""
         answer = Answer(request)
-        self._jobs.put(lambda: self._answer(answer))
+        self.begin(answer)
         return answer
+
+    def begin(self, answer: Answer) -> None:
+        """Queue the request of an answer, which fills in the background."""
+        self._jobs.put(lambda: self._answer(answer))
 
     def load(self, model: str) -> None:
         """Stop the current answer and change to another model."""
@@ -106,20 +115,24 @@ class Engine:
         self._jobs.put(self._count)
         return future
 
-    def drafters(self) -> Ranking | None:
+    def drafters(self) -> "Ranking | None":
         """Drafters for the loaded model with what is known of them; takes a moment on any thread.
 
         Raises:
             SpecchatError: the model's file cannot be read any more.
         """
+        from app.engine.session_ranking import list_for
+
         active = self._active
         return list_for(active.session) if active else None
 
-    def rank(self) -> Future[Ranking]:
+    def rank(self) -> "Future[Ranking]":
         """Drafters for the loaded model, best first, after all requests queued before."""
         future: Future[Ranking] = Future()
 
         def job() -> None:
+            from app.engine.session_ranking import rank_for
+
             if not future.set_running_or_notify_cancel():
                 return
             try:
@@ -178,7 +191,7 @@ class Engine:
     def _publish_text(self, text: str) -> None:
         self._status = replace(self._status, text=text)
 
-    def _publish_ready(self, session: Session) -> None:
+    def _publish_ready(self, session: "Session") -> None:
         self._status = Status(Phase.READY, "", Loaded.of(session))
 
     def _close_session(self) -> None:
@@ -190,7 +203,11 @@ class Engine:
         self._loading_stopped.clear()
         self._status = Status(Phase.LOADING, "loading")
         self._close_session()
-        session = self._open(self.options, self.paths, self._notify_of_load)
+        from app.engine.active_session import ActiveSession
+        from app.engine.session_opening import open_session
+
+        opened = self._open or open_session
+        session = opened(self.options, self.paths, self._notify_of_load)
         self._active = ActiveSession.of(session)
         self._publish_ready(session)
 
@@ -227,6 +244,8 @@ class Engine:
 
     def _follow_draft(self) -> None:
         """Build the requested drafters; if that fails, keep the present ones."""
+        from app.loading.target_context import ContextInUseError
+
         spec = self._draft
         if self._active is None or spec == self._deferred_draft:
             return
@@ -245,7 +264,7 @@ class Engine:
                     self._draft = session.drafting.requested
             self._status = replace(self._status, text="", error=self._reported(error))
 
-    def _redraft(self, session: Session, spec: str) -> None:
+    def _redraft(self, session: "Session", spec: str) -> None:
         """Build the drafters of a spec, unless the session has them."""
         if session.drafting.requested == spec:
             return
@@ -267,6 +286,8 @@ class Engine:
             answer.finish()
 
     def _fill(self, answer: Answer) -> None:
+        from app.engine.reply_metrics import reply_metrics
+
         active, request = self._active, answer.request
         if active is None:
             raise self._status.error or ModelError("no model is loaded")
@@ -292,7 +313,9 @@ class Engine:
             if session.plain_replies.replies != known:
                 self._status = replace(self._status, loaded=Loaded.of(session))
 
-    def _stream(self, session: Session, answer: Answer, prompt: Prompt, reply: Reply) -> None:
+    def _stream(self, session: "Session", answer: Answer, prompt: "Prompt", reply: Reply) -> None:
+        from app.engine.reply_metrics import reply_metrics
+
         request = answer.request
         published = 0.0
         stream = session.stream(

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from app.engine.session import Session
-from app.loading.expected_speed import Reach
 from backends.base import ModelInfo, SpecchatError
-from models.reference import Reference
+
+if TYPE_CHECKING:
+    from app.engine.session import Session
+    from app.loading.expected_speed import Reach
+    from models.reference import Reference
 
 _ENGINES = {"llamacpp": "llama.cpp", "mlx": "MLX"}
 
@@ -34,7 +36,7 @@ class Phase(StrEnum):
 class Loaded:
     """A loaded model with its drafters."""
 
-    reference: Reference
+    reference: "Reference"
     info: ModelInfo
     context_size: int
     drafters: tuple[str, ...]
@@ -48,7 +50,7 @@ class Loaded:
     """Tokens a second of plain decoding: the best ever measured here."""
 
     @classmethod
-    def of(cls, session: Session) -> Self:
+    def of(cls, session: "Session") -> Self:
         """Snapshot of a session."""
         drafting = session.drafting
         return cls(
@@ -69,8 +71,10 @@ class Loaded:
         return self.reference.name
 
     @property
-    def reach(self) -> Reach | None:
+    def reach(self) -> "Reach | None":
         """What this model tells of the speed of others; None before its own is known."""
+        from app.loading.expected_speed import Reach
+
         return Reach.measured(self.bandwidth, self.plain_rate, self.info.bytes_read_per_token)
 
 

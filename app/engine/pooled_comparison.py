@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
-from app.engine.comparison import Comparison, compare
 from app.engine.reply_metrics import ReplyMetrics
+from app.engine.speed.comparison import Comparison, compare
 
 
 @dataclass(frozen=True, slots=True)

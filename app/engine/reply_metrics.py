@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from app.engine.comparison import Comparison, compare
-from app.engine.plain_rate import plain_rate
 from app.engine.reply import Reply
-from app.engine.session import Session, bytes_per_token
+from app.engine.speed.comparison import Comparison, compare
+from app.engine.speed.plain_rate import plain_rate
 from backends.base import ModelInfo
-from backends.hardware.host import peak_memory_bytes
+from decoding.drafting_state import Shortfall, State
 from decoding.events import Step
-from decoding.planning.parking import Shortfall, State
 from decoding.shape import Shape, in_words
+
+if TYPE_CHECKING:
+    from app.engine.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +96,15 @@ class ReplyMetrics:
     memory: MemoryUse
 
 
-def reply_metrics(session: Session, reply: Reply, *, is_final: bool = True) -> ReplyMetrics:
+def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) -> ReplyMetrics:
     """Take a snapshot, on the thread that runs the session.
 
     is_final: whether to ask the system for the peak memory too, which takes half of the time.
     """
+    # Screens import this file for the names of figures, before anything runs.
+    from app.engine.session import bytes_per_token
+    from backends.hardware.host import peak_memory_bytes
+
     statistics = reply.statistics
     drafting, context, info = session.drafting, session.context, session.model.info
     status = drafting.status

@@ -7,7 +7,7 @@ from typing import Any
 from app.engine.reply import Reply
 from app.engine.reply_metrics import ReplyMetrics, reply_metrics
 from app.engine.session import Session
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 
 SCHEMA = 1
 

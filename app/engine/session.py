@@ -22,7 +22,7 @@ from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.text import TextStream
 from models.reference import HubReference, Reference
 

@@ -19,10 +19,11 @@ from app.pairing.pair_knowledge import Knowledge
 from backends.base import DownloadError, DraftUnavailableError, ModelError, Rollback
 from backends.hardware.host import available_memory
 from decoding.drafters.ngram.ngram import Ngram
+from decoding.drafting_state import Shortfall, State
 from decoding.estimation.cost import CostModel
 from decoding.estimation.text_kind import TextKindReader
 from decoding.planning.controller import Controller
-from decoding.planning.parking import Shortfall, State, least_shortfall, overall
+from decoding.planning.parking import least_shortfall, overall
 from models.metadata.model_facts import facts_of
 from models.reference import Reference
 

@@ -30,8 +30,8 @@ from decoding.checks.greedy_check import (
 from decoding.events import Step
 from decoding.generation import Limits
 from decoding.planning.controller import Controller
-from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.lossy_rule import LossyRule
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.shape import Shape
 
 TOKENS = 64

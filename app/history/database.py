@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from app.history.chat import HistoryError
-from app.history.repair import BESIDE, is_damage, repair
+from app.history.damage import BESIDE, is_damage
 from app.history.schema import (
     DamagedFileError,
     ForeignFileError,
@@ -154,6 +154,8 @@ class Database:
             HistoryError: error, or why it cannot be repaired.
         """
         from filelock import FileLock, Timeout
+
+        from app.history.repair import repair
 
         if not self._may_repair:
             raise error

@@ -1,9 +1,10 @@
-"""Opening and removing chats together with the data derived from them."""
+"""Opening and removing chats together with the data derived from them.
+
+What knows that data is imported when some is to be removed, which is seldom.
+"""
 
 from app.history.store import History
 from app.paths import Paths
-from app.prompt_cache.saved_states import SavedStates
-from decoding.drafters.retrieval.forgetting import forget
 
 
 def open_history(paths: Paths, *, repairs: bool = True) -> History:
@@ -17,6 +18,8 @@ def open_history(paths: Paths, *, repairs: bool = True) -> History:
     """
     history = History.open(paths.history, repairs=repairs)
     if history.has_purged:
+        from app.prompt_cache.saved_states import SavedStates
+
         SavedStates(paths.saved_states).clear()
     return history
 
@@ -27,5 +30,7 @@ def remove_chat(history: History, number: int, paths: Paths) -> None:
     Raises:
         HistoryError: it cannot be removed.
     """
+    from decoding.drafters.retrieval.forgetting import forget
+
     history.remove(number)
     forget(paths.retrieval, number)

@@ -8,22 +8,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app.history.chat import Saved, as_number, as_seconds, as_text
+from app.history.damage import BESIDE, LOG
 from app.history.page_file import PAGE_SIZES, PageFile
 from app.history.page_rows import RecoveredRow, rows
 from app.history.path import linked
-from app.history.schema import UNNAMED, DamagedFileError, prepare
+from app.history.schema import UNNAMED, prepare
 from backends.base.atomic_file import temporary_beside
 from backends.base.private_file import private_opener
 from backends.base.regular_file import open_regular
 
-_LOG = "-wal"
-BESIDE = (_LOG, "-shm", "-journal")
-"""Suffixes of SQLite's own files beside the database."""
-
 _MOST_TRIED_BYTES = 1 << 28
 """Largest file that is read with every page size."""
 
-_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _CHAT_COLUMNS, _MESSAGE_COLUMNS = (7, 8, 9), (6, 10)
 _ATTACHMENT_COLUMNS, _QUEUE_COLUMNS = (5,), (4,)
 """Numbers of columns by which rows are told apart, in each version of the schema."""
@@ -71,12 +67,6 @@ class _Recovered:
                 _add(table, row)
 
 
-def is_damage(error: BaseException) -> bool:
-    """Whether an error of the sqlite3 module means that the file is damaged."""
-    code = getattr(error, "sqlite_errorcode", 0)
-    return isinstance(error, DamagedFileError | UnicodeDecodeError) or code & 0xFF in _DAMAGE
-
-
 def repair(path: Path, wait_seconds: float, *, is_ours: bool) -> str:
     """Replace a database by one with every readable row; return a report for the user.
 
@@ -121,8 +111,8 @@ def _keep(path: Path) -> Path:
             break
         except FileExistsError:
             number += 1
-    if _beside(path, _LOG).exists():
-        _copy(_beside(path, _LOG), _beside(kept, _LOG))
+    if _beside(path, LOG).exists():
+        _copy(_beside(path, LOG), _beside(kept, LOG))
     return kept
 
 
@@ -133,7 +123,7 @@ def _copy(source: Path, target: Path) -> None:
 
 def _recovered(path: Path) -> _Recovered:
     """All readable rows; other page sizes are tried if the usual one yields none."""
-    log = _beside(path, _LOG)
+    log = _beside(path, LOG)
     recovered = _Recovered()
     for page_bytes in (None, *PAGE_SIZES):
         with PageFile(path, log, page_bytes) as file:

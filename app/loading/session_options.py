@@ -11,9 +11,11 @@ _MOST_THREADS = 512
 RANGES = {"ctx": (1, 1 << 30), "threads": (1, _MOST_THREADS), "gpu_layers": (0, 1 << 30)}
 """Smallest and largest valid value of the numeric options."""
 
-
 AUTO_DRAFT = "auto"
 """The --draft that leaves the choice of drafters to what was measured here."""
+
+OFF_DRAFT = "off"
+"""The --draft without drafters."""
 
 
 @dataclass(frozen=True, slots=True)

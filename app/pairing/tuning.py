@@ -34,7 +34,7 @@ from decoding.checks.agreement import Agreement, Reply, spoken
 from decoding.estimation.cost import CostModel
 from decoding.generation import Limits
 from decoding.planning.draft_length import break_even, predicted_speedup
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from models.self_draft.candidate_files import CandidateFiles
 from models.self_draft.layer_cuts import can_cut
 from models.self_draft.recipe import Recipe, Skipped

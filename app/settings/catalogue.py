@@ -10,8 +10,8 @@ from typing import Any
 from app.loading.session_options import RANGES, check_range
 from backends.base import UsageError
 from backends.engines.backend_names import AUTO, BACKENDS, check_backend
-from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.lossy_rule import OFF, parse_lossy
+from decoding.sampling.sampling_settings import SamplingSettings
 
 Value = str | int | float | bool
 

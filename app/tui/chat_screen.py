@@ -13,8 +13,9 @@ from textual.widget import Widget
 
 from app.actions import ACTIONS, BY_NAME, Action
 from app.chat.attachment import Attachment
-from app.chat.attachments import read_files, with_pastes
+from app.chat.attachments import with_pastes
 from app.chat.composer_draft import ComposerDraft
+from app.chat.named_files import read_files
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.settings_editor import SettingsEditor
@@ -31,7 +32,10 @@ from app.tui.commands.command import commands_of
 from app.tui.commands.model_commands import ModelCommands
 from app.tui.commands.settings_commands import SettingsCommands
 from app.tui.commands.settings_target import AppSettings
+from app.tui.conversation.attachment_row import AttachmentRow
 from app.tui.conversation.chat_view import ChatView
+from app.tui.conversation.instructions_line import InstructionsLine
+from app.tui.conversation.message_view import MessageView
 from app.tui.conversation.transcript import Transcript
 from app.tui.downloads import Downloads
 from app.tui.header import Header
@@ -45,7 +49,7 @@ from app.tui.remedies import remedy_here, sets_context
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
 from app.tui.typed_app import typed_app
-from app.tui.welcome.welcome import Welcome
+from app.tui.welcome.welcome import Welcome, WelcomeRows
 from backends.base import SpecchatError
 
 _UPDATE_SECONDS = 1 / 12
@@ -55,6 +59,13 @@ _SAVE_DRAFT_SECONDS = 0.5
 
 _PANEL_WIDTH = 110
 """Columns from which the panel is shown unless the user decides otherwise."""
+
+_SELECTABLE = (
+    (AttachmentRow, "attachment"),
+    (InstructionsLine, "instructions"),
+    (WelcomeRows, "welcome"),
+    (Panel, "panel"),
+)
 
 _PANEL_HEIGHT = 16
 """Rows below which a panel that is not beside the conversation would leave none of it."""
@@ -193,13 +204,15 @@ class ChatScreen(Screen[None]):
 
     async def action_perform(self, name: str, argument: str = "") -> bool:
         """Run a registered action; False after an error, which is shown at the prompt."""
+        self.prompt.clear_fault()
         try:
             command = self.commands[name]
             pending = command(argument) if BY_NAME[name].argument else command()
             if pending is not None:
                 await pending
         except SpecchatError as error:
-            self.prompt.show_fault(_in_a_line(error))
+            shown = [_in_a_line(error), error.remedy]
+            self.prompt.show_fault(wording.SEPARATOR.join(filter(None, shown)))
             return False
         return True
 
@@ -240,12 +253,7 @@ class ChatScreen(Screen[None]):
     @on(messages.Submitted)
     async def _submit(self, event: messages.Submitted) -> None:
         event.stop()
-        try:
-            attachments = (*event.attachments, *read_files(event.text))
-        except SpecchatError as error:
-            self.prompt.put_before(event.text, event.attachments)
-            self.prompt.show_fault(_in_a_line(error))
-            return
+        attachments = (*event.attachments, *read_files(event.text)[0])
         edited = self.view.edited
         self.store.is_editing = False
         if event.is_edit and edited is not None:
@@ -294,7 +302,12 @@ class ChatScreen(Screen[None]):
     @on(Completion.Shown)
     def _suggestions_shown(self, event: Completion.Shown) -> None:
         event.stop()
-        self.store.is_completing = event.is_shown
+        self.store.completing = event.kind
+
+    @on(messages.TextChanged)
+    def _text_changed(self, event: messages.TextChanged) -> None:
+        event.stop()
+        self.store.has_text = event.has_text
 
     @on(messages.EditEnded)
     def _edit_ended(self, event: messages.EditEnded) -> None:
@@ -342,6 +355,7 @@ class ChatScreen(Screen[None]):
             self.prompt.end_edit()
             self.store.is_editing = False
         self._write_chat()
+        self._write_selection()
 
     @on(ChatView.AnswerEnded)
     def _answer_ended(self, event: ChatView.AnswerEnded) -> None:
@@ -396,6 +410,8 @@ class ChatScreen(Screen[None]):
 
     def on_descendant_focus(self) -> None:
         self._write_selection()
+        if self.focused is not self.prompt.area:
+            self.prompt.clear_fault()
 
     def on_descendant_blur(self) -> None:
         self.call_after_refresh(self._write_selection)
@@ -403,9 +419,9 @@ class ChatScreen(Screen[None]):
     # The store
 
     def _write_selection(self) -> None:
-        selected = self.view.selected
-        in_panel = self.focused is not None and self.panel in self.focused.ancestors
-        self.store.selected = selected.role if selected else "panel" if in_panel else ""
+        focused = self.focused
+        self.store.selected = _kind_of(focused)
+        self.store.has_versions = isinstance(focused, MessageView) and focused.has_versions
 
     def _write_chat(self) -> None:
         store, view = self.store, self.view
@@ -473,6 +489,13 @@ def _in_lines(notices: Sequence[str]) -> str:
     ]
     more = len(lines) - _MOST_NOTICES
     return "\n".join([*lines[:_MOST_NOTICES], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _kind_of(focused: Widget | None) -> str:
+    """What is selected, as the store has it."""
+    if isinstance(focused, MessageView):
+        return focused.turn.role
+    return next((kind for widget, kind in _SELECTABLE if isinstance(focused, widget)), "")
 
 
 def _in_a_line(error: SpecchatError) -> str:

@@ -3,15 +3,17 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from app.engine.engine import Engine
-from app.loading.fetch_model import request_for
 from app.settings import file
 from app.tui.store import Store
 from backends.base import DownloadStoppedError, SpecchatError
-from models.hub import DownloadJob, HubSettings
-from models.hub.progress import Progress
-from models.reference import HubReference
+
+if TYPE_CHECKING:
+    from models.hub import DownloadJob, HubSettings
+    from models.hub.progress import Progress
+    from models.reference import HubReference
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    job: DownloadJob
+    job: "DownloadJob"
     then: Callable[[], None]
 
 
@@ -40,9 +42,12 @@ class Downloads:
         self._running: dict[str, _Running] = {}
 
     def start(
-        self, reference: HubReference, settings: HubSettings, then: Callable[[], None]
+        self, reference: "HubReference", settings: "HubSettings", then: Callable[[], None]
     ) -> None:
         """Begin or resume a download."""
+        from app.loading.fetch_model import request_for
+        from models.hub import DownloadJob
+
         if reference.name not in self._running:
             job = DownloadJob(request_for(reference), settings)
             self._running[reference.name] = _Running(job, then)
@@ -85,7 +90,7 @@ def _ended(name: str, running: _Running) -> Ended:
     return Ended(name, None, running.then)
 
 
-def progress_words(progress: Progress) -> str:
+def progress_words(progress: "Progress") -> str:
     """Progress in a few words, such as "34 %, 2 min left"."""
     done, total = progress.done_bytes, progress.total_bytes
     if total is None:

@@ -48,6 +48,9 @@ class Header(Static):
         title = one_line(self._store.title) or "New chat"
         room = width - _GAP - min(cell_len(title), _LEAST_TITLE)
         right = next((text for text in self._versions(width) if cell_len(text) <= room), "")
+        longer = right and self._full and right.endswith(self._full) and f"{right} full"
+        if longer and cell_len(title) + _GAP + cell_len(longer) <= width:
+            right = longer
         shown = title, right, width
         if shown == self._shown:
             return

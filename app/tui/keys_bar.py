@@ -32,6 +32,7 @@ _HELP = Key("help", "help")
 _MODELS = Key("model", "models")
 _STOP = Key("stop", "stop")
 _UP = "↑"
+_VERSIONS = "← →"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,13 @@ _EDITING = Keys(
     (Key(_SEND, "send"), Key("Esc", "back"), Key("@", "files"), Key("editor", "editor"), _HELP),
     (Key(_SEND, "send"), Key("Esc", "back"), _HELP),
 )
+_NO_MODEL_WITH_TEXT = Keys((Key(_SEND, "queues"), _MODELS, _HELP), (Key(_SEND, "queues"), _MODELS))
 _NO_MODEL = Keys((Key(_SEND, "try again"), _MODELS, _HELP), (Key(_SEND, "again"), _MODELS))
 _BROKEN_OFF = Keys((Key("go_on", "continue"), _MODELS, _HELP), (Key("go_on", "continue"), _MODELS))
+_COMPLETING_FILE = Keys(
+    (Key("↑ ↓", "choose"), Key("Tab", "fill in"), Key("Esc", "close")),
+    (Key("↑ ↓", "choose"), Key("Tab", "fill in"), Key("Esc", "close")),
+)
 _COMPLETING = Keys(
     (Key("↑ ↓", "choose"), Key("Enter", "run"), Key("Tab", "fill in"), Key("Esc", "close")),
     (Key("↑ ↓", "choose"), Key("Tab", "fill in"), Key("Esc", "close")),
@@ -89,21 +95,33 @@ _QUESTION = Keys(
     (
         Key("↑ ↓", "move"),
         Key("Enter", "edit"),
-        Key("← →", "versions"),
+        Key(_VERSIONS, "versions"),
         Key("Esc", "back"),
         _HELP,
     ),
-    (Key("Enter", "edit"), Key("← →", "versions"), Key("Esc", "back")),
+    (Key("Enter", "edit"), Key(_VERSIONS, "versions"), Key("Esc", "back")),
+)
+_ATTACHMENT = Keys(
+    (Key("↑ ↓", "move"), Key("Enter", "unfold, or fold again"), Key("Esc", "back"), _HELP),
+    (Key("↑ ↓", "move"), Key("Enter", "unfold"), Key("Esc", "back")),
+)
+_INSTRUCTIONS = Keys(
+    (Key("↑ ↓", "move"), Key("Enter", "edit"), Key("Esc", "back"), _HELP),
+    (Key("↑ ↓", "move"), Key("Enter", "edit"), Key("Esc", "back")),
+)
+_WELCOME = Keys(
+    (Key("↑ ↓", "move"), Key("Enter", "open"), Key("Esc", "back"), _HELP),
+    (Key("↑ ↓", "move"), Key("Enter", "open"), Key("Esc", "back")),
 )
 _ANSWER = Keys(
     (
         Key("↑ ↓", "move"),
         Key("Enter", "copy"),
-        Key("← →", "versions"),
+        Key(_VERSIONS, "versions"),
         Key("Esc", "back"),
         _HELP,
     ),
-    (Key("Enter", "copy"), Key("← →", "versions"), Key("Esc", "back")),
+    (Key("Enter", "copy"), Key(_VERSIONS, "versions"), Key("Esc", "back")),
 )
 
 
@@ -132,7 +150,9 @@ class KeysBar(Static):
             "is_editing",
             "is_broken_off",
             "selected",
-            "is_completing",
+            "has_versions",
+            "has_text",
+            "completing",
             "is_panel_shown",
             "preferences",
         ):
@@ -166,17 +186,23 @@ class KeysBar(Static):
     def _keys_now(self) -> Keys:
         store = self._store
         has_failed = store.status.phase is Phase.FAILED and store.status.loaded is None
+        takes_back = store.queued > 0 and not store.has_text
         states = (
-            (store.is_completing, _COMPLETING),
+            (store.completing == "@", _COMPLETING_FILE),
+            (bool(store.completing), _COMPLETING),
             (store.selected == "panel", _PANEL),
+            (store.selected == "attachment", _ATTACHMENT),
+            (store.selected == "instructions", _INSTRUCTIONS),
+            (store.selected == "welcome", _WELCOME),
             (store.selected == "user", _QUESTION),
             (bool(store.selected), _ANSWER),
             (store.is_editing, _EDITING),
-            (store.is_answering and store.queued > 0, _ANSWERING_WITH_QUEUE),
+            (store.is_answering and takes_back, _ANSWERING_WITH_QUEUE),
             (store.is_answering and store.is_panel_shown, _ANSWERING_WITH_PANEL),
             (store.is_answering, _ANSWERING),
+            (has_failed and store.has_text, _NO_MODEL_WITH_TEXT),
             (has_failed, _NO_MODEL),
-            (store.queued > 0, _QUEUE),
+            (takes_back, _QUEUE),
             (store.is_broken_off, _BROKEN_OFF),
             (store.status.loaded is not None and store.status.loaded.name == "demo", _IDLE_DEMO),
         )
@@ -189,6 +215,8 @@ class KeysBar(Static):
         sends = preferences.enter_sends if preferences else True
         texts: list[tuple[str, str, str]] = []
         for key in keys:
+            if key.name == _VERSIONS and not self._store.has_versions:
+                continue
             if key.name == _SEND:
                 texts.append(("", "Enter" if sends else "Ctrl+J", key.label))
             elif key.name in BY_NAME:

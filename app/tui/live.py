@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from app.engine.answer import Stage
-from app.engine.comparison import PLAIN, Comparison
 from app.engine.reply_metrics import ReplyMetrics
+from app.engine.speed.comparison import PLAIN, Comparison
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,19 @@
 """The models to choose from, as the loaded one lets us judge them."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.engine.engine import Engine
-from app.learned.plain_replies import rate_beside
-from app.loading.model_list import ModelList, Speeds, list_models
+
+if TYPE_CHECKING:
+    from app.loading.model_list import ModelList
 
 
-def models_here(engine: Engine) -> ModelList:
+def models_here(engine: Engine) -> "ModelList":
     """List models with measured or expected speed; reads files, so it is for a thread."""
+    from app.learned.plain_replies import rate_beside
+    from app.loading.model_list import Speeds, list_models
+
     loaded = engine.status.loaded
     if loaded is None:
         return list_models(engine.paths.models, Speeds(lambda _: None, lambda _: None))

@@ -32,9 +32,14 @@ class Store(DOMNode):
     is_broken_off: reactive[bool] = reactive(False)
     """Whether the last answer was interrupted, or failed."""
     selected: reactive[str] = reactive("")
-    """What has the focus beside the prompt: a message, by its role, or the "panel"."""
-    is_completing: reactive[bool] = reactive(False)
-    """Whether suggestions stand above the prompt."""
+    """What has the focus beside the prompt: a message, by its role, an "attachment" of one, the
+    "instructions", the "welcome" or the "panel"."""
+    has_versions: reactive[bool] = reactive(False)
+    """Whether the selected message has more than one version."""
+    has_text: reactive[bool] = reactive(False)
+    """Whether something stands in the prompt."""
+    completing: reactive[str] = reactive("")
+    """The kind of suggestions above the prompt: "/" for commands, "@" for files."""
     is_answering: reactive[bool] = reactive(False)
     queued: reactive[int] = reactive(0)
     """How many questions wait for the answer."""

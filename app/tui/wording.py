@@ -6,8 +6,8 @@ from app.engine.reply_metrics import ReplyMetrics
 from app.percentage import percentage
 from app.printable import one_line
 from app.tui.fitting import ellipsised
+from decoding.drafting_state import Shortfall, State
 from decoding.events import FinishReason
-from decoding.planning.parking import Shortfall, State
 from decoding.sampling.lossy_rule import LOSSY, LossyRule
 
 SEPARATOR = " · "
@@ -116,7 +116,7 @@ def _figures(metrics: ReplyMetrics | None, continued: str | None) -> list[str]:
     last = "" if continued is None else "the last "
     took = metrics.decode_seconds
     time = seconds(took) if took else ""
-    return [f"{last}{_tokens(metrics.completion_tokens)}", time, *_speed(metrics)]
+    return [f"{last}{tokens_in_words(metrics.completion_tokens)}", time, *_speed(metrics)]
 
 
 def _speed(metrics: ReplyMetrics) -> list[str]:
@@ -134,16 +134,17 @@ def _end(reason: FinishReason | None, tokens: int) -> str:
     """How an answer ended if not by itself, and how it is continued."""
     match reason:
         case FinishReason.LENGTH:
-            return f"cut at {_tokens(tokens)}{SEPARATOR}{CONTINUES}"
+            return f"cut at {tokens_in_words(tokens)}{SEPARATOR}{CONTINUES}"
         case FinishReason.CANCELLED:
-            return f"stopped after {_tokens(tokens)}{SEPARATOR}{CONTINUES}"
+            return f"stopped after {tokens_in_words(tokens)}{SEPARATOR}{CONTINUES}"
         case FinishReason.CONTEXT:
             return "the context is full"
         case _:
             return ""
 
 
-def _tokens(count: int) -> str:
+def tokens_in_words(count: int) -> str:
+    """A number of tokens."""
     return "1 token" if count == 1 else f"{count:,} tokens"
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-Listener = Callable[[NDArray[np.int64]], None]
+Listener = Callable[["NDArray[np.int64]"], None]
 """Called after a pass with the likeliest token after each of its tokens, shape (tokens,)."""
 
 
@@ -27,7 +28,7 @@ class Warping:
 class DeviceRow(Protocol):
     """A q_draft that stays on the device until it is verified there."""
 
-    def probabilities(self) -> NDArray[np.float64]:
+    def probabilities(self) -> "NDArray[np.float64]":
         """Copy of the probabilities on the host, shape (n_vocab,), adding up to 1."""
         ...
 
@@ -52,7 +53,7 @@ class DeviceSampling(Protocol):
         self,
         tokens: Sequence[int],
         warping: Warping,
-        uniforms: NDArray[np.float64],
+        uniforms: "NDArray[np.float64]",
         n_vocab: int,
     ) -> Drawn:
         """Append tokens, draw one token for each uniform, and append all drawn but the last.
@@ -67,7 +68,7 @@ class DeviceSampling(Protocol):
         drafted: Sequence[int],
         rows: Sequence[DeviceRow] | None,
         warping: Warping,
-        uniforms: NDArray[np.float64],
+        uniforms: "NDArray[np.float64]",
         listener: Listener | None = None,
     ) -> tuple[int, int]:
         """Append tokens and drafted, and verify drafted; the model's distribution is preserved.

@@ -4,20 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Protocol
 
 from backends.base.device_sampling import DeviceSampling
 from backends.base.errors import UsageError
 from backends.base.tokenizer import Tokenizer
 
-Logits = NDArray[np.float32]
-"""Rows of raw scores, shape (positions, n_vocab)."""
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-CacheState = NDArray[np.uint8]
-"""A copy of a context's cache in the engine's own format, shape (bytes,)."""
+    Logits = NDArray[np.float32]
+    """Rows of raw scores, shape (positions, n_vocab)."""
+    CacheState = NDArray[np.uint8]
+    """A copy of a context's cache in the engine's own format, shape (bytes,)."""
+else:  # who needs no more than this package's errors does not wait for numpy
+    Logits = CacheState = object
 
 
 class Rollback(StrEnum):

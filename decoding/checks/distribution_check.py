@@ -12,8 +12,8 @@ from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.prefill import prefill
-from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
+from decoding.sampling.sampling_settings import SamplingSettings
 
 LENGTH = 5
 """Tokens of a reply that are compared; all but the first come out of drafting.

@@ -11,7 +11,7 @@ from decoding.draft import Drafter
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.prefill import prefill
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 
 _GREEDY = SamplingSettings(temperature=0.0)
 

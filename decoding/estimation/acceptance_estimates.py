@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from decoding.draft import Draft
 from decoding.estimation.acceptance import LEAST, Acceptance, Count
 from decoding.estimation.acceptance_keys import ANY_POSITION, EMPTY_DRAFT, temperature_bucket
-from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.lossy_rule import LossyRule
+from decoding.sampling.sampling_settings import SamplingSettings
 
 POSITION_PRIOR = 0.65
 """Acceptance assumed of a drafter model without a trial or counts. A guess: below the 0.71 to 0.74

@@ -10,7 +10,8 @@ from backends.base import Context, Logits
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.acceptance_keys import ANY_POSITION, temperature_bucket
 from decoding.prefill import prefill, reuse
-from decoding.sampling.distribution import Distribution, SamplingSettings, warp
+from decoding.sampling.distribution import Distribution, warp
+from decoding.sampling.sampling_settings import SamplingSettings
 
 MOST_SAID = 32
 """Most tokens that the target generates for a trial. A guess; not measured."""

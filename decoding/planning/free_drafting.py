@@ -12,7 +12,7 @@ from decoding.planning.draft_length import NOTHING, Option, best_affordable, opt
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.poll_schedule import PollSchedule
 from decoding.planning.union_tree import UnionTree, is_forked, union
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 
 _UNBOUNDED = float("inf")
 

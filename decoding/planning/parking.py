@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
+from decoding.drafting_state import Shortfall, State
 from decoding.estimation.cost import BUSY, CostModel, DraftCost
 from decoding.planning.draft_length import break_even, predicted_speedup
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -11,22 +11,6 @@ from decoding.planning.managed_drafter import ManagedDrafter
 _PARKED_AFTER = 32
 """Proposals in a row not worth sending after which a free drafter is shown as parked. It affects
 only what is shown; a guess, not measured."""
-
-
-class State(StrEnum):
-    """State of drafting as a whole, or of one drafter."""
-
-    ON = "on"
-    PARKED = "parked"
-    OFF = "off"
-
-
-@dataclass(frozen=True, slots=True)
-class Shortfall:
-    """The acceptance of a parked drafter, and the higher one with which it would pay."""
-
-    accepted: float
-    needed: float
 
 
 @dataclass(frozen=True, slots=True)

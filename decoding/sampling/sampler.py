@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import Warping
-from decoding.sampling.distribution import PENALTY_WINDOW, Distribution, SamplingSettings, warp
+from decoding.sampling.distribution import PENALTY_WINDOW, Distribution, warp
+from decoding.sampling.sampling_settings import SamplingSettings
 
 
 @dataclass(frozen=True, slots=True)

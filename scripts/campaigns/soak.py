@@ -32,7 +32,7 @@ from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.loading.session_options import SessionOptions
 from app.paths import HOME_VARIABLE, Paths
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from scripts.models.counting_model import make
 
 _FIRST = 104

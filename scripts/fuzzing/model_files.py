@@ -24,7 +24,7 @@ from backends.hardware.host import available_memory
 from backends.proof.proof_process import ProofProcess, Trial
 from decoding.events import Step
 from decoding.generation import Limits, generate
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 from models.metadata.fingerprint import fingerprint
 from models.metadata.model_facts import facts_of
 from scripts.fuzzing import gguf_damage

@@ -19,7 +19,7 @@ from app.settings.app_start import AppStart
 from app.settings.preferences import Preferences
 from app.tui.app import SpecchatApp
 from app.tui.chat_screen import ChatScreen
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 
 PATIENCE_SECONDS = 900.0
 _LOOK_SECONDS = 0.1

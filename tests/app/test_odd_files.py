@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.attachments import read_files
 from app.chat.composer_draft import ComposerDraft
+from app.chat.named_files import read_files
 from app.loading.model_selection import choose_model
 from app.paths import Paths
 from app.settings import file
@@ -61,7 +61,9 @@ def test_pipes_and_devices_are_refused_at_once(specchat: Specchat, tmp_path: Pat
         ended = specchat("ask", "--file", str(path), "hi")
         assert ended.returncode == 2
         assert "it is a pipe or a device" in ended.stderr
-        assert read_files(f'@"{path}"') == ()
+        read, (fault,) = read_files(f'@"{path}"')
+        assert read == ()
+        assert fault == f"{path} is a {'pipe' if path is pipe else 'device'}"
     paths = Paths.of_this_user()
     for place in (paths.settings, paths.unsent, paths.last_model):
         place.parent.mkdir(parents=True, exist_ok=True)

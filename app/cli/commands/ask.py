@@ -21,7 +21,7 @@ from app.engine.session import Session
 from backends.base import ModelError, UsageError
 from backends.chat.chat_template import Message, Prompt
 from decoding.events import FinishReason
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 
 
 @options.with_options(*options.SESSION, *options.ANSWER)

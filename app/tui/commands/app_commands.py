@@ -12,7 +12,6 @@ from textual.app import App
 
 from app.tui.conversation.chat_view import ChatView
 from app.tui.prompt.prompt import Prompt
-from app.tui.screens.help_screen import HelpScreen
 from app.tui.store import Store
 from backends.base import UsageError
 
@@ -27,6 +26,8 @@ class AppCommands:
     view: ChatView
 
     def help(self) -> None:
+        from app.tui.screens.help_screen import HelpScreen  # the first paint does not wait for it
+
         self.app.push_screen(HelpScreen(self.store.preferences, self.app.focused))
 
     def panel(self) -> None:

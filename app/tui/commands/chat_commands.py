@@ -1,4 +1,7 @@
-"""Commands on a chat: its answers, its versions, its instructions, and other chats."""
+"""Commands on a chat: its answers, its versions, its instructions, and other chats.
+
+Screens are imported when they are opened: the first paint waits for none.
+"""
 
 import re
 from dataclasses import dataclass
@@ -14,8 +17,6 @@ from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.history.chat import title_of
 from app.tui.conversation.chat_view import ChatView
-from app.tui.screens.chats_screen import ChatsScreen
-from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
 from app.tui.welcome.welcome import Welcome
@@ -44,9 +45,13 @@ class ChatCommands:
         self.view.stop()
 
     async def regenerate(self) -> None:
+        if not self.view.dialogue.turns:
+            raise UsageError("there is no question to answer yet")
         await self.view.regenerate()
 
     async def go_on(self) -> None:
+        if not self.view.dialogue.turns:
+            raise UsageError("there is no answer to continue yet")
         await self.view.continue_answer()
 
     def edit(self) -> None:
@@ -74,12 +79,15 @@ class ChatCommands:
         self.app.notify(f"Redone: {name}.")
 
     def colours(self) -> None:
-        self.store.keeps_colours = not self.store.keeps_colours
+        self.store.keeps_colours = keeps = not self.store.keeps_colours
+        self.app.notify("Drafted text stays coloured." if keeps else "Colours fade again.")
 
     # Races
 
     def race(self, draft: str) -> None:
         """Race the last question, or the built-in one if there is none; draft: empty for auto."""
+        from app.tui.screens.race_screen import RaceScreen, demonstration, race_of
+
         if not self.view.is_idle:
             raise UsageError("an answer is in progress", "", "Esc stops it.")
         question = self.view.last_turn(USER)
@@ -103,6 +111,8 @@ class ChatCommands:
         )
 
     async def chats(self, number: str = "") -> None:
+        from app.tui.screens.chats_screen import ChatsScreen
+
         history = self.view.dialogue.history
         if history is None:
             raise UsageError("chats are not saved in this session", self.view.dialogue.fault)
@@ -171,4 +181,6 @@ class ChatCommands:
         if not text:
             self.view.post_message(ChatView.SettingsRequested())
         else:
-            self.settings_editor.change("system", "" if text.lower() == _OFF else text)
+            is_off = text.lower() == _OFF
+            self.settings_editor.change("system", "" if is_off else text)
+            self.app.notify("No instructions." if is_off else "These are the instructions now.")

@@ -1,23 +1,25 @@
-"""Commands that choose model and drafter; missing ones are downloaded in the background."""
+"""Commands that choose model and drafter; missing ones are downloaded in the background.
+
+Screens, and what knows the models, are imported when they are needed: the first paint waits for
+none.
+"""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 
-from app.drafting.spec import draft_spec
 from app.engine.engine import Engine
 from app.tui.commands.command import Perform
 from app.tui.conversation.chat_view import ChatView
 from app.tui.downloads import Downloads, take_over
-from app.tui.models_here import models_here
-from app.tui.screens.drafters_screen import DrafterChoice, DraftersScreen
-from app.tui.screens.models_screen import ModelsScreen
 from app.tui.store import Store
 from backends.base import SpecchatError, UsageError
-from backends.engines.backend_selection import forms
-from models.hub import HubSettings
-from models.reference import HubReference, resolve
+
+if TYPE_CHECKING:
+    from app.tui.screens.drafters_screen import DrafterChoice
+    from models.hub import HubSettings
+    from models.reference import HubReference
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,9 @@ class ModelCommands:
         Raises:
             SpecchatError: it is no SPEC, or it does not fit the model.
         """
+        from app.drafting.spec import draft_spec
+        from models.reference import HubReference
+
         if not text:
             raise UsageError("which drafter?", "", "Example: /draft lookup")
         text = text.strip("\"'")  # quoted as for a shell
@@ -63,6 +68,9 @@ class ModelCommands:
         self.engine.set_draft(text)
 
     def _list_models(self) -> None:
+        from app.tui.models_here import models_here
+        from app.tui.screens.models_screen import ModelsScreen
+
         engine = self.engine
         screen = ModelsScreen(self.store, lambda: models_here(engine), self.downloads.stop)
         self.app.push_screen(screen, self._model_picked)
@@ -72,6 +80,9 @@ class ModelCommands:
             await self.perform("model", name)
 
     def _use_or_download(self, name: str) -> None:
+        from backends.engines.backend_selection import forms
+        from models.reference import HubReference, resolve
+
         engine = self.engine
         reference = resolve(name, engine.paths.models, forms=forms(engine.options.backend))
         if not isinstance(reference, HubReference):
@@ -92,7 +103,7 @@ class ModelCommands:
         except SpecchatError as error:
             await self.view.show_fault(str(error))
 
-    def _download(self, reference: HubReference, drafter: str) -> None:
+    def _download(self, reference: "HubReference", drafter: str) -> None:
         """Download a part of a drafter, then choose the drafter again."""
 
         def choose_again() -> None:
@@ -101,15 +112,19 @@ class ModelCommands:
         self.downloads.start(reference, self._hub_settings, choose_again)
 
     @property
-    def _hub_settings(self) -> HubSettings:
+    def _hub_settings(self) -> "HubSettings":
+        from models.hub import HubSettings
+
         engine = self.engine
         return HubSettings.of_environment(engine.paths.downloads, engine.options.offline)
 
     def drafters(self) -> None:
+        from app.tui.screens.drafters_screen import DraftersScreen
+
         screen = DraftersScreen(self.store, self.engine, is_measured=self.view.is_idle)
         self.app.push_screen(screen, self._drafter_picked)
 
-    async def _drafter_picked(self, choice: DrafterChoice | None) -> None:
+    async def _drafter_picked(self, choice: "DrafterChoice | None") -> None:
         if choice is not None:
             name = "race" if choice.races else "draft"
             await self.perform(name, choice.spec)

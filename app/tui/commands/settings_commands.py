@@ -7,16 +7,19 @@ from textual.app import App
 
 from app.dialogue.changes import Changes
 from app.dialogue.settings_editor import SettingsEditor
+from app.printable import one_line
 from app.settings import catalogue
 from app.settings.answering import PRESET
-from app.settings.catalogue import APP_KEYS, BY_NAME, CHAT_KEYS, Part
+from app.settings.catalogue import BY_NAME, Key, Part
 from app.tui.commands.command import Perform
-from app.tui.screens.settings_screen import SettingsScreen
 from app.tui.store import Store
 from backends.base import UsageError
 
 _AT_START = "it takes effect when specchat starts"
 _NO_PRESET = "off"
+_SHOWN_ELSEWHERE = ("model", "draft")
+"""Settings that may have to be downloaded or loaded first, of which the screen tells."""
+_LABELS = {"ctx": "Context size"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,8 @@ class SettingsCommands:
     perform: Perform
 
     def settings(self) -> None:
+        from app.tui.screens.settings_screen import SettingsScreen  # when it is opened
+
         self.app.push_screen(SettingsScreen(self.settings_editor, self.changes), self._list)
 
     async def _list(self, name: str | None) -> None:
@@ -40,30 +45,41 @@ class SettingsCommands:
         presets = self.settings_editor.presets
         if not name:
             known = ", ".join(presets) or f"none; {self.store.preferences.file} defines them"
-            raise UsageError("which preset?", known)
+            raise UsageError("name a preset", known)
         if name == _NO_PRESET and name not in presets:
             self.settings_editor.change(PRESET, None)
+            self.app.notify("No preset.")
         else:
             known = catalogue.known(name, presets, f"there is no preset {name!r}")
             self.settings_editor.change(PRESET, known)
+            self._confirm("Preset", known)
 
     def set(self, argument: str) -> None:
         name, _, text = argument.partition(" ")
         if not name:
-            keys = ", ".join(key.name for key in (*CHAT_KEYS, *APP_KEYS))
-            raise UsageError("which setting?", keys, "Example: /set temperature 0.2")
+            raise UsageError("which setting?", "", "Example: /set temperature 0.2; F8 lists all")
         key = BY_NAME[catalogue.known(name, BY_NAME, f"there is no setting {name!r}")]
         if key.part is Part.START and name != "ctx":
             raise UsageError(f"{name} cannot be set here", _AT_START)
-        self.settings_editor.change_text(key.name, text)
+        self._change(key, text)
 
     def context(self, size: str) -> None:
         if not size:
             raise UsageError("how many tokens?", "", "Example: /context 8192")
-        self.settings_editor.change_text("ctx", size)
+        self._change(BY_NAME["ctx"], size)
 
     def theme(self, name: str) -> None:
         if name:
             self.settings_editor.change("theme", name)
+            self._confirm("Theme", name)
         else:
             self.app.search_themes()
+
+    def _change(self, key: Key, text: str) -> None:
+        """Change a setting to what was typed, and say what it now is."""
+        self.settings_editor.change_text(key.name, text)
+        if key.name not in _SHOWN_ELSEWHERE:
+            self._confirm(_LABELS.get(key.name, key.label), text.strip() or "the default")
+
+    def _confirm(self, what: str, value: str) -> None:
+        self.app.notify(f"{what}: {one_line(value)}")

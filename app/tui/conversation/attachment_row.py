@@ -12,8 +12,9 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from app.chat.attachment import Attachment
+from app.chat.attachment import Attachment, AttachmentKind
 from app.printable import one_line, printable
+from app.tui.wording import SEPARATOR, tokens_in_words
 
 CountTokens = Callable[[str], Future[int]]
 
@@ -24,7 +25,7 @@ class AttachmentRow(Vertical, can_focus=True):
     BINDINGS: ClassVar = [Binding("enter", "unfold", "unfold")]
     DEFAULT_CSS: ClassVar[str] = """
     AttachmentRow { height: auto; color: $text-muted; }
-    AttachmentRow:focus > .name { color: $primary; }
+    AttachmentRow:focus > .name { color: $primary; background: $primary 20%; }
     AttachmentRow > Static { height: auto; }
     AttachmentRow > .name { text-wrap: nowrap; text-overflow: ellipsis; }
     AttachmentRow > .contents { padding: 0 0 0 2; }
@@ -46,12 +47,15 @@ class AttachmentRow(Vertical, can_focus=True):
     async def _count(self) -> None:
         future = asyncio.wrap_future(self._count_tokens(self._attachment.text))
         tokens = await asyncio.shield(future)  # the engine still answers a cancelled row
-        self._tokens = f" · {tokens:,} {'token' if tokens == 1 else 'tokens'}"
+        self._tokens = f"{SEPARATOR}{tokens_in_words(tokens)}"
         self.query_one(".name", Static).update(self._head())
 
     def _head(self) -> Content:
         mark = "▾" if self._is_unfolded else "▸"
-        return Content(f"{mark} {one_line(self._attachment.name)}{self._tokens}")
+        name = self._attachment.name
+        if self._attachment.kind is AttachmentKind.PASTE:
+            name = name.strip("[]")
+        return Content(f"{mark} {one_line(name)}{self._tokens}")
 
     async def action_unfold(self) -> None:
         """Show the text below the name, or hide it."""

@@ -416,8 +416,9 @@ class ChatView(Vertical):
             chat=dialogue.chat,
         )
         ending, turn.ending, turn.is_growing = turn.ending, "", True
+        answer = Answer(request)
         self.pending = PendingAnswer(
-            self._engine.ask(request),
+            answer,
             turn,
             continued=ending if turn.text else None,
             question=question,
@@ -425,6 +426,8 @@ class ChatView(Vertical):
             previous=previous,
             begun=len(turn.text),
         )
+        # The question is painted first: the engine's thread would make the screen wait.
+        self.call_after_refresh(self._engine.begin, answer)
         self.post_message(self.AnswerStarted())
 
     def _remember(self, name: str, old: Turn, new: Turn) -> None:

@@ -37,6 +37,11 @@ class MessageView(Vertical, can_focus=True):
         self._versions = 1
         self._label = VersionsLabel()
 
+    @property
+    def has_versions(self) -> bool:
+        """Whether there are other versions."""
+        return self._versions > 1
+
     def show_versions(self, place: int, count: int) -> None:
         """Show which version this is, from 1, and how many there are."""
         self._versions = count

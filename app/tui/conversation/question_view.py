@@ -1,5 +1,6 @@
 """A question on the screen."""
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -7,8 +8,11 @@ from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Static
 
+from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.attachments import pieces
 from app.dialogue.turn import Turn
 from app.printable import printable
 from app.tui.conversation.attachment_row import AttachmentRow, CountTokens
@@ -22,7 +26,7 @@ class QuestionView(MessageView):
     DEFAULT_CSS: ClassVar[str] = """
     QuestionView { border-left: outer $primary; background: $boost; padding: 0 0 0 1; }
     QuestionView:focus { border-left: thick $primary; }
-    QuestionView .text { width: 1fr; height: auto; }
+    QuestionView .text, QuestionView Horizontal > AttachmentRow { width: 1fr; height: auto; }
     """
 
     class EditWanted(Message):
@@ -37,12 +41,29 @@ class QuestionView(MessageView):
         self._count_tokens = count_tokens
 
     def compose(self) -> ComposeResult:
+        first, *others = self._parts()
         with Horizontal():
-            yield Static(Content(printable(self.turn.text)), classes="text")
+            yield first
             yield self._label
-        for attachment in self.turn.attachments:
-            yield AttachmentRow(attachment, self._count_tokens)
+        yield from others
+
+    def _parts(self) -> Iterator[Widget]:
+        """The text, with a folded line in place of each paste, and one for each file below."""
+        text, attachments = self.turn.text, self.turn.attachments
+        for piece in pieces(text, attachments):
+            if isinstance(piece, Attachment):
+                yield AttachmentRow(piece, self._count_tokens)
+            elif piece.strip() or piece == text:
+                yield Static(Content(printable(_trimmed(piece, text))), classes="text")
+        for attachment in attachments:
+            if attachment.kind is AttachmentKind.FILE:
+                yield AttachmentRow(attachment, self._count_tokens)
 
     def action_edit(self) -> None:
         """Ask to edit the question."""
         self.post_message(self.EditWanted(self.turn))
+
+
+def _trimmed(piece: str, text: str) -> str:
+    """A piece of a text without the spaces and line breaks that set it off from a paste."""
+    return piece if piece == text else piece.strip()

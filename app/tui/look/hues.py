@@ -94,8 +94,9 @@ def hue_variables(theme: Theme, depth: ColourDepth) -> dict[str, str]:
         )
     if depth is ColourDepth.SIXTEEN:
         return _with_underline(theme, _BRIGHT if theme.dark else _NORMAL, _NORMAL)
+    backgrounds = _backgrounds(theme)
     colours = {
-        kind: legible(Color.parse(colour), _backgrounds(theme), dark=theme.dark)
+        kind: legible(Color.parse(colour), backgrounds, dark=theme.dark)
         for kind, colour in (_ON_DARK if theme.dark else _ON_LIGHT).items()
     }
     foreground = Color.parse(_foreground(theme))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from textual.app import App
+from textual.design import ColorSystem
 from textual.theme import BUILTIN_THEMES, Theme
 
 from app.tui.look.colour_depth import ColourDepth
@@ -78,13 +79,36 @@ _SIXTEEN = (
 
 def themes(depth: ColourDepth) -> Iterable[Theme]:
     """Every theme that can be chosen, with the hues of drafters."""
-    own = _SIXTEEN if depth is ColourDepth.SIXTEEN else _FULL
-    for theme in (*own, *BUILTIN_THEMES.values()):
+    for theme in _plain_themes(depth):
         yield replace(theme, variables={**hue_variables(theme, depth), **theme.variables})
+
+
+def _plain_themes(depth: ColourDepth) -> Iterable[Theme]:
+    """Every theme that can be chosen, without the hues."""
+    own = _SIXTEEN if depth is ColourDepth.SIXTEEN else _FULL
+    return (*own, *BUILTIN_THEMES.values())
+
+
+class _Unused(Theme):
+    """A theme without the hues of drafters until its colours are asked for.
+
+    To compute those of all themes would delay the first paint.
+    """
+
+    def __init__(self, theme: Theme, depth: ColourDepth) -> None:
+        super().__init__(**vars(theme))
+        self._depth: ColourDepth | None = depth
+
+    def to_color_system(self) -> ColorSystem:
+        if self._depth is not None:
+            depth, self._depth = self._depth, None
+            self.variables = {**hue_variables(self, depth), **self.variables}
+        return super().to_color_system()
 
 
 def register_themes(app: App[Any]) -> None:
     """Make the themes available, and use the dark one until another is chosen."""
-    for theme in themes(ColourDepth.of(app)):
-        app.register_theme(theme)
+    depth = ColourDepth.of(app)
+    for theme in _plain_themes(depth):
+        app.register_theme(_Unused(theme, depth))
     app.theme = DARK

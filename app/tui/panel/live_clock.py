@@ -5,10 +5,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from app.engine.answer import Answer
-from app.engine.comparison import PLAIN
 from app.engine.engine_status import Loaded
 from app.engine.pooled_comparison import PooledComparison
 from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics
+from app.engine.speed.comparison import PLAIN
 from app.tui.live import Live, Second
 
 _PAINT_SECONDS = 1 / 2

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from app.chat.attachment import Attachment, AttachmentKind
-from app.chat.attachments import missing_files
+from app.chat.named_files import is_file, names_in, read_files
 from app.tui.prompt.prompt_text import PromptText
 
 _MOST_LINES = 5
@@ -60,13 +60,13 @@ class Attached:
     def of_text(self, text: str) -> tuple[Attachment, ...]:
         """Pastes in a text, one for each placeholder, and missing files that were read before."""
         names = [text[start:end] for start, end in self.spans(text)]
-        missing = missing_files(text) if self._files else []
+        named = names_in(text) if self._files else []
         return (
             *(Attachment(AttachmentKind.PASTE, name, self._pastes[name]) for name in names),
             *(
                 Attachment(AttachmentKind.FILE, name, self._files[name])
-                for name in missing
-                if name in self._files
+                for name in named
+                if name in self._files and not is_file(name)
             ),
         )
 
@@ -82,9 +82,9 @@ class Attached:
             return text
         return self._placeholders.sub(lambda match: self._pastes[match[0]], text)
 
-    def missing(self, text: str) -> list[str]:
-        """Files a text names that do not exist, and were not read before either."""
-        return [name for name in missing_files(text) if name not in self._files]
+    def faults(self, text: str) -> list[str]:
+        """Why files that a text names cannot be added; one that was read before can."""
+        return read_files(text, self._files.__contains__)[1]
 
     def clear(self) -> None:
         """Forget all attachments."""

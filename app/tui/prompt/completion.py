@@ -8,11 +8,17 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from app.actions import matching
-from app.chat.attachments import file_names
+from app.chat.named_files import file_names
 from app.printable import one_line
 from app.tui.typed_app import typed_app
 
-_MOST_SUGGESTIONS = 6
+_MOST_ROWS = 6
+
+_MOST_SUGGESTIONS = 200
+"""Suggestions beyond which typing on is quicker than scrolling."""
+
+_NARROW = 60
+"""Columns below which commands stand without their arguments."""
 
 _OTHER_ROWS = 6
 """Rows of the screen that the suggestions leave to the prompt and the conversation."""
@@ -32,18 +38,18 @@ class Completion(OptionList):
             self.suggestion = suggestion
 
     class Shown(Message):
-        """The suggestions have come, or gone."""
+        """Suggestions of another kind are shown: COMMAND, FILE or, where there are none, ""."""
 
-        def __init__(self, is_shown: bool) -> None:
+        def __init__(self, kind: str) -> None:
             super().__init__()
-            self.is_shown = is_shown
+            self.kind = kind
 
     app = typed_app
     can_focus = False
     DEFAULT_CSS: ClassVar[str] = """
     Completion {
-        height: auto; max-height: 6; display: none; border: none; padding: 0 1;
-        background: $background;
+        height: auto; display: none; border: none; padding: 0 1;
+        background: $background; scrollbar-size-vertical: 1;
         text-wrap: nowrap; text-overflow: ellipsis;
     }
     """
@@ -51,6 +57,7 @@ class Completion(OptionList):
     def __init__(self) -> None:
         super().__init__()
         self._completed = ("", "")
+        self._kind = ""
 
     def suggest(self, text: str, before_cursor: str) -> None:
         """Show suggestions: commands if the text begins with one, else files named at the cursor.
@@ -60,25 +67,26 @@ class Completion(OptionList):
         if self._completed == (text, before_cursor):
             return
         self._completed = text, before_cursor
+        rows = max(0, min(_MOST_ROWS, (self.app.size.height - _OTHER_ROWS) // 2))
+        self.styles.max_height = rows
+        commands = _commands(text, is_narrow=self.app.size.width < _NARROW) if rows else []
+        options = commands or (_files(before_cursor) if rows else [])
         self.clear_options()
-        self.add_options((_commands(text) or _files(before_cursor))[: self._most])
-        self._show(self.option_count > 0)
+        self.add_options(_shortened(options))
+        self._show((COMMAND if commands else FILE) if options else "")
         if self.display:
             self.highlighted = 0
 
-    @property
-    def _most(self) -> int:
-        """How many suggestions the height of the screen allows."""
-        return max(0, min(_MOST_SUGGESTIONS, (self.app.size.height - _OTHER_ROWS) // 2))
-
     def hide(self) -> None:
         """Hide the suggestions until the text changes."""
-        self._show(False)
+        self._show("")
 
-    def _show(self, is_shown: bool) -> None:
-        if is_shown != self.display:
-            self.display = is_shown
-            self.post_message(self.Shown(is_shown))
+    def _show(self, kind: str) -> None:
+        self.display = bool(kind)
+        if kind != self._kind:
+            self._kind = kind
+            # Textual ends the way up of a message that the parent made
+            self.post_message(self.Shown(kind).set_sender(self))
 
     def pick(self) -> str | None:
         """The highlighted suggestion, which closes the list."""
@@ -91,22 +99,31 @@ class Completion(OptionList):
         self.post_message(self.Clicked(self._close(event.option)))
 
     def _close(self, option: Option) -> str:
-        self._show(False)
+        self._show("")
         self._completed = "", ""
         return option.id or ""
 
 
-def _commands(text: str) -> list[Option]:
+def _commands(text: str, *, is_narrow: bool) -> list[Option]:
     if not text.startswith("/") or " " in text or "\n" in text:
         return []
+    found = matching(text)
+    names = [f"/{slash} {'' if is_narrow else action.argument}".rstrip() for slash, action in found]
+    width = max(map(len, names), default=0) + 1
     return [
-        Option(
-            Content(f"{f'/{slash} {action.argument}':17} {action.title}"), id=f"{COMMAND}{slash}"
-        )
-        for slash, action in matching(text)[:_MOST_SUGGESTIONS]
+        Option(Content(f"{name:{width}} {action.title}"), id=f"{COMMAND}{slash}")
+        for name, (slash, action) in zip(names, found, strict=True)
     ]
 
 
 def _files(before_cursor: str) -> list[Option]:
-    names = file_names(before_cursor)[:_MOST_SUGGESTIONS]
-    return [Option(Content(one_line(name)), id=f"{FILE}{name}") for name in names]
+    return [
+        Option(Content(one_line(name)), id=f"{FILE}{name}") for name in file_names(before_cursor)
+    ]
+
+
+def _shortened(options: list[Option]) -> list[Option]:
+    more = len(options) - _MOST_SUGGESTIONS
+    if more <= 0:
+        return options
+    return [*options[:_MOST_SUGGESTIONS], Option(f"… {more:,} more: type on", disabled=True)]

@@ -32,6 +32,14 @@ class CommandPicked(Message):
         self.text = text
 
 
+class TextChanged(Message):
+    """The prompt has got a text, or has lost it."""
+
+    def __init__(self, *, has_text: bool) -> None:
+        super().__init__()
+        self.has_text = has_text
+
+
 class EmptySubmitted(Message):
     """The send key on an empty prompt: sends the next queued question, or tries again."""
 

@@ -8,16 +8,19 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import TextArea
 
+from app.actions import awaiting_argument
 from app.chat.attachment import Attachment
 from app.printable import one_line
 from app.settings.preferences import Preferences
 from app.tui.fitting import longest_fitting
+from app.tui.prompt import messages
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.prompt_area import AGAIN, PromptArea
 from app.tui.prompt.prompt_text import PromptText
-from app.tui.prompt.token_counts import CountTokens, TokenCounts
+from app.tui.prompt.token_counts import CountTokens, TokenCounts, in_short
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
+from app.tui.wording import SEPARATOR
 
 _COUNT_SECONDS = 0.25
 """Between two updates of the token counts."""
@@ -54,6 +57,7 @@ class Prompt(Vertical):
         self._completion = Completion()
         self._counts = TokenCounts(count_tokens)
         self._shown_title = self._shown_drafting = ""
+        self._had_text = False
         self.area = PromptArea(store, self._completion)
 
     def compose(self) -> ComposeResult:
@@ -123,6 +127,10 @@ class Prompt(Vertical):
         """Show an error about the text in the frame until the text changes."""
         self.area.show_fault(text)
 
+    def clear_fault(self) -> None:
+        """Remove an error from the frame: something else was done since."""
+        self.area.clear_fault()
+
     def interrupt(self) -> None:
         """What Ctrl+C does without a selection: stop, else clear, else quit the second time."""
         self.area.interrupt()
@@ -133,7 +141,11 @@ class Prompt(Vertical):
     def _changed(self, event: TextArea.Changed) -> None:
         event.stop()
         self.area.text_changed()
-        if self.area.text:
+        has_text = bool(self.area.text)
+        if has_text != self._had_text:
+            self._had_text = has_text
+            self.post_message(messages.TextChanged(has_text=has_text))
+        if has_text:
             self._counting.resume()
         else:
             self._count()
@@ -144,8 +156,7 @@ class Prompt(Vertical):
         self.area.complete(event.suggestion, run=True)
 
     def _count(self) -> None:
-        if not self._counts.is_counting:
-            self._counts.update(self.area.written)
+        self._counts.update(self.area.written)
         if not self._counts.is_counting:
             self._counting.pause()
         self._show_title()
@@ -162,13 +173,16 @@ class Prompt(Vertical):
     @property
     def _titles(self) -> list[str]:
         """The title of the frame, in ever shorter versions."""
-        if fault := self.area.fault:
-            return [f"✕ {one_line(fault)}", f"✕ {one_line(fault).removesuffix(AGAIN)}"]
         if self.area.quits_next:
             return ["Ctrl+C again quits"]
+        if fault := self.area.fault:
+            return [f"✕ {text}" for text in _versions_of_fault(one_line(fault))]
         if (version := self.area.edited_version) is not None:
             adds = f"editing: Enter adds version {version}"
             return [f"{adds}, Esc changes nothing", adds]
+        if action := awaiting_argument(self.area.text):
+            command = f"/{action.slash} {action.argument}"
+            return [f"{command} · {action.title}", command]
         loaded = self._store.status.loaded
         counts = self._counts.summaries(loaded.context_size if loaded else None)
         return counts or [
@@ -189,3 +203,12 @@ class Prompt(Vertical):
     def _apply_preferences(self, preferences: Preferences) -> None:
         self.area.enter_sends = preferences.enter_sends
         self.area.cursor_blink = preferences.animations
+
+
+def _versions_of_fault(fault: str) -> list[str]:
+    """A fault in ever shorter versions: without what to do about it, then without details."""
+    if fault.endswith(AGAIN):
+        doubts = fault.removesuffix(AGAIN)
+        return [fault, *in_short(doubts.split(SEPARATOR))]
+    parts = fault.split(SEPARATOR)
+    return [SEPARATOR.join(parts[:count]) for count in range(len(parts), 0, -1)]

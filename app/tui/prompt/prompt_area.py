@@ -7,7 +7,7 @@ from textual.strip import Strip
 from textual.widgets import TextArea
 
 from app.actions import BY_SLASH, nearest_command, parse, unknown_command
-from app.chat.attachments import quoted
+from app.chat.named_files import quoted
 from app.printable import one_line
 from app.tui.prompt import messages
 from app.tui.prompt.completion import COMMAND, Completion
@@ -17,10 +17,11 @@ from app.tui.prompt.prompt_text import PromptText
 from app.tui.prompt.text_fields import run_own_binding
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
+from app.tui.wording import SEPARATOR
 
 _COMPLETION_KEYS = frozenset({"up", "down", "tab", "enter", "escape"})
 
-AGAIN = " · Enter again sends it anyway"
+AGAIN = f"{SEPARATOR}Enter again sends it anyway"
 
 
 class PromptArea(FoldingArea):
@@ -47,6 +48,8 @@ class PromptArea(FoldingArea):
         self._undone_by_app = 0
         self._faulty = ""
         """The text that the fault is about."""
+        self._filled: tuple[str, tuple[int, int]] | None = None
+        """Text and cursor after a completion that ended in a space."""
 
     # Text
 
@@ -75,8 +78,8 @@ class PromptArea(FoldingArea):
 
     def text_changed(self) -> None:
         """Bring up to date what depends on the text."""
-        if self.fault and self.text != self._faulty:
-            self.fault = ""
+        if self.text != self._faulty:
+            self.clear_fault()
         if self.text:
             self._undone_by_app = 0
         self.suggest()
@@ -84,7 +87,13 @@ class PromptArea(FoldingArea):
     def show_fault(self, text: str) -> None:
         """Show an error about the text as it now is until the text changes."""
         self._faulty = self.text
+        self._doubted = ""
         self.fault = text
+
+    def clear_fault(self) -> None:
+        """Remove the error; what is doubted is told again before it is sent."""
+        self._doubted = ""
+        self.fault = ""
 
     def _watch_fault(self) -> None:
         self._faulty = self.text
@@ -129,6 +138,8 @@ class PromptArea(FoldingArea):
         """Update the suggestions for the text at the cursor."""
         is_command = self.edited_version is None
         self._completion.suggest(self.text if is_command else "", self._before_cursor)
+        if self.fault:  # the text is complete, and wrong
+            self._completion.hide()
 
     def complete(self, suggestion: str, *, run: bool) -> None:
         """Accept a suggestion; run: run a command instead of filling it in."""
@@ -140,12 +151,17 @@ class PromptArea(FoldingArea):
             self.post_message(messages.CommandPicked(BY_SLASH[name], "", f"/{name}"))
         else:
             self.rewrite(PromptText(f"/{name} "))
+            self._filled = self.text, self.cursor_location
 
     def _complete_file(self, name: str) -> None:
         row, column = self.cursor_location
         start = self._before_cursor.rindex("@")
+        if self.document.get_line(row)[column : column + 1] == " ":
+            column += 1
         after = "" if name.endswith("/") else " "  # a folder is completed further
-        self.replace(f"@{quoted(name)}{after}", (row, start), (row, column))
+        result = self.replace(f"@{quoted(name)}{after}", (row, start), (row, column))
+        self.move_cursor(result.end_location)
+        self._filled = (self.text, self.cursor_location) if after else None
 
     @property
     def _before_cursor(self) -> str:
@@ -173,6 +189,8 @@ class PromptArea(FoldingArea):
         match key:
             case "enter" | "ctrl+j" | "shift+enter":
                 self._send_or_break(sends=(key == "enter") == self.enter_sends)
+            case "space" if self._filled == (self.text, self.cursor_location):
+                self._filled = None  # the completion has put one there already
             case "up" | "down":
                 return self._is_at_edge(key) and self._browse(key)
             case "tab":
@@ -302,10 +320,10 @@ class PromptArea(FoldingArea):
         is_command = self.edited_version is None
         if is_command and (word := unknown_command(text)) is not None:
             nearest = nearest_command(word)
-            return f"no {word}; {f'did you mean {nearest}?' if nearest else 'F1 lists them'}{AGAIN}"
-        if missing := self.attached.missing(text):
-            return f"no file {one_line(', '.join(missing))}{AGAIN}"
-        return ""
+            hint = f"did you mean {nearest}?" if nearest else "F1 lists all commands"
+            return f"no {word}; {hint}{AGAIN}"
+        faults = self.attached.faults(text)
+        return f"{one_line(SEPARATOR.join(faults))}{AGAIN}" if faults else ""
 
     # Earlier texts
 

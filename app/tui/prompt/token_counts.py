@@ -1,14 +1,13 @@
 """Token counts of what is typed, shown before it is sent."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 
-from app.chat.attachment import AttachmentKind
-from app.chat.attachments import block, named_files, read_files
+from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.named_files import read_files, without_begun_name
 from app.printable import one_line
 from app.tui.prompt.prompt_text import PromptText
-from backends.base import SpecchatError
+from app.tui.wording import SEPARATOR, tokens_in_words
 
 CountTokens = Callable[[str], Future[int]]
 
@@ -19,7 +18,7 @@ _MOST_COUNTED = 2_000_000
 """Characters above which a text is not counted, as that would hold up the model."""
 
 _Count = Future[int] | str
-"""A count under way, or why there is none."""
+"""A count under way, or a size instead."""
 
 
 class TokenCounts:
@@ -28,80 +27,99 @@ class TokenCounts:
     def __init__(self, count_tokens: CountTokens) -> None:
         self._count_tokens = count_tokens
         self._written = PromptText()
-        self._counts: dict[str, _Count] = {}
+        self._faults: list[str] = []
+        self._counts: dict[Attachment, _Count] = {}
         self._typed: Future[int] | None = None
+        self._typed_text = ""
+        self._typed_tokens = 0
+        """The last finished count of the typed text."""
 
     @property
     def is_counting(self) -> bool:
         """Whether a count is still missing."""
-        return any(not count.done() for count in self._all if not isinstance(count, str))
+        attached = (one for one in self._counts.values() if not isinstance(one, str))
+        is_behind = self._typed is not None and self._typed_text != self._written.text
+        return is_behind or any(not one.done() for one in (*attached, *self._typed_counts))
 
     def update(self, written: PromptText) -> None:
-        """Count what is new in a text."""
-        if written == self._written:
-            return
-        self._written = written
-        before, self._counts = self._counts, {}
-        for path in named_files(written.text) if "@" in written.text else []:
-            name = one_line(path.name)
-            self._counts[name] = before.get(name) or self._of_file(path)
-        for paste in written.attachments:
-            if paste.kind is AttachmentKind.PASTE:
-                name = paste.name.strip("[]")
-                self._counts[name] = before.get(name) or self._of_text(paste.text)
-        self._typed = self._count_tokens(written.text) if len(written.text) >= _FEW else None
+        """Count what is new in a text; typed text as soon as its count before is finished."""
+        if written != self._written:
+            self._written = written
+            attached, self._faults = _examined(written)
+            before = self._counts
+            self._counts = {one: before.get(one) or self._of_text(one.text) for one in attached}
+        self._count_typed(written.text)
+
+    def _count_typed(self, text: str) -> None:
+        if len(text) < _FEW:
+            self._typed, self._typed_text, self._typed_tokens = None, "", 0
+        elif self._typed is None or self._typed.done():
+            if self._typed is not None:
+                self._typed_tokens = _tokens(self._typed) or 0
+            if text != self._typed_text:
+                self._typed, self._typed_text = self._count_tokens(text), text
 
     def summaries(self, context_size: int | None) -> list[str]:
         """One line about the tokens, in ever shorter versions; empty if there is nothing to say.
 
         context_size: in tokens, None while no model is loaded.
         """
-        if faults := [f"{name}: {why}" for name, why in self._counts.items() if _is_fault(why)]:
-            return [f"✕ {', '.join(faults)}"]
-        known = [_tokens(count) for count in self._all]
-        total = sum(count or 0 for count in known)
-        verdict = _verdict(total, context_size)
+        if self._faults:
+            return [f"✕ {text}" for text in in_short(self._faults)]
+        known = [_tokens(count) for count in self._counts.values()]
+        attached = sum(count or 0 for count in known)
+        typed = (_tokens(self._typed) if self._typed else None) or self._typed_tokens
+        verdict = _verdict(attached + typed, context_size)
         if not self._counts:
-            if total < _FEW:
+            if typed < _FEW:
                 return []
-            return [f"{total:,} tokens{verdict}", f"{total:,} tokens"]
+            return [f"{typed:,} tokens{verdict}", f"{typed:,} tokens"]
         if len(self._counts) == 1:
-            name, count = next(iter(self._counts.items()))
+            one, count = next(iter(self._counts.items()))
+            name = _shown_name(one)
             counted = _in_words(count)
         else:
-            name, counted = f"{len(self._counts)} attachments", f"{total:,} tokens"
-            if None in known:
-                counted = "…"
+            name = f"{len(self._counts)} attachments"
+            counted = "…" if None in known else tokens_in_words(attached)
+        names = [name, name.rpartition("/")[2]]
         if not verdict:
-            return [f"{name} · {counted}", counted]
-        return [f"{name} · {counted}{verdict}", f"{name}{verdict}", verdict.removeprefix(" · ")]
+            return [*(f"{name} · {counted}" for name in names), counted]
+        return [
+            *(f"{name} · {counted}{verdict}" for name in names),
+            f"{names[1]}{verdict}",
+            verdict.removeprefix(" · "),
+        ]
 
     @property
-    def _all(self) -> list[_Count]:
-        return [*self._counts.values(), *([self._typed] if self._typed is not None else [])]
-
-    def _of_file(self, path: Path) -> _Count:
-        try:
-            texts = [block(file) for file in read_files(f'@"{path}"')]
-        except SpecchatError as error:
-            return error.why or error.what
-        return self._of_text("\n".join(texts))
+    def _typed_counts(self) -> list[Future[int]]:
+        return [] if self._typed is None else [self._typed]
 
     def _of_text(self, text: str) -> _Count:
         if len(text) > _MOST_COUNTED:
-            return _too_long(text)
+            return f"{len(text) / 1e6:.0f} MB"
         return self._count_tokens(text)
 
 
-_SIZE_UNIT = " MB"
+def in_short(faults: Sequence[str]) -> list[str]:
+    """Faults in one line, in ever shorter versions."""
+    shown = [one_line(fault) for fault in faults]
+    return [
+        SEPARATOR.join(shown),
+        *([f"{shown[0]} and {len(shown) - 1} more"] if shown[1:] else []),
+    ]
 
 
-def _too_long(text: str) -> str:
-    return f"{len(text) / 1e6:.0f}{_SIZE_UNIT}"
+def _examined(written: PromptText) -> tuple[list[Attachment], list[str]]:
+    """What a text has attached, and why files that it names cannot be."""
+    if "@" not in written.text:
+        return list(written.attachments), []
+    known = {one.name for one in written.attachments}
+    files, faults = read_files(without_begun_name(written.text), known.__contains__)
+    return [*files, *written.attachments], faults
 
 
-def _is_fault(count: _Count) -> bool:
-    return isinstance(count, str) and not count.endswith(_SIZE_UNIT)
+def _shown_name(one: Attachment) -> str:
+    return one_line(one.name.strip("[]") if one.kind is AttachmentKind.PASTE else one.name)
 
 
 def _tokens(count: _Count) -> int | None:
@@ -115,7 +133,7 @@ def _in_words(count: _Count) -> str:
     if isinstance(count, str):
         return count
     tokens = _tokens(count)
-    return "…" if tokens is None else f"{tokens:,} tokens"
+    return "…" if tokens is None else tokens_in_words(tokens)
 
 
 def _verdict(tokens: int, context_size: int | None) -> str:

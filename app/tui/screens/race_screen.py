@@ -25,7 +25,7 @@ from app.tui.screens.race_verdict import Verdict, first_difference, verdict
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
 from backends.chat.chat_template import Message
-from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampling_settings import SamplingSettings
 
 _UPDATE_SECONDS = 0.25
 """Between two paints: painting takes the same little time from both answers."""

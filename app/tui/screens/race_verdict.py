@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.engine.answer import Answer
-from app.engine.comparison import PLAIN, Comparison, Standing, compare_replies
+from app.engine.speed.comparison import PLAIN, Comparison, Standing, compare_replies
 from app.learned.plain_replies import PlainReplies
 from app.paths import Paths
 from app.printable import one_line

@@ -1,18 +1,19 @@
 """What the first run offers: models to download in place of the demo."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 
 from app.engine.engine import Engine
 from app.engine.engine_status import Loaded
-from app.loading.expected_speed import Suggestion, about, suggested
 from app.printable import one_line
 from app.tui.models_here import models_here
 from app.tui.screens.row_list import CURSOR, columns, right
 from models.byte_sizes import short_size
-from models.hub import HubSettings
-from models.stores.available_models import DEMO
+
+if TYPE_CHECKING:
+    from app.loading.expected_speed import Suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Offer:
     is_offline: whether nothing can be downloaded.
     """
 
-    suggestions: tuple[Suggestion, ...]
+    suggestions: "tuple[Suggestion, ...]"
     free_bytes: int
     threads: int
     folder: str
@@ -55,6 +56,10 @@ def offer_of(engine: Engine, loaded: Loaded) -> Offer | None:
 
     Whoever chose the demo by name has it as their own.
     """
+    from app.loading.expected_speed import suggested  # with a model loaded, all of these are too
+    from models.hub import HubSettings
+    from models.stores.available_models import DEMO
+
     if loaded.name != DEMO or engine.options.model is not None:
         return None
     found = models_here(engine)
@@ -70,9 +75,11 @@ def offer_of(engine: Engine, loaded: Loaded) -> Offer | None:
 
 
 def suggestion_line(
-    suggestion: Suggestion, note: str, is_narrow: bool, width: int, is_focused: bool
+    suggestion: "Suggestion", note: str, is_narrow: bool, width: int, is_focused: bool
 ) -> Content:
     """A suggested model: name, size, expected speed, and a note where there is room."""
+    from app.loading.expected_speed import about
+
     model = suggestion.model
     lead = Content(f"{CURSOR if is_focused else ' '} ")
     size = short_size(model.size_bytes) if model.size_bytes else "?"

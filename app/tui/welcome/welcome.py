@@ -25,7 +25,6 @@ from app.tui.store import Store
 from app.tui.typed_app import typed_app
 from app.tui.welcome.first_run import FOOT, SHORT_FOOT, Offer, offer_of, suggestion_line
 from backends.base import UsageError
-from models.stores.available_models import DEMO
 
 _LAST_CHATS = 3
 _RACE = "race"
@@ -141,6 +140,8 @@ class Welcome(Vertical):
         """Keep the demo model from now on, also at later starts; False if nothing is offered."""
         if self._offer is None:
             return False
+        from models.stores.available_models import DEMO
+
         self._offer = None
         with contextlib.suppress(UsageError):  # then the next start offers models again
             file.save(self._engine.paths.settings, {"model": DEMO})

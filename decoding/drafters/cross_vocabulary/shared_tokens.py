@@ -14,7 +14,8 @@ from decoding.drafters.cross_vocabulary.speller import Speller
 from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
 from decoding.drafters.model.growing_draft import GrowingDraft
 from decoding.drafters.model.reads_backlog import ReadsBacklog
-from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass, uniform, warp
+from decoding.sampling.distribution import Distribution, point_mass, uniform, warp
+from decoding.sampling.sampling_settings import SamplingSettings
 
 LEAST_SHARED = 0.5
 """Total probability of shared tokens below which the drafter's likeliest token is spelled out."""

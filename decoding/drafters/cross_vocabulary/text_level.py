@@ -17,7 +17,8 @@ from decoding.drafters.cross_vocabulary.speller import Speller
 from decoding.drafters.cross_vocabulary.token_bytes import TokenBytes
 from decoding.drafters.model.reads_backlog import ReadsBacklog
 from decoding.forms import PointMassLine
-from decoding.sampling.distribution import Distribution, SamplingSettings, point_mass
+from decoding.sampling.distribution import Distribution, point_mass
+from decoding.sampling.sampling_settings import SamplingSettings
 
 _MOST_PER_TOKEN = 4
 """The most tokens of the drafter for each token of the target."""

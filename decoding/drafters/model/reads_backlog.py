@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from decoding.events import Step
-from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
+from decoding.sampling.sampling_settings import SamplingSettings
 
 
 class BacklogReader(Protocol):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from app.chat.attachment import Attachment, AttachmentKind, as_json, from_json
-from app.chat.attachments import in_full, read_files, with_pastes, without_files
-from backends.base import UsageError
+from app.chat.attachments import in_full, pieces, with_pastes, without_files
+from app.chat.named_files import read_files
 
 
 def paste(text: str, name: str = "[pasted 6 lines]") -> Attachment:
@@ -27,14 +27,21 @@ def test_files_are_read_when_they_are_named(tmp_path: Path) -> None:
     file = tmp_path / "with space.md"
     file.write_text("walrus")
     text = f'see @"{file}", again @"{file}" and @nosuch.md'
-    (attachment,) = read_files(text)
+    (attachment,), faults = read_files(text)
+    assert faults == ["no file nosuch.md"]
     assert (attachment.name, attachment.text) == (str(file), "walrus")
     full = in_full(text, [attachment])
     assert full == f"{text}\n\nwith space.md:\n```\nwalrus\n```"
     assert without_files(full) == text
     file.write_bytes(b"\xff\0")
-    with pytest.raises(UsageError, match="not text"):
-        read_files(text)
+    assert read_files(text) == ((), [f"{file} is not UTF-8 text", "no file nosuch.md"])
+
+
+def test_a_message_in_pieces_has_each_paste_where_it_stood() -> None:
+    one, two = paste("1"), paste("2")
+    assert pieces("a [pasted 6 lines][pasted 6 lines] b", [one, two]) == ["a ", one, two, " b"]
+    assert pieces("a [pasted 6 lines]", []) == ["a [pasted 6 lines]"]
+    assert pieces("", [one]) == [""]
 
 
 def test_attachments_are_stored_whole() -> None:

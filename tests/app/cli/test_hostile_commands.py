@@ -216,7 +216,7 @@ def test_a_name_begins_no_line_of_an_error(run: Run) -> None:
     models = Paths.of_this_user().models
     models.mkdir(parents=True)
     (models / "two\nspecchat: forged.gguf").write_bytes(b"GGUF")
-    shown = run("ask", "hi", "--model", "qqqq").text
+    shown = run("ask", "hi", "--model", "two specchat").text
     assert "forged" in shown
     assert not any(line.startswith("specchat: forged") for line in shown.splitlines())
 

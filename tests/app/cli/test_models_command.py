@@ -207,10 +207,10 @@ def test_names_that_are_not_there(specchat: Specchat) -> None:
     for command in ("info", "remove"):
         ended = specchat("models", command, "small-q4")
         assert (ended.returncode, ended.stdout) == (2, "")
-        assert "nearest: Small-Q4_0" in ended.stderr
+        assert "Nearest: Small-Q4_0" in ended.stderr
 
 
-@pytest.mark.parametrize("name", ["llama", "a/b/c", "/x", "x/", ":Q4_0"])
+@pytest.mark.parametrize("name", ["a/b/c", "/x", "x/", ":Q4_0"])
 def test_what_names_no_repository(specchat: Specchat, name: str) -> None:
     ended = specchat("models", "pull", name)
     assert ended.returncode == 2

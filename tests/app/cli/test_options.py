@@ -29,7 +29,8 @@ def parse(home: Path) -> Callable[..., AnswerOptions]:
         group = typer_main.get_command(app)
         assert isinstance(group, core.TyperGroup)
         with group.make_context("specchat", ["chat"]) as outer:
-            command = group.commands["chat"]
+            command = group.get_command(outer, "chat")
+            assert command is not None
             with command.make_context("chat", list(arguments), parent=outer) as context:
                 return option_values.answer_options(context)  # pyright: ignore[reportArgumentType]
 
@@ -92,7 +93,7 @@ def test_a_variable_of_the_wrong_kind_is_named_with_its_value(
 def test_bench_json_takes_a_file_or_none(specchat: Specchat) -> None:
     read: list[str] = []
     for arguments in (["--json"], ["--json", "--html", "x"], ["--json", "f"], ["--json=f"]):
-        command = typer_main.get_command(app).commands["bench"]  # pyright: ignore
+        command = typer_main.get_command(app).get_command(None, "bench")  # pyright: ignore
         with command.make_context("bench", arguments) as context:
             read.append(str(context.params["json"]))
     assert read == ["-", "-", "f", "f"]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.cli.stats_line import stats_line
-from app.engine.comparison import Comparison, Standing
 from app.engine.reply_metrics import ReplyMetrics
+from app.engine.speed.comparison import Comparison, Standing
 from decoding.events import FinishReason
 from tests.fixtures.metrics import LIVE
 

@@ -15,10 +15,10 @@ from app.chat.conversation import Conversation
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.turn import ASSISTANT, USER, Turn
 from app.engine.answer import Answer, Request
-from app.engine.comparison import Comparison, Standing
 from app.engine.engine_status import Loaded, Phase, Status
 from app.engine.reply import Piece
 from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics
+from app.engine.speed.comparison import Comparison, Standing
 from app.loading.model_list import ModelList, Offered
 from app.tui.chat_screen import ChatScreen
 from app.tui.conversation.answer_view import AnswerView

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.engine.comparison import Comparison, Standing
+from app.engine.speed.comparison import Comparison, Standing
 from app.tui import wording
 from decoding.events import FinishReason
 from decoding.planning.parking import Shortfall, State

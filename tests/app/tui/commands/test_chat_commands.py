@@ -71,7 +71,7 @@ async def test_brackets_of_commands_are_shown(chatting: Chatting) -> None:
         await chat.until(lambda: completion.display)
         prompt = completion.get_option_at_index(0).prompt
         assert isinstance(prompt, Content)
-        assert prompt.plain.startswith("/model [NAME]     Choose")
+        assert prompt.plain.startswith("/model [NAME]  Choose")
 
 
 async def test_system_alone_opens_the_settings_and_off_takes_it_away(chatting: Chatting) -> None:
@@ -114,3 +114,41 @@ async def test_one_code_block_is_one(chatting: Chatting) -> None:
         await chat.ask("hello")
         await chat.say("/code 2")
         await chat.until(lambda: "has 1 code block" in chat.prompt.fault)
+
+
+@pytest.mark.parametrize(
+    ("line", "toast"),
+    [
+        ("/set temperature 0.2", "Temperature: 0.2"),
+        ("/set temperature", "Temperature: the default"),
+        ("/context 2048", "Context size: 2048"),
+        ("/theme specchat-light", "Theme: specchat-light"),
+        ("/system Be brief.", "These are the instructions now."),
+        ("/system off", "No instructions."),
+    ],
+)
+async def test_a_command_says_what_is_now_set(chatting: Chatting, line: str, toast: str) -> None:
+    async with chatting(ScriptedModel(WORDS), toasts=True) as chat:
+        await chat.ready()
+        await chat.say(line)
+        await chat.until(lambda: toast in chat.toasts)
+        assert chat.prompt.fault == ""
+
+
+async def test_an_error_goes_once_something_else_was_done(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.say("/set temperature 0.2")
+        await chat.until(lambda: bool(chat.view.dialogue.own))
+        await chat.pilot.press("ctrl+z", "ctrl+z")
+        await chat.until(lambda: "nothing to undo" in chat.prompt.fault)
+        await chat.pilot.press("ctrl+y")
+        await chat.until(lambda: bool(chat.view.dialogue.own))
+        assert chat.prompt.fault == ""
+
+
+@pytest.mark.parametrize("key", ["ctrl+r", "ctrl+t"])
+async def test_there_is_nothing_to_answer_in_an_empty_chat(chatting: Chatting, key: str) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ready()
+        await chat.pilot.press(key)
+        await chat.until(lambda: "yet" in chat.prompt.fault)

@@ -8,8 +8,8 @@ from textual.app import App, ComposeResult
 from textual.containers import Container
 from textual.widgets import Static
 
-from app.engine.comparison import Comparison, Standing
 from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics
+from app.engine.speed.comparison import Comparison, Standing
 from app.settings.preferences import Preferences
 from app.tui.live import Live, Second
 from app.tui.look.breakpoints import BREAKPOINTS

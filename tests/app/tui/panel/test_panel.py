@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from textual.geometry import Region
 
-from app.engine.comparison import Comparison, Standing
 from app.engine.reply_metrics import DrafterMetrics
+from app.engine.speed.comparison import Comparison, Standing
 from app.tui.live import Live, Second
 from app.tui.panel.terms import Helpable
 from decoding.planning.parking import State

@@ -1,12 +1,15 @@
 """Files named with @: found while typing, at every size of the screen."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from app.chat.attachments import file_names
+from app.chat.attachment import Attachment, AttachmentKind
+from app.chat.named_files import file_names, read_files
 from app.tui.prompt.completion import Completion
-from tests.fixtures.prompt_app import prompting
+from app.tui.prompt.messages import Submitted
+from tests.fixtures.prompt_app import Prompting, prompting
 
 
 @pytest.fixture(autouse=True)
@@ -74,3 +77,156 @@ async def test_a_click_picks_a_suggestion() -> None:
         await prompt.type("see @")
         await prompt.pilot.click(Completion, offset=(3, 0))
         await prompt.until(lambda: prompt.text == "see @north.txt ")
+
+
+@pytest.fixture
+def odd(folder: Path) -> Path:
+    """A folder of things that cannot be added."""
+    (folder / "big.txt").write_text("x" * (1 << 20) + "y")
+    (folder / "latin.txt").write_bytes("é".encode("latin-1"))
+    (folder / "zero").symlink_to("/dev/zero")
+    (folder / "dangling.txt").symlink_to("gone")
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
+ODD = "@no.txt @notes/ @pipe @zero @dangling.txt @big.txt @latin.txt @anna @north.txt, done"
+WHY = [
+    "no file no.txt",
+    "notes/ is a folder",
+    "pipe is a pipe",
+    "zero is a device",
+    "no file dangling.txt",
+    "big.txt is larger than 1 MB",
+    "latin.txt is not UTF-8 text",
+]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files of POSIX")
+@pytest.mark.usefixtures("odd")
+async def test_all_that_cannot_be_added_is_told_at_once_and_then_sent() -> None:
+    read, faults = read_files(ODD)
+    assert faults == WHY
+    assert [(one.name, one.text) for one in read] == [("north.txt", "cold")]
+    async with prompting((250, 24)) as prompt:
+        prompt.prompt.write(ODD)
+        await prompt.until(lambda: prompt.title == "✕ " + " · ".join(WHY))
+        await prompt.press("enter")
+        assert prompt.title == "✕ " + " · ".join([*WHY, "Enter again sends it anyway"])
+        assert prompt.submitted == []
+        await prompt.press("enter")
+        assert prompt.submitted == [ODD]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files of POSIX")
+@pytest.mark.usefixtures("odd")
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("@big.txt", "✕ big.txt is larger than 1 MB"),
+        ("@latin.txt ?", "✕ latin.txt is not UTF-8 text"),
+        ("@pipe @notes ?", "✕ pipe is a pipe and 1 more"),
+        ("what is @notes?", "✕ notes is a folder"),
+    ],
+)
+async def test_what_is_wrong_with_files_fits_a_narrow_screen(text: str, title: str) -> None:
+    async with prompting((40, 20)) as prompt:
+        prompt.prompt.write(text)
+        await prompt.press("enter")
+        assert prompt.title == title
+
+
+@pytest.mark.parametrize("text", ["thanks @anna", "@ home", "so @... it", "me@nosuch.org"])
+async def test_what_is_no_file_is_sent_at_once(text: str) -> None:
+    async with prompting() as prompt:
+        prompt.prompt.write(text)
+        await prompt.press("enter")
+        assert prompt.submitted == [text]
+
+
+async def test_a_name_is_not_doubted_while_it_is_typed() -> None:
+    async with prompting() as prompt:
+        await prompt.type("see @nort.tx")
+        await prompt.pilot.pause(0.3)
+        assert prompt.title == ""
+        await prompt.type(" ")
+        await prompt.until(lambda: prompt.title == "✕ no file nort.tx")
+
+
+async def test_an_attached_file_that_is_gone_is_still_sent() -> None:
+    gone = Attachment(AttachmentKind.FILE, "Makefile", "all:")
+    async with prompting() as prompt:
+        prompt.prompt.write("@Makefile and", (gone,))
+        await prompt.until(lambda: prompt.title == "Makefile · 1 token")
+        await prompt.press("enter")
+        (sent,) = prompt.app.messages
+        assert isinstance(sent, Submitted)
+        assert sent.attachments == (gone,)
+
+
+async def test_the_space_after_a_completion_is_not_doubled(folder: Path) -> None:
+    async with prompting() as prompt:
+        await prompt.type("@nor")
+        await prompt.press("tab")
+        await prompt.type(" x")
+        assert prompt.text == "@north.txt x"
+        await prompt.type("  y")
+        assert prompt.text == "@north.txt x  y"
+        prompt.prompt.write("see @nor now")
+        prompt.area.move_cursor((0, len("see @nor")))
+        await prompt.press("tab", "x")
+        assert prompt.text == "see @north.txt xnow"
+
+
+async def listed(prompt: Prompting, text: str, rows: int) -> list[str]:
+    """Suggestions on the screen after moving down."""
+    await prompt.type(text)
+    await prompt.press(*["down"] * rows)
+    completion = prompt.app.query_one(Completion)
+    top = completion.region.y
+    return [line.strip() for line in (await prompt.lines())[top : top + completion.size.height]]
+
+
+async def test_a_long_list_of_files_scrolls(folder: Path) -> None:
+    for number in range(20):
+        (folder / f"page {number:02}.txt").touch()
+    async with prompting() as prompt:
+        shown = await listed(prompt, "@page", 19)
+        assert "page 19.txt" in shown[-1]
+        await prompt.press("tab")
+        assert prompt.text == '@"page 19.txt" '
+
+
+async def test_a_very_long_list_of_files_says_how_many_more(folder: Path) -> None:
+    for number in range(300):
+        (folder / f"page{number:03}").touch()
+    async with prompting() as prompt:
+        await prompt.type("@page")
+        completion = prompt.app.query_one(Completion)
+        assert completion.option_count == 201
+        assert str(completion.get_option_at_index(200).prompt) == "… 100 more: type on"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 20)])
+async def test_every_command_can_be_reached(size: tuple[int, int]) -> None:
+    async with prompting(size) as prompt:
+        shown = await listed(prompt, "/", 0)
+        assert shown[0].startswith("/new")
+        assert not any(line.startswith("/stop") for line in shown)
+        await prompt.press("up")
+        completion = prompt.app.query_one(Completion)
+        await prompt.until(lambda: completion.scroll_y == completion.max_scroll_y)
+        assert any("/stop" in line for line in await prompt.lines())
+        await prompt.press("escape")
+        assert prompt.text == "/"
+
+
+async def test_the_keys_of_a_list_are_those_of_its_kind() -> None:
+    async with prompting() as prompt:
+        await prompt.type("@n")
+        assert "Tab fill in" in (await prompt.lines())[-1]
+        assert "run" not in (await prompt.lines())[-1]
+        prompt.prompt.write("/")
+        prompt.area.suggest()
+        await prompt.until(lambda: prompt.store.completing == "/")
+        assert "Enter run" in (await prompt.lines())[-1]

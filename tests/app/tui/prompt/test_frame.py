@@ -32,7 +32,15 @@ STATES: dict[str, dict[str, object]] = {
     "paused": {"drafting": "paused (11 % accepted, needs 22 %)"},
     "lossy": {"drafting": "▲ lossy"},
     "editing": {"is_editing": True},
+    "typed with a queue": {"is_answering": True, "queued": 2, "has_text": True},
+    "typed after a stop": {"queued": 2, "has_text": True},
+    "typed without a model": {"status": Status(Phase.FAILED), "has_text": True},
     "question selected": {"selected": "user"},
+    "a version selected": {"selected": "user", "has_versions": True},
+    "attachment selected": {"selected": "attachment"},
+    "instructions selected": {"selected": "instructions"},
+    "welcome": {"selected": "welcome"},
+    "in the panel": {"selected": "panel"},
     "answer selected": {"selected": "assistant"},
     "no model": {"status": Status(Phase.FAILED)},
     "loading": {"status": Status(Phase.LOADING, "loading 40 %")},
@@ -82,8 +90,8 @@ async def test_each_title(size: tuple[int, int], folder: Path, pytestconfig: pyt
             await prompt.press("enter")
             await note(prompt, text)
         for text, expected in (
-            ("see @picture.bin", "not text"),
-            ("@report.md", "23 tokens"),
+            ("see @picture.bin", "not UTF-8 text"),
+            ("@report.md", "20 tokens"),
             ("@data.csv", "not fit"),
             ("word " * 150, "150 tokens"),
             ("@report.md @data.csv", "fit"),
@@ -108,3 +116,82 @@ def test_a_count_that_fails_is_left_out() -> None:
     counts = TokenCounts(lambda _: failed)
     counts.update(PromptText("word " * 200))
     assert counts.summaries(None) == []
+
+
+async def test_counts_go_with_their_text_even_while_the_model_is_busy() -> None:
+    waiting: list[Future[int]] = []
+
+    def busy(_: str) -> Future[int]:
+        waiting.append(Future())
+        return waiting[-1]
+
+    async with prompting() as prompt:
+        prompt.prompt._counts = TokenCounts(busy)
+        await prompt.paste("a line\n" * 42)
+        await prompt.until(lambda: prompt.title == "pasted 42 lines · …")
+        await prompt.press("enter")
+        await prompt.until(lambda: prompt.title == "")
+        prompt.prompt.write("word " * 150)
+        await prompt.until(lambda: len(waiting) == 2)
+        prompt.prompt.write("word " * 200)
+        waiting[1].set_result(150)
+        await prompt.until(lambda: len(waiting) == 3)
+        waiting[2].set_result(200)
+        await prompt.until(lambda: prompt.title == "200 tokens")
+
+
+async def test_two_attachments_count_as_much_as_each_does(folder: Path) -> None:
+    (folder / "one.md").write_text("word " * 20)
+    (folder / "two.md").write_text("")
+    async with prompting() as prompt:
+        prompt.prompt.write("@one.md")
+        await prompt.until(lambda: prompt.title == "one.md · 20 tokens")
+        prompt.prompt.write(f"@one.md @two.md {'more ' * 150}")
+        await prompt.until(lambda: prompt.title == "2 attachments · 20 tokens")
+        prompt.prompt.write("@two.md")
+        await prompt.until(lambda: prompt.title == "two.md · 0 tokens")
+
+
+async def test_ctrl_c_says_that_it_quits_even_after_a_fault() -> None:
+    async with prompting() as prompt:
+        prompt.prompt.show_fault("there is nothing to undo")
+        assert prompt.title == "✕ there is nothing to undo"
+        await prompt.press("ctrl+c")
+        assert prompt.title == "Ctrl+C again quits"
+
+
+async def test_a_fault_drops_what_does_not_fit() -> None:
+    async with prompting((40, 20)) as prompt:
+        prompt.prompt.show_fault("which setting? · Example: /set temperature 0.2")
+        assert prompt.title == "✕ which setting?"
+        await prompt.type("x")
+        assert prompt.title == ""
+
+
+async def test_a_doubt_is_told_again_once_something_else_was_shown() -> None:
+    async with prompting() as prompt:
+        prompt.prompt.write("see @no.md")
+        await prompt.press("enter")
+        prompt.prompt.show_fault("there is nothing to undo")
+        prompt.prompt.clear_fault()
+        await prompt.press("enter")
+        assert prompt.title == "✕ no file no.md · Enter again sends it anyway"
+        await prompt.press("enter")
+        assert prompt.submitted == ["see @no.md"]
+
+
+async def test_a_command_that_waits_for_its_argument_says_which() -> None:
+    async with prompting() as prompt:
+        await prompt.type("/expo")
+        await prompt.press("enter")
+        assert prompt.text == "/export "
+        assert prompt.title == "/export FILE · Export this chat to a file, .md or .json"
+
+
+async def test_no_list_opens_for_a_command_that_failed() -> None:
+    async with prompting() as prompt:
+        prompt.prompt.write("/undo")
+        prompt.prompt.show_fault("there is nothing to undo")
+        await prompt.pilot.pause()
+        assert prompt.store.completing == ""
+        assert "there is nothing to undo" in prompt.title

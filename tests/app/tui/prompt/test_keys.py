@@ -178,13 +178,13 @@ async def test_tab_selects_the_last_message() -> None:
 async def test_up_takes_a_queued_question_back_and_keeps_what_is_typed() -> None:
     async with prompting() as prompt:
         prompt.store.queued = 1
-        await prompt.type("abc")
         await prompt.press("up")
         assert isinstance(prompt.last, messages.TakeBack)
         prompt.prompt.write("queued")
-        prompt.store.queued = 0
         await prompt.press("up")
-        assert prompt.text == "abc"
+        await prompt.press("down")
+        assert prompt.text == "queued"
+        assert len([one for one in prompt.app.messages if isinstance(one, messages.TakeBack)]) == 1
 
 
 async def test_undo_and_redo_go_on_in_the_app_where_nothing_is_typed() -> None:

@@ -191,7 +191,9 @@ async def test_keys_typed_in_a_burst_all_arrive(path: Path) -> None:
     async with page(path) as shown:
         await shown.down(7)
         for key in [*"16384", "enter"]:
-            shown.app.screen.query_one(RowList).post_message(events.Key(key, key if len(key) == 1 else None))
+            shown.app.screen.query_one(RowList).post_message(
+                events.Key(key, key if len(key) == 1 else None)
+            )
         await shown.pilot.pause()
         assert shown.target.settings["ctx"] == 16384
 

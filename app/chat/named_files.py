@@ -1,0 +1,141 @@
+"""Files that a message names with @: found, completed, read, or why they cannot be added."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from app.chat.attachment import Attachment, AttachmentKind
+from backends.base import UsageError
+from backends.base.regular_file import TooLargeError, read_text
+from backends.base.whole_characters import whole_characters
+
+_MOST_BYTES = 1 << 20
+_BEGUN = re.compile(r"(?<!\S)@(\"[^\"]*|\S*)$")
+NAMED = re.compile(r"(?<!\S)@(\"[^\"]+\"|\S+)")
+_PUNCTUATION = ".,;:!?)]'\""
+
+_KINDS: tuple[tuple[Callable[[Path], bool], str], ...] = (
+    (Path.is_dir, "a folder"),
+    (Path.is_fifo, "a pipe"),
+    (Path.is_socket, "a socket"),
+    (Path.is_char_device, "a device"),
+    (Path.is_block_device, "a device"),
+)
+
+
+def names_of_files(text: str) -> list[str]:
+    """What a message names, in order: what exists, and what has a slash or a dot like a file."""
+    return [name for name in names_in(text) if _is_path_like(name) or exists(name)]
+
+
+def names_in(text: str) -> list[str]:
+    """What follows @, in order, whether it is a file or not.
+
+    Punctuation behind the name of a file is not part of it.
+    """
+    return list(dict.fromkeys(_without_punctuation(name) for name in NAMED.findall(text)))
+
+
+def exists(name: str) -> bool:
+    """Whether there is a file, a folder or the like of this name."""
+    try:
+        return bool(name.strip(".")) and Path(name).expanduser().exists()
+    except (OSError, RuntimeError, ValueError):  # not a valid file name
+        return False
+
+
+def is_file(name: str) -> bool:
+    """Whether there is a regular file of this name."""
+    try:
+        return Path(name).expanduser().is_file()
+    except (OSError, RuntimeError, ValueError):
+        return False
+
+
+def read_file(name: str) -> Attachment:
+    """A file with its contents as they are now.
+
+    Raises:
+        UsageError: it cannot be added; why in a few words.
+    """
+    try:
+        text = read_text(Path(name).expanduser(), _MOST_BYTES)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(_why_not(name, error)) from error
+    return Attachment(AttachmentKind.FILE, whole_characters(name), whole_characters(text))
+
+
+def read_files(
+    text: str, known: Callable[[str], bool] = lambda _: False
+) -> tuple[tuple[Attachment, ...], list[str]]:
+    """The files that a message names, and why others cannot be added, each in a few words.
+
+    known: whether a file that is gone was read before, and is not told.
+    """
+    read: list[Attachment] = []
+    faults: list[str] = []
+    for name in names_of_files(text):
+        try:
+            read.append(read_file(name))
+        except UsageError as error:
+            if is_file(name) or not known(name):
+                faults.append(error.what)
+    return tuple(read), faults
+
+
+def without_begun_name(text: str) -> str:
+    """A text without the name at its end, unless that is a file: it may still be typed."""
+    begun = _BEGUN.search(text)
+    return text[: begun.start()] if begun and not is_file(_without_punctuation(begun[1])) else text
+
+
+def file_names(before: str) -> list[str]:
+    """Completions of the name at the end of a line; folders end in a slash."""
+    begun = _BEGUN.search(before)
+    if begun is None:
+        return []
+    typed = begun[1].strip('"')
+    folder, _, start = typed.rpartition("/")
+    head = f"{folder}/" if "/" in typed else ""
+    try:
+        entries = sorted(Path(head or ".").expanduser().iterdir())
+    except (OSError, RuntimeError, ValueError):
+        return []
+    hidden = start.startswith(".")
+    names = [
+        f"{head}{entry.name}{'/' if entry.is_dir() else ''}"
+        for entry in entries
+        if entry.name.lower().startswith(start.lower()) and entry.name.startswith(".") == hidden
+    ]
+    return [] if names == [typed] else names
+
+
+def quoted(name: str) -> str:
+    """Quote a name with spaces; a folder's quote stays open for a file inside."""
+    if " " not in name:
+        return name
+    return f'"{name}' if name.endswith("/") else f'"{name}"'
+
+
+def _without_punctuation(name: str) -> str:
+    """A name as it was meant: "a.md" for @a.md, and for @"a.md"."""
+    bare = name.strip('"')
+    shorter = bare.rstrip(_PUNCTUATION)
+    return shorter if not exists(bare) and exists(shorter) else bare
+
+
+def _is_path_like(name: str) -> bool:
+    return "/" in name or "." in name.strip(".")
+
+
+def _why_not(name: str, error: Exception) -> str:
+    if isinstance(error, TooLargeError):
+        return f"{name} is larger than {_MOST_BYTES >> 20} MB"
+    if isinstance(error, UnicodeDecodeError):
+        return f"{name} is not UTF-8 text"
+    if not exists(name):
+        return f"no file {name}"
+    path = Path(name).expanduser()
+    return next((f"{name} is {kind}" for is_kind, kind in _KINDS if is_kind(path)), "") or (
+        f"{name} cannot be read"
+    )

@@ -1,0 +1,1 @@
+"""How a speed compares with plain decoding."""
