@@ -52,14 +52,14 @@ class Chats:
     """A history of some chats."""
 
     def __init__(self, *titles: str) -> None:
-        self._titles = titles
+        self.titles = titles
 
     def chats(self, query: str = "", limit: int = 500) -> list[Chat]:
         now = time.time()
         ages = (330.0, 1530.0, 2730.0)
         return [
             Chat(number, title, "", "", 0.0, now - age, 2)
-            for number, (title, age) in enumerate(zip(self._titles, ages, strict=False), start=1)
+            for number, (title, age) in enumerate(zip(self.titles, ages, strict=False), start=1)
         ][:limit]
 
 
@@ -115,6 +115,20 @@ async def test_the_last_chats(size: tuple[int, int], pytestconfig: pytest.Config
     async with app.run_test(size=size) as pilot:
         await loaded(app, pilot)
         compare_screen(app, f"idle_{size[0]}x{size[1]}", pytestconfig)
+
+
+async def test_renamed_and_removed_chats_are_shown_as_they_are() -> None:
+    chats = Chats(*TITLES)
+    app = WelcomeApp(chats, model="demo")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        chats.titles = ("Spelling", TITLES[1])
+        app.welcome.renew()
+        await pilot.pause()
+        shown = screen_text(app)
+        assert "Spelling" in shown
+        assert TITLES[0] not in shown
+        assert TITLES[2] not in shown
 
 
 @pytest.mark.parametrize("size", SIZES)
