@@ -368,8 +368,8 @@ async def test_a_click_copies_code_an_answer_or_an_address(
 async def test_what_is_sent_right_after_a_new_chat_is_asked_there(chatting: Chatting) -> None:
     async with chatting(ScriptedModel(["a "] * 3, gate=Event())) as chat:
         await chat.ready()
-        area = chat.prompt.area
+        area = chat.prompt
         for key in (*"one", "enter", "ctrl+n", *"two", "enter"):
             character = key if len(key) == 1 else None
-            area.post_message(events.Key(key, character))
+            area.post_message(Key(key, character))
         await chat.until(lambda: [turn.text for turn in chat.view.dialogue.turns][:1] == ["two"])

@@ -34,7 +34,7 @@ async def test_the_next_prompts_begin_as_the_last_did(chatting: Chatting) -> Non
         forgotten = chat.view.dialogue.dropped
         await chat.ask("y")
         assert chat.view.dialogue.dropped == forgotten
-        answer = chat.view.last_answer
+        answer = chat.view.answer
         assert answer is not None
         assert answer.metrics is not None
         assert answer.metrics.cached_prompt_tokens > 100
