@@ -5,7 +5,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
 from typing import Any
@@ -32,13 +32,13 @@ def ctrl_c_after(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         taken = 0
         feed = TextStream.feed
 
-        def counting(self: TextStream, tokens: Iterable[int]) -> str:
+        def counting(self: TextStream, token: int) -> str:
             nonlocal taken
             taken += 1
             if taken == steps:
                 for _ in range(times):
                     signal.raise_signal(signal.SIGINT)
-            return feed(self, tokens)
+            return feed(self, token)
 
         monkeypatch.setattr(TextStream, "feed", counting)
 
