@@ -21,8 +21,7 @@ from app.dialogue.dialogue import Dialogue
 from app.dialogue.settings_editor import SettingsEditor
 from app.dialogue.turn import USER
 from app.engine.engine import Engine
-from app.engine.engine_status import Phase, Status
-from app.engine.pooled_comparison import PooledComparison
+from app.engine.engine_status import Phase
 from app.settings.answering import Answering
 from app.settings.preferences import Preferences
 from app.tui import wording
@@ -38,15 +37,15 @@ from app.tui.conversation.instructions_line import InstructionsLine
 from app.tui.conversation.message_view import MessageView
 from app.tui.conversation.transcript import Transcript
 from app.tui.downloads import Downloads
+from app.tui.fault_reports import FaultReports, in_a_line
 from app.tui.header import Header
 from app.tui.keys_bar import KeysBar
-from app.tui.panel.live_clock import LiveClock
 from app.tui.panel.panel import Panel
 from app.tui.prompt import messages
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.prompt import Prompt
-from app.tui.remedies import remedy_here, sets_context
 from app.tui.store import Store
+from app.tui.store_writer import StoreWriter
 from app.tui.terminal.clipboard import copy
 from app.tui.typed_app import typed_app
 from app.tui.welcome.welcome import Welcome, WelcomeRows
@@ -69,12 +68,6 @@ _SELECTABLE = (
 
 _PANEL_HEIGHT = 16
 """Rows below which a panel that is not beside the conversation would leave none of it."""
-
-_MOST_NOTICES, _LONGEST_NOTICE = 4, 140
-"""Settings that cannot be used are told above the prompt, and must leave room for the rest."""
-
-_UNSAVED = "It is saved as soon as that is mended; quitting before loses it."
-_AGAIN = "Enter tries again · Ctrl+L chooses another"
 
 
 def _of(action: Action) -> str:
@@ -122,12 +115,9 @@ class ChatScreen(Screen[None]):
         self.panel = Panel(store)
         self.downloads = Downloads(store)
         self._engine = engine
-        self._clock = LiveClock()
-        self._session = PooledComparison()
+        self._writer = StoreWriter(store, engine, self.view)
+        self._faults = FaultReports(self.view, notices)
         self._composer_draft = ComposerDraft(engine.paths)
-        self._notices = list(notices)
-        self._reported_fault = ""
-        self._reported: SpecchatError | None = None
         app, perform = self.app, self.action_perform
         models = ModelCommands(app, engine, self.view, self.downloads, store, perform)
         preferences = store.preferences
@@ -211,7 +201,7 @@ class ChatScreen(Screen[None]):
             if pending is not None:
                 await pending
         except SpecchatError as error:
-            shown = [_in_a_line(error), error.remedy]
+            shown = [in_a_line(error), error.remedy]
             self.prompt.show_fault(wording.SEPARATOR.join(filter(None, shown)))
             return False
         return True
@@ -359,14 +349,14 @@ class ChatScreen(Screen[None]):
         if self.prompt.is_editing and self.view.edited is None:  # another chat was opened
             self.prompt.end_edit()
             self.store.is_editing = False
-        self._write_chat()
+        self._writer.write_chat()
         self._write_selection()
 
     @on(ChatView.AnswerEnded)
     def _answer_ended(self, event: ChatView.AnswerEnded) -> None:
         event.stop()
         if event.answer.metrics is not None:
-            self._session = self._session.with_answer(event.answer.metrics)
+            self._writer.add_answer(event.answer.metrics)
 
     @on(ChatView.QuestionReturned)
     def _question_returned(self, event: ChatView.QuestionReturned) -> None:
@@ -428,72 +418,16 @@ class ChatScreen(Screen[None]):
         self.store.selected = _kind_of(focused)
         self.store.has_versions = isinstance(focused, MessageView) and focused.has_versions
 
-    def _write_chat(self) -> None:
-        store, view = self.store, self.view
-        dialogue = view.dialogue
-        store.title = dialogue.title
-        store.not_saved = dialogue.fault
-        store.queued = len(dialogue.queue)
-        store.is_answering = not view.is_idle
-        last = dialogue.turns[-1] if dialogue.turns else None
-        store.is_broken_off = view.is_idle and last is not None and last.is_interrupted
-
     async def _update(self) -> None:
-        """Look at the engine, and write what has changed into the store."""
-        status = self._engine.status
-        if status is not self.store.status:
-            self.store.status = status
-        self.store.draft = self._engine.draft
-        self._write_chat()
-        self._write_figures(status)
-        await self._report(status)
+        """Look at the engine and at the downloads."""
+        self._writer.write()
+        await self._faults.report(self._engine.status)
         for ended in self.downloads.update():
             if ended.then is not None:
                 ended.then()
             elif ended.error is not None:
-                fault = f"{ended.name}: {_in_a_line(ended.error)}"
+                fault = f"{ended.name}: {in_a_line(ended.error)}"
                 await self.view.show_fault(fault, ended.error.remedy)
-
-    def _write_figures(self, status: Status) -> None:
-        answer = self.view.answer
-        live = self._clock.tick(answer, status.loaded, self._session)
-        if live is not self.store.live:
-            self.store.live = live
-        rule = self.view.answering.sampling.lossy_in_effect
-        self.store.drafting = wording.drafting(self._engine.draft, live.metrics, rule)
-
-    async def _report(self, status: Status) -> None:
-        """Show an engine error once, and what is wrong with the settings."""
-        error = status.error
-        if error is not self._reported:
-            self._reported = error
-            if error is None:
-                await self.view.clear_fault()
-            else:
-                is_usable = status.loaded is not None or sets_context(error)
-                remedy = remedy_here(error) if is_usable else _AGAIN
-                await self.view.show_fault(_in_a_line(error), remedy)
-        if (fault := self.view.dialogue.fault) != self._reported_fault:
-            self._reported_fault = fault
-            if fault:
-                await self.view.show_fault(f"This chat is not saved: {fault}", _UNSAVED)
-            else:
-                await self.view.clear_fault()
-        history = self.view.dialogue.history
-        if history is not None and (news := history.news()):
-            self._notices.append(news)
-        if self._notices:
-            notices, self._notices = self._notices, []
-            await self.view.show_notice(_in_lines(notices))
-
-
-def _in_lines(notices: Sequence[str]) -> str:
-    """Notices, a line each; long ones and many are cut."""
-    lines = [
-        one if len(one) <= _LONGEST_NOTICE else f"{one[: _LONGEST_NOTICE - 1]}…" for one in notices
-    ]
-    more = len(lines) - _MOST_NOTICES
-    return "\n".join([*lines[:_MOST_NOTICES], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _kind_of(focused: Widget | None) -> str:
@@ -501,7 +435,3 @@ def _kind_of(focused: Widget | None) -> str:
     if isinstance(focused, MessageView):
         return focused.turn.role
     return next((kind for widget, kind in _SELECTABLE if isinstance(focused, widget)), "")
-
-
-def _in_a_line(error: SpecchatError) -> str:
-    return ": ".join(filter(None, [error.what, error.why]))
