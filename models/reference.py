@@ -246,6 +246,12 @@ def _missing(path: Path, folder: Path) -> UsageError:
     return UsageError(f"there is no file {path}", f"nearest: {', '.join(near)}" if near else "")
 
 
+_DRAFTERS = (
+    "Drafters are auto, off, lookup, ngram, retrieval, lookahead, jacobi, self, "
+    "and models (`specchat models list`)."
+)
+
+
 def _unknown(
     name: str, known: Iterable[str], folder: Path, *, is_drafter: bool = False
 ) -> UsageError:
@@ -255,6 +261,8 @@ def _unknown(
     what = f"there is no {'drafter' if is_drafter else 'model'} {name or repr(name)}"
     if near:
         return UsageError(f"{what}. Nearest: {', '.join(_described(near, installed))}.")
+    if is_drafter:
+        return UsageError(f"{what}. {_DRAFTERS}")
     return UsageError(
         f"{what}. `specchat models list` names all.",
         "",

@@ -40,6 +40,12 @@ class _Commands(Group):
             self.commands[cmd_name] = _imported(cmd_name)
         return super().get_command(ctx, cmd_name)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in _COMMANDS:  # Typer suggests one of those imported
+            for name in _COMMANDS:
+                self.get_command(ctx, name)
+        return super().resolve_command(ctx, args)
+
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx
         return list(_COMMANDS)

@@ -130,7 +130,9 @@ def _nucleus(probabilities: NDArray[np.float64], top_p: float) -> NDArray[np.int
 
 
 def _descending(values: NDArray[np.float64], count: int) -> NDArray[np.intp]:
+    """Positions of the count highest values, highest first; of equals the lower ones."""
     if count == len(values):
         return np.argsort(-values, kind="stable")
-    highest = np.sort(np.argpartition(values, -count)[-count:])
-    return highest[np.argsort(-values[highest], kind="stable")]
+    threshold = np.partition(values, -count)[-count]  # argpartition would pick any of equals
+    highest = np.flatnonzero(values >= threshold)
+    return highest[np.argsort(-values[highest], kind="stable")[:count]]

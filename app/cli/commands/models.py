@@ -175,11 +175,10 @@ def _named(name: str) -> Installed:
     if model := named(name, listed):
         return model
     near = nearest_names(name, listed)
-    raise UsageError(
-        f"there is no model called {name!r} on this machine",
-        f"nearest: {', '.join(near)}" if near else "",
-        "`specchat models list` lists all of them.",
-    )
+    what = f"there is no model {name or repr(name)} on this machine"
+    if near:
+        raise UsageError(f"{what}. Nearest: {', '.join(near)}.")
+    raise UsageError(f"{what}. `specchat models list` names all.")
 
 
 def _offered_here(model: Offered) -> dict[str, Any]:

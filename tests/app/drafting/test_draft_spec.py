@@ -39,7 +39,7 @@ def test_a_short_name_is_of_the_targets_family(
 
 
 def test_a_short_name_of_an_unknown_family_brings_the_nearest(paths: Paths) -> None:
-    with pytest.raises(UsageError, match="nearest"):
+    with pytest.raises(UsageError, match="Nearest"):
         parse("0.6b", paths, Reference("mine.gguf", Path("mine.gguf")))
 
 
@@ -87,7 +87,7 @@ def test_settings_after_commas_belong_to_the_drafter_before_them(paths: Paths) -
         ("jacobi:3", "jacobi takes no settings"),
         ("NGRAM:3", "ngram takes no settings"),
         ("lookup,retrieval:", "retrieval takes no settings"),
-        ("lookup,w=3", "model called"),
+        ("lookup,w=3", "no drafter w=3"),
         ("cascade", "two drafters or more"),
         ("vote:lookup", "two drafters or more"),
     ],

@@ -144,6 +144,13 @@ def test_top_p_reaches_past_its_first_guess_in_a_flat_distribution() -> None:
     assert kept.probabilities.tolist() == pytest.approx([1 / 2000] * 2000)
 
 
+def test_ties_at_the_border_of_top_p_go_to_the_lower_ids() -> None:
+    logits = np.random.default_rng(1).integers(-2, 3, 600).astype(np.float32)
+    kept = warp(logits, SamplingSettings(1.0, top_k=0, top_p=0.5, min_p=0.0))
+    order = np.argsort(-logits, kind="stable")
+    assert kept.ids.tolist() == sorted(order[: len(kept.ids)].tolist())
+
+
 def test_min_p_1_keeps_all_of_the_best() -> None:
     logits = np.array([2.0, 1.0, 2.0, 0.0], dtype=np.float32)
     kept = warp(logits, SamplingSettings(1.0, top_k=0, top_p=1.0, min_p=1.0))
