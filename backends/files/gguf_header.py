@@ -5,11 +5,13 @@ provides the facts that need no loading. Format: the GGUF specification of ggml,
 """
 
 import functools
+import itertools
 import mmap
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 
 from backends.base import ModelError
@@ -195,6 +197,19 @@ def _parse(data: mmap.mmap, path: Path) -> GgufHeader:
     return GgufHeader(metadata, array_lengths, tensors, arrays, spelled, tokens_at)
 
 
+def _may_be_cut(tensors: Sequence[tuple[Sequence[int], int, int]], data_bytes: int) -> bool:
+    """Whether the last tensor has fewer bytes than one of its type before it leads to expect.
+
+    Only then are the types' exact sizes needed, which a library has that takes long to load.
+    tensors: shape, type and offset of each, in order of offset.
+    """
+    shape, ggml_type, offset = tensors[-1]
+    for (other, same_type, begin), (_, _, end) in itertools.pairwise(tensors):
+        if same_type == ggml_type and end > begin:
+            return data_bytes - offset < prod(shape) * (end - begin) / max(1, prod(other))
+    return True
+
+
 def _tensors(
     cursor: Cursor, count: int, metadata: dict[str, Scalar], path: Path
 ) -> tuple[Tensor, ...]:
@@ -213,9 +228,10 @@ def _tensors(
     start = -(-cursor.at // alignment) * alignment
     data_bytes = len(cursor.data) - start
     by_offset = sorted(entries, key=lambda entry: entry[3])
-    complete = gguf_sizes.data_bytes([entry[1:] for entry in by_offset], alignment)
-    if complete is not None and complete > data_bytes:
-        raise IncompleteFileError(path, len(cursor.data), start + complete)
+    if _may_be_cut([entry[1:] for entry in by_offset], data_bytes):
+        complete = gguf_sizes.data_bytes([entry[1:] for entry in by_offset], alignment)
+        if complete is not None and complete > data_bytes:
+            raise IncompleteFileError(path, len(cursor.data), start + complete)
     ends = [entry[3] for entry in by_offset[1:]] + [data_bytes]
     tensors: list[Tensor] = []
     for (name, shape, ggml_type, offset), end in zip(by_offset, ends, strict=True):

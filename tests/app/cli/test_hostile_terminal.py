@@ -91,6 +91,10 @@ def test_chat(on_terminal: OnTerminal, model: str) -> None:
     assert SHOWN in written.text  # the greeting names the file
 
 
+READY = "· CPU"
+"""The model and its device, once it is loaded."""
+
+
 def _go_through_the_app(terminal: Any) -> Written:
     """Open every screen, and wait on each for something that it shows."""
 
@@ -101,30 +105,29 @@ def _go_through_the_app(terminal: Any) -> Written:
                 break
         terminal.read_until(text)
 
-    terminal.read_until("lists commands")
-    press("hi\r", "first after")
-    press("\x1bOS", "the model itself")  # F4: where tokens came from
-    press("\x1b[15~", "plain decoding")  # F5: the race
-    terminal.read_until("in this race")
+    terminal.read_until(READY)
+    press("hi\r", " tokens · ")
+    press("\x1b[15~", "Run one after the other")  # F5: the race
+    terminal.read_until("word for word")
     terminal.type(ESCAPE)
-    press("\x1bOP", "Stop the answer")  # F1
+    press("\x1bOP", "In the prompt")  # F1
     terminal.type(ESCAPE)
-    press("\x0c", "Enter chooses")  # Ctrl+L: models
+    press("\x0c", "On this machine")  # Ctrl+L: models
     terminal.type(ESCAPE)
     press("\x1b[19~", "This chat")  # F8: settings
     terminal.type(ESCAPE)
-    press("/drafters\r", "Enter drafts with")
+    press("/drafters\r", "Drafters for")
     terminal.type(ESCAPE)
     press("@", "file evil")  # completion of names
-    press(f"{ESCAPE}\x15", "Ask something")
+    press(f"{ESCAPE}\x15", "sk anything")
     press(f"\x1b[200~pasted {NAME}\x1b[201~", "pasted")
-    press("\x15", "Ask something")
+    press("\x15", "sk anything")
     press("/model [@click=app.quit]PWN.gguf\r", "there is no file")  # an error
-    press("/nothing\r", "no command")
-    press("\x15", "Ask something")
-    press("\x0f", "Search in titles")  # Ctrl+O: chats
-    press("old", "messages")
-    press("\r", "harmless")  # a chat of old
+    press("\x15/nothing\r", "no /nothing")
+    press("\x15", "sk anything")
+    press("\x0f", "Search titles")  # Ctrl+O: chats
+    press("old", "harmless")  # the preview of a chat of old
+    press("\r", "harmless")
     terminal.type("\x11")
     code, _ = terminal.end()
     assert code == 0
@@ -170,9 +173,9 @@ def test_without_the_rule_all_of_it_gets_through(
     asked.end()
     assert len(by_command(bytes(asked.written)).strange) > len(TEXTS)
     app = open_app(command=command)
-    app.read_until("lists commands")
+    app.read_until(READY)
     app.type("hi\r")
-    app.read_until("first after")
+    app.read_until(" tokens · ")
     app.type("\x11")
     app.end()
     assert len(by_app(bytes(app.written)).strange) > len(TEXTS) / 2

@@ -27,7 +27,8 @@ Launch = Callable[..., Popen[bytes]]
 OnTerminal = Callable[..., Terminal]
 
 ENDLESS = ("--draft", "off", "--temperature", "0", "--max-tokens", "8000")
-READY = "Ask something and press Enter"
+READY = "· CPU"
+"""The model and its device, once it is loaded."""
 LEFT = ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?1003l", "\x1b[?2004l", "\x1b[?25h")
 """The other screen, the mouse and pasting are given back, and the cursor is shown."""
 
@@ -104,17 +105,19 @@ def test_the_app_keeps_what_was_answered_and_what_waits(app: Callable[[], Termin
     terminal.type("tell me all\r")
     terminal.read_until("tok/s")
     terminal.type("and then\r")
-    terminal.read_until("Sent when")
+    terminal.read_until("queued · 1")
     typed(terminal, "and more")
     terminal.process.send_signal(signal.SIGTERM)
     assert terminal.end()[0] == 128 + signal.SIGTERM
-    assert unsent() == "and then\n\nand more"
+    assert unsent() == "and more"
     history = History.open(Paths.of_this_user().history)
-    question, answer = history.messages(history.chats()[0].number)
+    chat = history.chats()[0].number
+    question, answer = history.messages(chat)
+    assert [queued.text for queued in history.queue(chat)] == ["and then"]
     history.close()
     assert question.text == "tell me all"
     assert numbers(answer.text)
-    assert answer.ending.endswith("stopped")
+    assert "stopped after" in answer.ending
 
 
 def test_the_app_that_is_killed_keeps_what_rested_a_second(app: Callable[[], Terminal]) -> None:

@@ -298,7 +298,7 @@ def test_nothing_drafts_for_a_model_with_a_running_state() -> None:
 
 
 def test_an_unknown_target() -> None:
-    with pytest.raises(UsageError, match="model called"):
+    with pytest.raises(UsageError, match="no model"):
         ranked("nothing-like-it")
 
 

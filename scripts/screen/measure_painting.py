@@ -1,6 +1,6 @@
 """What painting a growing answer costs: by its length, by its kind, and with drafted colours.
 
-Run on a machine with nothing else to do: python -m scripts.measure_painting [TOKENS]
+Run on a machine with nothing else to do: python -m scripts.screen.measure_painting [TOKENS]
 """
 
 import argparse

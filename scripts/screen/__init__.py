@@ -1,0 +1,1 @@
+"""What the screen costs: how quick the app is, and its painting."""
