@@ -115,7 +115,7 @@ class ChatScreen(Screen[None]):
         self.panel = Panel(store)
         self.downloads = Downloads(store)
         self._engine = engine
-        self._writer = StoreWriter(store, engine, self.view)
+        self.writer = StoreWriter(store, engine, self.view)
         self._faults = FaultReports(self.view, notices)
         self._composer_draft = ComposerDraft(engine.paths)
         app, perform = self.app, self.action_perform
@@ -349,14 +349,14 @@ class ChatScreen(Screen[None]):
         if self.prompt.is_editing and self.view.edited is None:  # another chat was opened
             self.prompt.end_edit()
             self.store.is_editing = False
-        self._writer.write_chat()
+        self.writer.write_chat()
         self._write_selection()
 
     @on(ChatView.AnswerEnded)
     def _answer_ended(self, event: ChatView.AnswerEnded) -> None:
         event.stop()
         if event.answer.metrics is not None:
-            self._writer.add_answer(event.answer.metrics)
+            self.writer.add_answer(event.answer.metrics)
 
     @on(ChatView.QuestionReturned)
     def _question_returned(self, event: ChatView.QuestionReturned) -> None:
@@ -420,7 +420,7 @@ class ChatScreen(Screen[None]):
 
     async def _update(self) -> None:
         """Look at the engine and at the downloads."""
-        self._writer.write()
+        self.writer.write()
         await self._faults.report(self._engine.status)
         for ended in self.downloads.update():
             if ended.then is not None:

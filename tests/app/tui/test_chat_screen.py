@@ -122,6 +122,7 @@ async def test_stopped_before_the_first_word_the_question_comes_back(chatting: C
         await chat.until(lambda: chat.view.pending is None and chat.prompt.text != "typed since")
         assert chat.prompt.text == "too early\n\ntyped since"
         await chat.until(lambda: chat.texts == [])
+        await chat.idle()
 
 
 async def test_keys_that_come_at_once_act_in_their_order(chatting: Chatting) -> None:

@@ -127,7 +127,7 @@ class Still:
 
     async def open(self) -> None:
         await self.view.open(self.dialogue)
-        self.chat.screen._write_chat()
+        self.chat.screen.writer.write_chat()
         await self.chat.pilot.pause()
 
     async def answers(self, turn: Turn, drafted: str, figures: Live) -> None:
@@ -145,7 +145,7 @@ class Still:
         self.store.live = figures
         if newest is not None:
             self.view._answers[newest] = Answer(_REQUEST)
-        self.chat.screen._write_chat()
+        self.chat.screen.writer.write_chat()
         self.view._refresh_views()
         await self.chat.pilot.pause()
 
@@ -349,7 +349,7 @@ async def test_no_model(still: StillApp) -> None:
             "Enter tries again · Ctrl+L chooses another",
         )
         await app.view.send("Why is the sky blue?")
-        app.chat.screen._write_chat()
+        app.chat.screen.writer.write_chat()
         await app.compare("no_model")
 
 
