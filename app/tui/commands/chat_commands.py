@@ -183,4 +183,5 @@ class ChatCommands:
         else:
             is_off = text.lower() == _OFF
             self.settings_editor.change("system", "" if is_off else text)
-            self.app.notify("No instructions." if is_off else "These are the instructions now.")
+            if is_off:  # others are seen at the top of the chat
+                self.app.notify("No instructions.")

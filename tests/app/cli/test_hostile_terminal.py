@@ -115,7 +115,7 @@ def _go_through_the_app(terminal: Any) -> Written:
     press("\x0c", "On this machine")  # Ctrl+L: models
     terminal.type(ESCAPE)
     press("\x1b[19~", "This chat")  # F8: settings
-    terminal.type(ESCAPE)
+    press(ESCAPE, "sk anything")
     press("/drafters\r", "Drafters for")
     terminal.type(ESCAPE)
     press("@", "file evil")  # completion of names
