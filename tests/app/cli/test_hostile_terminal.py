@@ -116,7 +116,7 @@ def _go_through_the_app(terminal: Any) -> Written:
     terminal.type(ESCAPE)
     press("\x1b[19~", "This chat")  # F8: settings
     press(ESCAPE, "sk anything")
-    press("/drafters\r", "Drafters for")
+    press("\x1bOR", "Drafters for")  # F3
     terminal.type(ESCAPE)
     press("@", "file evil")  # completion of names
     press(f"{ESCAPE}\x15", "sk anything")

@@ -123,7 +123,6 @@ async def test_one_code_block_is_one(chatting: Chatting) -> None:
         ("/set temperature", "Temperature: the default"),
         ("/context 2048", "Context size: 2048"),
         ("/theme specchat-light", "Theme: specchat-light"),
-        ("/system Be brief.", "These are the instructions now."),
         ("/system off", "No instructions."),
     ],
 )
