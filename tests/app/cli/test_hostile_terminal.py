@@ -111,13 +111,13 @@ def _go_through_the_app(terminal: Any) -> Written:
     terminal.read_until("word for word")
     terminal.type(ESCAPE)
     press("\x1bOP", "In the prompt")  # F1
-    terminal.type(ESCAPE)
+    press(ESCAPE, "sk anything")
     press("\x0c", "On this machine")  # Ctrl+L: models
-    terminal.type(ESCAPE)
+    press(ESCAPE, "sk anything")
     press("\x1b[19~", "This chat")  # F8: settings
     press(ESCAPE, "sk anything")
     press("\x1bOR", "Drafters for")  # F3
-    terminal.type(ESCAPE)
+    press(ESCAPE, "sk anything")
     press("@", "file evil")  # completion of names
     press(f"{ESCAPE}\x15", "sk anything")
     press(f"\x1b[200~pasted {NAME}\x1b[201~", "pasted")
@@ -126,7 +126,7 @@ def _go_through_the_app(terminal: Any) -> Written:
     press("\x15/nothing\r", "no /nothing")
     press("\x15", "sk anything")
     press("\x0f", "Search titles")  # Ctrl+O: chats
-    press("old", "harmless")  # the preview of a chat of old
+    terminal.type("old")
     press("\r", "harmless")
     terminal.type("\x11")
     code, _ = terminal.end()
