@@ -41,9 +41,48 @@ async def _move(
 ) -> str:
     if not source:
         return ""
-    change = source.pop()
+    change = source[-1]
     pending = step_of(change)()
     if pending is not None:
         await pending
+    source.remove(change)  # only now: a step that failed can be tried again
     target.append(change)
     return change.name
+
+
+class OwnChanges:
+    """The changes made in one place, such as a screen: undo and redo there reach no others."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._done = self._undone = 0
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is a change to undo."""
+        return self._done > 0
+
+    def add(self, change: Change) -> None:
+        """Remember a change that was just made here."""
+        self._changes.add(change)
+        self.count()
+
+    def count(self) -> None:
+        """Count a change that was just made here and is remembered already."""
+        self._done, self._undone = self._done + 1, 0
+
+    async def undo(self) -> str:
+        """Undo the last change made here; returns its name, empty if there is none."""
+        if not self._done:
+            return ""
+        name = await self._changes.undo()
+        self._done, self._undone = self._done - 1, self._undone + 1
+        return name
+
+    async def redo(self) -> str:
+        """Redo the change that was undone last here; returns its name, empty if there is none."""
+        if not self._undone:
+            return ""
+        name = await self._changes.redo()
+        self._done, self._undone = self._done + 1, self._undone - 1
+        return name

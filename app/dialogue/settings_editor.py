@@ -9,6 +9,7 @@ from app.dialogue.dialogue import Dialogue
 from app.settings import catalogue, file
 from app.settings.answering import PRESET, Answering
 from app.settings.catalogue import BY_NAME, Kind, Part, Value
+from backends.base import SpecchatError
 
 SYSTEM, SEED, MODEL, CONTEXT = "system", "seed", "model", "ctx"
 
@@ -153,15 +154,14 @@ class SettingsEditor:
     def _of_chat(
         self, own: Mapping[str, Value] | None = None, system: str | None = None
     ) -> Callable[[], None]:
-        """A step of the chat shown now to these values, or back to its present ones."""
+        """A step of the chat shown now, and of no other, to these values or to its present ones."""
         dialogue = self._target.dialogue
         own = dict(dialogue.own if own is None else own)
         system = dialogue.system if system is None else system
 
         def step() -> None:
             shown = self._target.dialogue
-            is_same = shown.chat is not None and shown.chat == dialogue.chat
-            changed = shown if is_same else dialogue  # another chat is left alone
+            changed = shown if shown.is_same_chat(dialogue) else dialogue
             changed.set_own(own)
             changed.set_system(system)
             self._target.show_chat_settings()
@@ -176,8 +176,13 @@ class SettingsEditor:
         assert wanted is not None
 
         def step(used: Value, stored: Value | None) -> None:
-            self._target.use_setting(name, used)
+            previous = file.examined(self._file)[0].get(name)
             file.save(self._file, {name: stored})
+            try:
+                self._target.use_setting(name, used)
+            except SpecchatError:
+                file.save(self._file, {name: previous})
+                raise
 
         self._do(f"changed {_label(name)}", lambda: step(wanted, value), lambda: step(before, kept))
 

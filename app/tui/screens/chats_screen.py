@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
-from app.dialogue.changes import Change, Changes
+from app.dialogue.changes import Change, Changes, OwnChanges
 from app.history import Chat, History, HistoryError
 from app.history.derived_data import remove_chat
 from app.paths import Paths
@@ -71,12 +71,10 @@ class ChatsScreen(ModalScreen[int | None]):
         super().__init__()
         self._history = history
         self._paths = paths
-        self._changes = changes
+        self._changes = OwnChanges(changes)
         self._touched = touched
         self._chats: dict[str, Chat] = {}
         self._renamed: Chat | None = None
-        self._done = self._undone = 0
-        """Changes made on this screen that can be undone, and redone."""
         self._dialog = Dialog("Chats", *_KEYS)
         self._rows = RowList()
         self._query = PrintableInput(
@@ -234,21 +232,20 @@ class ChatsScreen(ModalScreen[int | None]):
         if not self._or_tell(lambda: step(do) or True):
             return False
         self._changes.add(Change(name, lambda: step(undo), lambda: step(do)))
-        self._done, self._undone = self._done + 1, 0
         self._show()
         return True
 
     async def action_undo(self) -> None:
         """Undo the last change made here; then restore what was removed earlier today."""
-        if self._done:
-            self._done, self._undone = self._done - 1, self._undone + 1
-            await self._move(self._changes.undo)
+        if self._changes.has_any:
+            await self._move(self._changes.undo, "undone")
             return
         number = self._or_tell(self._history.removed_last)
         if number is None:
             self._say("nothing to undo")
             return
-        self._or_tell(lambda: self._history.restore(number))
+        if not self._or_tell(lambda: self._history.restore(number) or True):
+            return
         self._touched(number)
         self._show()
         self._rows.highlight(str(number))
@@ -256,19 +253,17 @@ class ChatsScreen(ModalScreen[int | None]):
 
     async def action_redo(self) -> None:
         """Redo the change that was undone last."""
-        if self._undone:
-            self._done, self._undone = self._done + 1, self._undone - 1
-            await self._move(self._changes.redo)
+        await self._move(self._changes.redo, "redone")
 
-    async def _move(self, move: Callable[[], Awaitable[str]]) -> None:
+    async def _move(self, move: Callable[[], Awaitable[str]], done: str) -> None:
         try:
             name = await move()
         except HistoryError as error:
             self._tell(error)
             return
-        done = "undone" if move == self._changes.undo else "redone"
-        self._say(f"{done}: {name}", done)
-        self._show()
+        if name:
+            self._say(f"{done}: {name}", done)
+            self._show()
 
     def action_leave(self) -> None:
         """Leave the title as it was, else close the screen."""

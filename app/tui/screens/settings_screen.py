@@ -1,6 +1,6 @@
 """The settings: each changes at once, in its row."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static, TextArea
 
-from app.dialogue.changes import Changes
+from app.dialogue.changes import Changes, OwnChanges
 from app.dialogue.settings_editor import SettingsEditor
 from app.printable import one_line
 from app.settings.answering import PRESET
@@ -99,9 +99,7 @@ class SettingsScreen(ModalScreen[str | None]):
     def __init__(self, editor: SettingsEditor, changes: Changes) -> None:
         super().__init__()
         self._editor = editor
-        self._changes = changes
-        self._done = self._undone = 0
-        """Changes made on this screen that can be undone, and redone."""
+        self._changes = OwnChanges(changes)
         self._edited: SettingField | None = None
         self._fields: dict[str, SettingField] = {}
         self._is_expanded = any(editor.differs(field.name) for field in MORE)
@@ -207,7 +205,7 @@ class SettingsScreen(ModalScreen[str | None]):
             self._dialog.show_keys(*(_LINES_KEYS if field.edit is Edit.LINES else _EDIT_KEYS))
             return
         change = self._chosen.edit.keys if self._chosen else "Enter shows them"
-        keys = [change, _UNDO] if self._done else [change]
+        keys = [change, _UNDO] if self._changes.has_any else [change]
         self._dialog.show_keys(
             " · ".join([*keys, "Ctrl+S default for new chats", "Esc back"]),
             " · ".join([*keys, "Esc back"]),
@@ -317,7 +315,7 @@ class SettingsScreen(ModalScreen[str | None]):
             self._tell(field.label, error.why or error.what)
             return False
         if is_changed:
-            self._done, self._undone = self._done + 1, 0
+            self._changes.count()
             self._dialog.show_title("Settings")
         self._show()
         return True
@@ -332,24 +330,26 @@ class SettingsScreen(ModalScreen[str | None]):
         except SpecchatError as error:
             self._tell("Not saved", error.why or error.what)
             return
-        self._done, self._undone = self._done + 1, 0
+        self._changes.count()
         self._dialog.show_title("Settings", "default for new chats")
         self._show()
 
     async def action_undo(self) -> None:
         """Undo the last change made here."""
-        if self._done:
-            self._done, self._undone = self._done - 1, self._undone + 1
-            await self._changes.undo()
-            self._dialog.show_title("Settings")
-            self._show()
+        await self._move(self._changes.undo)
 
     async def action_redo(self) -> None:
         """Redo the change that was undone last."""
-        if self._undone:
-            self._done, self._undone = self._done + 1, self._undone - 1
-            await self._changes.redo()
-            self._show()
+        await self._move(self._changes.redo)
+
+    async def _move(self, move: Callable[[], Awaitable[str]]) -> None:
+        try:
+            await move()
+        except SpecchatError as error:
+            self._tell("Not changed", error.why or error.what)
+            return
+        self._dialog.show_title("Settings")
+        self._show()
 
     def action_leave(self) -> None:
         """Leave a value as it was, else close the screen."""

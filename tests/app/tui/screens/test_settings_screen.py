@@ -275,6 +275,20 @@ async def test_the_settings_of_this_chat_become_the_default(path: Path) -> None:
         assert shown.target.new_chats == (shown.answering, "")
 
 
+async def test_an_undo_that_cannot_be_saved_is_told_and_can_be_tried_again(path: Path) -> None:
+    async with page(path) as shown:
+        await shown.press("end", "right")
+        kept = path.read_bytes()
+        path.unlink()
+        path.mkdir()
+        await shown.press("ctrl+z")
+        assert "✕ Not changed" in shown.text
+        path.rmdir()
+        path.write_bytes(kept)
+        await shown.press("ctrl+z")
+        assert shown.kept == {}
+
+
 async def test_undo_after_another_chat_was_opened_leaves_that_alone(path: Path) -> None:
     async with page(path) as shown:
         first = shown.dialogue
