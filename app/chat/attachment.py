@@ -35,7 +35,7 @@ class Attachment:
 
 def as_json(attachments: Sequence[Attachment]) -> str:
     """Attachments as a JSON list."""
-    return json.dumps([asdict(one) for one in attachments])
+    return json.dumps([asdict(one) for one in attachments], ensure_ascii=False)
 
 
 def from_json(text: str) -> tuple[Attachment, ...]:

@@ -19,10 +19,14 @@ from backends.base.atomic_file import write_whole
 from backends.base.private_file import make_private_folder
 from backends.base.regular_file import read_bounded
 
-_MOST_BYTES = 16 << 20
+_MOST_BYTES = 64 << 20
 _END_OF_TEXT = "\0"
 _MOST_FILES = 16
 """Most apps at once that keep their unsent text."""
+
+
+Draft = tuple[str, tuple[Attachment, ...]]
+"""A text and the pastes folded in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ class ComposerDraft:
 
     def __init__(self, paths: Paths) -> None:
         self._writing = Lock()
-        self._latest = self._written = self.left = ""
+        self._latest: Draft = ("", ())
+        self._written = self.left = ""
         self.attachments: tuple[Attachment, ...] = ()
         self._own: _LockedFile | None = None
         with suppress(OSError):
@@ -51,13 +56,13 @@ class ComposerDraft:
 
     def keep(self, text: str, attachments: Sequence[Attachment] = ()) -> None:
         """Write a text and the pastes folded in it to the file, if possible."""
-        self._latest = _joined(text, attachments)
+        self._latest = text, tuple(attachments)
         self._write()
 
     def keep_soon(self, text: str, attachments: Sequence[Attachment] = ()) -> None:
         """Write a text and the pastes folded in it to the file in the background."""
-        latest = _joined(text, attachments)
-        if latest != self._latest:
+        latest = text, tuple(attachments)
+        if latest != self._latest:  # quick: unchanged pastes are the same objects
             self._latest = latest
             Thread(target=self._write, name="composer draft", daemon=True).start()
 
@@ -85,7 +90,7 @@ class ComposerDraft:
             return
         path = self._own.path
         with self._writing, suppress(OSError):
-            latest = self._latest
+            latest = _joined(*self._latest)
             if latest == self._written:
                 return
             if latest:
@@ -110,16 +115,22 @@ def _locked(first: Path) -> list[_LockedFile]:
         except (OSError, NotImplementedError):
             if locked:  # no locks on this disk: another app may be using the file
                 break
-        locked.append(_LockedFile(path, lock, _text(path)))
+        text = _text(path)
+        if text is None:  # too large or unreadable: it stays for whoever can read it
+            lock.release()
+            continue
+        locked.append(_LockedFile(path, lock, text))
     return locked
 
 
-def _text(path: Path) -> str:
+def _text(path: Path) -> str | None:
+    """The text of a file, empty if there is none; None if it cannot be read."""
     try:
-        data = read_bounded(path, _MOST_BYTES)
-    except OSError:
+        return read_bounded(path, _MOST_BYTES).decode(errors="replace")
+    except FileNotFoundError:
         return ""
-    return data.decode(errors="replace")
+    except OSError:
+        return None
 
 
 def _joined(text: str, attachments: Sequence[Attachment]) -> str:

@@ -43,3 +43,27 @@ def test_a_damaged_file_is_text(held: str, left: str) -> None:
     paths.unsent.write_text(held)
     draft = ComposerDraft(paths)
     assert (draft.left, draft.attachments) == (left, ())
+
+
+def test_a_file_that_is_too_large_to_read_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.chat.composer_draft._MOST_BYTES", 20)
+    paths = Paths.of_this_user()
+    first = ComposerDraft(paths)
+    first.keep("far more than twenty bytes")
+    first.close()
+    second = ComposerDraft(paths)
+    assert second.left == ""
+    second.keep("other words")
+    second.close()
+    texts = [file.read_text() for file in sorted(paths.data.glob("unsent*.txt"))]
+    assert sorted(texts) == ["far more than twenty bytes", "other words"]
+
+
+def test_a_paste_takes_no_more_room_than_its_text() -> None:
+    paths = Paths.of_this_user()
+    paste = Attachment(AttachmentKind.PASTE, "[pasted 9 lines]", "汉" * 1000)
+    draft = ComposerDraft(paths)
+    draft.keep("see [pasted 9 lines]", [paste])
+    draft.close()
+    assert paths.unsent.stat().st_size < 3200
+    assert ComposerDraft(paths).attachments == (paste,)
