@@ -114,9 +114,12 @@ class Saver:
         self._queue[:] = [Queued(one.text, one.attachments) for one in self._queue]
         self._withdrawn.clear()
         self._unqueued.clear()
+        self.put_shown(None)
         for turn in self._tree:
             turn.number = None
             self.put(turn)
+            if turn.children:
+                self.put_shown(turn)
 
     def _chat(self) -> int:
         assert self.chat is not None

@@ -169,10 +169,6 @@ class History:
         """Change the name of the model that answers."""
         self._run("UPDATE chats SET model = ? WHERE number = ?", (model, chat))
 
-    def settings(self, chat: int) -> str:
-        """Settings of this chat only, the JSON object as stored."""
-        return self.facts(chat).get("settings", "{}")
-
     def set_settings(self, chat: int, settings: str) -> None:
         """Store the settings of this chat only, a JSON object."""
         self._run("UPDATE chats SET settings = ? WHERE number = ?", (settings, chat))
@@ -291,7 +287,9 @@ class History:
 
         def write() -> None:
             parent = self._found("SELECT parent FROM messages WHERE number = ?", message)
-            if self._database.execute(_WITHDRAW, (message, chat))[0].rowcount:
+            shown = f"SELECT shown FROM {'messages' if parent else 'chats'} WHERE number = ?"
+            was_shown = message == self._found(shown, parent or chat)
+            if self._database.execute(_WITHDRAW, (message, chat))[0].rowcount and was_shown:
                 siblings = "SELECT max(number) FROM messages WHERE chat = ? AND parent = ?"
                 self._show(chat, parent, self._found(siblings, chat, parent))
             without = f"DELETE FROM chats WHERE number = ? AND NOT {_HAS_QUESTION}"

@@ -102,7 +102,7 @@ class ChatDatabaseKind:
             for chat in history.chats():
                 messages = history.path(chat.number)
                 history.queue(chat.number)
-                history.settings(chat.number)
+                history.facts(chat.number)
                 as_markdown(chat, messages).encode()
                 json.dumps(as_json(chat, messages))
             history.versions()

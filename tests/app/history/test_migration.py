@@ -111,7 +111,7 @@ def test_chats_of_version_2_become_trees_of_one_branch(version_2: Path) -> None:
             ]  # fmt: skip
             assert [one.parent for one in history.path(1)] == [0, 1, 2, 3]
             assert [one.ending for one in history.path(2)] == ["", "lossy: typical"]
-            assert history.settings(2) == '{"top_k": 3}'
+            assert history.facts(2)["settings"] == '{"top_k": 3}'
 
 
 def test_exports_are_the_same_before_and_after(version_2: Path, tmp_path: Path) -> None:
@@ -163,16 +163,16 @@ def test_a_file_of_version_1_is_brought_to_the_present(path: Path) -> None:
         with closing(History.open(path)) as history:
             (chat,) = history.chats("whal")
             assert (chat.title, chat.system, chat.messages) == ("Whales", "be brief", 1)
-            assert history.settings(chat.number) == "{}"
+            assert history.facts(chat.number)["settings"] == "{}"
     with closing(History.open(path)) as history:
         history.set_settings(1, '{"top_k": 3}')
         history.add(1, "assistant", "they are big")
-        assert history.settings(1) == '{"top_k": 3}'
-        assert history.settings(history.create("demo")) == "{}"
+        assert history.facts(1)["settings"] == '{"top_k": 3}'
+        assert history.facts(history.create("demo"))["settings"] == "{}"
         assert len(history.chats("big")) == 1
 
 
 def test_two_programs_may_bring_it_to_the_present(path: Path) -> None:
     with closing(History.open(path)) as first, closing(History.open(path)) as second:
         second.set_settings(1, '{"seed": 1}')
-        assert first.settings(1) == '{"seed": 1}'
+        assert first.facts(1)["settings"] == '{"seed": 1}'
