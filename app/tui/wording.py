@@ -49,14 +49,6 @@ def percent(value: float) -> str:
     return f"{percentage(round(1e6 * value), 1_000_000)} %"
 
 
-def size(count: float) -> str:
-    """A number of bytes, with a unit."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
-    return f"{count:.0f} B"
-
-
 def drafting(spec: str, metrics: ReplyMetrics | None, rule: LossyRule | None) -> str:
     """What becomes of drafting, such as "auto", "off" or "paused (11 % accepted, needs 22 %)".
 

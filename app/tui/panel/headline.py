@@ -10,6 +10,7 @@ from app.tui.live import Live
 from app.tui.panel.line import Line
 from app.tui.panel.scale import finite
 from app.tui.panel.terms import DRAFTED, GAIN, LOSSY, PAUSED, SPEED
+from app.tui.wording import percent
 
 _UNIT = "tok/s"
 _NO_STYLE = Style()
@@ -67,7 +68,7 @@ def drafted(metrics: ReplyMetrics | None) -> str:
     """The share of the answer that drafters supplied; empty if nothing was drafted."""
     if metrics is None or not metrics.drafted or metrics.drafted_share is None:
         return ""
-    return f"{100 * metrics.drafted_share:.0f} % drafted"
+    return f"{percent(metrics.drafted_share)} drafted"
 
 
 def shortened(words: str, width: int) -> str:

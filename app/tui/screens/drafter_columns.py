@@ -8,6 +8,7 @@ from app.pairing import drafter_words
 from app.pairing.ranking import Pair
 from app.printable import one_line
 from app.tui.look.hues import kind_of
+from app.tui.panel.bar import bar
 from app.tui.screens.dialog import is_narrow
 from app.tui.screens.model_columns import lead_of
 from app.tui.screens.row_list import Row, columns
@@ -94,5 +95,4 @@ class DrafterColumns:
 
 def _share(pair: Pair, cells: int) -> Content:
     share = pair.acceptance or 0.0
-    full = round(share * cells)
-    return Content(f"{'█' * full}{'░' * (cells - full)}  {100 * share:.0f} %")
+    return Content(f"{bar(share, cells)}  {100 * share:.0f} %")

@@ -18,6 +18,7 @@ from app.engine.engine import Engine
 from app.printable import one_line, printable
 from app.settings.answering import Answering
 from app.tui.look.hues import kind_of
+from app.tui.panel.drafter_lines import first_drafter
 from app.tui.screens.dialog import is_narrow
 from app.tui.screens.drafters_screen import DrafterChoice, DraftersScreen
 from app.tui.screens.race_clock import Clock
@@ -30,7 +31,6 @@ from decoding.sampling.sampling_settings import SamplingSettings
 _UPDATE_SECONDS = 0.25
 """Between two paints: painting takes the same little time from both answers."""
 
-_SIDE_BY_SIDE = 80
 _OFF, _AUTO = "off", "auto"
 _ADVICE = "Run one after the other, so that neither slows the other down."
 _KEYS = ("Enter again   ", "F3 another drafter   Esc back")
@@ -116,7 +116,7 @@ class RaceScreen(Screen[None]):
         self._plain: Answer | None = None
         self._drafted: Answer | None = None
         self._verdict: Verdict | None = None
-        self._shown_text: tuple[str, int] = "", 0
+        self._shown_text: tuple[str, int] | None = None
         self._is_typed_into = False
         """Whether letters were typed: Enter then ends a text for the chat, and is no wish."""
 
@@ -138,7 +138,6 @@ class RaceScreen(Screen[None]):
         width = event.size.width
         self._show_keys()
         self.query_one("#advice").display = not is_narrow(width)
-        self.set_class(width >= _SIDE_BY_SIDE, "-wide")
         self.query_one("#title", Static).update(self._title(width))
         self._show_clocks()
         self._show_verdict()
@@ -170,7 +169,7 @@ class RaceScreen(Screen[None]):
         self._stop()
         self._plain, self._drafted = self._ask(_OFF), self._ask(self._draft)
         self._verdict = None
-        self._shown_text = "", 0
+        self._shown_text = None
         self._show_beside(False)
         self._show_verdict()
         self._update()
@@ -231,9 +230,7 @@ class RaceScreen(Screen[None]):
         metrics = self._drafted.metrics if self._drafted else None
         if metrics is None or not metrics.accepted:
             return "$secondary"
-        return kind_of(
-            max(metrics.by_drafter, key=lambda name: metrics.by_drafter[name].accepted)
-        ).hue
+        return kind_of(first_drafter(metrics.by_drafter)).hue
 
     def _show_verdict(self) -> None:
         said = self._verdict

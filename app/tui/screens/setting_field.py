@@ -117,4 +117,5 @@ APPEARANCE = (
     _switch("animations", "Animation", "Moving and fading on the screen."),
     _switch("enter_sends", "Enter sends", "If not, Ctrl+J sends and Enter starts a new line."),
 )  # fmt: skip
-MORE_TEXT, MORE_SHORT = "More: top-k, top-p, min-p, repetition, seed, lossy", "More…"
+MORE_TEXT = f"More: {', '.join(field.label.lower() for field in MORE)}"
+MORE_SHORT = "More…"
