@@ -69,7 +69,7 @@ def resolve(
     """
     path = _path(name)
     if path is None:
-        raise _unknown(name, [*known_names(folder), *words], folder, is_drafter=bool(words))
+        raise _unknown(name, known_names(folder), folder, words)
     hub = None if path.exists() else _repository(name)
     if path.is_file() or (path.suffix.lower() == ".gguf" and not (hub and hub.file)):
         return _file(path, folder)
@@ -89,7 +89,7 @@ def resolve(
         return _downloaded_first(offers, folder)
     if name.strip() and path.is_dir():
         return _folder(path)
-    raise _unknown(name, [*at_hand, *words], folder, is_drafter=bool(words))
+    raise _unknown(name, at_hand, folder, words)
 
 
 def _downloaded_first(offers: Sequence[HubReference], folder: Path) -> Reference | HubReference:
@@ -246,23 +246,19 @@ def _missing(path: Path, folder: Path) -> UsageError:
     return UsageError(f"there is no file {path}", f"nearest: {', '.join(near)}" if near else "")
 
 
-_DRAFTERS = (
-    "Drafters are auto, off, lookup, ngram, retrieval, lookahead, jacobi, self, "
-    "and models (`specchat models list`)."
-)
-
-
 def _unknown(
-    name: str, known: Iterable[str], folder: Path, *, is_drafter: bool = False
+    name: str, known: Iterable[str], folder: Path, words: Sequence[str] = ()
 ) -> UsageError:
-    installed = set(known)
+    """The error about a name; words: what drafters are called that are no models."""
+    installed = {*known, *words}
     others = [other for entry in catalogue.entries() for other in entry.names]
-    near = nearest(name, [*known, *others])
-    what = f"there is no {'drafter' if is_drafter else 'model'} {name or repr(name)}"
+    near = nearest(name, [*installed, *others])
+    what = f"there is no {'drafter' if words else 'model'} {name or repr(name)}"
     if near:
         return UsageError(f"{what}. Nearest: {', '.join(_described(near, installed))}.")
-    if is_drafter:
-        return UsageError(f"{what}. {_DRAFTERS}")
+    if words:
+        drafters = ", ".join(words)
+        return UsageError(f"{what}. Drafters are {drafters}, and models: `specchat models list`.")
     return UsageError(
         f"{what}. `specchat models list` names all.",
         "",

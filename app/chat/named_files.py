@@ -38,17 +38,18 @@ def names_in(text: str) -> list[str]:
 
 def exists(name: str) -> bool:
     """Whether there is a file, a folder or the like of this name."""
-    try:
-        return bool(name.strip(".")) and Path(name).expanduser().exists()
-    except (OSError, RuntimeError, ValueError):  # not a valid file name
-        return False
+    return bool(name.strip(".")) and _holds(name, Path.exists)
 
 
 def is_file(name: str) -> bool:
     """Whether there is a regular file of this name."""
+    return _holds(name, Path.is_file)
+
+
+def _holds(name: str, what: Callable[[Path], bool]) -> bool:
     try:
-        return Path(name).expanduser().is_file()
-    except (OSError, RuntimeError, ValueError):
+        return what(Path(name).expanduser())
+    except (OSError, RuntimeError, ValueError):  # not a valid file name
         return False
 
 

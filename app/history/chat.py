@@ -134,12 +134,16 @@ def as_seconds(value: object) -> float:
     return 0.0
 
 
+_MOST_READ = 1000
+"""Characters of a text that its title is looked for in: the screen asks for it at every tick."""
+
+
 def title_of(text: str) -> str:
     """Title of a chat, from its first question; files are named without their @."""
-    return first_line(_MENTION.sub("", text))
+    return first_line(_MENTION.sub("", text.lstrip()[:_MOST_READ]))
 
 
 def first_line(text: str) -> str:
     """First line of a text that is not blank, cut to the length of a title."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    line = next(iter(text.lstrip()[:_MOST_READ].splitlines()), "").strip()
     return line if len(line) <= _TITLE_LENGTH else f"{line[: _TITLE_LENGTH - 1]}…"
