@@ -60,6 +60,15 @@ class Dialogue:
         return self._tree.path
 
     @property
+    def default_system(self) -> str:
+        """System prompt of new chats."""
+        return self._defaults_system
+
+    def is_same_chat(self, other: "Dialogue") -> bool:
+        """Whether both are the same chat, which may have been opened twice."""
+        return self is other or (self.chat is not None and self.chat == other.chat)
+
+    @property
     def name(self) -> str:
         """The name that the user gave the chat, empty for none."""
         return self._name
@@ -108,9 +117,10 @@ class Dialogue:
             self._put_shown(self._tree.show(turn))
             self._write()
 
-    def save(self, turn: Turn) -> None:
-        """Save a turn; an answer grows until it is saved with an ending."""
-        turn.is_growing = turn.role == ASSISTANT and not turn.ending
+    def save(self, turn: Turn, *, is_broken_off: bool = False) -> None:
+        """Save a turn; an answer grows until it is saved with an ending, or is broken off."""
+        is_unfinished = turn.role == ASSISTANT and not turn.ending
+        turn.is_growing = is_unfinished and not is_broken_off
         if turn.is_growing:
             self._growing.add(turn)
         else:

@@ -130,7 +130,7 @@ class ChatScreen(Screen[None]):
             preferences.presets,
         )
         self.commands = commands_of(
-            ChatCommands(app, engine, self.view, self.changes, store, editor),
+            ChatCommands(app, engine, self.view, self.changes, store, editor, perform),
             AppCommands(app, store, self.prompt, self.view),
             models,
             SettingsCommands(app, editor, self.changes, store, perform),
@@ -211,6 +211,8 @@ class ChatScreen(Screen[None]):
         if not action.needs_argument:
             await self.action_perform(action.name)
             return
+        self.prompt.end_edit()
+        self.store.is_editing = False
         self.prompt.write(f"/{action.slash} ")
         self.prompt.area.focus()
 
@@ -246,7 +248,9 @@ class ChatScreen(Screen[None]):
         attachments = (*event.attachments, *read_files(event.text)[0])
         edited = self.view.edited
         self.store.is_editing = False
-        if event.is_edit and edited is not None:
+        if event.is_edit and edited is None:  # another chat was opened meanwhile
+            self.prompt.put_before(event.text, event.attachments)
+        elif event.is_edit and edited is not None:
             await self.view.edit(edited, event.text, attachments)
         else:
             await self.view.send(event.text, attachments)

@@ -52,7 +52,7 @@ class FaultReports:
             return
         self._unsaved = fault
         if fault:
-            await self._view.show_fault(f"This chat is not saved: {fault}", _UNSAVED)
+            await self._view.show_fault(f"The chat cannot be saved: {fault}", _UNSAVED)
         else:
             await self._view.clear_fault()
 

@@ -4,7 +4,7 @@ import os
 import shlex
 import subprocess
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ class AppCommands:
     store: Store
     prompt: Prompt
     view: ChatView
+    _warned_of: set[str] = field(default_factory=set[str])
+    """Why chats were not saved when the user was asked to think again."""
 
     def help(self) -> None:
         from app.tui.screens.help_screen import HelpScreen  # the first paint does not wait for it
@@ -60,8 +62,8 @@ class AppCommands:
 
     def quit(self) -> None:
         """Quit; a chat that is not saved is given a second thought."""
-        dialogue, area = self.view.dialogue, self.prompt.area
-        if dialogue.fault and dialogue.turns and not area.quits_next:
-            area.quits_next = True
-            raise UsageError(f"this chat is not saved: {dialogue.fault}; again quits and loses it")
+        fault = self.view.unsaved
+        if fault and fault not in self._warned_of:
+            self._warned_of.add(fault)
+            raise UsageError(f"a chat is not saved: {fault}; again quits and loses it")
         self.app.exit()

@@ -11,11 +11,13 @@ from typing import Any
 from textual.app import App
 
 from app.dialogue.changes import Change, Changes
+from app.dialogue.dialogue import Dialogue
 from app.dialogue.settings_editor import SettingsEditor
 from app.dialogue.turn import ASSISTANT, USER
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.history.chat import title_of
+from app.tui.commands.command import Perform
 from app.tui.conversation.chat_view import ChatView
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
@@ -38,6 +40,7 @@ class ChatCommands:
     changes: Changes
     store: Store
     settings_editor: SettingsEditor
+    perform: Perform
 
     def stop(self) -> None:
         if self.engine.status.phase is Phase.LOADING:
@@ -102,12 +105,14 @@ class ChatCommands:
 
     async def new(self) -> None:
         old = self.view.dialogue
-        if not (old.turns or old.queue or old.own or old.system != old.fresh().system):
+        if not (old.turns or old.queue or old.own or old.system != old.default_system):
             return
         new = old.fresh()
         await self.view.open(new)
         self.changes.add(
-            Change("opened a new chat", lambda: self.view.open(old), lambda: self.view.open(new))
+            Change(
+                "opened a new chat", lambda: self.view.reopen(old), lambda: self.view.reopen(new)
+            )
         )
 
     async def chats(self, number: str = "") -> None:
@@ -120,10 +125,14 @@ class ChatCommands:
             await self._open(int(number))
             return
         screen = ChatsScreen(history, self.engine.paths, self.changes, self._touched)
-        self.app.push_screen(screen, self._open)
+        self.app.push_screen(screen, self._chat_picked)
 
-    async def _open(self, chat: int | None) -> None:
-        if chat is not None and chat != self.view.dialogue.chat:
+    async def _chat_picked(self, chat: int | None) -> None:
+        if chat is not None:
+            await self.perform("chats", str(chat))
+
+    async def _open(self, chat: int) -> None:
+        if chat != self.view.dialogue.chat:
             dialogue = self.view.dialogue.fresh()
             dialogue.open(chat)
             await self.view.open(dialogue)
@@ -144,10 +153,15 @@ class ChatCommands:
         self.changes.add(
             Change(
                 f"renamed {quoted_title(shown)}",
-                lambda: dialogue.rename(before),
-                lambda: dialogue.rename(title),
+                lambda: self._rename(dialogue, before),
+                lambda: self._rename(dialogue, title),
             )
         )
+
+    def _rename(self, dialogue: Dialogue, title: str) -> None:
+        """Rename a chat, which may have been opened a second time since."""
+        shown = self.view.dialogue
+        (shown if shown.is_same_chat(dialogue) else dialogue).rename(title)
 
     def export(self, path: str) -> None:
         if not path:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import ClassVar
 
 from textual import on
@@ -16,7 +17,7 @@ from app.chat.conversation import Conversation
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.queued import Queued
-from app.dialogue.turn import ASSISTANT, USER, Turn
+from app.dialogue.turn import ASSISTANT, USER, Turn, path_to
 from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
 from app.history import HistoryError
@@ -127,6 +128,8 @@ class ChatView(Vertical):
         """Answers of this session to this chat, whose figures the panel can show."""
         self._faulted: Turn | None = None
         """The answer that the error on the screen broke off."""
+        self._unsaved: list[Dialogue] = []
+        """Chats that are no longer shown and could not be saved yet."""
         self._awaits_model = False
         """Whether the queue is sent as soon as a model is loaded."""
         self._reported_note = ""
@@ -174,6 +177,12 @@ class ChatView(Vertical):
         focused = self.screen.focused if self.is_attached else None
         return focused.turn if isinstance(focused, MessageView) else None
 
+    @property
+    def unsaved(self) -> str:
+        """Why a chat of this session is not saved; empty if all are."""
+        faults = (one.fault for one in (self.dialogue, *self._unsaved) if one.fault)
+        return next(faults, "")
+
     def last_turn(self, role: str) -> Turn | None:
         """The last turn shown of a role."""
         turns = (turn for turn in reversed(self.dialogue.turns) if turn.role == role)
@@ -187,10 +196,19 @@ class ChatView(Vertical):
             self._keep_pending()
             await self._open(dialogue)
 
+    async def reopen(self, dialogue: Dialogue) -> None:
+        """Show a chat that was shown before, as it is now."""
+        async with self._changing:
+            self._keep_pending()
+            await self._reopen(dialogue)
+
     async def send(self, text: str, attachments: Attachments = ()) -> None:
         """Ask a question; it is queued while an answer is in progress or no model is loaded."""
         async with self._changing:
             self._edited = None
+            stopping = self.pending
+            if stopping is not None and stopping.answer.is_stopped and not stopping.is_unbegun:
+                self._keep_pending()  # what is sent after a stop does not wait for its end
             if self.pending is not None or not self._has_model:
                 self.dialogue.enqueue(text, attachments)
                 self._awaits_model = self.pending is None
@@ -295,7 +313,7 @@ class ChatView(Vertical):
             answer = new.add(ASSISTANT, "")
             self._ask(answer, question=question, conversation=conversation, previous=old)
             self._changes.add(
-                Change("summarised a chat", lambda: self.open(old), lambda: self.open(new))
+                Change("summarised a chat", lambda: self.reopen(old), lambda: self.reopen(new))
             )
             await self._show(follow=True)
 
@@ -314,6 +332,7 @@ class ChatView(Vertical):
         question = turn or self.last_turn(USER)
         if question is not None:
             self._edited = question
+            self._refresh_views()
             self.post_message(self.EditRequested(question))
 
     @on(QuestionView.EditWanted)
@@ -343,9 +362,9 @@ class ChatView(Vertical):
 
     def show_settings(self) -> None:
         """Show the chat's own instructions and settings as they are now."""
-        default = self.dialogue.fresh().system
-        system = self.dialogue.system if self.dialogue.system != default else ""
-        self._instructions.show(system, self.dialogue.own)
+        dialogue = self.dialogue
+        system = dialogue.system if dialogue.system != dialogue.default_system else ""
+        self._instructions.show(system, dialogue.own)
         self._show_emptiness()
 
     async def reload(self) -> None:
@@ -441,12 +460,19 @@ class ChatView(Vertical):
         async with self._changing:
             self._keep_pending()
             if dialogue is not self.dialogue:
-                await self._open(dialogue)
+                await self._reopen(dialogue)
             if turn in dialogue.versions(turn):  # else it was withdrawn
                 dialogue.show(turn)
             await self._show()
 
+    async def _reopen(self, dialogue: Dialogue) -> None:
+        with suppress(HistoryError):  # it was removed: saving brings it back
+            dialogue.reread()  # it may have gone on, opened a second time
+        await self._open(dialogue)
+
     async def _open(self, dialogue: Dialogue) -> None:
+        if self.dialogue.fault and self.dialogue is not dialogue:
+            self._unsaved.append(self.dialogue)
         self.dialogue = dialogue
         self._edited = None
         self._answers.clear()
@@ -511,7 +537,7 @@ class ChatView(Vertical):
             self._reported_note = answer.note
             await self._show_card(Card(answer.note, mark=WARNING))
         await self._show()
-        if ended_by_itself and pending.turn is self.dialogue.turns[-1]:
+        if ended_by_itself and pending.turn in self.dialogue.turns:
             await self._send_next()
 
     def _keep_pending(self) -> None:
@@ -523,7 +549,7 @@ class ChatView(Vertical):
         pending.take()
         self._close(pending)
         if pending.is_unbegun and pending.instead is not None and pending.question is None:
-            self.dialogue.withdraw(pending.turn)  # another answer stands there
+            self._drop(pending.turn, pending.instead)
 
     def _close(self, pending: PendingAnswer) -> None:
         """Save how an answer ended; from now on nothing is in progress."""
@@ -533,23 +559,26 @@ class ChatView(Vertical):
         if loaded := self._engine.status.loaded:
             self.dialogue.set_model(loaded.name)
         pending.note_lossy()
-        self.dialogue.save(turn)
-        turn.is_growing = False
+        self.dialogue.save(turn, is_broken_off=not turn.ending)
         self._answers[turn] = pending.answer
         self.post_message(self.AnswerEnded(pending.answer))
 
     async def _withdraw(self, pending: PendingAnswer) -> None:
         """Take an answer without text off the screen; a new question returns to the prompt."""
-        dialogue, question = self.dialogue, pending.question
+        question = pending.question
         if pending.continued is not None:
             return
-        dialogue.withdraw(question or pending.turn)
-        if pending.instead is not None:
-            dialogue.show(pending.instead)
+        self._drop(question or pending.turn, pending.instead)
         if pending.previous is not None:
             await self._open(pending.previous)
         elif question is not None:
             self.post_message(self.QuestionReturned(question.text, question.attachments))
+
+    def _drop(self, turn: Turn, instead: Turn | None) -> None:
+        """Withdraw a turn, and show the version again that was shown before it."""
+        self.dialogue.withdraw(turn)
+        if instead is not None:
+            self.dialogue.show(instead)
 
     async def _report(self, error: SpecchatError, pending: PendingAnswer) -> None:
         remedy = remedy_here(error)
@@ -606,7 +635,7 @@ class ChatView(Vertical):
         versions = self.dialogue.versions(turn)
         if turn in versions:
             view.show_versions(versions.index(turn) + 1, len(versions))
-        is_after = edited is not None and turn is not edited and edited in _path_to(turn)
+        is_after = edited is not None and turn is not edited and edited in path_to(turn)
         view.set_class(is_after, "-after-edited")
         if isinstance(view, AnswerView):
             view.show_line(self._line_of(turn))
@@ -616,7 +645,7 @@ class ChatView(Vertical):
 
     def _line_of(self, turn: Turn) -> str:
         """The line below an answer, as of now."""
-        if self.pending is not None and self.pending.turn is turn:
+        if self.pending is not None and self._is_pending(turn):
             return self._line_of_pending(self.pending)
         if turn.is_interrupted:
             return "" if turn is self._faulted else joined([turn.lossy, INTERRUPTED])
@@ -642,7 +671,10 @@ class ChatView(Vertical):
         self._refresh_views()
 
     async def _follow_other_windows(self) -> None:
-        """Show what other windows wrote to this chat."""
+        """Show what other windows wrote to this chat, and save what could not be saved before."""
+        for dialogue in self._unsaved:
+            dialogue.refresh()
+        self._unsaved = [dialogue for dialogue in self._unsaved if dialogue.fault]
         if not self._changing.locked() and self.dialogue.refresh():
             async with self._changing:
                 await self._show()
@@ -650,12 +682,3 @@ class ChatView(Vertical):
 
 def _is_unbegun(pending: PendingAnswer | None) -> bool:
     return pending is not None and pending.is_unbegun
-
-
-def _path_to(turn: Turn) -> list[Turn]:
-    path: list[Turn] = []
-    above: Turn | None = turn
-    while above is not None:
-        path.append(above)
-        above = above.parent
-    return path

@@ -9,6 +9,7 @@ from textual.strip import Strip
 from textual.widgets import TextArea
 
 from app.actions import ACTIONS, BY_SLASH, nearest_command, parse, unknown_command
+from app.chat.attachments import with_pastes
 from app.chat.named_files import quoted
 from app.printable import one_line
 from app.tui.keymap import keys_of
@@ -88,7 +89,10 @@ class PromptArea(FoldingArea):
         self.rewrite(written)
 
     def put_before(self, written: PromptText) -> None:
-        """Insert a text, in lines of its own, before what is being typed."""
+        """Insert a text, in lines of its own, before what is being typed; not into an edit."""
+        if self.edited_version is not None:
+            self._before_edit = _before(written, self._before_edit)
+            return
         text = self.attached.adopt(written)
         joined = "\n\n".join(filter(None, [text, self.text]))
         self.rewrite(PromptText(joined))
@@ -190,7 +194,7 @@ class PromptArea(FoldingArea):
     async def _on_key(self, event: events.Key) -> None:
         if self._completion.display:
             self.suggest()  # the suggestions may be older than the last keys
-        self.quits_next = self.quits_next and event.key in ("ctrl+c", "ctrl+d", "ctrl+q")
+        self.quits_next = self.quits_next and event.key == "ctrl+c"
         self._was_escape = self._was_escape and event.key == "escape"
         if not self._handle(event.key):
             name = self._action_keys.get(event.key)
@@ -362,3 +366,9 @@ class PromptArea(FoldingArea):
         elif key == "down" and not self.text:
             self.post_message(messages.MoveBelow())
         return written is not None
+
+
+def _before(first: PromptText, second: PromptText) -> PromptText:
+    """Two texts as one; the pastes of the first stand in it in full, apart from the other's."""
+    text = with_pastes(first.text, first.attachments)
+    return PromptText("\n\n".join(filter(None, [text, second.text])), second.attachments)

@@ -7,6 +7,7 @@ import pytest
 from textual.events import Key
 from textual.widgets.markdown import MarkdownBlock
 
+from app.actions import BY_NAME
 from app.engine.engine_status import Phase
 from app.paths import Paths
 from app.tui.answer_text.code_block import CodeBlock
@@ -374,3 +375,91 @@ async def test_what_is_sent_right_after_a_new_chat_is_asked_there(chatting: Chat
             character = key if len(key) == 1 else None
             area.post_message(Key(key, character))
         await chat.until(lambda: [turn.text for turn in chat.view.dialogue.turns][:1] == ["two"])
+
+
+async def test_undo_shows_a_chat_as_it_is_by_now(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS[:3])) as chat:
+        await chat.ask("one")
+        number = chat.view.dialogue.chat
+        await chat.pilot.press("ctrl+n")
+        await chat.until(lambda: chat.texts == [])
+        await chat.screen.action_perform("chats", str(number))
+        await chat.ask("two")
+        await chat.screen.action_perform("undo")
+        await chat.pilot.pause()
+        assert [text for role, text in chat.texts if role == "user"] == ["one", "two"]
+
+
+async def test_a_chat_that_is_gone_cannot_be_opened_and_says_so(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS[:3])) as chat:
+        await chat.ask("one")
+        history, number = chat.view.dialogue.history, chat.view.dialogue.chat
+        assert history is not None
+        assert number is not None
+        await chat.pilot.press("ctrl+n")
+        await chat.until(lambda: chat.texts == [])
+        await chat.pilot.press("ctrl+o")
+        await chat.until(lambda: "Search titles" in chat.shown and "one" in chat.shown)
+        history.remove(number)
+        await chat.pilot.press("enter")
+        await chat.until(lambda: f"there is no chat {number}" in chat.shown)
+
+
+async def test_a_command_from_the_palette_is_no_edited_question(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS[:3])) as chat:
+        await chat.ask("one")
+        await chat.pilot.press("f9")
+        await chat.until(lambda: chat.prompt.text == "one")
+        await chat.screen.begin(BY_NAME["rename"])
+        await chat.pilot.press(*"Foo", "enter")
+        await chat.until(lambda: chat.view.dialogue.title == "Foo")
+        assert [text for role, text in chat.texts if role == "user"] == ["one"]
+
+
+async def test_what_is_sent_while_an_answer_stops_is_answered(chatting: Chatting) -> None:
+    gate = Event()
+    gate.set()
+    async with chatting(ScriptedModel(WORDS * 40, rate=100.0, gate=gate)) as chat:
+        await chat.ready()
+        await chat.say("one")
+        await chat.until(lambda: len(chat.texts) == 2 and len(chat.texts[1][1]) > 20)
+        gate.clear()
+        chat.view.stop()
+        await chat.say("two")
+        gate.set()
+        questions = ["one", "two"]
+        await chat.until(
+            lambda: (
+                [turn.text for turn in chat.view.dialogue.turns if turn.role == "user"] == questions
+            )
+        )
+        await chat.until(lambda: len(chat.view.dialogue.turns) == 4)
+        chat.view.stop()
+        await chat.idle()
+
+
+async def test_the_queue_goes_on_after_an_earlier_answer_was_continued(chatting: Chatting) -> None:
+    gate = Event()
+    gate.set()
+    async with chatting(ScriptedModel(WORDS[:5], gate=gate)) as chat:
+        await chat.ask("one")
+        await chat.ask("two")
+        answer = chat.view.transcript.view_of(chat.view.dialogue.turns[1])
+        assert answer is not None
+        answer.focus()
+        gate.clear()
+        await chat.screen.action_perform("go_on")
+        await chat.say("three")
+        await chat.until(lambda: len(chat.view.dialogue.queue) == 1)
+        gate.set()
+        await chat.until(lambda: len(chat.view.dialogue.turns) == 6 and chat.view.is_idle)
+        await chat.idle()
+
+
+async def test_an_unsaved_chat_is_given_one_second_thought(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS[:3])) as chat:
+        await chat.ask("one")
+        chat.view.dialogue.fault = "the disk is full"
+        assert not await chat.screen.action_perform("quit")
+        assert "the disk is full" in chat.prompt.fault
+        assert await chat.screen.action_perform("quit")
