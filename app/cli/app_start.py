@@ -93,11 +93,7 @@ def _with_known_names(
 
 
 def _notice(name: str, error: SpecchatError) -> str:
-    return notice(UsageError(f"{name} of the settings cannot be used", _cause(error)), name)
-
-
-def _cause(error: SpecchatError) -> str:
-    return f"{error.what}: {error.why}" if error.why else error.what
+    return notice(UsageError(f"{name} of the settings cannot be used", error.summary), name)
 
 
 def _check_model(name: str, backend: str, paths: Paths) -> None:

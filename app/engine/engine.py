@@ -87,6 +87,11 @@ class Engine:
         """Queue the request of an answer, which fills in the background."""
         self._jobs.put(lambda: self._answer(answer))
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether an answer is in progress, of the chat or of a race."""
+        return self._current is not None
+
     def load(self, model: str) -> None:
         """Stop the current answer and change to another model."""
         self._stop_current()

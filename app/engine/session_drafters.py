@@ -211,7 +211,7 @@ def _requested(
             handle = builder.build(node)
         except (DownloadError, DraftUnavailableError, ModelError) as error:
             if not spec.is_automatic:
-                missing.append(f"{error.what}: {error.why}" if error.why else error.what)
+                missing.append(error.summary)
             continue
         if not automatic.pays(handle.member, costs):
             if spec.is_automatic:

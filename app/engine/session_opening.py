@@ -65,7 +65,7 @@ def open_session(
             raise
         except ModelError as error:
             errors.append(error)
-            why = f"{error.what}: {error.why}" if error.why else error.what
+            why = error.summary
             passed_over.append(f"{chosen.name} is passed over: {why}")
     raise errors[0]
 

@@ -7,6 +7,9 @@ from concurrent.futures import Future
 
 from backends.base import Tokenizer
 
+CountTokens = Callable[[str], Future[int]]
+"""Counts the tokens of a text in the background."""
+
 _SHARE = 0.02
 """Most of an answer's time that counting may take."""
 

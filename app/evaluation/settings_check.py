@@ -58,7 +58,7 @@ def check_settings(paths: Paths) -> list[Fault]:
     faults += _read_variables(given)
     for key, error in _rejected(given, paths):
         where = given.variables.get(key, f"{key} in {source}")
-        why = f"{error.what}: {error.why}" if error.why else error.what
+        why = error.summary
         fault = UsageError(f"{where} cannot be {given.values[key]!r}", why, error.remedy)
         faults.append(_fault(key, given.variables.get(key, source), fault))
     return faults

@@ -37,7 +37,7 @@ def fetch_model(
     try:
         done = _downloaded(request_for(reference), settings, report)
     except DownloadError as error:
-        why = f"{error.what}: {error.why}" if error.why else error.what
+        why = error.summary
         what = f"{reference.name} is not on this machine and cannot be downloaded"
         raise type(error)(what, why, error.remedy) from error
     return Reference(reference.name, done.path)

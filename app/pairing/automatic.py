@@ -135,7 +135,7 @@ def _tried(candidate: Candidate, known: Knowledge, builder: Builder) -> DrafterH
     except (OutOfMemoryError, DiskFullError, DownloadError):
         return None
     except (DraftUnavailableError, ModelError) as error:
-        words = f"{error.what}: {error.why}" if error.why else error.what
+        words = error.summary
         known.trials.add(key, TrialResult(failed=words))
         return None
     if handle.member.cost is not None:

@@ -224,7 +224,7 @@ def compared(candidate: Candidate, target: Target, models: ProvenModels) -> Cand
         with models.vocabulary(candidate.path) as drafter:
             return _compared(candidate, drafter, target)
     except ModelError as error:
-        return replace(candidate, is_compatible=False, why=_words(error))
+        return replace(candidate, is_compatible=False, why=error.summary)
 
 
 def _described(candidate: Candidate, target: Target) -> Candidate:
@@ -236,13 +236,9 @@ def _described(candidate: Candidate, target: Target) -> Candidate:
         tensors = [tensor for header in headers for tensor in header.tensors]
         facts = facts_of(path, drafter_backend(path, target.backend))
     except ModelError as error:
-        return replace(candidate, is_compatible=False, why=_words(error))
+        return replace(candidate, is_compatible=False, why=error.summary)
     read = read_per_token(headers[0], tensors) if headers else facts.weight_bytes
     return replace(candidate, facts=facts, read_bytes=read)
-
-
-def _words(error: ModelError) -> str:
-    return f"{error.what}: {error.why}" if error.why else error.what
 
 
 def _compared(candidate: Candidate, drafter: Vocabulary, target: Target) -> Candidate:

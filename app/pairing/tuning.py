@@ -165,7 +165,7 @@ class Tuning:
         except DiskFullError:
             raise
         except (DraftUnavailableError, ModelError, UsageError) as error:
-            return f"{error.what}: {error.why}" if error.why else error.what
+            return error.summary
 
     @contextmanager
     def _made(self, recipe: Recipe, files: CandidateFiles) -> Generator[Model]:

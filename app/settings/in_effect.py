@@ -52,7 +52,7 @@ def settings_in_effect(paths: Paths) -> InEffect:
 
 def notice(error: UsageError, name: str) -> str:
     """Tell in a sentence or two why a setting cannot be used, and what applies instead."""
-    cause = (f"{error.what}: {error.why}" if error.why else error.what).rstrip(".")
+    cause = error.summary.rstrip(".")
     if name == file.WHOLE_FILE:
         return f"{cause}. Defaults apply, offline, and nothing is learned."
     if name in CAUTIOUS:

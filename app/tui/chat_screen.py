@@ -37,7 +37,7 @@ from app.tui.conversation.instructions_line import InstructionsLine
 from app.tui.conversation.message_view import MessageView
 from app.tui.conversation.transcript import Transcript
 from app.tui.downloads import Downloads
-from app.tui.fault_reports import FaultReports, in_a_line
+from app.tui.fault_reports import FaultReports
 from app.tui.header import Header
 from app.tui.keys_bar import KeysBar
 from app.tui.panel.panel import Panel
@@ -201,7 +201,7 @@ class ChatScreen(Screen[None]):
             if pending is not None:
                 await pending
         except SpecchatError as error:
-            shown = [in_a_line(error), error.remedy]
+            shown = [error.summary, error.remedy]
             self.prompt.show_fault(wording.SEPARATOR.join(filter(None, shown)))
             return False
         return True
@@ -430,7 +430,7 @@ class ChatScreen(Screen[None]):
             if ended.then is not None:
                 ended.then()
             elif ended.error is not None:
-                fault = f"{ended.name}: {in_a_line(ended.error)}"
+                fault = f"{ended.name}: {ended.error.summary}"
                 await self.view.show_fault(fault, ended.error.remedy)
 
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from app.engine.engine_status import Status
+from app.engine.engine_status import Phase, Status
 from app.tui.conversation.chat_view import ChatView
 from app.tui.remedies import remedy_here, sets_context
-from backends.base import SpecchatError
 
 _MOST_NOTICES, _LONGEST_NOTICE = 4, 140
 """Settings that cannot be used are told above the prompt, and must leave room for the rest."""
@@ -20,7 +19,8 @@ class FaultReports:
     def __init__(self, view: ChatView, notices: Sequence[str]) -> None:
         self._view = view
         self._notices = list(notices)
-        self._error: SpecchatError | None = None
+        self._status = Status(Phase.LOADING)
+        """The status whose error was reported last."""
         self._unsaved = ""
 
     async def report(self, status: Status) -> None:
@@ -35,16 +35,16 @@ class FaultReports:
             await self._view.show_notice(_in_lines(notices))
 
     async def _report_error(self, status: Status) -> None:
-        error = status.error
-        if error is self._error:
+        error, before = status.error, self._status.error
+        self._status = status
+        if error is before:
             return
-        self._error = error
         if error is None:
             await self._view.clear_fault()
             return
         is_usable = status.loaded is not None or sets_context(error)
         remedy = remedy_here(error) if is_usable else _AGAIN
-        await self._view.show_fault(in_a_line(error), remedy)
+        await self._view.show_fault(error.summary, remedy)
 
     async def _report_unsaved(self) -> None:
         fault = self._view.dialogue.fault
@@ -55,11 +55,6 @@ class FaultReports:
             await self._view.show_fault(f"The chat cannot be saved: {fault}", _UNSAVED)
         else:
             await self._view.clear_fault()
-
-
-def in_a_line(error: SpecchatError) -> str:
-    """An error without its remedy."""
-    return ": ".join(filter(None, [error.what, error.why]))
 
 
 def _in_lines(notices: Sequence[str]) -> str:

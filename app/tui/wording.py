@@ -75,7 +75,7 @@ def _because(shortfall: Shortfall | None) -> str:
 
 def lossy_part(ending: str) -> str:
     """The part of an ending that names a lossy rule; empty if there is none."""
-    return _joined(part for part in ending.split(SEPARATOR) if part.startswith(LOSSY))
+    return joined(part for part in ending.split(SEPARATOR) if part.startswith(LOSSY))
 
 
 def ending(
@@ -94,12 +94,12 @@ def ending(
     figures = _speed(metrics) if end and metrics else _figures(metrics, continued)
     lossy = lossy_part(continued or "")
     own = metrics.lossy if metrics else ""
-    return _joined([lossy, *figures, own if own != lossy else "", end, error])
+    return joined([lossy, *figures, own if own != lossy else "", end, error])
 
 
 def stats(metrics: ReplyMetrics) -> str:
     """Figures of an answer for the command line."""
-    return _joined([*_figures(metrics, None), metrics.lossy])
+    return joined([*_figures(metrics, None), metrics.lossy])
 
 
 def _figures(metrics: ReplyMetrics | None, continued: str | None) -> list[str]:
@@ -140,5 +140,6 @@ def tokens_in_words(count: int) -> str:
     return "1 token" if count == 1 else f"{count:,} tokens"
 
 
-def _joined(parts: Iterable[str]) -> str:
+def joined(parts: Iterable[str]) -> str:
+    """Parts in one line; empty ones are left out."""
     return SEPARATOR.join(filter(None, parts))

@@ -13,10 +13,13 @@ class SpecchatError(Exception):
         self.why = why
         self.remedy = remedy
 
+    @property
+    def summary(self) -> str:
+        """What happened and why, without the remedy."""
+        return f"{self.what}: {self.why}" if self.why else self.what
+
     def __str__(self) -> str:
-        reason = f": {self.why}" if self.why else ""
-        remedy = f"\n{self.remedy}" if self.remedy else ""
-        return f"{self.what}{reason}{remedy}"
+        return f"{self.summary}\n{self.remedy}" if self.remedy else self.summary
 
 
 class UsageError(SpecchatError):

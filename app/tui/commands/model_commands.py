@@ -4,6 +4,7 @@ Screens, and what knows the models, are imported when they are needed: the first
 none.
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from app.tui.screens.drafters_screen import DrafterChoice
     from models.hub import HubSettings
     from models.reference import HubReference
+
+
+_LOOK_SECONDS = 0.1
+"""Between two looks whether an answer has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,8 @@ class ModelCommands:
 
     async def _take_over(self, name: str) -> None:
         """Use a model that has just arrived, between two answers, and at later starts."""
-        await self.view.until_idle()
+        while self.engine.is_answering or not self.view.is_idle:
+            await asyncio.sleep(_LOOK_SECONDS)
         try:
             take_over(self.engine, name)
         except SpecchatError as error:

@@ -1,10 +1,8 @@
 """The line below an answer: its figures, and how it ended."""
 
-from collections.abc import Iterable
-
 from app.tui import wording
 from app.tui.live import Live
-from app.tui.wording import SEPARATOR
+from app.tui.wording import SEPARATOR, joined
 
 _ON_PANEL = (" tok/s", " plain", "% drafted")
 """What the figures have in common that the panel shows."""
@@ -22,8 +20,3 @@ def without_panel_figures(ending: str) -> str:
     """An ending without the figures that the panel shows."""
     parts = ending.split(SEPARATOR)
     return joined(part for part in parts if not any(figure in part for figure in _ON_PANEL))
-
-
-def joined(parts: Iterable[str]) -> str:
-    """Parts in one line; empty ones are left out."""
-    return SEPARATOR.join(filter(None, parts))

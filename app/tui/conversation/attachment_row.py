@@ -1,8 +1,6 @@
 """A file or a paste that belongs to a question, folded to one line."""
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Future
 from typing import ClassVar
 
 from textual import events
@@ -13,10 +11,9 @@ from textual.content import Content
 from textual.widgets import Static
 
 from app.chat.attachment import Attachment, AttachmentKind
+from app.engine.token_counts import CountTokens
 from app.printable import one_line, printable
 from app.tui.wording import SEPARATOR, tokens_in_words
-
-CountTokens = Callable[[str], Future[int]]
 
 
 class AttachmentRow(Vertical, can_focus=True):

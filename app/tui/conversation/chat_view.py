@@ -22,7 +22,7 @@ from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
 from app.history import HistoryError
 from app.settings.answering import Answering
-from app.tui.conversation.answer_line import joined, live_line, without_panel_figures
+from app.tui.conversation.answer_line import live_line, without_panel_figures
 from app.tui.conversation.answer_view import AnswerView
 from app.tui.conversation.card import WARNING, Card
 from app.tui.conversation.instructions_line import InstructionsLine
@@ -34,7 +34,7 @@ from app.tui.conversation.transcript import Transcript
 from app.tui.remedies import remedy_here
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
-from app.tui.wording import CONTINUES, INTERRUPTED
+from app.tui.wording import CONTINUES, INTERRUPTED, joined
 from backends.base import SpecchatError
 
 _UPDATE_SECONDS = 1 / 12
@@ -378,11 +378,6 @@ class ChatView(Vertical):
                 return
             await self._show()
 
-    async def until_idle(self) -> None:
-        """Wait until no answer is in progress."""
-        while self.pending is not None:
-            await asyncio.sleep(_UPDATE_SECONDS)
-
     async def clear_fault(self) -> None:
         """Remove the error, as it is over."""
         await self._remove_cards()
@@ -584,7 +579,7 @@ class ChatView(Vertical):
         remedy = remedy_here(error)
         if not pending.is_unbegun:
             remedy = " · ".join(filter(None, [CONTINUES, remedy]))
-        await self._show_card(Card(": ".join(filter(None, [error.what, error.why])), remedy))
+        await self._show_card(Card(error.summary, remedy))
         self._faulted = pending.turn
 
     # The screen

@@ -14,8 +14,9 @@ from textual.widgets import Static
 from app.chat.attachment import Attachment, AttachmentKind
 from app.chat.attachments import pieces
 from app.dialogue.turn import Turn
+from app.engine.token_counts import CountTokens
 from app.printable import printable
-from app.tui.conversation.attachment_row import AttachmentRow, CountTokens
+from app.tui.conversation.attachment_row import AttachmentRow
 from app.tui.conversation.message_view import MessageView
 
 

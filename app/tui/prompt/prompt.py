@@ -10,6 +10,7 @@ from textual.widgets import TextArea
 
 from app.actions import awaiting_argument
 from app.chat.attachment import Attachment
+from app.engine.token_counts import CountTokens
 from app.printable import one_line
 from app.settings.preferences import Preferences
 from app.tui.fitting import longest_fitting
@@ -17,7 +18,7 @@ from app.tui.prompt import messages
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.prompt_area import AGAIN, PromptArea
 from app.tui.prompt.prompt_text import PromptText
-from app.tui.prompt.token_counts import CountTokens, TokenCounts, in_short
+from app.tui.prompt.token_counts import TokenCounts, in_short
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
 from app.tui.wording import SEPARATOR

@@ -6,7 +6,6 @@ from textual import events
 from textual.actions import SkipAction
 from textual.reactive import reactive
 from textual.strip import Strip
-from textual.widgets import TextArea
 
 from app.actions import ACTIONS, BY_SLASH, nearest_command, parse, unknown_command
 from app.chat.attachments import with_pastes
@@ -18,7 +17,7 @@ from app.tui.prompt.completion import COMMAND, Completion
 from app.tui.prompt.folding_area import FoldingArea
 from app.tui.prompt.input_history import InputHistory
 from app.tui.prompt.prompt_text import PromptText
-from app.tui.prompt.text_fields import run_own_binding
+from app.tui.prompt.text_fields import TEXT_AREA_ACTIONS, run_own_binding
 from app.tui.store import Store
 from app.tui.terminal.clipboard import copy
 from app.tui.wording import SEPARATOR
@@ -199,7 +198,7 @@ class PromptArea(FoldingArea):
         if not self._handle(event.key):
             name = self._action_keys.get(event.key)
             if name is None:
-                await run_own_binding(self, TextArea.BINDINGS, event)
+                await run_own_binding(self, TEXT_AREA_ACTIONS, event)
                 return
             self.post_message(messages.ActionKey(name))
         event.stop()

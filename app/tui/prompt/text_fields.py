@@ -4,7 +4,7 @@ Textual lets a key with a binding bubble up to the app before it acts. Letters t
 by quick fingers or over a slow line, would be inserted first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.highlighter import Highlighter
@@ -16,6 +16,16 @@ from textual.widgets import Input, TextArea
 
 from app.printable import one_line, printable
 from app.tui.typed_app import typed_app
+
+
+def _actions_of(bindings: Sequence[BindingType]) -> Mapping[str, str]:
+    return {binding.key: binding.action for binding in Binding.make_bindings(bindings)}
+
+
+TEXT_AREA_ACTIONS = _actions_of(TextArea.BINDINGS)
+"""Textual's own actions of a text area, by key."""
+
+_INPUT_ACTIONS = _actions_of(Input.BINDINGS)
 
 
 class _PrintableHighlighter(Highlighter):
@@ -32,7 +42,7 @@ class PrintableInput(Input):
         super().__init__(*args, highlighter=_PrintableHighlighter(), **options)
 
     async def _on_key(self, event: events.Key) -> None:
-        await run_own_binding(self, Input.BINDINGS, event)
+        await run_own_binding(self, _INPUT_ACTIONS, event)
 
 
 class PrintableTextArea(TextArea):
@@ -54,11 +64,13 @@ class PrintableTextArea(TextArea):
 
 
 async def run_own_binding(
-    field: PrintableInput | PrintableTextArea, bindings: Sequence[BindingType], event: events.Key
+    field: PrintableInput | PrintableTextArea, own: Mapping[str, str], event: events.Key
 ) -> None:
-    """Run a field's own binding of a key at once, instead of after the key has bubbled up."""
-    actions = {binding.key: binding.action for binding in Binding.make_bindings(bindings)}
-    action = actions.get(event.key)
+    """Run a field's own binding of a key at once, instead of after the key has bubbled up.
+
+    own: actions of the field by key.
+    """
+    action = own.get(event.key)
     if action is not None and await field.app.run_action(action, field):
         event.stop()
         event.prevent_default()

@@ -1,15 +1,14 @@
 """Token counts of what is typed, shown before it is sent."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 
 from app.chat.attachment import Attachment, AttachmentKind
 from app.chat.named_files import read_files, without_begun_name
+from app.engine.token_counts import CountTokens
 from app.printable import one_line
 from app.tui.prompt.prompt_text import PromptText
 from app.tui.wording import SEPARATOR, tokens_in_words
-
-CountTokens = Callable[[str], Future[int]]
 
 _FEW = 100
 """Tokens below which a text without attachments is not worth a figure."""

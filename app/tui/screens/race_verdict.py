@@ -21,7 +21,7 @@ def verdict(plain: Answer, drafted: Answer, paths: Paths) -> Verdict:
     """Compare the two answers of a race that has ended."""
     fault = plain.error or drafted.error
     if fault or plain.is_stopped or drafted.is_stopped:
-        why = one_line(f"{fault.what}: {fault.why}") if fault else "an answer was stopped"
+        why = one_line(fault.summary) if fault else "an answer was stopped"
         return Verdict("", f"✕ no verdict: {why}")
     compared = comparison(plain, drafted, paths)
     return Verdict(_speed_words(compared), _text_words(plain, drafted))
