@@ -1,4 +1,4 @@
-"""What each figure and drafter is: the only explanations, for the panel and for help."""
+"""What each figure and drafter is, for the panel and for help."""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
