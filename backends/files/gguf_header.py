@@ -35,7 +35,7 @@ class IncompleteFileError(ModelError):
         if complete_bytes < 1e8:
             share = f"{present_bytes / 1e6:.1f} of {complete_bytes / 1e6:.1f} MB"
         why = f"the file is incomplete ({share})"
-        super().__init__(f"{path.name} cannot be loaded", why, "Download or copy it again.")
+        super().__init__(f"{path.name} cannot be loaded", why, f"Download or copy {path} again.")
         self.present_bytes = present_bytes
         self.complete_bytes = complete_bytes
 

@@ -1,10 +1,11 @@
 """What whole screens look like, in files a person can read and compare."""
 
 import re
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from app.engine.reply import Piece
 from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics
 from app.engine.speed.comparison import Comparison, Standing
 from app.loading.model_list import ModelList, Offered
+from app.relative_time import relative_time
 from app.tui.chat_screen import ChatScreen
 from app.tui.conversation.answer_view import AnswerView
 from app.tui.conversation.chat_view import ChatView
@@ -30,7 +32,7 @@ from models.metadata.memory_bill import Fit
 from models.reference import Reference
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.metrics import LIVE
-from tests.fixtures.screen_text import screen_text
+from tests.fixtures.screen_text import settled_text
 from tests.fixtures.scripted import ScriptedModel
 from tests.fixtures.snapshots import FOLDER, compare_snapshot
 
@@ -151,12 +153,10 @@ class Still:
 
     async def compare(self, name: str) -> None:
         """Compare the screen, once it no longer changes, with a snapshot for its size."""
-        before = ""
         await self.view.transcript.show_end()
-        while before != (before := screen_text(self.chat.app)):
-            await self.chat.pilot.pause(0.3)
         width, height = self.chat.app.size
-        compare_snapshot(self._config, f"screen_{name}_{width}x{height}", before)
+        shown = await settled_text(self.chat.pilot)
+        compare_snapshot(self._config, f"screen_{name}_{width}x{height}", shown)
 
 
 StillApp = Callable[..., AbstractAsyncContextManager[Still]]
@@ -215,11 +215,14 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.tui.welcome.first_run.models_here", lambda _engine: MODELS)
 
 
+AFTERNOON = datetime(2026, 11, 22, 15, 30).timestamp()
+
+
 def last_chats(_history: object) -> list[SimpleNamespace]:
     """Chats of the last days."""
     ages = (2.1 * HOUR, 26 * HOUR, 26 * HOUR)
     return [
-        SimpleNamespace(number=number, title=title, updated=time.time() - age)
+        SimpleNamespace(number=number, title=title, updated=AFTERNOON - age)
         for number, (title, age) in enumerate(zip(TITLES, ages, strict=True), 1)
     ]
 
@@ -253,7 +256,9 @@ async def finished(app: Still) -> Turn:
 
 
 async def test_idle(still: StillApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_that_time = partial(relative_time, now=AFTERNOON)
     monkeypatch.setattr("app.tui.welcome.welcome._last_chats", last_chats)
+    monkeypatch.setattr("app.tui.welcome.welcome.relative_time", at_that_time)
     async with still() as app:
         await app.compare("idle")
 

@@ -1,17 +1,15 @@
 """What a chat looks like, at the widths of a full, a usual and a narrow terminal."""
 
-from pathlib import Path
-
 import pytest
 
 from app.chat.attachment import Attachment, AttachmentKind
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.turn import ASSISTANT, USER
 from tests.app.tui.conversation.conftest import Chat, Chatting
-from tests.fixtures.screen_text import screen_text
+from tests.fixtures.screen_text import settled_text
 from tests.fixtures.scripted import ScriptedModel
+from tests.fixtures.snapshots import compare_snapshot
 
-SNAPSHOTS = Path(__file__).parents[1] / "snapshots"
 SIZES = ((120, 36), (80, 24), (40, 20))
 
 LETTER = """Dear Ms Lindqvist,
@@ -31,13 +29,10 @@ def size(request: pytest.FixtureRequest) -> tuple[int, int]:
     return request.param
 
 
-def compare(chat: Chat, name: str, config: pytest.Config) -> None:
+async def compare(chat: Chat, name: str, config: pytest.Config) -> None:
     width, height = chat.app.size
-    file = SNAPSHOTS / f"chat_{name}_{width}x{height}.txt"
-    shown = screen_text(chat.app)
-    if config.getoption("--update-snapshots"):
-        file.write_text(shown, encoding="utf-8")
-    assert shown == file.read_text(encoding="utf-8")
+    shown = await settled_text(chat.pilot)
+    compare_snapshot(config, f"chat_{name}_{width}x{height}", shown)
 
 
 def say(dialogue: Dialogue, question: str, answer: str, ending: str, *files: Attachment) -> None:
@@ -66,7 +61,7 @@ async def test_finished(
     async with chatting(ScriptedModel(["a"]), size, loads=False, keeps=False) as chat:
         await chat.view.open(letter())
         await chat.pilot.pause()
-        compare(chat, "finished", pytestconfig)
+        await compare(chat, "finished", pytestconfig)
 
 
 async def test_queue(
@@ -81,7 +76,7 @@ async def test_queue(
         dialogue.enqueue("Compare it with [pasted 42 lines]")
         await chat.view.open(dialogue)
         await chat.pilot.pause()
-        compare(chat, "queue", pytestconfig)
+        await compare(chat, "queue", pytestconfig)
 
 
 async def test_no_model(
@@ -94,7 +89,7 @@ async def test_no_model(
         )
         await chat.view.send("Why is the sky blue?")
         await chat.pilot.pause()
-        compare(chat, "no_model", pytestconfig)
+        await compare(chat, "no_model", pytestconfig)
 
 
 async def test_errors(
@@ -108,4 +103,4 @@ async def test_errors(
             turn.is_growing = False
         await chat.view.open(dialogue)
         await chat.pilot.pause()
-        compare(chat, "interrupted", pytestconfig)
+        await compare(chat, "interrupted", pytestconfig)
