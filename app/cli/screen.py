@@ -1,5 +1,6 @@
 """Starts the app; only it loads Textual."""
 
+import gc
 import os
 
 from app.cli.terminal import process, stderr
@@ -19,6 +20,7 @@ def can_show_app() -> bool:
 
 def open_app(start: AppStart) -> None:
     """Run the app, and end the process with its exit code."""
+    gc.disable()  # until the app has started: all that is made now stays
     from app.tui.app import run
 
     paths, code = Paths.of_this_user(), EXIT_ERROR

@@ -51,7 +51,7 @@ from app.tui.typed_app import typed_app
 from app.tui.welcome.welcome import Welcome, WelcomeRows
 from backends.base import SpecchatError
 
-_UPDATE_SECONDS = 1 / 12
+_UPDATE_SECONDS = 1 / 6
 """Between two looks at the engine."""
 
 _SAVE_DRAFT_SECONDS = 0.5

@@ -42,12 +42,14 @@ TOKENS = 512
 FLOOD = 20_000
 MESSAGES = 5000
 PATIENCE_SECONDS = 120.0
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 3.0
 """Between two looks at the history: more often, and the looking would slow the model."""
 
 PAINTED = b"sk anything"
 READY = b"CPU"
 CTRL_D = b"\x04"
+CHANGED_BYTES = 500
+"""More than a blink of the cursor writes."""
 
 
 class Terminal:
@@ -65,9 +67,9 @@ class Terminal:
     def write(self, data: bytes) -> None:
         os.write(self._file, data)
 
-    def read(self) -> bool:
-        """Take what was painted; False once the app has ended."""
-        if not select.select([self._file], [], [], 0.02)[0]:
+    def read(self, seconds: float = 0.02) -> bool:
+        """Take what was painted, waiting for it a while; False once the app has ended."""
+        if not select.select([self._file], [], [], seconds)[0]:
             return True
         try:
             self.shown += os.read(self._file, 1 << 16)
@@ -119,8 +121,8 @@ def start() -> tuple[float, float, float]:
     return painted, used, terminal.leave()
 
 
-def enter() -> tuple[float, float]:
-    """Seconds from Enter to the question on the screen, and to quit in mid-answer."""
+def enter() -> tuple[float, float, float]:
+    """Seconds from Enter to a change of the screen, to the question on it, and to quit then."""
     terminal = Terminal()
     terminal.until(READY)
     terminal.until_quiet()
@@ -129,10 +131,13 @@ def enter() -> tuple[float, float]:
     terminal.shown = b""
     begun = time.perf_counter()
     terminal.write(b"\r")
-    terminal.until(QUESTION.encode())
+    while len(terminal.shown) < CHANGED_BYTES and terminal.read():
+        pass
     changed = time.perf_counter() - begun
+    terminal.until(QUESTION.encode())
+    shown = time.perf_counter() - begun
     terminal.until(b"tok/s")
-    return changed, terminal.leave()
+    return changed, shown, terminal.leave()
 
 
 def asked(draft: str) -> float:
@@ -154,7 +159,7 @@ def in_app(columns: int, draft: str) -> tuple[float, float]:
     end = time.monotonic() + PATIENCE_SECONDS
     rate, looked_at = None, time.monotonic()
     while rate is None and time.monotonic() < end:
-        terminal.read()
+        terminal.read(LOOK_SECONDS)
         if time.monotonic() - looked_at >= LOOK_SECONDS:
             looked_at = time.monotonic()
             rate = _kept_rate()
@@ -325,8 +330,11 @@ def print_starts(rounds: int) -> None:
 def print_enters(rounds: int) -> None:
     """Print how quickly a question is on the screen, and how quickly an answer is left."""
     for _ in range(rounds):
-        changed, quitted = enter()
-        print(f"Enter {1000 * changed:.0f} ms, quit in mid-answer {quitted:.2f} s")
+        changed, shown, quitted = enter()
+        print(
+            f"Enter: first change after {1000 * changed:.0f} ms, the question after "
+            f"{1000 * shown:.0f} ms; quit in mid-answer {quitted:.2f} s"
+        )
 
 
 def print_rate(columns: int, draft: str, rounds: int) -> None:

@@ -15,6 +15,7 @@ from app.printable import printable
 from app.tui.answer_text.drafted_runs import Coloured, DraftedRuns
 from app.tui.answer_text.growing_markdown import GrowingMarkdown
 from app.tui.answer_text.pacing import Pacing
+from app.tui.laid_out_once import LaidOutOnce
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
 
@@ -24,7 +25,7 @@ _FADE_SECONDS = 0.5
 _NO_HUES = Coloured(())
 
 
-class AnswerText(Vertical):
+class AnswerText(LaidOutOnce, Vertical):
     """An answer's thinking, folded, and its Markdown; text that a drafter supplied is coloured.
 
     text: what is known already: a saved answer, or the beginning of one that is continued.

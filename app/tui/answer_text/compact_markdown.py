@@ -28,6 +28,7 @@ from textual.widgets._markdown import (  # isort: skip
 from app.tui.answer_text.code_block import CodeBlock
 from app.tui.answer_text.steady_paragraph import SteadyParagraph
 from app.tui.answer_text.table_block import TABLE, TableBlock, folded_tables
+from app.tui.laid_out_once import LaidOutOnce
 
 
 class Hanging(Visual):
@@ -59,7 +60,7 @@ class Hanging(Visual):
         return max(1, width - self._indent)
 
 
-class ListLine(Static):
+class ListLine(LaidOutOnce, Static):
     """A list item of one paragraph."""
 
     DEFAULT_CSS: ClassVar[str] = "ListLine { width: 1fr; height: auto; }"
@@ -124,7 +125,7 @@ def _blocks(block: MarkdownBlock) -> list[MarkdownBlock]:
     return [child for child in MarkdownBlock.compose(block) if isinstance(child, MarkdownBlock)]
 
 
-class CompactList(MarkdownList):
+class CompactList(LaidOutOnce, MarkdownList):
     """A list that keeps its items when it grows."""
 
     DEFAULT_CSS: ClassVar[str] = """
@@ -193,7 +194,7 @@ def _parser() -> MarkdownIt:
     return MarkdownIt("gfm-like", {"html": False})
 
 
-class CompactMarkdown(Markdown):
+class CompactMarkdown(LaidOutOnce, Markdown):
     """Textual's Markdown in greys, with compact lists, and code and tables that wrap."""
 
     DEFAULT_CSS: ClassVar[str] = """

@@ -10,13 +10,14 @@ from app.tui.answer_text.code_block import CodeBlock
 from app.tui.answer_text.compact_markdown import CompactMarkdown
 from app.tui.answer_text.drafted_runs import Coloured
 from app.tui.answer_text.section_cuts import SectionCuts, list_mark
+from app.tui.laid_out_once import LaidOutOnce
 from app.tui.typed_app import typed_app
 
 _SHOWN = {**STAND_INS, ord("\r"): " "}
 """Replacements of control characters; none changes the length of the text."""
 
 
-class GrowingMarkdown(Vertical):
+class GrowingMarkdown(LaidOutOnce, Vertical):
     """Markdown in sections, of which only the last grows.
 
     Textual rebuilds a list whenever it grows, so a long list is split into several.

@@ -14,6 +14,8 @@ from textual.style import Style
 from textual.visual import Visual
 from textual.widgets.markdown import MarkdownBlock
 
+from app.tui.laid_out_once import LaidOutOnce
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -25,7 +27,7 @@ class Row:
     prefix: str = ""
 
 
-class LineBlock(MarkdownBlock):
+class LineBlock(LaidOutOnce, MarkdownBlock):
     """A block that is one widget, however long it is; its subclasses wrap the text."""
 
     DEFAULT_CSS: ClassVar[str] = """

@@ -2,11 +2,13 @@
 
 from textual.visual import VisualType, visualize
 
+from app.tui.laid_out_once import LaidOutOnce
+
 # Not exported by textual.widgets.markdown; textual is pinned exactly.
 from textual.widgets._markdown import MarkdownParagraph  # isort: skip
 
 
-class SteadyParagraph(MarkdownParagraph):
+class SteadyParagraph(LaidOutOnce, MarkdownParagraph):
     """A paragraph; a layout of the screen costs far more than painting its rows anew."""
 
     def update(self, content: VisualType = "", *, layout: bool = True) -> None:

@@ -8,9 +8,10 @@ from textual.message import Message
 
 from app.dialogue.turn import Turn
 from app.tui.conversation.versions_label import VersionsLabel
+from app.tui.laid_out_once import LaidOutOnce
 
 
-class MessageView(Vertical, can_focus=True):
+class MessageView(LaidOutOnce, Vertical, can_focus=True):
     """A question or an answer, of which one version is shown; the focus selects it."""
 
     BINDINGS: ClassVar = [

@@ -11,7 +11,7 @@ from app.engine.reply_metrics import DrafterMetrics, ReplyMetrics
 from app.engine.speed.comparison import PLAIN
 from app.tui.live import Live, Second
 
-_PAINT_SECONDS = 1 / 2
+_READING_SECONDS, _DECODING_SECONDS = 0.5, 1.0
 """Between two snapshots while answering: each is painted, which takes time from the model."""
 
 _RATE_SECONDS = 3.0
@@ -53,7 +53,7 @@ class LiveClock:
             self._begin(answer)
         is_done = answer.is_done  # before its metrics, which are final then
         is_settled = self._final is answer and self._live.answers == session.answers
-        if is_settled if is_done else now - self._taken_at < _PAINT_SECONDS:
+        if is_settled if is_done else now - self._taken_at < self._pause:
             return self._live
         self._taken_at = now
         self._final = answer if is_done else None
@@ -72,6 +72,10 @@ class LiveClock:
             session.answers,
         )
         return self._live
+
+    @property
+    def _pause(self) -> float:
+        return _READING_SECONDS if self._live.metrics is None else _DECODING_SECONDS
 
     def _other(self, answer: Answer | None, session: PooledComparison) -> Live:
         """No figures of an answer; the last minute is forgotten once another model answers."""

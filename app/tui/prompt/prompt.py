@@ -72,7 +72,7 @@ class Prompt(Vertical):
         self.watch(self._store, "downloads", self._show_title)
         self.watch(self._store, "status", self._show_title)
         self.watch(self._store, "drafting", self._show_drafting)
-        self.watch(self._store, "is_answering", self._show_placeholder)
+        self.watch(self._store, "is_answering", self._follow_answer)
         self.watch(self._store, "preferences", self._apply_preferences)
 
     def on_resize(self) -> None:
@@ -198,12 +198,18 @@ class Prompt(Vertical):
             self._shown_drafting = shown
             self.area.border_subtitle = Content(shown)
 
-    def _show_placeholder(self, is_answering: bool) -> None:
+    def _follow_answer(self, is_answering: bool) -> None:
         self.area.placeholder = "Ask anything" + ": it will be queued" * is_answering
+        self._set_blinking()
+
+    def _set_blinking(self) -> None:
+        """Let the cursor blink, but not while that takes time from the model."""
+        preferences = self._store.preferences
+        self.area.cursor_blink = preferences.animations and not self._store.is_answering
 
     def _apply_preferences(self, preferences: Preferences) -> None:
         self.area.enter_sends = preferences.enter_sends
-        self.area.cursor_blink = preferences.animations
+        self._set_blinking()
 
 
 def _versions_of_fault(fault: str) -> list[str]:

@@ -49,7 +49,7 @@ def test_between_two_snapshots_the_last_one_is_returned() -> None:
     give(answer, 6)
     clock.now += 0.1
     assert live_clock.tick(answer, LOADED) is first
-    clock.now += 0.5
+    clock.now += 1.0
     assert live_clock.tick(answer, LOADED).metrics is answer.metrics
 
 
