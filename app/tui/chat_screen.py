@@ -216,13 +216,13 @@ class ChatScreen(Screen[None]):
         self.prompt.write(f"/{action.slash} ")
         self.prompt.area.focus()
 
-    def action_leave(self) -> None:
-        """Return to the prompt from anything else; there, stop the answer, or keep the demo."""
+    async def action_leave(self) -> None:
+        """Return to the prompt; from there stop the answer, remove an error, or keep the demo."""
         if self.focused is not self.prompt.area:
             self.prompt.area.focus()
         elif not self.view.is_idle:
             self.view.stop()
-        else:
+        elif not await self.view.dismiss_fault():
             for welcome in self.query(Welcome):
                 welcome.keep_demo()
 

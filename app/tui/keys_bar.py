@@ -110,8 +110,8 @@ _INSTRUCTIONS = Keys(
     (Key("↑ ↓", "move"), Key("Enter", "edit"), Key("Esc", "back")),
 )
 _WELCOME = Keys(
-    (Key("↑ ↓", "move"), Key("Enter", "open"), Key("Esc", "back"), _HELP),
-    (Key("↑ ↓", "move"), Key("Enter", "open"), Key("Esc", "back")),
+    (Key("↑ ↓", "move"), Key("Enter", "choose"), Key("Esc", "back"), _HELP),
+    (Key("↑ ↓", "move"), Key("Enter", "choose"), Key("Esc", "back")),
 )
 _ANSWER = Keys(
     (

@@ -90,7 +90,7 @@ def ending(
     a new answer. The figures are those of the continuation.
     """
     tokens = metrics.completion_tokens if metrics else 0
-    end = _end(reason, tokens)
+    end = _end(reason, tokens_in_words(tokens, "more " if continued is not None else ""))
     figures = _speed(metrics) if end and metrics else _figures(metrics, continued)
     lossy = lossy_part(continued or "")
     own = metrics.lossy if metrics else ""
@@ -122,22 +122,22 @@ def _speed(metrics: ReplyMetrics) -> list[str]:
     ]
 
 
-def _end(reason: FinishReason | None, tokens: int) -> str:
-    """How an answer ended if not by itself, and how it is continued."""
+def _end(reason: FinishReason | None, tokens: str) -> str:
+    """How an answer ended if not by itself, after how many tokens, and how it is continued."""
     match reason:
         case FinishReason.LENGTH:
-            return f"cut at {tokens_in_words(tokens)}{SEPARATOR}{CONTINUES}"
+            return f"cut at {tokens}{SEPARATOR}{CONTINUES}"
         case FinishReason.CANCELLED:
-            return f"stopped after {tokens_in_words(tokens)}{SEPARATOR}{CONTINUES}"
+            return f"stopped after {tokens}{SEPARATOR}{CONTINUES}"
         case FinishReason.CONTEXT:
             return "the context is full"
         case _:
             return ""
 
 
-def tokens_in_words(count: int) -> str:
-    """A number of tokens."""
-    return "1 token" if count == 1 else f"{count:,} tokens"
+def tokens_in_words(count: int, kind: str = "") -> str:
+    """A number of tokens; kind: a word before "tokens", and a blank."""
+    return f"1 {kind}token" if count == 1 else f"{count:,} {kind}tokens"
 
 
 def joined(parts: Iterable[str]) -> str:

@@ -293,7 +293,7 @@ class ChatView(Vertical):
                 await self._show(stays=True)
                 view = self.transcript.view_of(versions[place])
                 if is_selected and view is not None:
-                    view.focus()
+                    view.focus(scroll_visible=False)  # it is in view, and not laid out yet
 
     async def compact(self) -> None:
         """Continue in a new chat that begins with a summary of this one, which is kept."""
@@ -377,6 +377,13 @@ class ChatView(Vertical):
                 await self._open(self.dialogue.fresh())
                 return
             await self._show()
+
+    async def dismiss_fault(self) -> bool:
+        """Remove the error as the user wants; False if there is none, or no model without it."""
+        if not self._cards.children or not self._has_model:
+            return False
+        await self.clear_fault()
+        return True
 
     async def clear_fault(self) -> None:
         """Remove the error, as it is over."""

@@ -224,6 +224,11 @@ class Transcript(VerticalScroll):
         if self._is_short_above or self._is_short_below:
             self.call_later(self._mount_near)
         elif self._tail.display and self._is_following and not self.is_anchored:
+            self.call_later(self._follow_again)  # now, it would end the animation in its step
+
+    def _follow_again(self) -> None:
+        """Follow the end, if it is still in view."""
+        if self._tail.display and self._is_following:
             self.anchor()
 
     @property

@@ -16,9 +16,11 @@ from app.actions import ACTIONS, Action
 from app.settings.preferences import Preferences
 from app.tui.keymap import keys_of
 from app.tui.keys_bar import shown_key
+from app.tui.panel.panel import Panel
 from app.tui.panel.terms import TERMS, Helpable
 from app.tui.screens.dialog import Dialog
 from app.tui.typed_app import typed_app
+from app.tui.welcome.welcome import WelcomeRows
 
 _NARROW = 60
 """Columns below which a description is below what it describes."""
@@ -114,8 +116,9 @@ class HelpScreen(ModalScreen[None]):
         panel = ("In the panel", _PANEL)
         if isinstance(self._focused, Helpable):
             yield self._focused.help_text, ()
+        if isinstance(self._focused, Panel):
             sections = (panel, prompt, messages)
-        elif self._focused is None or isinstance(self._focused, TextArea):
+        elif self._focused is None or isinstance(self._focused, (TextArea, WelcomeRows)):
             sections = (prompt, messages, panel)
         else:
             sections = (messages, prompt, panel)

@@ -43,6 +43,9 @@ class RowList(OptionList):
     }
     """
 
+    marks_unfocused = True
+    """Whether the highlighted row is drawn as such while something else has the focus."""
+
     def __init__(self) -> None:
         super().__init__()
         self._rows: tuple[Row, ...] = ()
@@ -86,11 +89,16 @@ class RowList(OptionList):
     def on_resize(self) -> None:
         self._redraw()
 
+    def watch_has_focus(self, has_focus: bool) -> None:
+        super().watch_has_focus(has_focus)
+        self._redraw()
+
     def _redraw(self) -> None:
         """Draw the rows that have changed."""
         width = self.scrollable_content_region.width
+        highlighted = self.highlighted if self.has_focus or self.marks_unfocused else None
         for index, row in enumerate(self._rows):
-            prompt = row.render(width, index == self.highlighted)
+            prompt = row.render(width, index == highlighted)
             if index < self.option_count and not self._is_shown(index, prompt):
                 self.replace_option_prompt_at_index(index, prompt)
 

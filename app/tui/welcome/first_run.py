@@ -34,7 +34,7 @@ class Offer:
         memory = short_size(self.free_bytes)
         if self.is_offline or not self.suggestions:
             where = f"Put a .gguf file into {one_line(self.folder)}, then Ctrl+L uses it."
-            advice = where if self.is_offline else "Ctrl+L lists better models."
+            advice = where if self.is_offline else MORE_MODELS
             return f"{_GREETING}\n\n{advice}"
         if is_narrow:
             start = "A tiny demo model is ready: quick, often wrong."
@@ -44,6 +44,7 @@ class Offer:
 
 
 _GREETING = "Welcome. A tiny demo model is ready: quick, often wrong."
+MORE_MODELS = "Ctrl+L lists better models."
 FOOT = (
     "↓ then Enter; you can chat while a model downloads. Esc keeps the demo.\n"
     "10 tok/s is about 7 words a second; people read about 4."

@@ -23,7 +23,14 @@ from app.tui.screens.dialog import is_narrow
 from app.tui.screens.row_list import CURSOR, Row, RowList, columns, right, text_row
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
-from app.tui.welcome.first_run import FOOT, SHORT_FOOT, Offer, offer_of, suggestion_line
+from app.tui.welcome.first_run import (
+    FOOT,
+    MORE_MODELS,
+    SHORT_FOOT,
+    Offer,
+    offer_of,
+    suggestion_line,
+)
 from backends.base import UsageError
 
 _LAST_CHATS = 3
@@ -48,25 +55,31 @@ class WelcomeRows(RowList):
     """The rows of a welcome; the cursor leaves them upwards, or with Esc."""
 
     class Left(Message):
-        """The rows are to lose the focus. is_closed: with Esc."""
-
-        def __init__(self, is_closed: bool) -> None:
-            super().__init__()
-            self.is_closed = is_closed
+        """The rows are to lose the focus."""
 
     BINDINGS: ClassVar = [Binding("escape", "leave", show=False)]
     DEFAULT_CSS: ClassVar[str] = """
     WelcomeRows, WelcomeRows:focus { height: auto; max-height: 100%; background: $background; }
     """
 
+    marks_unfocused = False
+
+    @property
+    def help_text(self) -> str:
+        """What the keys do here."""
+        return (
+            "Enter downloads the model, opens the chat or shows what drafting does. Esc returns to "
+            "the prompt."
+        )
+
     def action_leave(self) -> None:
-        """Leave the rows, and close what they offer."""
-        self.post_message(self.Left(is_closed=True))
+        """Leave the rows."""
+        self.post_message(self.Left())
 
     def action_cursor_up(self) -> None:
         ids = [row.id for row in self._rows if row.id is not None]
         if ids and self.focused_id == ids[0]:
-            self.post_message(self.Left(is_closed=False))
+            self.post_message(self.Left())
         else:
             super().action_cursor_up()
 
@@ -109,6 +122,7 @@ class Welcome(Vertical):
         self._history = history
         self._chats = _last_chats(history)
         self._offer: Offer | None = None
+        self._has_kept_demo = False
         self._looked_for: Loaded | None = None
         self._rows = WelcomeRows()
 
@@ -142,7 +156,7 @@ class Welcome(Vertical):
             return False
         from models.stores.available_models import DEMO
 
-        self._offer = None
+        self._offer, self._has_kept_demo = None, True
         with contextlib.suppress(UsageError):  # then the next start offers models again
             file.save(self._engine.paths.settings, {"model": DEMO})
         self._show()
@@ -177,11 +191,17 @@ class Welcome(Vertical):
             rows += [text_row(""), Row(_RACE, _race_line)] if rows else [Row(_RACE, _race_line)]
         self._rows.styles.width = "100%" if is_small else min(_WIDEST, max(self.size.width - 3, 1))
         self._rows.show(rows)
+        self.query_one("#foot", Static).update(Content(self._foot(has_models, is_small)))
+
+    def _foot(self, has_models: bool, is_small: bool) -> str:
+        """What the keys do; once the demo was kept, where other models are."""
         if has_models:
-            foot = SHORT_FOOT if is_small else FOOT
-        else:
-            foot = _SHORT_HINT if is_small else _HINT
-        self.query_one("#foot", Static).update(Content(foot))
+            return SHORT_FOOT if is_small else FOOT
+        if self._has_kept_demo:
+            return MORE_MODELS
+        if not self._chats:
+            return ""
+        return _SHORT_HINT if is_small else _HINT
 
     def _model_rows(self, offer: Offer, is_small: bool) -> list[Row]:
         last = len(offer.suggestions) - 1
@@ -219,8 +239,6 @@ class Welcome(Vertical):
     @on(WelcomeRows.Left)
     def _left(self, event: WelcomeRows.Left) -> None:
         event.stop()
-        if event.is_closed:
-            self.keep_demo()
         self.post_message(self.Left())
 
 

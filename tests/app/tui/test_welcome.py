@@ -177,13 +177,18 @@ async def test_a_picked_model_downloads_once() -> None:
         assert len(app.heard) == count
 
 
-async def test_escape_keeps_the_demo_for_good() -> None:
+async def test_escape_leaves_the_rows_and_the_demo_is_kept_for_good() -> None:
     app = WelcomeApp(None)
     async with app.run_test(size=(80, 24)) as pilot:
         await loaded(app, pilot)
         app.welcome.focus_rows()
         await pilot.press("escape")
+        assert isinstance(app.heard[-1], Welcome.Left)
+        assert "recommended" in screen_text(app)
+        assert app.welcome.keep_demo()
+        await pilot.pause()
         assert "recommended" not in screen_text(app)
+        assert "Ctrl+L lists better models" in screen_text(app)
         assert "See what drafting does" in screen_text(app)
         assert file.read(app.engine.paths.settings)["model"] == "demo"
         assert not app.welcome.keep_demo()

@@ -1,0 +1,46 @@
+"""A version is switched where it stands, however long the chat is."""
+
+from app.dialogue.turn import ASSISTANT, USER
+from tests.app.tui.conftest import Chat, Chatting
+from tests.fixtures.scripted import ScriptedModel
+
+LONG = "\n\n".join(f"Paragraph {number} of an answer." for number in range(12))
+
+
+async def open_versions(chat: Chat) -> None:
+    """Four questions, of which the last was edited."""
+    dialogue = chat.view.dialogue.fresh()
+    for number in range(3):
+        dialogue.add(USER, f"question {number}")
+        dialogue.add(ASSISTANT, LONG).is_growing = False
+    last = dialogue.add(USER, "question 3")
+    dialogue.add(ASSISTANT, "A short answer.").is_growing = False
+    dialogue.add_version(last, "edited question")
+    dialogue.add(ASSISTANT, "Another answer.").is_growing = False
+    await chat.view.open(dialogue)
+    await chat.pilot.pause()
+
+
+async def test_a_question_whose_version_is_switched_stays_in_view(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["a"]), keeps=False) as chat:
+        await chat.ready()
+        await open_versions(chat)
+        transcript = chat.view.transcript
+        await chat.pilot.press("tab", "up")
+        for key, shown in (("left", "question 3"), ("right", "edited question")):
+            await chat.pilot.press(key)
+            await chat.until(lambda shown=shown: shown in chat.shown)
+            await chat.pilot.pause()
+            assert transcript.scroll_y > 0
+            assert shown in chat.shown
+
+
+async def test_selecting_the_last_message_from_far_above_scrolls_to_it(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(["a"]), keeps=False) as chat:
+        await chat.ready()
+        await open_versions(chat)
+        await chat.pilot.press("tab", "up", "left")
+        await chat.view.transcript.action_first()
+        await chat.until(lambda: "Paragraph 0" in chat.shown)
+        await chat.pilot.press("escape", "tab")
+        await chat.until(lambda: "A short answer." in chat.shown)
