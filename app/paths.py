@@ -43,7 +43,7 @@ class Paths:
         """Prefixes of the names of all files that specchat writes to its folders."""
         files = (
             self.settings, self.models, self.downloads, self.recipes, self.acceptance,
-            self.retrieval, self.ngrams, self.history, self.unsent, self.last_error,
+            self.retrieval, self.ngrams, self.history, self.unsent, self.cleared, self.last_error,
             self.last_model, self.self_drafts, self.calibrations, self.tuning, self.saved_states,
             self.findings, self.bandwidth, self.plain_replies, self.proofs, self.plotting,
         )  # fmt: skip
@@ -119,6 +119,11 @@ class Paths:
     def history(self) -> Path:
         """The database of chats."""
         return self.data / "chats.sqlite3"
+
+    @property
+    def cleared(self) -> Path:
+        """Texts that were cleared from the prompt without being sent."""
+        return self.data / "cleared.json"
 
     @property
     def unsent(self) -> Path:

@@ -30,7 +30,9 @@ def open_app(start: AppStart) -> None:
     except SpecchatError:
         raise
     except Exception as error:
-        stderr.show_error(crash_report(error, paths))
+        report = crash_report(error, paths)
+        remedy = f"What was said is saved: `specchat --continue` opens it. {report.remedy}"
+        stderr.show_error(SpecchatError(report.what, report.why, remedy))
     # A model that is still loading would delay the end of the interpreter, and MLX calls the
     # interpreter after its thread has ended, which aborts the process.
     process.leave(code)

@@ -317,7 +317,8 @@ class Dialogue:
         if self.fault:
             raise HistoryError("the chat is not saved", self.fault)
         if path.exists():
-            raise UsageError(f"{path} already exists", "", "Choose another name, or delete it.")
+            what = "is a folder" if path.is_dir() else "already exists"
+            raise UsageError(f"{path} {what}", "", "Choose another name.")
         return write_export(self.history, self.chat, path)
 
     def questions(self) -> list[str]:

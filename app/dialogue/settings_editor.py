@@ -1,5 +1,6 @@
 """The one way to change a setting while the app runs: at once, and with an undo."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +11,8 @@ from app.settings import catalogue, file
 from app.settings.answering import PRESET, Answering
 from app.settings.catalogue import BY_NAME, Kind, Part, Value
 from backends.base import SpecchatError
+
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+")
 
 SYSTEM, SEED, MODEL, CONTEXT = "system", "seed", "model", "ctx"
 
@@ -118,7 +121,7 @@ class SettingsEditor:
         """
         key, text = BY_NAME[name], text.strip()
         if key.kind in (Kind.INTEGER, Kind.NUMBER):
-            text = text.removesuffix("tokens").replace(",", "").strip()
+            text = _number(text.removesuffix("tokens").strip())
         is_set = bool(text) or name == SYSTEM
         return catalogue.parsed(key, text) if is_set else None
 
@@ -215,6 +218,11 @@ class SettingsEditor:
     def _do(self, name: str, do: Callable[[], None], undo: Callable[[], None]) -> None:
         do()
         self._changes.add(Change(name, undo, do))
+
+
+def _number(text: str) -> str:
+    """A typed number without the commas between thousands; another comma is a decimal point."""
+    return text.replace(",", "" if _THOUSANDS.fullmatch(text) else ".")
 
 
 def _label(name: str) -> str:

@@ -16,4 +16,4 @@ def crash_report(error: Exception, paths: Paths) -> SpecchatError:
         make_private_folder(paths.data)
         write_whole(paths.last_error, "".join(traceback.format_exception(error)))
         remedy = f"Please report this; the details are in {paths.last_error}"
-    return SpecchatError("specchat hit a bug", repr(error), remedy)
+    return SpecchatError("an internal error", repr(error), remedy)

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,11 @@ from backends.base.atomic_file import write_whole
 
 SCHEMA = 1
 
+_HINT = " · Ctrl+T continues"
+"""What the app shows after the ending of an answer that can be continued."""
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+
 
 def as_markdown(chat: Chat, messages: Sequence[Saved]) -> str:
     """The chat as Markdown; messages: those shown."""
@@ -24,11 +30,25 @@ def as_markdown(chat: Chat, messages: Sequence[Saved]) -> str:
     if chat.system:
         blocks.append(f"**System**\n\n{chat.system}")
     for message in messages:
-        ending = message.ending or message.lossy
+        ending = message.ending.removesuffix(_HINT) or message.lossy
         text = in_full(message.text, message.attachments)
+        if message.role == "assistant":
+            text = _with_closed_fence(text)
         line = f"\n\n*{ending}*" if ending else ""
         blocks.append(f"**{message.role.capitalize()}**\n\n{text}{line}")
     return "\n\n".join(blocks) + "\n"
+
+
+def _with_closed_fence(text: str) -> str:
+    """A text whose last code block, if nothing ends it, ends with it."""
+    fence = ""
+    for line in text.splitlines():
+        found = _FENCE.match(line)
+        if not fence:
+            fence = found[1] if found else ""
+        elif found and found[1].startswith(fence) and not line.strip(found[1][0] + " "):
+            fence = ""
+    return f"{text}\n{fence}" if fence else text
 
 
 def as_json(chat: Chat, messages: Sequence[Saved]) -> dict[str, Any]:

@@ -131,6 +131,7 @@ class SpecchatApp(App[None]):
         """
         del markup
         if all(shown.message != message for shown in self._notifications):
+            self.clear_notifications()  # several would cover the conversation
             super().notify(message, title=title, severity=severity, timeout=timeout, markup=False)
 
     def _fatal_error(self) -> None:

@@ -14,6 +14,7 @@ from textual.widget import Widget
 from app.actions import ACTIONS, BY_NAME, Action
 from app.chat.attachment import Attachment
 from app.chat.attachments import with_pastes
+from app.chat.cleared_texts import ClearedTexts
 from app.chat.composer_draft import ComposerDraft
 from app.chat.named_files import read_files
 from app.dialogue.changes import Changes
@@ -118,6 +119,7 @@ class ChatScreen(Screen[None]):
         self.writer = StoreWriter(store, engine, self.view)
         self._faults = FaultReports(self.view, notices)
         self._composer_draft = ComposerDraft(engine.paths)
+        self._cleared = ClearedTexts(engine.paths.cleared)
         app, perform = self.app, self.action_perform
         models = ModelCommands(app, engine, self.view, self.downloads, store, perform)
         preferences = store.preferences
@@ -149,8 +151,8 @@ class ChatScreen(Screen[None]):
 
     def on_mount(self) -> None:
         self.prompt.write(self._composer_draft.left, self._composer_draft.attachments)
-        for question in self.view.dialogue.questions():
-            self.prompt.remember(question)
+        for text in (*self.view.dialogue.questions(), *self._cleared.texts()):
+            self.prompt.remember(text)
         self.watch(self.store, "preferences", self._apply_preferences)
         self.set_interval(_UPDATE_SECONDS, self._update)
         self.set_interval(_SAVE_DRAFT_SECONDS, self._save_draft)
@@ -297,6 +299,12 @@ class ChatScreen(Screen[None]):
     def _suggestions_shown(self, event: Completion.Shown) -> None:
         event.stop()
         self.store.completing = event.kind
+
+    @on(messages.Cleared)
+    def _text_cleared(self, event: messages.Cleared) -> None:
+        """Keep a text for the next start: it may have been cleared on the way out."""
+        event.stop()
+        self._cleared.add(with_pastes(event.text, event.attachments))
 
     @on(messages.TextChanged)
     def _text_changed(self, event: messages.TextChanged) -> None:

@@ -34,6 +34,7 @@ class Header(Static):
     def __init__(self, store: Store) -> None:
         super().__init__()
         self._store = store
+        self._last_full = ""
         self._shown: tuple[str, str, int] | None = None
 
     def on_mount(self) -> None:
@@ -102,10 +103,12 @@ class Header(Static):
     @property
     def _full(self) -> str:
         """How full the context is, such as "9 %"; empty before the first answer."""
-        metrics = self._store.live.metrics
-        if metrics is None or not metrics.context_used or self._store.status.loaded is None:
-            return ""
-        return f"{percentage(metrics.context_used, metrics.context_size)} %"
+        metrics, loaded = self._store.live.metrics, self._store.status.loaded
+        if metrics is not None and metrics.context_used and loaded is not None:
+            self._last_full = f"{percentage(metrics.context_used, loaded.context_size)} %"
+        elif not self._store.is_answering:  # while the next prompt is read, the last share stays
+            self._last_full = ""
+        return self._last_full
 
 
 def _loading(progress: str) -> str:

@@ -13,6 +13,9 @@ from backends.base import UsageError
 
 _MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "meta", "hyper"})
 _NAMED = frozenset(key.value for key in Keys) | frozenset(KEY_NAME_REPLACEMENTS.values())
+_FIRST_SYMBOL = 0x2000
+"""The first character that is on no keyboard's own keys."""
+
 _RESERVED = frozenset(
     {"enter", "shift+enter", "ctrl+j", "tab", "shift+tab", "space", "ctrl+p", "super+c"}
 ).union(*(binding.key.split(",") for binding in TextArea.BINDINGS if isinstance(binding, Binding)))
@@ -83,7 +86,7 @@ def _is_key(name: str) -> bool:
     if name in _NAMED:
         return "+" not in name and "<" not in name
     try:
-        unicodedata.lookup(name.replace("_", " "))
+        character = unicodedata.lookup(name.replace("_", " "))
     except KeyError:
         return False
-    return True
+    return ord(character) < _FIRST_SYMBOL  # "banana" is a character too

@@ -60,6 +60,7 @@ _ANSWERING = Keys(
     (_STOP, Key("panel", "panel"), _HELP),
 )
 _ANSWERING_WITH_PANEL = Keys(_ANSWERING.wide, (_STOP, Key("panel", "details"), _HELP))
+_ANSWERING_WITH_DETAILS = Keys(_ANSWERING.wide, (_STOP, Key("panel", "close details"), _HELP))
 _ANSWERING_WITH_QUEUE = Keys(
     (_STOP, Key(_UP, "takes back the last one"), Key(_SEND, "queues"), _HELP),
     (_STOP, Key(_UP, "take back"), _HELP),
@@ -80,8 +81,8 @@ _NO_MODEL_WITH_TEXT = Keys((Key(_SEND, "queues"), _MODELS, _HELP), (Key(_SEND, "
 _NO_MODEL = Keys((Key(_SEND, "try again"), _MODELS, _HELP), (Key(_SEND, "again"), _MODELS))
 _BROKEN_OFF = Keys((Key("go_on", "continue"), _MODELS, _HELP), (Key("go_on", "continue"), _MODELS))
 _COMPLETING_FILE = Keys(
-    (Key("↑ ↓", "choose"), Key("Tab", "fill in"), Key("Esc", "close")),
-    (Key("↑ ↓", "choose"), Key("Tab", "fill in"), Key("Esc", "close")),
+    (Key("↑ ↓", "choose"), Key("Enter", "fill in"), Key("Esc", "close")),
+    (Key("↑ ↓", "choose"), Key("Enter", "fill in"), Key("Esc", "close")),
 )
 _COMPLETING = Keys(
     (Key("↑ ↓", "choose"), Key("Enter", "run"), Key("Tab", "fill in"), Key("Esc", "close")),
@@ -90,6 +91,10 @@ _COMPLETING = Keys(
 _PANEL = Keys(
     (Key("↑ ↓", "explain the next"), Key("panel", "details"), Key("Esc", "back"), _HELP),
     (Key("↑ ↓", "explain"), Key("Esc", "back")),
+)
+_PANEL_WITH_DETAILS = Keys(
+    (Key("↑ ↓", "explain the next"), Key("panel", "close"), Key("Esc", "back"), _HELP),
+    (Key("↑ ↓", "explain"), Key("panel", "close"), Key("Esc", "back")),
 )
 _QUESTION = Keys(
     (
@@ -154,6 +159,7 @@ class KeysBar(Static):
             "has_text",
             "completing",
             "is_panel_shown",
+            "shows_details",
             "preferences",
         ):
             self.watch(self._store, attribute, self._show, init=False)
@@ -187,9 +193,11 @@ class KeysBar(Static):
         store = self._store
         has_failed = store.status.phase is Phase.FAILED and store.status.loaded is None
         takes_back = store.queued > 0 and not store.has_text
+        with_panel = _ANSWERING_WITH_DETAILS if store.shows_details else _ANSWERING_WITH_PANEL
         states = (
             (store.completing == "@", _COMPLETING_FILE),
             (bool(store.completing), _COMPLETING),
+            (store.selected == "panel" and store.shows_details, _PANEL_WITH_DETAILS),
             (store.selected == "panel", _PANEL),
             (store.selected == "attachment", _ATTACHMENT),
             (store.selected == "instructions", _INSTRUCTIONS),
@@ -198,7 +206,7 @@ class KeysBar(Static):
             (bool(store.selected), _ANSWER),
             (store.is_editing, _EDITING),
             (store.is_answering and takes_back, _ANSWERING_WITH_QUEUE),
-            (store.is_answering and store.is_panel_shown, _ANSWERING_WITH_PANEL),
+            (store.is_answering and store.is_panel_shown, with_panel),
             (store.is_answering, _ANSWERING),
             (has_failed and store.has_text, _NO_MODEL_WITH_TEXT),
             (has_failed, _NO_MODEL),

@@ -10,7 +10,7 @@ from app.dialogue.settings_editor import SettingsEditor
 from app.printable import one_line
 from app.settings import catalogue
 from app.settings.answering import PRESET
-from app.settings.catalogue import BY_NAME, Key, Part
+from app.settings.catalogue import BY_NAME, Key, Kind, Part
 from app.tui.commands.command import Perform
 from app.tui.store import Store
 from backends.base import UsageError
@@ -44,8 +44,10 @@ class SettingsCommands:
     def preset(self, name: str) -> None:
         presets = self.settings_editor.presets
         if not name:
-            known = ", ".join(presets) or f"none; {self.store.preferences.file} defines them"
-            raise UsageError("name a preset", known)
+            if not presets:
+                file = self.store.preferences.file
+                raise UsageError("there are no presets", f"define them in {file}")
+            raise UsageError("which preset?", ", ".join(presets))
         if name == _NO_PRESET and name not in presets:
             self.settings_editor.change(PRESET, None)
             self.app.notify("No preset.")
@@ -79,7 +81,9 @@ class SettingsCommands:
         """Change a setting to what was typed, and say what it now is."""
         self.settings_editor.change_text(key.name, text)
         if key.name not in _SHOWN_ELSEWHERE:
-            self._confirm(_LABELS.get(key.name, key.label), text.strip() or "the default")
+            value = self.settings_editor.value(key.name)
+            shown = f"{value:,}" if key.kind is Kind.NUMBER else text.strip()
+            self._confirm(_LABELS.get(key.name, key.label), shown if text else "the default")
 
     def _confirm(self, what: str, value: str) -> None:
         self.app.notify(f"{what}: {one_line(value)}")

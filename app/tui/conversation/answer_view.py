@@ -29,6 +29,7 @@ class AnswerView(MessageView):
     DEFAULT_CSS: ClassVar[str] = """
     AnswerView { padding: 0 0 0 2; }
     AnswerView:focus { border-left: outer $primary; padding: 0 0 0 1; }
+    AnswerView Horizontal { align-horizontal: right; }
     AnswerView .line { width: 1fr; height: auto; color: $text-muted; }
     AnswerView .line:hover { text-style: underline; }
     AnswerView Markdown { padding: 0; margin: 0; }

@@ -22,7 +22,7 @@ from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
 from app.history import HistoryError
 from app.settings.answering import Answering
-from app.tui.conversation.answer_line import live_line, without_panel_figures
+from app.tui.conversation.answer_line import live_line, without_continuation, without_panel_figures
 from app.tui.conversation.answer_view import AnswerView
 from app.tui.conversation.card import WARNING, Card
 from app.tui.conversation.instructions_line import InstructionsLine
@@ -650,11 +650,16 @@ class ChatView(Vertical):
         if self.pending is not None and self._is_pending(turn):
             return self._line_of_pending(self.pending)
         if turn.is_interrupted:
-            return "" if turn is self._faulted else joined([turn.lossy, INTERRUPTED])
-        is_last = turn in self._answers and turn is self.last_turn(ASSISTANT)
-        if is_last and self._store.is_panel_shown:
-            return without_panel_figures(turn.ending)
-        return turn.ending
+            line = "" if turn is self._faulted else joined([turn.lossy, INTERRUPTED])
+        elif (
+            turn in self._answers
+            and turn is self.last_turn(ASSISTANT)
+            and self._store.is_panel_shown
+        ):
+            line = without_panel_figures(turn.ending)
+        else:
+            line = turn.ending
+        return line if turn is self.dialogue.turns[-1] else without_continuation(line)
 
     def _line_of_pending(self, pending: PendingAnswer) -> str:
         if pending.answer.is_stopped:

@@ -108,8 +108,9 @@ def _side(live: Live, room: Room) -> list[Line]:
     if room.drafters:
         lines.append(Line.of("who drafted              accepted", style=MUTED))
         lines += [*_filled(_drafters(live), room.drafters), BLANK]
-    if words := shortened(live.session.panel_words, WIDTH - len(_SESSION)):
-        answers = f"in {live.answers:,} answer{'' if live.answers == 1 else 's'}"
+    words = shortened(live.session.panel_words, WIDTH - len(_SESSION))
+    if words and live.answers > 1:  # that of one answer stands above
+        answers = f"in {live.answers:,} answers"
         lines.append(Line(Content.assemble(_SESSION, warned(words)), SESSION))
         lines += [Line.of(" " * len(_SESSION) + answers, SESSION), BLANK]
     return lines

@@ -32,6 +32,15 @@ class CommandPicked(Message):
         self.text = text
 
 
+class Cleared(Message):
+    """A text was cleared without being sent; it is among the earlier ones."""
+
+    def __init__(self, text: str, attachments: tuple[Attachment, ...]) -> None:
+        super().__init__()
+        self.text = text
+        self.attachments = attachments
+
+
 class TextChanged(Message):
     """The prompt has got a text, or has lost it."""
 

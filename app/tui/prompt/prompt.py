@@ -6,7 +6,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import TextArea
+from textual.widgets import Static, TextArea
 
 from app.actions import awaiting_argument
 from app.chat.attachment import Attachment
@@ -16,12 +16,11 @@ from app.settings.preferences import Preferences
 from app.tui.fitting import longest_fitting
 from app.tui.prompt import messages
 from app.tui.prompt.completion import Completion
-from app.tui.prompt.prompt_area import AGAIN, PromptArea
+from app.tui.prompt.prompt_area import PromptArea
 from app.tui.prompt.prompt_text import PromptText
-from app.tui.prompt.token_counts import TokenCounts, in_short
+from app.tui.prompt.token_counts import TokenCounts
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
-from app.tui.wording import SEPARATOR
 
 _COUNT_SECONDS = 0.25
 """Between two updates of the token counts."""
@@ -40,6 +39,7 @@ class Prompt(Vertical):
     SCOPED_CSS = False
     DEFAULT_CSS: ClassVar[str] = """
     Prompt { height: auto; }
+    Prompt #fault { display: none; height: auto; max-height: 5; padding: 0 1; color: $error; }
     PromptArea {
         height: auto; max-height: 10; padding: 0 1; background: $background;
         border: round $foreground-muted; scrollbar-size-vertical: 1;
@@ -57,11 +57,14 @@ class Prompt(Vertical):
         self._store = store
         self._completion = Completion()
         self._counts = TokenCounts(count_tokens)
-        self._shown_title = self._shown_drafting = ""
+        self._fault = Static(id="fault")
+        """An error that is too long for the frame."""
+        self._shown_title = self._shown_drafting = self._shown_fault = ""
         self._had_text = False
         self.area = PromptArea(store, self._completion)
 
     def compose(self) -> ComposeResult:
+        yield self._fault
         yield self._completion
         yield self.area
 
@@ -164,12 +167,23 @@ class Prompt(Vertical):
 
     def _show_title(self) -> None:
         width = self.size.width - _FRAME_CELLS
-        fault = self.area.fault
+        fault = "" if self.area.quits_next else self.area.fault
         title = longest_fitting(self._titles, width)
+        whole = f"✕ {one_line(fault)}" if fault else ""
+        is_cut = title != whole and bool(fault)
+        self._show_fault(whole if is_cut else "")
+        title = "" if is_cut else title
         self.area.set_class(bool(fault) or title.startswith("✕"), "-fault")
         if title != self._shown_title:
             self._shown_title = title
             self.area.border_title = Content(title)
+
+    def _show_fault(self, whole: str) -> None:
+        """Show an error in rows of its own."""
+        if whole != self._shown_fault:
+            self._shown_fault = whole
+            self._fault.update(Content(whole))
+            self._fault.display = bool(whole)
 
     @property
     def _titles(self) -> list[str]:
@@ -177,7 +191,7 @@ class Prompt(Vertical):
         if self.area.quits_next:
             return ["Ctrl+C again quits"]
         if fault := self.area.fault:
-            return [f"✕ {text}" for text in _versions_of_fault(one_line(fault))]
+            return [f"✕ {one_line(fault)}"]
         if (version := self.area.edited_version) is not None:
             adds = f"editing: Enter adds version {version}"
             return [f"{adds}, Esc changes nothing", adds]
@@ -210,12 +224,3 @@ class Prompt(Vertical):
     def _apply_preferences(self, preferences: Preferences) -> None:
         self.area.enter_sends = preferences.enter_sends
         self._set_blinking()
-
-
-def _versions_of_fault(fault: str) -> list[str]:
-    """A fault in ever shorter versions: without what to do about it, then without details."""
-    if fault.endswith(AGAIN):
-        doubts = fault.removesuffix(AGAIN)
-        return [fault, *in_short(doubts.split(SEPARATOR))]
-    parts = fault.split(SEPARATOR)
-    return [SEPARATOR.join(parts[:count]) for count in range(len(parts), 0, -1)]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from textual import events
 from textual.actions import SkipAction
+from textual.document._document import EditResult, Location
 from textual.reactive import reactive
 from textual.strip import Strip
 
@@ -121,6 +122,15 @@ class PromptArea(FoldingArea):
     def remember(self, written: PromptText) -> None:
         """Add a text to the earlier ones."""
         self._past.remember(written)
+
+    def _delete_via_keyboard(self, start: Location, end: Location) -> EditResult | None:
+        """Delete a part; a whole text that is deleted at once is among the earlier ones."""
+        before = self.written
+        result = super()._delete_via_keyboard(start, end)
+        if not self.text and len(before.text) > 1 and before != self._original:
+            self._past.remember(before)
+            self.post_message(messages.Cleared(before.text, before.attachments))
+        return result
 
     def take(self) -> PromptText:
         """Return the text and clear the prompt, so that later keys start a new text."""
@@ -261,7 +271,9 @@ class PromptArea(FoldingArea):
         if self._store.is_answering:
             self.post_message(messages.StopRequested())
         elif self.text:
+            written = self.written
             self.write(PromptText())
+            self.post_message(messages.Cleared(written.text, written.attachments))
         elif self.quits_next:
             self.post_message(messages.QuitRequested())
         else:

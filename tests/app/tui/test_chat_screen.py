@@ -310,6 +310,17 @@ async def test_what_is_said_is_kept_and_opened_again(chatting: Chatting) -> None
         assert len(chat.view.dialogue.turns) == 4
 
 
+async def test_a_text_cleared_on_the_way_out_comes_back_after_a_start(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        chat.prompt.text = "an important question"
+        await chat.pilot.press("ctrl+c")
+        assert chat.prompt.text == ""
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        assert chat.prompt.text == ""
+        await chat.pilot.press("up")
+        assert chat.prompt.text == "an important question"
+
+
 async def test_the_model_that_answers_is_kept_with_the_chat(chatting: Chatting) -> None:
     gate = Event()
     async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:

@@ -66,6 +66,7 @@ async def test_help_says_which_key_sends(chatting: Chatting) -> None:
         ({"new": "f4"}, ["'f4'", "colours", "new"]),
         ({"new": "f10", "chats": "F10"}, ["'f10'", "chats", "new"]),
         ({"new": "ctrl+wurst"}, ["keys.new", "'ctrl+wurst'", "no such key"]),
+        ({"new": "ctrl+banana"}, ["keys.new", "'ctrl+banana'", "no such key"]),
         ({"new": "strg+n"}, ["'strg+n'", "no such key"]),
         ({"new": "x"}, ["'x'", "prompt"]),
         ({"new": "ctrl+k"}, ["'ctrl+k'", "prompt"]),

@@ -121,19 +121,21 @@ async def test_all_that_cannot_be_added_is_told_at_once_and_then_sent() -> None:
 @pytest.mark.skipif(os.name == "nt", reason="files of POSIX")
 @pytest.mark.usefixtures("odd")
 @pytest.mark.parametrize(
-    ("text", "title"),
+    ("text", "fault"),
     [
         ("@big.txt", "✕ big.txt is larger than 1 MB"),
         ("@latin.txt ?", "✕ latin.txt is not UTF-8 text"),
-        ("@pipe @notes ?", "✕ pipe is a pipe and 1 more"),
+        ("@pipe @notes ?", "✕ pipe is a pipe · notes is a folder"),
         ("what is @notes?", "✕ notes is a folder"),
     ],
 )
-async def test_what_is_wrong_with_files_fits_a_narrow_screen(text: str, title: str) -> None:
+async def test_what_is_wrong_with_files_fits_a_narrow_screen(text: str, fault: str) -> None:
     async with prompting((40, 20)) as prompt:
         prompt.prompt.write(text)
         await prompt.press("enter")
-        assert prompt.title == title
+        shown = " ".join(line.strip() for line in await prompt.lines())
+        assert f"{fault} · Enter again sends it anyway" in shown
+        assert prompt.title == ""
 
 
 @pytest.mark.parametrize("text", ["thanks @anna", "@ home", "so @... it", "me@nosuch.org"])
@@ -224,7 +226,7 @@ async def test_every_command_can_be_reached(size: tuple[int, int]) -> None:
 async def test_the_keys_of_a_list_are_those_of_its_kind() -> None:
     async with prompting() as prompt:
         await prompt.type("@n")
-        assert "Tab fill in" in (await prompt.lines())[-1]
+        assert "Enter fill in" in (await prompt.lines())[-1]
         assert "run" not in (await prompt.lines())[-1]
         prompt.prompt.write("/")
         prompt.area.suggest()

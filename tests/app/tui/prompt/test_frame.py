@@ -160,12 +160,14 @@ async def test_ctrl_c_says_that_it_quits_even_after_a_fault() -> None:
         assert prompt.title == "Ctrl+C again quits"
 
 
-async def test_a_fault_drops_what_does_not_fit() -> None:
+async def test_a_fault_too_long_for_the_frame_has_rows_of_its_own() -> None:
     async with prompting((40, 20)) as prompt:
         prompt.prompt.show_fault("which setting? · Example: /set temperature 0.2")
-        assert prompt.title == "✕ which setting?"
-        await prompt.type("x")
+        shown = " ".join(line.strip() for line in await prompt.lines())
+        assert "✕ which setting? · Example: /set temperature 0.2" in shown
         assert prompt.title == ""
+        await prompt.type("x")
+        assert "✕" not in "".join(await prompt.lines())
 
 
 async def test_a_doubt_is_told_again_once_something_else_was_shown() -> None:

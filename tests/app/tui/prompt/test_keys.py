@@ -7,6 +7,7 @@ import pytest
 from app.chat.attachment import Attachment, AttachmentKind
 from app.settings.preferences import Preferences
 from app.tui.prompt import messages
+from app.tui.prompt.prompt_text import PromptText
 from tests.fixtures.prompt_app import prompting
 
 NO_PREFERENCES = Path("config.toml")
@@ -124,6 +125,24 @@ async def test_a_cleared_text_comes_back(back: str) -> None:
         await prompt.type("abc")
         await prompt.press("ctrl+c", back)
         assert prompt.text == "abc"
+
+
+async def test_a_text_deleted_at_once_is_among_the_earlier_ones() -> None:
+    async with prompting() as prompt:
+        await prompt.type("precious")
+        await prompt.press("ctrl+u")
+        prompt.area.begin_edit(PromptText("question"), 2)
+        await prompt.press("escape")
+        assert prompt.text == ""
+        await prompt.press("up")
+        assert prompt.text == "precious"
+
+
+async def test_a_text_deleted_letter_by_letter_is_not() -> None:
+    async with prompting() as prompt:
+        await prompt.type("ab")
+        await prompt.press("backspace", "backspace", "up")
+        assert prompt.text == ""
 
 
 async def test_ctrl_c_copies_a_selection(monkeypatch: pytest.MonkeyPatch) -> None:
