@@ -14,8 +14,8 @@ from app.engine.answer import Piece
 from app.printable import printable
 from app.tui.answer_text.drafted_runs import Coloured, DraftedRuns
 from app.tui.answer_text.growing_markdown import GrowingMarkdown
+from app.tui.answer_text.laid_out_once import LaidOutOnce
 from app.tui.answer_text.pacing import Pacing
-from app.tui.laid_out_once import LaidOutOnce
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
 

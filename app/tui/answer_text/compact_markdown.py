@@ -26,9 +26,9 @@ from textual.widgets._markdown import (  # isort: skip
 )
 
 from app.tui.answer_text.code_block import CodeBlock
+from app.tui.answer_text.laid_out_once import LaidOutOnce
 from app.tui.answer_text.steady_paragraph import SteadyParagraph
 from app.tui.answer_text.table_block import TABLE, TableBlock, folded_tables
-from app.tui.laid_out_once import LaidOutOnce
 
 
 class Hanging(Visual):

@@ -9,8 +9,8 @@ from app.tui.answer_text.block_hues import BlockHues
 from app.tui.answer_text.code_block import CodeBlock
 from app.tui.answer_text.compact_markdown import CompactMarkdown
 from app.tui.answer_text.drafted_runs import Coloured
+from app.tui.answer_text.laid_out_once import LaidOutOnce
 from app.tui.answer_text.section_cuts import SectionCuts, list_mark
-from app.tui.laid_out_once import LaidOutOnce
 from app.tui.typed_app import typed_app
 
 _SHOWN = {**STAND_INS, ord("\r"): " "}

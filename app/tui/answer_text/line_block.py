@@ -14,7 +14,7 @@ from textual.style import Style
 from textual.visual import Visual
 from textual.widgets.markdown import MarkdownBlock
 
-from app.tui.laid_out_once import LaidOutOnce
+from app.tui.answer_text.laid_out_once import LaidOutOnce
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from textual.visual import VisualType, visualize
 
-from app.tui.laid_out_once import LaidOutOnce
+from app.tui.answer_text.laid_out_once import LaidOutOnce
 
 # Not exported by textual.widgets.markdown; textual is pinned exactly.
 from textual.widgets._markdown import MarkdownParagraph  # isort: skip

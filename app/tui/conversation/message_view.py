@@ -7,8 +7,8 @@ from textual.containers import Vertical
 from textual.message import Message
 
 from app.dialogue.turn import Turn
+from app.tui.answer_text.laid_out_once import LaidOutOnce
 from app.tui.conversation.versions_label import VersionsLabel
-from app.tui.laid_out_once import LaidOutOnce
 
 
 class MessageView(LaidOutOnce, Vertical, can_focus=True):

@@ -20,7 +20,6 @@ from app.tui.panel.panel import Panel
 from app.tui.panel.terms import TERMS, Helpable
 from app.tui.screens.dialog import Dialog
 from app.tui.typed_app import typed_app
-from app.tui.welcome.welcome import WelcomeRows
 
 _NARROW = 60
 """Columns below which a description is below what it describes."""
@@ -118,7 +117,7 @@ class HelpScreen(ModalScreen[None]):
             yield self._focused.help_text, ()
         if isinstance(self._focused, Panel):
             sections = (panel, prompt, messages)
-        elif self._focused is None or isinstance(self._focused, (TextArea, WelcomeRows)):
+        elif self._focused is None or isinstance(self._focused, (TextArea, Helpable)):
             sections = (prompt, messages, panel)
         else:
             sections = (messages, prompt, panel)
