@@ -100,6 +100,7 @@ async def test_without_animation_colours_stay_until_the_answer_ends(clock: Clock
         ("```go\nfunc ", "main()", " {\n\tx\n}\n```\n"),
         ("1. one\n2. ", "two", " three\n"),
         ("- one\n  - ", "two", " three\n"),
+        ("- one\n  ```\n  x\n  ```\n- ", "two", " three\n"),
         ("| a | b |\n| --- | --- |\n| x | ", "two", " |\n"),
         ("# Head ", "two", "\n\nText\n"),
         ("> quoted ", "two", " text\n"),
