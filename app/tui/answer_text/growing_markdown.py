@@ -20,7 +20,7 @@ _SHOWN = {**STAND_INS, ord("\r"): " "}
 class GrowingMarkdown(LaidOutOnce, Vertical):
     """Markdown in sections, of which only the last grows.
 
-    Textual rebuilds a list whenever it grows, so a long list is split into several.
+    A list is parsed from its beginning whenever it grows, so a long one is split into several.
     """
 
     app = typed_app

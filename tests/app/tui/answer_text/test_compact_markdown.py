@@ -10,6 +10,7 @@ from textual.selection import SELECT_ALL, Selection
 from app.tui.answer_text import list_block, wrapped_rows
 from app.tui.answer_text.code_block import CodeBlock
 from app.tui.answer_text.compact_markdown import CompactMarkdown
+from app.tui.answer_text.drafted_runs import Coloured
 from app.tui.answer_text.growing_markdown import GrowingMarkdown
 from app.tui.answer_text.list_block import ListBlock
 from app.tui.answer_text.table_block import TableBlock
@@ -142,6 +143,7 @@ async def test_text_of_a_list_can_be_selected() -> None:
         "".join(f"- item {n}\n" for n in range(70)) + "\nEnd.\n",
         "".join(f"{n}. item\n   - below\n" for n in range(10, 40)),
         "```\n" + "- no item\n" * 60 + "```\n" + "- an item\n" * 30,
+        "- item\n  ```\n  x\n  ```\n" * 9 + "- *plain*\n  1. z\n",
         "~~~~\n" + "```\n" + "- no item\n" * 60 + "~~~\n~~~~\n",
         "A paragraph of words.\n\n" * 20 + "* a\n\n* b\n" * 10,
         "# Head\n\nA paragraph.\n\n" * 15 + CODE + TABLE + "\n> quoted\n> text\n\n" + TABLE,
@@ -191,6 +193,35 @@ async def test_a_list_of_text_is_one_widget_until_it_holds_something_else() -> N
         await pilot.pause()
         assert app.lines == ["• one and", "• two", "  1. three", "  ┃ code", "", "• four"]
         assert growing.query_one(CodeBlock).code == "code"
+
+
+async def test_the_cursor_behind_a_list_may_need_a_row_which_goes_with_it() -> None:
+    app = Showing(GrowingMarkdown)
+    async with app.run_test(size=(12, 20)) as pilot:
+        growing = app.query_one(GrowingMarkdown)
+        for text in ("- one\n", "- twelve", "char"):
+            await growing.append(text)
+            growing.lay(Coloured(()), 0, has_cursor=True)
+        await pilot.pause()
+        assert app.lines == ["• one", "• twelvechar", "  █"]
+        await growing.append("\n- full width")
+        growing.lay(Coloured(()), 0, has_cursor=True)
+        await pilot.pause()
+        assert app.lines[1:] == ["• twelvechar", "• full", "  width█"]
+        growing.lay(Coloured(()), 0, has_cursor=False)
+        await pilot.pause()
+        assert app.lines[1:] == ["• twelvechar", "• full width"]
+
+
+async def test_selected_text_of_a_list_is_marked_and_copied_without_its_bullets() -> None:
+    app = Showing(lambda: CompactMarkdown("1. one two three\n2. four"))
+    async with app.run_test(size=(12, 20)) as pilot:
+        await pilot.mouse_down(ListBlock, offset=(3, 1))
+        await pilot.hover(ListBlock, offset=(5, 2))
+        await pilot.mouse_up(ListBlock, offset=(5, 2))
+        await pilot.pause()
+        assert app.lines == ["1. one two", "   three", "2. four"]
+        assert app.screen.get_selected_text() == "three\nfou"
 
 
 async def test_a_paint_wraps_only_what_is_new_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
