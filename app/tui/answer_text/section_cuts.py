@@ -25,6 +25,11 @@ class SectionCuts:
         self._fence = ""
         self._is_after_blank = False
 
+    @property
+    def is_at_line_start(self) -> bool:
+        """Whether what follows begins a line."""
+        return not self._line
+
     def split(self, text: str) -> list[str]:
         """Split text that follows into the section's continuation and new sections."""
         parts = [""]

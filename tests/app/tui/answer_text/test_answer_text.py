@@ -139,6 +139,15 @@ async def test_what_turns_out_to_be_thinking_leaves_the_answer() -> None:
         assert "Let me think." not in app.lines
 
 
+async def test_an_answer_that_ends_in_a_number_is_shown_whole() -> None:
+    app = ShowingAnswer()
+    async with app.run_test() as pilot:
+        await app.grow(("The answer:\n\n", MODEL), ("42", MODEL))
+        await app.answer.settle()
+        await pilot.pause()
+        assert app.lines == ["The answer:", "", "42"]
+
+
 async def test_a_saved_answer_is_continued() -> None:
     app = ShowingAnswer("One, two,")
     async with app.run_test() as pilot:

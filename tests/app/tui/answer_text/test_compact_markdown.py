@@ -136,7 +136,7 @@ async def test_text_of_a_list_can_be_selected() -> None:
         assert app.screen.get_selected_text() == "one\ntwo"
 
 
-@pytest.mark.parametrize("size", [7, 400])
+@pytest.mark.parametrize("size", [1, 7, 400])
 @pytest.mark.parametrize(
     "text",
     [
@@ -144,6 +144,7 @@ async def test_text_of_a_list_can_be_selected() -> None:
         "".join(f"{n}. item\n   - below\n" for n in range(10, 40)),
         "```\n" + "- no item\n" * 60 + "```\n" + "- an item\n" * 30,
         "- item\n  ```\n  x\n  ```\n" * 9 + "- *plain*\n  1. z\n",
+        "".join(f"{n}. item\n\n" for n in range(1, 13)) + "2026 ends it.\n",
         "~~~~\n" + "```\n" + "- no item\n" * 60 + "~~~\n~~~~\n",
         "A paragraph of words.\n\n" * 20 + "* a\n\n* b\n" * 10,
         "# Head\n\nA paragraph.\n\n" * 15 + CODE + TABLE + "\n> quoted\n> text\n\n" + TABLE,
