@@ -83,7 +83,7 @@ class AnswerText(LaidOutOnce, Vertical):
         await self._paint()
         if "]: " in self.text:  # links that are defined below their use resolve only now
             await self._markdown.show(split(self.text).answer)
-        self._markdown.settle()
+        await self._markdown.settle()
         self._fade()
 
     async def _paint(self) -> None:

@@ -14,14 +14,15 @@ from textual.widgets._markdown import MarkdownHeader, MarkdownParagraph  # isort
 
 from app.tui.answer_text.alignment import Alignment
 from app.tui.answer_text.code_block import CodeBlock
-from app.tui.answer_text.compact_markdown import CompactMarkdown, ListLine
+from app.tui.answer_text.compact_markdown import CompactMarkdown
 from app.tui.answer_text.drafted_runs import Coloured
 from app.tui.answer_text.hue_spans import Hues, with_hues, without_hues
+from app.tui.answer_text.list_block import ListBlock
 from app.tui.answer_text.table_block import TableBlock
 
-TextLeaf = MarkdownParagraph | MarkdownHeader | ListLine
-Leaf = TextLeaf | CodeBlock | TableBlock
-_LEAVES = (MarkdownParagraph, MarkdownHeader, ListLine, CodeBlock, TableBlock)
+TextLeaf = MarkdownParagraph | MarkdownHeader
+Leaf = TextLeaf | CodeBlock | ListBlock | TableBlock
+_LEAVES = (MarkdownParagraph, MarkdownHeader, CodeBlock, ListBlock, TableBlock)
 
 
 class BlockHues:
@@ -130,6 +131,8 @@ def _texts(leaf: Leaf) -> Iterator[tuple[int, str]]:
     """The texts of a leaf with their indices."""
     if isinstance(leaf, CodeBlock):
         yield from enumerate(leaf.lines)
+    elif isinstance(leaf, ListBlock):
+        yield from enumerate(text.plain for text in leaf.texts)
     elif isinstance(leaf, TableBlock):
         yield from enumerate(cell.plain for row in leaf.cells for cell in row)
     else:
@@ -137,7 +140,7 @@ def _texts(leaf: Leaf) -> Iterator[tuple[int, str]]:
 
 
 def _content(leaf: TextLeaf) -> Content:
-    return leaf.text if isinstance(leaf, ListLine) else cast("Content", leaf.content)
+    return cast("Content", leaf.content)
 
 
 def _spans(text: str, alignment: Alignment, coloured: Coloured, offset: int) -> list[Span]:
@@ -158,7 +161,7 @@ def _spans(text: str, alignment: Alignment, coloured: Coloured, offset: int) -> 
 
 def _show(leaf: Leaf, hues: Hues, *, has_cursor: bool) -> None:
     """Show a leaf with these hues alone."""
-    if isinstance(leaf, CodeBlock):
+    if isinstance(leaf, CodeBlock | ListBlock):
         leaf.set_hues(hues, has_cursor=has_cursor)
     elif isinstance(leaf, TableBlock):
         leaf.set_hues(hues)
@@ -166,11 +169,4 @@ def _show(leaf: Leaf, hues: Hues, *, has_cursor: bool) -> None:
         shown = _content(leaf)
         content = with_hues(without_hues(shown), hues.get(0, ()), has_cursor=has_cursor)
         if not shown.is_same(content):
-            _update(leaf, content, layout=len(shown) != len(content))
-
-
-def _update(leaf: TextLeaf, content: Content, *, layout: bool) -> None:
-    if isinstance(leaf, ListLine):
-        leaf.show(content, layout=layout)
-    else:
-        leaf.update(content, layout=layout)
+            leaf.update(content, layout=len(shown) != len(content))

@@ -1,10 +1,9 @@
 """Code that wraps: long lines go on below, after a mark that is not copied."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from markdown_it.token import Token
 from pygments.token import Token as Syntax
-from rich.cells import cell_len
 from textual.content import Content
 from textual.highlight import HighlightTheme, highlight
 from textual.widgets import Markdown
@@ -13,6 +12,7 @@ from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 from app.printable import one_line, printable
 from app.tui.answer_text.hue_spans import CURSOR, Hues, with_hues
 from app.tui.answer_text.line_block import LineBlock, Row
+from app.tui.answer_text.wrapped_rows import WrappedRows, end_of_row
 
 _RULE = "┃ "
 _CONTINUED = "┃ ↪ "
@@ -57,10 +57,7 @@ class CodeBlock(LineBlock, MarkdownFence):
         self._lines = _lines(code)
         self._highlighted: list[Content] = []
         self._hues: Hues = {}
-        self._screen_rows: list[Row] = []
-        self._wrapped = 0
-        """Lines that the rows cover."""
-        self._width = 0
+        self._rows = WrappedRows(self._wrapped)
         self._has_grown = False
         self._has_cursor = False
 
@@ -83,7 +80,7 @@ class CodeBlock(LineBlock, MarkdownFence):
         self._highlighted = self._highlighted[: kept - kept % _CHUNK_LINES]
         self._hues = {}
         self._has_grown = True
-        self._unwrap(kept)
+        self._rows.forget(kept)
         self.changed(layout=True)
 
     def set_hues(self, hues: Hues, *, has_cursor: bool = False) -> None:
@@ -105,21 +102,12 @@ class CodeBlock(LineBlock, MarkdownFence):
     # Rows
 
     def rows(self, width: int) -> Sequence[Row]:
-        if width != self._width:
-            self._width = width
-            self._unwrap(0)
-        if not self._wrapped:
-            self._screen_rows = [Row(-1, 0, 0, _RULE)] if self.lexer else []
-        for number in range(self._wrapped, len(self._lines)):
-            self._screen_rows += _wrapped(number, self._lines[number], width)
-        self._wrapped = len(self._lines)
-        return self._screen_rows
+        return self._rows.of(len(self._lines), width)
 
-    def _unwrap(self, line: int) -> None:
-        """Forget the rows from a line on."""
-        while self._screen_rows and self._screen_rows[-1].line >= line:
-            self._screen_rows.pop()
-        self._wrapped = min(self._wrapped, line)
+    def _wrapped(self, number: int, width: int) -> Iterator[Row]:
+        if number == 0 and self.lexer:
+            yield Row(-1, 0, 0, _RULE)
+        yield from _wrapped(number, self._lines[number], width)
 
     def row_content(self, row: Row) -> Content:
         if row.line < 0:
@@ -159,28 +147,13 @@ def _highlight(lines: list[str], language: str) -> list[Content]:
     return [Content(line) for line in lines]  # other line breaks than ours
 
 
-def _wrapped(number: int, line: str, width: int) -> list[Row]:
-    """Rows of one line: broken after a space if there is one, else anywhere."""
-    rows: list[Row] = []
+def _wrapped(number: int, line: str, width: int) -> Iterator[Row]:
+    """Rows of one line."""
     first = _RULE if width >= _NARROW // 2 else ""
     start, prefix, continued = 0, first, _CONTINUED if width >= _NARROW else first
     while True:
-        end = _end_of_row(line, start, width - len(prefix))
-        rows.append(Row(number, start, end, prefix))
+        end = end_of_row(line, start, width - len(prefix))
+        yield Row(number, start, end, prefix)
         if end >= len(line):
-            return rows
+            return
         start, prefix = end, continued
-
-
-def _end_of_row(line: str, start: int, width: int) -> int:
-    """Where a row that begins at start ends."""
-    end = start + max(1, width)
-    if end >= len(line) and line.isascii():
-        return len(line)
-    while end > start + 1 and cell_len(line[start:end]) > width:
-        end -= 1
-    if end >= len(line):
-        return len(line)
-    indented = len(line) - len(line.lstrip())
-    space = line.rfind(" ", max(start, indented) + 1, end + 1)
-    return end if space < 0 else space + 1

@@ -1,5 +1,6 @@
 """Markdown that is appended to, at a cost independent of its length."""
 
+import re
 from typing import ClassVar
 
 from textual.containers import Vertical
@@ -16,11 +17,14 @@ from app.tui.typed_app import typed_app
 _SHOWN = {**STAND_INS, ord("\r"): " "}
 """Replacements of control characters; none changes the length of the text."""
 
+_NUMBER = re.compile(r"[ \t]*\d{1,9}\Z")
+"""A line that may become a list item."""
+
 
 class GrowingMarkdown(LaidOutOnce, Vertical):
     """Markdown in sections, of which only the last grows.
 
-    Textual rebuilds a list whenever it grows, so a long list is split into several.
+    A list is parsed from its beginning whenever it grows, so a long one is split into several.
     """
 
     app = typed_app
@@ -29,8 +33,9 @@ class GrowingMarkdown(LaidOutOnce, Vertical):
     def __init__(self, text: str = "") -> None:
         text = text.translate(_SHOWN)
         self._last = CompactMarkdown(text)
-        self.length = len(text)
-        """Length of the whole text."""
+        self._length = len(text)
+        self._held = ""
+        """What is not shown yet: as a paragraph it would end the list that it belongs to."""
         self._cuts = SectionCuts()
         self._cuts.split(text)
         self._hues = [BlockHues(self._last, 0)]
@@ -39,13 +44,26 @@ class GrowingMarkdown(LaidOutOnce, Vertical):
         super().__init__(self._last, classes="answer")
 
     @property
+    def length(self) -> int:
+        """Length of the whole text."""
+        return self._length + len(self._held)
+
+    @property
     def grown_from(self) -> int:
         """Where in the text the first section begins that the last append changed."""
         return self._hues[self._grown_from].offset
 
     async def append(self, text: str) -> None:
         """Append text."""
-        rest, *sections = self._cuts.split(text.translate(_SHOWN))
+        text = self._held + text.translate(_SHOWN)
+        begin = text.rfind("\n") + 1
+        may_begin_item = (begin or self._cuts.is_at_line_start) and _NUMBER.match(text, begin)
+        shown = begin if may_begin_item else len(text)
+        self._held = text[shown:]
+        await self._show_more(text[:shown])
+
+    async def _show_more(self, text: str) -> None:
+        rest, *sections = self._cuts.split(text)
         self._grown_from = len(self._hues) - 1
         with self.app.batch_update():
             await self._extend(rest)
@@ -53,13 +71,13 @@ class GrowingMarkdown(LaidOutOnce, Vertical):
                 if mark := list_mark(section):
                     self._last.continue_list(mark)
                 self._last = CompactMarkdown()
-                self._hues.append(BlockHues(self._last, self.length))
+                self._hues.append(BlockHues(self._last, self._length))
                 await self.mount(self._last)
                 await self._extend(section)
 
     async def _extend(self, text: str) -> None:
         if text:
-            self.length += len(text)
+            self._length += len(text)
             await self._last.append(text)
 
     @property
@@ -73,7 +91,7 @@ class GrowingMarkdown(LaidOutOnce, Vertical):
         self._last, *later = self.query(CompactMarkdown)
         for section in later:
             await section.remove()
-        self.length, self._grown_from = len(text), 0
+        self._length, self._held, self._grown_from = len(text), "", 0
         self._cuts = SectionCuts()
         self._cuts.split(text)
         self._hues = [BlockHues(self._last, 0)]
@@ -93,7 +111,9 @@ class GrowingMarkdown(LaidOutOnce, Vertical):
         """Whether any of the text has a hue."""
         return any(hues.is_painted for hues in self._hues)
 
-    def settle(self) -> None:
+    async def settle(self) -> None:
         """Complete what is only sketched while it grows."""
+        held, self._held = self._held, ""
+        await self._show_more(held)
         for block in self.query(CodeBlock):
             block.settle()

@@ -34,6 +34,8 @@ class LineBlock(LaidOutOnce, MarkdownBlock):
     LineBlock { height: auto; margin: 0 0 1 0; background: transparent; overflow: hidden hidden; }
     """
 
+    PREFIX_STYLE = "$border-blurred"
+
     def compose(self) -> ComposeResult:
         return ()
 
@@ -76,7 +78,7 @@ class LineBlock(LaidOutOnce, MarkdownBlock):
             return Strip.blank(width, style.rich_style)
         row = rows[y]
         content = self._selected(row, self.row_content(row))
-        prefix = Content.styled(row.prefix, "$border-blurred")
+        prefix = Content.styled(row.prefix, self.PREFIX_STYLE)
         parts = [
             Visual.to_strips(self, part, part.cell_length, 1, style, apply_selection=False)[0]
             for part in (prefix, content)

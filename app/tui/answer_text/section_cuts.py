@@ -2,6 +2,8 @@
 
 import re
 
+from app.tui.answer_text.list_block import BULLET_LIST, ORDERED_LIST
+
 _SECTION_LINES = 24
 """Minimum length of a section."""
 
@@ -22,6 +24,11 @@ class SectionCuts:
         self._lines = 0
         self._fence = ""
         self._is_after_blank = False
+
+    @property
+    def is_at_line_start(self) -> bool:
+        """Whether what follows begins a line."""
+        return not self._line
 
     def split(self, text: str) -> list[str]:
         """Split text that follows into the section's continuation and new sections."""
@@ -55,7 +62,7 @@ class SectionCuts:
 
 
 def list_mark(section: str) -> str:
-    """How a section begins: "bullet" or "number" for a list item, else empty."""
+    """The type of list, as a token has it, that a section begins with, else empty."""
     if not _ITEM.match(section):
         return ""
-    return "number" if section[0].isdigit() else "bullet"
+    return ORDERED_LIST if section[0].isdigit() else BULLET_LIST

@@ -100,6 +100,7 @@ async def test_without_animation_colours_stay_until_the_answer_ends(clock: Clock
         ("```go\nfunc ", "main()", " {\n\tx\n}\n```\n"),
         ("1. one\n2. ", "two", " three\n"),
         ("- one\n  - ", "two", " three\n"),
+        ("- one\n  ```\n  x\n  ```\n- ", "two", " three\n"),
         ("| a | b |\n| --- | --- |\n| x | ", "two", " |\n"),
         ("# Head ", "two", "\n\nText\n"),
         ("> quoted ", "two", " text\n"),
@@ -136,6 +137,15 @@ async def test_what_turns_out_to_be_thinking_leaves_the_answer() -> None:
         await pilot.pause()
         assert "Four." in app.lines
         assert "Let me think." not in app.lines
+
+
+async def test_an_answer_that_ends_in_a_number_is_shown_whole() -> None:
+    app = ShowingAnswer()
+    async with app.run_test() as pilot:
+        await app.grow(("The answer:\n\n", MODEL), ("42", MODEL))
+        await app.answer.settle()
+        await pilot.pause()
+        assert app.lines == ["The answer:", "", "42"]
 
 
 async def test_a_saved_answer_is_continued() -> None:

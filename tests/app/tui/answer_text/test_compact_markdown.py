@@ -7,9 +7,12 @@ from rich.cells import cell_len
 from textual.geometry import Offset
 from textual.selection import SELECT_ALL, Selection
 
+from app.tui.answer_text import list_block, wrapped_rows
 from app.tui.answer_text.code_block import CodeBlock
-from app.tui.answer_text.compact_markdown import CompactMarkdown, ListLine
+from app.tui.answer_text.compact_markdown import CompactMarkdown
+from app.tui.answer_text.drafted_runs import Coloured
 from app.tui.answer_text.growing_markdown import GrowingMarkdown
+from app.tui.answer_text.list_block import ListBlock
 from app.tui.answer_text.table_block import TableBlock
 from tests.app.tui.answer_text.showing import Showing
 
@@ -118,7 +121,7 @@ async def test_a_long_heading_is_there_to_its_end(level: int) -> None:
 async def test_a_link_in_a_list_can_be_clicked() -> None:
     app = Showing(lambda: CompactMarkdown("- [four](https://example.org)"))
     async with app.run_test() as pilot:
-        await pilot.click(ListLine, offset=(3, 0))
+        await pilot.click(ListBlock, offset=(3, 0))
         await pilot.pause()
         assert app.clicked == ["https://example.org"]
 
@@ -126,20 +129,22 @@ async def test_a_link_in_a_list_can_be_clicked() -> None:
 async def test_text_of_a_list_can_be_selected() -> None:
     app = Showing(lambda: CompactMarkdown("- one\n- two"))
     async with app.run_test() as pilot:
-        await pilot.mouse_down(ListLine, offset=(2, 0))
-        await pilot.hover(app.query(ListLine).last(), offset=(5, 0))
-        await pilot.mouse_up(app.query(ListLine).last(), offset=(5, 0))
+        await pilot.mouse_down(ListBlock, offset=(2, 0))
+        await pilot.hover(ListBlock, offset=(5, 1))
+        await pilot.mouse_up(ListBlock, offset=(5, 1))
         await pilot.pause()
         assert app.screen.get_selected_text() == "one\ntwo"
 
 
-@pytest.mark.parametrize("size", [7, 400])
+@pytest.mark.parametrize("size", [1, 7, 400])
 @pytest.mark.parametrize(
     "text",
     [
         "".join(f"- item {n}\n" for n in range(70)) + "\nEnd.\n",
         "".join(f"{n}. item\n   - below\n" for n in range(10, 40)),
         "```\n" + "- no item\n" * 60 + "```\n" + "- an item\n" * 30,
+        "- item\n  ```\n  x\n  ```\n" * 9 + "- *plain*\n  1. z\n",
+        "".join(f"{n}. item\n\n" for n in range(1, 13)) + "2026 ends it.\n",
         "~~~~\n" + "```\n" + "- no item\n" * 60 + "~~~\n~~~~\n",
         "A paragraph of words.\n\n" * 20 + "* a\n\n* b\n" * 10,
         "# Head\n\nA paragraph.\n\n" * 15 + CODE + TABLE + "\n> quoted\n> text\n\n" + TABLE,
@@ -155,6 +160,99 @@ async def test_text_that_came_in_pieces_looks_as_if_it_had_come_whole(text: str,
         await pilot.pause()
         assert app.lines == await shown(text, (50, 150))
         assert growing.source == text
+
+
+async def test_a_list_of_text_hangs_under_its_bullets_and_numbers() -> None:
+    items = "".join(f"{n}. item of seven words, like the others\n" for n in (9, 10))
+    below = "    - a nested item that is longer\n      - deeper\\\n        still\n\n      its end\n"
+    assert await shown(f"{items}{below}11.\n12. - *two* lists\n", (24, 30)) == [
+        " 9. item of seven words,",
+        "    like the others",
+        "10. item of seven words,",
+        "    like the others",
+        "    • a nested item that",
+        "      is longer",
+        "      ▪ deeper",
+        "        still",
+        "      its end",
+        "11.",
+        "12. • two lists",
+    ]
+
+
+async def test_a_list_of_text_is_one_widget_until_it_holds_something_else() -> None:
+    app = Showing(GrowingMarkdown)
+    async with app.run_test(size=(50, 60)) as pilot:
+        growing = app.query_one(GrowingMarkdown)
+        await growing.append("- one")
+        block = growing.query_one(ListBlock)
+        await growing.append(" and\n- **two**\n  1. three")
+        await pilot.pause()
+        assert growing.query_one(ListBlock) is block
+        assert [*block.children] == []
+        await growing.append("\n\n  ```\n  code\n  ```\n- four\n")
+        await pilot.pause()
+        assert app.lines == ["• one and", "• two", "  1. three", "  ┃ code", "", "• four"]
+        assert growing.query_one(CodeBlock).code == "code"
+
+
+async def test_the_cursor_behind_a_list_may_need_a_row_which_goes_with_it() -> None:
+    app = Showing(GrowingMarkdown)
+    async with app.run_test(size=(12, 20)) as pilot:
+        growing = app.query_one(GrowingMarkdown)
+        for text in ("- one\n", "- twelve", "char"):
+            await growing.append(text)
+            growing.lay(Coloured(()), 0, has_cursor=True)
+        await pilot.pause()
+        assert app.lines == ["• one", "• twelvechar", "  █"]
+        await growing.append("\n- full width")
+        growing.lay(Coloured(()), 0, has_cursor=True)
+        await pilot.pause()
+        assert app.lines[1:] == ["• twelvechar", "• full", "  width█"]
+        growing.lay(Coloured(()), 0, has_cursor=False)
+        await pilot.pause()
+        assert app.lines[1:] == ["• twelvechar", "• full width"]
+
+
+async def test_selected_text_of_a_list_is_marked_and_copied_without_its_bullets() -> None:
+    app = Showing(lambda: CompactMarkdown("1. one two three\n2. four"))
+    async with app.run_test(size=(12, 20)) as pilot:
+        await pilot.mouse_down(ListBlock, offset=(3, 1))
+        await pilot.hover(ListBlock, offset=(5, 2))
+        await pilot.mouse_up(ListBlock, offset=(5, 2))
+        await pilot.pause()
+        assert app.lines == ["1. one two", "   three", "2. four"]
+        assert app.screen.get_selected_text() == "three\nfou"
+
+
+async def test_a_paint_wraps_only_what_is_new_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapped: list[str] = []
+
+    def end_of_row(line: str, start: int, width: int) -> int:
+        wrapped.append(line)
+        return wrapped_rows.end_of_row(line, start, width)
+
+    monkeypatch.setattr(list_block, "end_of_row", end_of_row)
+    app = Showing(GrowingMarkdown)
+    async with app.run_test() as pilot:
+        growing = app.query_one(GrowingMarkdown)
+        await growing.append("".join(f"- item {n}\n" for n in range(20)))
+        await pilot.pause()
+        wrapped.clear()
+        await growing.append("- new")
+        await pilot.pause()
+        assert set(wrapped) == {"item 19", "new"}
+
+
+async def test_a_long_answer_of_lists_has_few_widgets() -> None:
+    app = Showing(GrowingMarkdown)
+    async with app.run_test() as pilot:
+        growing = app.query_one(GrowingMarkdown)
+        for n in range(0, 480, 10):
+            await growing.append("".join(f"- item {m}\n" for m in range(n, n + 10)))
+        await pilot.pause()
+        assert len(growing.query("*")) == 2 * len(growing.query(CompactMarkdown))
+        assert len(growing.query("*")) <= 40
 
 
 async def test_growing_code_and_tables_stay_one_widget_each() -> None:
