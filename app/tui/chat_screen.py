@@ -378,10 +378,11 @@ class ChatScreen(Screen[None]):
     @on(ChatView.EditRequested)
     def _edit_requested(self, event: ChatView.EditRequested) -> None:
         event.stop()
-        turn = event.turn
+        turn, typed = event.turn, event.typed
         version = len(self.view.dialogue.versions(turn)) + 1
-        pastes = tuple(turn.attachments)
-        self.prompt.begin_edit(turn.text, pastes, version)
+        self.prompt.begin_edit(turn.text, tuple(turn.attachments), version)
+        if typed is not turn:
+            self.prompt.write(typed.text, tuple(typed.attachments))
         self.prompt.area.focus()
         self.store.is_editing = True
 

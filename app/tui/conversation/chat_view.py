@@ -90,11 +90,15 @@ class ChatView(Vertical):
             self.attachments = attachments
 
     class EditRequested(Message):
-        """A question should be edited in the prompt; `edit` takes the result."""
+        """A question should be edited in the prompt; `edit` takes the result.
 
-        def __init__(self, turn: Turn) -> None:
+        typed: the question, or the edit as far as it was made already.
+        """
+
+        def __init__(self, turn: Turn, typed: Turn) -> None:
             super().__init__()
             self.turn = turn
+            self.typed = typed
 
     class SettingsRequested(Message):
         """The instructions and settings of this chat should be edited."""
@@ -327,13 +331,16 @@ class ChatView(Vertical):
         if view is not None:
             view.focus()
 
-    def edit_question(self, turn: Turn | None = None) -> None:
-        """Ask for a question to be edited, the last one if none is given."""
+    def edit_question(self, turn: Turn | None = None, typed: Turn | None = None) -> None:
+        """Ask for a question to be edited, the last one if none is given.
+
+        typed: the edit as far as it was made already.
+        """
         question = turn or self.last_turn(USER)
         if question is not None:
             self._edited = question
             self._refresh_views()
-            self.post_message(self.EditRequested(question))
+            self.post_message(self.EditRequested(question, typed or question))
 
     @on(QuestionView.EditWanted)
     def _edit_wanted(self, event: QuestionView.EditWanted) -> None:
@@ -573,6 +580,8 @@ class ChatView(Vertical):
         self._drop(question or pending.turn, pending.instead)
         if pending.previous is not None:
             await self._open(pending.previous)
+        elif question is not None and pending.instead is not None:
+            self.edit_question(pending.instead, question)
         elif question is not None:
             self.post_message(self.QuestionReturned(question.text, question.attachments))
 

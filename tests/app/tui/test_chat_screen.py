@@ -474,3 +474,23 @@ async def test_an_unsaved_chat_is_given_one_second_thought(chatting: Chatting) -
         assert not await chat.screen.action_perform("quit")
         assert "the disk is full" in chat.prompt.fault
         assert await chat.screen.action_perform("quit")
+
+
+async def test_an_edit_stopped_before_its_answer_is_an_edit_again(chatting: Chatting) -> None:
+    gate = Event()
+    gate.set()
+    async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
+        await chat.ask("first")
+        gate.clear()
+        await chat.pilot.press("f9")
+        await chat.until(lambda: chat.prompt.text == "first")
+        chat.prompt.text = "changed"
+        await chat.pilot.press("enter")
+        await chat.until(lambda: chat.view.pending is not None)
+        await chat.pilot.press("escape")
+        gate.set()
+        await chat.until(lambda: chat.view.is_idle and chat.prompt.text == "changed")
+        await chat.until(lambda: chat.texts[:1] == [("user", "first")])
+        await chat.pilot.press("enter")
+        await chat.until(lambda: chat.texts[:1] == [("user", "changed")] and chat.view.is_idle)
+        assert len(chat.view.dialogue.versions(chat.view.dialogue.turns[0])) == 2
