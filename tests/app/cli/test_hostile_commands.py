@@ -47,8 +47,9 @@ class _Screen(io.BytesIO):
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Runs a command whose output goes to a terminal: run("chats", "list") -> what was written."""
+    monkeypatch.chdir(tmp_path)
 
     def start(*arguments: str, stdin: bytes = b"") -> Written:
         screen = _Screen()
