@@ -15,6 +15,7 @@ from app.tui.conversation.transcript import Transcript
 from app.tui.panel.panel import Panel
 from app.tui.prompt.completion import Completion
 from tests.app.tui.conftest import Chatting
+from tests.fixtures.screen_text import settled_text
 from tests.fixtures.scripted import ScriptedModel
 
 WORDS = [f"word{number} " for number in range(30)]
@@ -193,7 +194,7 @@ async def test_regenerate_edit_and_go_on(chatting: Chatting) -> None:
         await chat.until(lambda: chat.texts[1] == ("assistant", ALL + ALL) and chat.view.is_idle)
         assert chat.view.dialogue.turns[1].ending.startswith("the last ")
         chat.prompt.text = "half typed"
-        before = chat.shown
+        before = await settled_text(chat.pilot)
         await chat.pilot.press("f9")
         await chat.until(lambda: chat.prompt.text == "hello")
         assert "editing: Enter adds version 2" in chat.shown
