@@ -39,6 +39,7 @@ REFUSED = [
     ("draft", '"tree(self:experts=2)"', "it has none"),
     ("ctx", "100000000", "at most 8,192"),
     ("gpu_layers", "3", "processor alone"),
+    ("stream", '"perhaps"', "known: auto, off, on"),
     ("zzz", "1", "known: "),
 ]
 
