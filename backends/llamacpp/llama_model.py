@@ -38,10 +38,13 @@ def load(
     threads: int | None = None,
     gpu_layers: int | None = None,
     experts: int | None = None,
+    lock_bytes: int | None = None,
 ) -> "LlamaModel":
     """Load a GGUF file; weights are memory-mapped, and copied to the GPU if the build uses one.
 
     experts: experts used per token, None for the file's own number.
+    lock_bytes: weights to lock in memory while the others stream from disk, None for a model that
+    fits.
 
     Raises:
         ModelError: the file is missing, damaged or of an unknown architecture.
