@@ -7,30 +7,30 @@ at any time, so it counts as free, though the groups charge it as used.
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+_CGROUPS = Path("/proc/self/cgroup")
+_MOUNTS = Path("/proc/self/mountinfo")
 _UNLIMITED = 1 << 60
 """Version 1 says unlimited by a limit near 2⁶³."""
 
 
-def cgroup_room(
-    cgroups: Path = Path("/proc/self/cgroup"), mounts: Path = Path("/proc/self/mountinfo")
-) -> int | None:
+def cgroup_room(cgroups: Path = _CGROUPS, mounts: Path = _MOUNTS) -> int | None:
     """Bytes this process can still allocate in its tightest group, None without any limit.
 
     cgroups, mounts: the kernel's lists of the process's groups and of mounted hierarchies.
     """
-    rooms = [room for group in _groups(cgroups, mounts) if (room := _room(group)) is not None]
+    rooms = [room for group in memory_groups(cgroups, mounts) if (room := _room(group)) is not None]
     return min(rooms, default=None)
 
 
-def cgroup_limit(
-    cgroups: Path = Path("/proc/self/cgroup"), mounts: Path = Path("/proc/self/mountinfo")
-) -> int | None:
+def cgroup_limit(cgroups: Path = _CGROUPS, mounts: Path = _MOUNTS) -> int | None:
     """Bytes that the tightest group of this process may hold in all, None without any limit."""
-    limits = [limit for group in _groups(cgroups, mounts) if (limit := _limit(group)) is not None]
+    limits = [
+        limit for group in memory_groups(cgroups, mounts) if (limit := _limit(group)) is not None
+    ]
     return min(limits, default=None)
 
 
-def _groups(cgroups: Path, mounts: Path) -> Iterator[Path]:
+def memory_groups(cgroups: Path = _CGROUPS, mounts: Path = _MOUNTS) -> Iterator[Path]:
     """Folders of the memory groups of this process, ancestors included, of both versions."""
     try:
         lines = cgroups.read_text().splitlines()
