@@ -55,7 +55,8 @@ class Paths:
             self.settings, self.models, self.downloads, self.recipes, self.acceptance,
             self.retrieval, self.ngrams, self.history, self.unsent, self.last_error,
             self.last_model, self.self_drafts, self.calibrations, self.tuning, self.saved_states,
-            self.agreed_models, self.disk_speeds, self.findings, self.bandwidth, self.plain_replies, self.proofs, self.plotting,
+            self.agreed_models, self.disk_speeds, self.findings, self.bandwidth,
+            self.plain_replies, self.proofs, self.plotting,
         )  # fmt: skip
         names = [path.with_suffix("").name for path in files]
         return (*names, *(f".{name}" for name in names))

@@ -17,11 +17,15 @@ _TIGHT = 0.9
 
 
 class Fit(StrEnum):
-    """Whether a bill fits into free memory; tight: over nine tenths of it."""
+    """Whether a bill fits into free memory; tight: over nine tenths of it.
+
+    streams: too big, but it can be read from disk in every pass.
+    """
 
     FITS = "fits"
     TIGHT = "tight"
     TOO_BIG = "too big"
+    STREAMS = "streams"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,26 @@
 """What to expect of a model that streams, told before it is loaded."""
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from app.loading.streaming.memory_split import Split
-from app.loading.streaming.pass_time import Share
 from backends.base import OutOfMemoryError
-from backends.streaming.disk_speed import DiskSpeed
 from models.byte_sizes import gigabytes
+
+if TYPE_CHECKING:
+    from app.loading.streaming.memory_split import Split
+    from backends.streaming.disk_speed import DiskSpeed
 
 _SLOW = 0.1
 """Tokens a second below which seconds a token say more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Bytes of a model that are held in memory, and those that a token reads from disk."""
+
+    held: int
+    streamed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +33,9 @@ class Outlook:
     """
 
     share: Share
-    disk: DiskSpeed | None = None
+    disk: "DiskSpeed | None" = None
     rate: float | None = None
-    drafted: Split | None = None
+    drafted: "Split | None" = None
     draft_cost: str = ""
     """What drafts cost whose gain is unknown, in words."""
 
@@ -42,6 +53,11 @@ class Outlook:
             return f"{text}, with {self.drafted.drafter.name} drafting {faster}"
         return f"{text}; {self.draft_cost}" if self.draft_cost else text
 
+    @property
+    def question(self) -> str:
+        """The outlook, and whether that is wanted."""
+        return f"Read it from disk? {self.words}."
+
 
 def streaming_rate(rate: float, *, is_narrow: bool = False) -> str:
     """An expected rate to two digits: "about 1.9 tok/s", or "about 26 s a token" if very slow."""
@@ -54,14 +70,15 @@ def streaming_rate(rate: float, *, is_narrow: bool = False) -> str:
 class StreamOfferError(OutOfMemoryError):
     """A model that does not fit in memory, and could stream if the user agrees.
 
-    model: its name as in --model. outlook: what to expect of it.
+    model: its name as in --model. path: its first file. outlook: what to expect of it.
     """
 
-    def __init__(self, refusal: OutOfMemoryError, model: str, outlook: Outlook) -> None:
+    def __init__(self, refusal: OutOfMemoryError, model: str, path: Path, outlook: Outlook) -> None:
         super().__init__(
             refusal.what,
             refusal.why,
             f"With --stream on it is read from disk: {outlook.words}.\n{refusal.remedy}",
         )
         self.model = model
+        self.path = path
         self.outlook = outlook

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
 
 from backends.streaming.lock_plan import lock_plan
 from backends.streaming.weight_layout import WeightLayout
@@ -43,17 +42,3 @@ def pass_seconds(
         return rates.seconds(streamed, layout.bytes_per_token - streamed, n_tokens)
 
     return seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Bytes of a model that are held in memory, and those that a token reads from disk."""
-
-    held: int
-    streamed: int
-
-    @classmethod
-    def of(cls, layout: WeightLayout, budget: int) -> Self:
-        """The shares with a budget of bytes for held weights."""
-        planned = lock_plan(layout, budget)
-        return cls(planned.locked_bytes, planned.read_bytes_per_token)
