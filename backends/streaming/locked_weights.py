@@ -22,6 +22,9 @@ _PIECE = 16 << 20
 _RESERVE = 256 << 20
 """Free memory below which locks are let go, unless even less was free after locking."""
 
+_LEAST_FREE = 64 << 20
+"""Never locked: what this process itself needs from one moment to the next."""
+
 _SECONDS_BETWEEN_LOOKS = 0.5
 
 
@@ -60,8 +63,12 @@ class LockedWeights:
 
     def _lock_all(self, plan: LockPlan) -> str:
         """Lock the weights of a plan; why fewer are, "" if all are."""
+        memory_lock.allow_locking()
         for extent in plan.locked:
             for lock in self._files[extent.file].pages(extent):
+                if available_memory() < lock.size + _LEAST_FREE:
+                    # Locking beyond a container's limit would end the process.
+                    return "no more memory is free"
                 try:
                     memory_lock.lock(lock.address, lock.size)
                 except OSError as error:

@@ -4,6 +4,18 @@ import ctypes
 import errno
 import os
 import sys
+from contextlib import suppress
+
+
+def allow_locking() -> None:
+    """Raise this process's limit of locked memory as far as it may itself."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    with suppress(OSError, ValueError):  # then locking tells of the limit
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
 
 
 def lock(address: int, size: int) -> None:
