@@ -104,11 +104,11 @@ class LlamaContext:
         if self._weights is not None:
             self._weights.begin_pass()
         status = api.llama_decode(self.pointer, self._batch)
+        if self._weights is not None:
+            self._weights.end_pass(is_whole=status == 0)
         if status != 0:
             self._forget_from(start)
             raise _failure(status)
-        if self._weights is not None:
-            self._weights.end_pass()
         self.tokens.extend(tokens)
         if n_logits == 0:
             return np.empty((0, self._n_vocab), dtype=np.float32)
@@ -182,11 +182,11 @@ class LlamaContext:
         if self._weights is not None:
             self._weights.begin_pass()
         status = tree.decode(self.pointer, tokens, parents)
+        if self._weights is not None:
+            self._weights.end_pass(is_whole=status == 0)
         if status != 0:
             self._drop_tree()
             raise _failure(status)
-        if self._weights is not None:
-            self._weights.end_pass()
         return self._rows(len(tokens))
 
     def commit(self, path: Sequence[int]) -> None:

@@ -32,8 +32,8 @@ class MappedFile:
             self._state = self._current_state()
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read {path}", str(error)) from error
-        # It stays valid until the mapping is closed, which no view of it may outlive.
-        self._address = np.frombuffer(mapping, np.uint8).ctypes.data
+        self.address = np.frombuffer(mapping, np.uint8).ctypes.data
+        """Of its first byte, until the mapping is closed, which no view of it may outlive."""
         self._pages_end = -(-len(mapping) // mmap.PAGESIZE) * mmap.PAGESIZE
 
     @property
@@ -46,7 +46,7 @@ class MappedFile:
         first = extent.offset // mmap.PAGESIZE * mmap.PAGESIZE
         last = min(-(-extent.end // mmap.PAGESIZE) * mmap.PAGESIZE, self._pages_end)
         return [
-            (self._address + start, min(_PIECE, last - start))
+            (self.address + start, min(_PIECE, last - start))
             for start in range(first, last, _PIECE)
         ]
 

@@ -21,7 +21,9 @@ from backends.streaming.weight_layout import (
 
 def layers(count: int, size: int = 8 * PAGESIZE, *, experts: bool = False) -> WeightLayout:
     """An input table, layers of two tensors, and a head of 4 pages, one after another."""
-    sizes = [("token_embd.weight", 4 * PAGESIZE, Role.ROWS, None)]
+    sizes: list[tuple[str, int, Role, int | None]] = [
+        ("token_embd.weight", 4 * PAGESIZE, Role.ROWS, None)
+    ]
     for layer in range(count):
         sizes.append((f"blk.{layer}.attn_q.weight", size, Role.SHARED, layer))
         kind = Role.EXPERTS if experts else Role.SHARED
