@@ -73,7 +73,7 @@ class LlamaContext:
         self._fill_constant_part()
         self._weights = weights
         if weights is not None:  # passes in memory end soon enough
-            api.llama_set_abort_callback(pointer, _abort, ctypes.c_void_p(0))
+            self._callback = _follow_passes(pointer, weights)
 
     def _fill_constant_part(self) -> None:
         """Create views of the batch, to be written once per step instead of once per token."""
@@ -102,8 +102,10 @@ class LlamaContext:
         self._fill(tokens, start, n_logits)
         assert self.pointer is not None, "the context is closed"
         if self._weights is not None:
-            self._weights.before_pass()
+            self._weights.begin_pass()
         status = api.llama_decode(self.pointer, self._batch)
+        if self._weights is not None:
+            self._weights.end_pass(is_whole=status == 0)
         if status != 0:
             self._forget_from(start)
             raise _failure(status)
@@ -178,8 +180,10 @@ class LlamaContext:
         assert self.pointer is not None, "the context is closed"
         assert 0 < len(tokens) == len(parents) <= self.max_logits
         if self._weights is not None:
-            self._weights.before_pass()
+            self._weights.begin_pass()
         status = tree.decode(self.pointer, tokens, parents)
+        if self._weights is not None:
+            self._weights.end_pass(is_whole=status == 0)
         if status != 0:
             self._drop_tree()
             raise _failure(status)
@@ -245,10 +249,16 @@ class LlamaContext:
         self._on_close(self)
 
 
-@api.ggml_abort_callback
-def _abort(_data: object) -> bool:
-    """Asked by the engine after each operation of a pass, in the thread that started the pass."""
-    return pass_is_stopped()
+def _follow_passes(pointer: api.llama_context_p, weights: StreamedWeights) -> object:
+    """Let weights follow every pass, and passes be stopped; what is returned must be kept."""
+
+    @api.ggml_abort_callback
+    def is_stopped(_data: object) -> bool:  # asked after each operation, in the pass's own thread
+        weights.advance()
+        return pass_is_stopped()
+
+    api.llama_set_abort_callback(pointer, is_stopped, ctypes.c_void_p(0))
+    return is_stopped
 
 
 def _failure(status: int) -> ModelError:

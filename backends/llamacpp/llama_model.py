@@ -86,6 +86,8 @@ def load(
         if weights is not None:
             weights.close()
         raise load_error(path, header)
+    if weights is not None:
+        weights.follow()
     return LlamaModel(
         pointer,
         path,

@@ -2,8 +2,24 @@
 
 import ctypes
 import errno
+import functools
 import os
 import sys
+from contextlib import suppress
+
+_DONTNEED = 4
+"""MADV_DONTNEED."""
+
+
+def allow_locking() -> None:
+    """Raise this process's limit of locked memory as far as it may itself."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    with suppress(OSError, ValueError):  # then locking tells of the limit
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
 
 
 def lock(address: int, size: int) -> None:
@@ -33,6 +49,11 @@ def unlock(address: int, size: int) -> None:
     _libc().munlock(address, size)
 
 
+def unmap_pages(address: int, size: int) -> None:
+    """Take pages out of a mapping; they stay in the cache of files (Linux)."""
+    _libc().madvise(address, size, _DONTNEED)
+
+
 def refusal(error: OSError) -> str:
     """Why the system refused a lock, and what would change that, as the rest of a sentence."""
     if sys.platform == "win32":
@@ -49,8 +70,10 @@ def refusal(error: OSError) -> str:
     return f"the system refused more locked memory ({error.strerror})"
 
 
+@functools.cache
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)
     for call in (libc.mlock, libc.munlock):
         call.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return libc

@@ -28,6 +28,20 @@ _kernel.GetProcessWorkingSetSize.argtypes = [
 _kernel.SetProcessWorkingSetSize.argtypes = [wintypes.HANDLE, ctypes.c_size_t, ctypes.c_size_t]
 
 
+class _Range(ctypes.Structure):
+    """WIN32_MEMORY_RANGE_ENTRY."""
+
+    _fields_ = [("address", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+
+
+_kernel.PrefetchVirtualMemory.argtypes = [
+    wintypes.HANDLE,
+    ctypes.c_size_t,
+    ctypes.POINTER(_Range),
+    wintypes.ULONG,
+]
+
+
 def open_unbuffered(path: Path) -> int:
     """Descriptor of a file opened for reading past the cache.
 
@@ -67,6 +81,16 @@ def lock(address: int, size: int) -> None:
 def unlock(address: int, size: int) -> None:
     """Unlock pages that were locked."""
     _kernel.VirtualUnlock(address, size)
+
+
+def prefetch(address: int, size: int) -> None:
+    """Start reading mapped pages into memory.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    process = _kernel.GetCurrentProcess()
+    _check(_kernel.PrefetchVirtualMemory(process, 1, ctypes.byref(_Range(address, size)), 0))
 
 
 def _check(succeeded: int) -> None:
