@@ -34,7 +34,9 @@ _HALF_FLOAT_BYTES = 2
 _MAPPED = 1
 """LLAMA_LOAD_MODE_MMAP."""
 _SMALL_MODEL_BYTES = 1 << 30
-_STREAMED_CHUNK = 256
+_STREAMED_CHUNK = 512
+"""A prompt pass reads all streamed weights once; of 512 tokens its buffers take 14 MB more than of 256
+(1.1B), and it can be stopped inside."""
 
 
 def load(
