@@ -35,8 +35,9 @@ _MAPPED = 1
 """LLAMA_LOAD_MODE_MMAP."""
 _SMALL_MODEL_BYTES = 1 << 30
 _STREAMED_CHUNK = 512
-"""A prompt pass reads all streamed weights once; of 512 tokens its buffers take 14 MB more than of 256
-(1.1B), and it can be stopped inside."""
+"""Tokens of a prefill pass that reads all streamed weights once, and can be stopped inside.
+
+Its buffers take 14 MB more than those for 256 tokens (1.1B body)."""
 
 
 def load(
