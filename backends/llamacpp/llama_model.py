@@ -34,7 +34,10 @@ _HALF_FLOAT_BYTES = 2
 _MAPPED = 1
 """LLAMA_LOAD_MODE_MMAP."""
 _SMALL_MODEL_BYTES = 1 << 30
-_STREAMED_CHUNK = 256
+_STREAMED_CHUNK = 512
+"""Tokens of a prefill pass that reads all streamed weights once, and can be stopped inside.
+
+Its buffers take 14 MB more than those for 256 tokens (1.1B body)."""
 
 
 def load(
