@@ -30,7 +30,7 @@ def check_new_context(n_ctx: int, info: ModelInfo | None, present: int, layers: 
     if facts is None or free is None or n_ctx <= present:
         return
     if info.streamed_bytes_per_token:
-        beside = bill(facts, present).total - facts.weight_bytes
-        stream_plan(info.name, facts, n_ctx, n_ctx, free + info.locked_bytes + beside)
+        freed = info.locked_bytes + bill(facts, present).total - facts.weight_bytes
+        stream_plan(info.name, facts, n_ctx, n_ctx, free + freed)
     else:
         plan(info.name, facts, n_ctx, n_ctx, free + bill(facts, present).total)

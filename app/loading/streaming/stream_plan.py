@@ -5,7 +5,7 @@ from dataclasses import replace
 from app.loading.memory_plan import SMALLEST_CONTEXT, MemoryPlan
 from backends.base import OutOfMemoryError
 from models.byte_sizes import gigabytes
-from models.metadata.memory_bill import MemoryBill, bill
+from models.metadata.memory_bill import STREAMED_CHUNK, MemoryBill, bill, compute_bytes
 from models.metadata.model_facts import ModelFacts
 
 _RESERVED_SHARE = 1 / 8
@@ -73,4 +73,5 @@ def _context(facts: ModelFacts, wanted: int, free: int) -> int:
 
 
 def _beside_weights(facts: ModelFacts, n_ctx: int) -> MemoryBill:
-    return replace(bill(facts, n_ctx), weights=0)
+    compute = compute_bytes(facts, n_ctx, STREAMED_CHUNK)
+    return replace(bill(facts, n_ctx), weights=0, compute=compute)

@@ -16,7 +16,7 @@ from backends.streaming.disk_speed import DiskSpeed
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.acceptance_keys import ANY_POSITION
 from models.metadata.fingerprint import fingerprint
-from models.metadata.memory_bill import bill
+from models.metadata.memory_bill import STREAMED_CHUNK, bill, compute_bytes
 from models.metadata.model_facts import facts_of
 from models.reference import Reference
 
@@ -45,7 +45,7 @@ def test_a_named_drafter_gets_its_memory_and_a_claim_only_if_measured(
         memory.remember(fingerprint(drafter), Acceptance(counts), {"name": "drafter"})
         memory.save()
     needed = bill(facts_of(drafter), min(512, facts_of(drafter).context_limit)).total
-    beside = bill(facts, 512).total - facts.weight_bytes
+    beside = bill(facts, 512).cache + compute_bytes(facts, 512, STREAMED_CHUNK)
     free = 64_000_000 + beside + needed
     alone = stream_plan("target", facts, 512, 512, free).lock_bytes
     planned, outlook = planned_stream(reference, facts, spec, options, paths, 512, free)

@@ -7,7 +7,7 @@ from app.loading.streaming.stream_plan import can_stream, reserve, stream_plan, 
 from backends.base import OutOfMemoryError
 from backends.streaming.weight_layout import Extent, PlacedTensor, Role, WeightLayout
 from models.attention import Attention, Layers
-from models.metadata.memory_bill import bill
+from models.metadata.memory_bill import STREAMED_CHUNK, bill, compute_bytes
 from models.metadata.model_facts import ModelFacts
 
 GIGABYTE = 1_000_000_000
@@ -21,7 +21,8 @@ FACTS = ModelFacts(
 def test_every_byte_of_free_memory_has_one_use(free: int) -> None:
     planned = stream_plan("big", FACTS, None, 8192, free)
     assert planned.lock_bytes is not None
-    beside = bill(FACTS, planned.n_ctx).total - FACTS.weight_bytes
+    beside = bill(FACTS, planned.n_ctx).cache
+    beside += compute_bytes(FACTS, planned.n_ctx, STREAMED_CHUNK)
     assert planned.lock_bytes + beside + reserve(free) == free
     assert planned.room == 0
     given = with_drafter(planned, GIGABYTE)
