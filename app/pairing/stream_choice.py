@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.drafting.drafter_engine import drafter_backend, drafter_runner
@@ -11,6 +11,8 @@ from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
 from app.learned.disk_speeds import disk_speed, known_disk_speed
 from app.learned.memory_bandwidth import processor_bandwidth
+from app.learned.plain_replies import PlainReplies
+from app.learned.run_key import run_key
 from app.loading.fetch_model import facts_before
 from app.loading.memory_plan import MemoryPlan
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
@@ -23,6 +25,8 @@ from app.pairing.candidates import unopened
 from app.pairing.pair_knowledge import share_of
 from app.paths import Paths
 from backends.base import ModelError
+from backends.engines.backend_names import LLAMACPP
+from backends.engines.runner import expected_runner, tenths
 from backends.hardware.host import physical_cores
 from backends.streaming.lock_plan import lock_plan
 from backends.streaming.weight_layout import WeightLayout, weight_layout
@@ -75,7 +79,10 @@ def planned_stream(
     chosen = with_drafter(planned, taken)
     share = _share(layout, chosen)
     held = layout.bytes_per_token - share.streamed
-    rate = 1.0 / rates.seconds(share.streamed, held)
+    ran = _measured_rate(
+        reference.path, options, share.streamed / max(layout.bytes_per_token, 1), paths
+    )
+    rate = ran or 1.0 / rates.seconds(share.streamed, held)
     is_claimed = best.drafter is not None and best.drafter.is_measured
     outlook = Outlook(share, disk, rate, best if is_claimed else None, _draft_cost(best))
     return chosen, outlook
@@ -181,6 +188,19 @@ def _memory(facts: ModelFacts, n_ctx: int) -> int:
 def _share(layout: WeightLayout, planned: MemoryPlan) -> Share:
     divided = lock_plan(layout, planned.lock_bytes or 0)
     return Share(divided.locked_bytes, divided.read_bytes_per_token)
+
+
+def _measured_rate(
+    path: Path, options: SessionOptions, streamed: float, paths: Paths
+) -> float | None:
+    """Tokens a second of plain decoding when a similar share streamed; None if it never did."""
+    runner = expected_runner(LLAMACPP, options.threads, 0)
+    runner = replace(runner, streamed_tenths=tenths(streamed))
+    try:
+        file = paths.plain_replies / f"{run_key(path, '', runner)}.json"
+    except OSError:
+        return None
+    return PlainReplies.at(file).rate
 
 
 def _draft_cost(best: Split) -> str:

@@ -25,8 +25,13 @@ class Runner:
     @classmethod
     def of(cls, info: ModelInfo) -> Self:
         """Runner of a loaded model."""
-        streamed = 10 * info.streamed_bytes_per_token / max(info.bytes_read_per_token, 1)
-        return cls(info.engine, info.device, info.threads, math.ceil(streamed))
+        streamed = info.streamed_bytes_per_token / max(info.bytes_read_per_token, 1)
+        return cls(info.engine, info.device, info.threads, tenths(streamed))
+
+
+def tenths(share: float) -> int:
+    """Tenths that a share makes; more than none for any share."""
+    return math.ceil(10.0 * share)
 
 
 def expected_runner(backend: str, threads: int | None, gpu_layers: int | None) -> Runner:

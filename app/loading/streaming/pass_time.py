@@ -20,9 +20,8 @@ class ReadRates:
         max(streamed / disk, all / memory) + (n_tokens - 1) * all / memory: the disk reads ahead
         while weights are computed, and the slower of the two decides. A further token takes at most
         as long as reading all weights from memory once more; an upper bound, as tokens share what
-        is read. Measured on two cores shared with other
-        programs (load 5), 521 of 1,192 MB streamed at 1.5 GB/s: a token took 0.35 to 0.75 s (0.35
-        by the formula), 16 tokens 1.1 to 1.8 s (1.7), 64 tokens 3.0 to 4.2 s (6.1).
+        is read. On two busy cores a token took about twice as long
+        (docs/start/larger-than-memory.md).
         """
         whole = (streamed + held) / self.memory
         return max(streamed / self.disk, whole) + (n_tokens - 1) * whole

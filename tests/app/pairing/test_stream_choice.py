@@ -1,17 +1,20 @@
 """What is held beside a model that streams, and what is claimed of its speed."""
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from app.drafting.spec import draft_spec
 from app.learned.acceptance_memory import AcceptanceMemory
+from app.learned.plain_replies import PlainReplies
 from app.loading.session_options import SessionOptions
 from app.loading.streaming.stream_plan import stream_plan
 from app.pairing import stream_choice
 from app.pairing.stream_choice import planned_stream
 from app.paths import Paths
+from backends.engines.model_loading import load
 from backends.streaming.disk_speed import DiskSpeed
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.acceptance_keys import ANY_POSITION
@@ -69,3 +72,21 @@ def test_without_a_measured_disk_no_speed_is_claimed(
     _, outlook = planned_stream(reference, facts_of(target), spec, options, paths, 512, 100_000_000)
     assert outlook.rate is None
     assert "tok/s" not in outlook.words
+
+
+@pytest.mark.usefixtures("slow_disk")
+def test_a_speed_that_was_measured_takes_the_place_of_the_estimate(
+    tiny_llama: Callable[..., Path],
+) -> None:
+    target = tiny_llama(layers=4)
+    paths, reference = Paths.of_this_user(), Reference("target", target)
+    options, facts = SessionOptions("target", "off", ctx=512), facts_of(target)
+    spec = draft_spec.parse("off", paths, reference)
+    free = 64_000_000 + facts.attention.cache_bytes(512) + compute_bytes(facts, 512, STREAMED_CHUNK)
+    planned, expected = planned_stream(reference, facts, spec, options, paths, 512, free)
+    assert expected.rate is not None
+    with closing(load(target, None, 0, lock_bytes=planned.lock_bytes)) as model:
+        replies = PlainReplies.of(model.info, paths)
+    replies.with_measured(321.0)
+    _, known = planned_stream(reference, facts, spec, options, paths, 512, free)
+    assert known.rate == 321.0
