@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from time import monotonic
 
-from backends.hardware.host import available_memory
+from backends.hardware.host import available_memory, memory_limit
 from backends.streaming import memory_lock
 from backends.streaming.lock_plan import LockPlan
 from backends.streaming.mapped_file import MappedFile
 
 _RESERVE = 256 << 20
-"""Free memory below which locks are let go, unless even less was free after locking."""
+"""Free memory below which locks are let go, on machines with 8 GB or more."""
+
+_SHARE = 32
+"""On smaller ones, and in containers, one part in so many of their memory."""
 
 _LEAST_FREE = 64 << 20
 """Never locked: what this process itself needs from one moment to the next."""
@@ -29,7 +32,7 @@ class LockedWeights:
         """Addresses and sizes of locked pages."""
         self.refusal = self._lock_all(files, plan)
         """Why less than the plan was locked, as the rest of a sentence; "" if all was."""
-        self._reserve = min(_RESERVE, available_memory() // 2)
+        self._reserve = min(_RESERVE, memory_limit() // _SHARE)
         self._looked = monotonic()
 
     @property

@@ -46,6 +46,7 @@ def free(monkeypatch: pytest.MonkeyPatch, locks: list[tuple[int, int]]) -> list[
     monkeypatch.setattr(
         locked_weights, "available_memory", lambda: room[0] - sum(size for _, size in locks)
     )
+    monkeypatch.setattr(locked_weights, "memory_limit", lambda: 1 << 40)
     monkeypatch.setattr(locked_weights, "_SECONDS_BETWEEN_LOOKS", 0)
     return room
 
