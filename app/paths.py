@@ -34,6 +34,16 @@ class Paths:
         return self.cache / "bandwidth"
 
     @property
+    def disk_speeds(self) -> Path:
+        """Measured speeds of reading models' files."""
+        return self.cache / "disk-speeds.json"
+
+    @property
+    def agreed_models(self) -> Path:
+        """Models that the user agreed to have read from disk."""
+        return self.data / "streamed-models.json"
+
+    @property
     def plain_replies(self) -> Path:
         """Speeds of plain replies, by model and runner."""
         return self.cache / "plain-replies"
@@ -45,7 +55,8 @@ class Paths:
             self.settings, self.models, self.downloads, self.recipes, self.acceptance,
             self.retrieval, self.ngrams, self.history, self.unsent, self.cleared, self.last_error,
             self.last_model, self.self_drafts, self.calibrations, self.tuning, self.saved_states,
-            self.findings, self.bandwidth, self.plain_replies, self.proofs, self.plotting,
+            self.agreed_models, self.disk_speeds, self.findings, self.bandwidth,
+            self.plain_replies, self.proofs, self.plotting,
         )  # fmt: skip
         names = [path.with_suffix("").name for path in files]
         return (*names, *(f".{name}" for name in names))

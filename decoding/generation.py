@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from backends.base import Context, Logits, ModelError, PromptTooLongError
+from backends.base import Context, Logits, ModelError, PassStoppedError, PromptTooLongError
+from backends.base.pass_stop import stopping_passes
 from decoding.current_drafter import CurrentDrafter, DrafterProvider, always
 from decoding.draft import NO_DRAFT, Draft
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
@@ -51,6 +52,28 @@ def generate(
     """
     if len(prompt) >= context.n_ctx:
         raise PromptTooLongError(len(prompt), context.n_ctx)
+    events = _events(context, prompt, settings, limits, drafters, is_cancelled, clock)
+    while True:
+        try:
+            with stopping_passes(is_cancelled):
+                event = next(events)
+        except StopIteration:
+            return
+        except PassStoppedError:
+            event = Finish(FinishReason.CANCELLED)
+        yield event
+
+
+def _events(
+    context: Context,
+    prompt: Sequence[int],
+    settings: SamplingSettings,
+    limits: Limits,
+    drafters: DrafterProvider,
+    is_cancelled: Callable[[], bool],
+    clock: Callable[[], float],
+) -> Iterator[Event]:
+    """Events of a reply; a pass that is stopped raises PassStoppedError."""
     started = clock()
     history = list(prompt)
     sampler = Sampler(settings)

@@ -16,6 +16,13 @@ def backends(incomplete: str) -> list[str]:
     return _starting(incomplete, BACKENDS)
 
 
+def stream_choices(incomplete: str) -> list[str]:
+    """Values of --stream."""
+    from app.loading.session_options import STREAM_CHOICES
+
+    return _starting(incomplete, STREAM_CHOICES)
+
+
 def suites(incomplete: str) -> list[str]:
     """Values of --suite."""
     from app.bench.suite import SUITES

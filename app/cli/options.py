@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import completion
+from app.loading.session_options import STREAM_AUTO
 from app.settings.catalogue import BY_NAME, DEFAULT_MAX_TOKENS, LOSSY, variable_of
 from decoding.sampling.lossy_rule import OFF
 from decoding.sampling.sampling_settings import SamplingSettings
@@ -54,9 +55,10 @@ BACKEND = option("backend", str, "auto", "NAME", complete=completion.backends)
 CTX = option("ctx", int | None, None, "N")
 THREADS = option("threads", int | None, None, "N")
 GPU_LAYERS = option("gpu_layers", int | None, None, "N")
+STREAM = option("stream", str, STREAM_AUTO, "WHEN", complete=completion.stream_choices)
 OFFLINE = option("offline", bool, False)
 LOSSY_RULE = option(LOSSY, str, OFF, "RULE")
-SESSION = (MODEL, DRAFT, BACKEND, CTX, THREADS, GPU_LAYERS, OFFLINE)
+SESSION = (MODEL, DRAFT, BACKEND, CTX, THREADS, GPU_LAYERS, STREAM, OFFLINE)
 """What a session is opened with: the fields of SessionOptions."""
 
 ANSWER = (

@@ -25,6 +25,7 @@ from backends.base import ModelError, SpecchatError
 if TYPE_CHECKING:
     from app.engine.active_session import ActiveSession
     from app.engine.session import Session
+    from app.loading.streaming.outlook import StreamOfferError
     from app.pairing.ranking import Ranking
     from backends.chat.chat_template import Prompt
 
@@ -109,6 +110,13 @@ class Engine:
     def retry(self) -> None:
         """Load the model again, after that failed."""
         self._jobs.put(self._load)
+
+    def stream(self, offer: "StreamOfferError") -> None:
+        """Load a model that does not fit and is to be read from disk, from now on."""
+        from app.loading.streaming.agreed_models import AgreedModels
+
+        AgreedModels(self.paths.agreed_models).add(offer.path)
+        self.load(offer.model)
 
     def stop_loading(self) -> None:
         """Stop loading a model, if one is being loaded, at its next phase."""

@@ -48,6 +48,7 @@ def reply_report(
             "quantization": info.quantization,
             "parameters": info.parameters,
             "weight_bytes": info.weight_bytes,
+            "streamed_bytes_per_token": info.streamed_bytes_per_token or None,
             "context": session.context.n_ctx,
         },
         "draft": {

@@ -1,7 +1,7 @@
 """Opens a session: chooses the model, fits it into memory, loads it and builds its drafters."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,21 +15,32 @@ from app.learned.memory_bandwidth import memory_bandwidth
 from app.learned.plain_replies import PlainReplies
 from app.loading.fetch_model import facts_before, fetch_model
 from app.loading.memory_plan import MemoryPlan, open_context, plan
-from app.loading.model_selection import expected_backend, model_choices
+from app.loading.model_selection import expected_backend, lasting_name, model_choices
 from app.loading.proven_models import ProvenModels
-from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
+from app.loading.session_options import (
+    DEFAULT_CONTEXT,
+    STREAM_AUTO,
+    STREAM_OFF,
+    STREAM_ON,
+    SessionOptions,
+    check_ranges,
+)
+from app.loading.streaming.agreed_models import AgreedModels
+from app.loading.streaming.outlook import Outlook, StreamOfferError
+from app.loading.streaming.stream_plan import can_stream
 from app.loading.target_context import TargetContext
 from app.own_files import own_entries
+from app.pairing.stream_choice import planned_stream
 from app.paths import Paths
-from backends.base import ModelError, OutOfMemoryError
+from backends.base import ModelError, ModelInfo, OutOfMemoryError
 from backends.base.atomic_file import remove_leftovers
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.template_process import TemplateProcess
-from backends.engines.backend_names import MLX, check_backend
+from backends.engines.backend_names import LLAMACPP, MLX, check_backend
 from backends.engines.backend_selection import forms
 from backends.engines.engine_resources import free_memory
 from backends.hardware.energy import energy_meter
-from models.metadata.model_facts import facts_of
+from models.metadata.model_facts import ModelFacts, facts_of
 from models.reference import HubReference, Reference
 
 
@@ -87,11 +98,15 @@ class _Opening:
         started = time.perf_counter()
         options, paths, notify = self.options, self.paths, self.notify
         spec = draft_spec.parse(options.draft, paths, chosen, forms(options.backend))
-        reference, planned = self._obtained(chosen, spec)
+        reference, planned, outlook = self._obtained(chosen, spec)
         with ExitStack() as stack:
             templates = stack.enter_context(closing(TemplateProcess()))
             model = ProvenModels(paths, notify).load(
-                reference.path, options.threads, options.gpu_layers, options.backend
+                reference.path,
+                options.threads,
+                options.gpu_layers,
+                options.backend,
+                lock_bytes=planned.lock_bytes,
             )
             stack.callback(model.close)
             opened, reductions = open_context(model, planned, options.ctx)
@@ -114,7 +129,7 @@ class _Opening:
             bandwidth=bandwidth,
             meter=energy_meter(on_gpu=model.info.device.startswith("GPU")),
             load_seconds=time.perf_counter() - started,
-            notes=(*notes, *reductions),
+            notes=(*notes, *_stream_notes(model.info, outlook), *reductions),
             options=options,
             room=planned.room,
             resources=resources,
@@ -123,14 +138,58 @@ class _Opening:
 
     def _obtained(
         self, chosen: Reference | HubReference, spec: DraftSpec
-    ) -> tuple[Reference, MemoryPlan]:
-        """The model on this machine, downloaded if need be, and what fits into memory with it."""
-        options, notify = self.options, self.notify
+    ) -> tuple[Reference, MemoryPlan, Outlook | None]:
+        """The model on this machine, downloaded if need be, and what fits into memory with it.
+
+        The outlook is None for a model that fits whole.
+        """
+        options, paths, notify, usual = self.options, self.paths, self.notify, self.usual_context
         free = free_memory(expected_backend(chosen, options.backend), options.gpu_layers)
         if (expected := facts_before(chosen)) is not None:  # what cannot fit is not downloaded
-            plan(chosen.name, expected, options.ctx, self.usual_context, free)
-        reference = fetch_model(chosen, self.paths, notify, offline=options.offline)
+            self._check_before_download(chosen.name, expected, free)
+        reference = fetch_model(chosen, paths, notify, offline=options.offline)
         notify(f"loading {reference.name}")
         facts = facts_of(reference.path, expected_backend(reference, options.backend))
         spec.check(reference.name, facts.n_layers, facts.active_experts)
-        return reference, plan(reference.name, facts, options.ctx, self.usual_context, free)
+        try:
+            return reference, plan(reference.name, facts, options.ctx, usual, free), None
+        except OutOfMemoryError as refusal:
+            if free is None or not self._may_stream(reference, facts, free):
+                raise
+            planned, outlook = planned_stream(reference, facts, spec, options, paths, usual, free)
+            is_agreed = AgreedModels(paths.agreed_models).has(reference.path)
+            if options.stream == STREAM_AUTO and not is_agreed:
+                name = options.model or lasting_name(reference)
+                raise StreamOfferError(refusal, name, reference.path, outlook) from refusal
+            return reference, planned, outlook
+
+    def _check_before_download(self, name: str, facts: ModelFacts, free: int | None) -> None:
+        """Refuse a model of the catalogue that neither fits nor is to stream.
+
+        Raises:
+            OutOfMemoryError: it does not fit.
+        """
+        try:
+            plan(name, facts, self.options.ctx, self.usual_context, free)
+        except OutOfMemoryError as refusal:
+            if self.options.stream == STREAM_ON and free is not None and can_stream(facts, free):
+                return
+            remedy = f"{refusal.remedy}\nWith --stream on it is downloaded, and read from disk."
+            is_off = self.options.stream == STREAM_OFF
+            raise (
+                refusal if is_off else OutOfMemoryError(refusal.what, refusal.why, remedy)
+            ) from refusal
+
+    def _may_stream(self, reference: Reference, facts: ModelFacts, free: int) -> bool:
+        """Whether a model that does not fit could stream, and that is not switched off."""
+        is_llamacpp = expected_backend(reference, self.options.backend) == LLAMACPP
+        is_allowed = self.options.stream != STREAM_OFF
+        return is_allowed and is_llamacpp and can_stream(facts, free)
+
+
+def _stream_notes(info: ModelInfo, outlook: Outlook | None) -> Iterator[str]:
+    """What to know of a model that streams."""
+    if outlook is not None:
+        yield f"{info.name} is larger than memory: {outlook.words}"
+    if info.lock_refusal:
+        yield f"less of {info.name} is held in memory than planned: {info.lock_refusal}"

@@ -9,12 +9,13 @@ from app.drafting.spec import draft_spec
 from app.loading.fetch_model import facts_before, fetch_model
 from app.loading.memory_plan import plan
 from app.loading.model_selection import choose_model, expected_backend
-from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
+from app.loading.session_options import DEFAULT_CONTEXT, STREAM_OFF, SessionOptions
+from app.loading.streaming.stream_plan import can_stream
 from app.paths import HOME_VARIABLE, Paths
 from app.settings import catalogue, file
 from app.settings.catalogue import BY_NAME, PREFIX, known, variable_of
-from backends.base import ModelError, SpecchatError, UsageError, check_context
-from backends.engines.backend_names import AUTO
+from backends.base import ModelError, OutOfMemoryError, SpecchatError, UsageError, check_context
+from backends.engines.backend_names import AUTO, LLAMACPP
 from backends.engines.backend_selection import forms
 from backends.engines.engine_resources import check_gpu_layers, free_memory
 from models.metadata.model_facts import ModelFacts, facts_of
@@ -189,5 +190,15 @@ def _rejected_sizes(given: _Given, target: _Target) -> Iterator[tuple[str, Specc
     try:
         planned = plan(name, facts, options.ctx, DEFAULT_CONTEXT, free)
         check_context(name, planned.n_ctx, facts.context_limit or planned.n_ctx)
+    except OutOfMemoryError as error:
+        if not _may_stream(options, target, free):
+            yield blamed, error
     except SpecchatError as error:
         yield blamed, error
+
+
+def _may_stream(options: SessionOptions, target: _Target, free: int | None) -> bool:
+    """Whether a model that does not fit streams, or is offered to."""
+    if options.stream == STREAM_OFF or target.backend != LLAMACPP or target.facts is None:
+        return False
+    return free is not None and can_stream(target.facts, free)

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self, cast
@@ -133,7 +133,7 @@ class PlainReplies:
 def rate_beside(path: Path, info: ModelInfo, paths: Paths) -> float | None:
     """Tokens a second that a model reached on what runs the loaded model info; None if unknown."""
     try:
-        key = run_key(path, "", Runner.of(info))
+        key = run_key(path, "", replace(Runner.of(info), streamed_tenths=0))
     except OSError:
         return None
     return PlainReplies.at(paths.plain_replies / f"{key}.json").rate

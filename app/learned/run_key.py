@@ -9,12 +9,14 @@ from models.metadata.fingerprint import fingerprint
 
 
 def run_key(path: Path, variant: str, runner: Runner) -> str:
-    """Filename-safe key of a model, its engine, device and threads.
+    """Filename-safe key of a model, its engine, device and threads, and how much of it streams.
 
     Raises:
         OSError: the files of the model cannot be read.
     """
     described = f"{runner.engine} {runner.device} {runner.threads}"
+    if runner.streamed_tenths:
+        described += f" streams {runner.streamed_tenths} tenths"
     digest = hashlib.sha256(described.encode()).hexdigest()[:16]
     return f"{fingerprint(path, variant)}-{digest}"
 

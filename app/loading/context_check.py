@@ -2,6 +2,7 @@
 
 from app.loading.memory_plan import plan
 from app.loading.model_list import facts_for_bill
+from app.loading.streaming.stream_plan import stream_plan
 from backends.base import ModelInfo, UsageError, check_context
 from backends.engines.engine_resources import free_memory
 from models.metadata.memory_bill import bill
@@ -26,5 +27,10 @@ def check_new_context(n_ctx: int, info: ModelInfo | None, present: int, layers: 
         return
     check_context(info.name, n_ctx, info.context_limit)
     facts, free = facts_for_bill(info.path), free_memory(info.backend, layers)
-    if facts is not None and free is not None and n_ctx > present:
+    if facts is None or free is None or n_ctx <= present:
+        return
+    if info.streamed_bytes_per_token:
+        freed = info.locked_bytes + bill(facts, present).total - facts.weight_bytes
+        stream_plan(info.name, facts, n_ctx, n_ctx, free + freed)
+    else:
         plan(info.name, facts, n_ctx, n_ctx, free + bill(facts, present).total)

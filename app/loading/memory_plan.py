@@ -7,19 +7,22 @@ from models.byte_sizes import gigabytes
 from models.metadata.memory_bill import bill
 from models.metadata.model_facts import ModelFacts
 
-_SMALLEST_CONTEXT = 512
+SMALLEST_CONTEXT = 512
+"""Tokens below which no context is reduced."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """Tokens of context, and the bytes left for drafters.
 
-    usual: the context without a shortage. room: None where free memory is unknown.
+    usual: the context without a shortage. room: None where free memory is unknown. lock_bytes:
+    memory for weights of a model that streams from disk, None for one that fits.
     """
 
     n_ctx: int
     usual: int
     room: int | None
+    lock_bytes: int | None = None
 
 
 def plan(
@@ -36,7 +39,7 @@ def plan(
     if free is None or wanted > (facts.context_limit or wanted):
         # A GPU reports a shortage on opening; the backend rejects a context over the model's limit.
         return MemoryPlan(wanted, wanted, None)
-    least = wanted if asked else min(wanted, _SMALLEST_CONTEXT)
+    least = wanted if asked else min(wanted, SMALLEST_CONTEXT)
     n_ctx = largest_context(facts, wanted, least, free)
     if n_ctx is None:
         needed = bill(facts, least)
@@ -72,7 +75,7 @@ def open_context(model: Model, planned: MemoryPlan, asked: int | None) -> tuple[
         try:
             context = model.open(n_ctx)
         except OutOfMemoryError:
-            if asked or n_ctx // 2 < _SMALLEST_CONTEXT:
+            if asked or n_ctx // 2 < SMALLEST_CONTEXT:
                 raise
             n_ctx //= 2
             continue
@@ -93,9 +96,9 @@ def drafter_context(
     wanted = min(n_ctx, facts.context_limit or n_ctx)
     if room is None:
         return wanted, []
-    fitting = largest_context(facts, wanted, min(wanted, _SMALLEST_CONTEXT), room)
+    fitting = largest_context(facts, wanted, min(wanted, SMALLEST_CONTEXT), room)
     if fitting is None:
-        needed = bill(facts, min(wanted, _SMALLEST_CONTEXT))
+        needed = bill(facts, min(wanted, SMALLEST_CONTEXT))
         raise DraftUnavailableError(
             f"{name} is not used: memory is short",
             f"it needs {gigabytes(needed.total)} ({needed.words}), and {gigabytes(max(room, 0))} "
@@ -106,7 +109,7 @@ def drafter_context(
 
 
 def _remedy(facts: ModelFacts, asked: int | None, free: int) -> str:
-    fitting = largest_context(facts, asked, _SMALLEST_CONTEXT, free) if asked else None
+    fitting = largest_context(facts, asked, SMALLEST_CONTEXT, free) if asked else None
     if fitting:
         return f"Use --ctx {fitting} or less."
     return "Choose a smaller model or quantization, or free some memory."

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from app.loading.memory_plan import SMALLEST_CONTEXT
 from app.loading.session_options import DEFAULT_CONTEXT
+from app.loading.streaming.stream_plan import can_stream
 from backends.base import SpecchatError
 from backends.files.gguf_header import IncompleteFileError
 from backends.hardware.host import available_memory
@@ -92,11 +94,15 @@ class Speeds:
 
     measured: Callable[[Path], float | None]
     expected: Callable[[int], float | None]
+    streaming: Callable[[Path, int], Speed | None] = lambda _path, _free: None
+    """Of an installed model that is read from disk with so many bytes of memory free."""
 
-    def of(self, model: Offered) -> Speed | None:
-        """The speed of a model; None if it cannot run or nothing is known."""
+    def of(self, model: Offered, free: int = 0) -> Speed | None:
+        """The speed of a model with so much memory free; None if unknown or it cannot run."""
         if model.fault:
             return None
+        if model.fit is Fit.STREAMS and model.path:
+            return self.streaming(model.path, free)
         measured = self.measured(model.path) if model.path else None
         if measured is not None:
             return Speed(measured, is_measured=True)
@@ -111,7 +117,7 @@ def list_models(folder: Path, speeds: Speeds, loaded: str = "", loaded_bytes: in
     """
     free = available_memory()
     models = offered(folder, free + loaded_bytes)
-    shown = tuple(replace(model, speed=speeds.of(model)) for model in models)
+    shown = tuple(replace(model, speed=speeds.of(model, free + loaded_bytes)) for model in models)
     return ModelList(shown, free, folder, loaded)
 
 
@@ -134,10 +140,19 @@ def _installed(local: Sequence[Installed], room: int) -> Iterator[Offered]:
             yield Offered(model.name, size, size, None, origin, model.path, fault=fault)
             continue
         n_ctx, needed = _memory(facts)
+        found = _fit(model.path, facts, needed, room)
         yield Offered(
-            model.name, size, size, fit(needed, room), origin, model.path, needed, n_ctx,
+            model.name, size, size, found, origin, model.path, needed, n_ctx,
             _licence_of(model),
         )  # fmt: skip
+
+
+def _fit(path: Path, facts: ModelFacts, needed: int, room: int) -> Fit:
+    """Whether an installed model fits into room bytes, or streams."""
+    found = fit(needed, room)
+    is_too_big = found is Fit.TOO_BIG and bill(facts, SMALLEST_CONTEXT).total > room
+    is_streamable = path.is_file() and can_stream(facts, room)
+    return Fit.STREAMS if is_too_big and is_streamable else found
 
 
 def _fault(error: SpecchatError) -> str:
@@ -193,11 +208,12 @@ def facts_for_bill(path: Path) -> ModelFacts | None:
         return None
 
 
-def fit_here(facts: ModelFacts | None, room: int | None = None) -> Fit | None:
-    """Whether a model fits into room bytes, by default those free on this machine."""
+def fit_here(facts: ModelFacts | None, path: Path | None = None) -> Fit | None:
+    """Whether a model fits into the free memory; path: of one that is installed."""
     if facts is None:
         return None
-    return fit(_memory(facts)[1], available_memory() if room is None else room)
+    needed, room = _memory(facts)[1], available_memory()
+    return fit(needed, room) if path is None else _fit(path, facts, needed, room)
 
 
 def _memory(facts: ModelFacts) -> tuple[int, int]:

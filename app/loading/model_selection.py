@@ -74,14 +74,19 @@ def expected_backend(reference: Reference | HubReference, wanted: str) -> str:
 
 def remember_model(reference: Reference, paths: Paths) -> None:
     """Keep the name of a model that answered, for the next start without a name."""
-    path = reference.path
-    outside = path.name == reference.name and (path.suffix or path.is_dir())
-    name = str(path.resolve()) if outside else reference.name
+    name = lasting_name(reference)
     if name == _last_name(paths):
         return
     with contextlib.suppress(OSError):
         make_private_folder(paths.data)
         write_whole(paths.last_model, os.fsencode(name))
+
+
+def lasting_name(reference: Reference) -> str:
+    """A name that finds a model again from any folder: its path if it has no other."""
+    path = reference.path
+    outside = path.name == reference.name and (path.suffix or path.is_dir())
+    return str(path.resolve()) if outside else reference.name
 
 
 def _last_used(paths: Paths) -> Reference | None:

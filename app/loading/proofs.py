@@ -50,6 +50,7 @@ def proof_key(trial: Trial) -> str:
         raise ModelError(f"cannot read {trial.path}", error.strerror or str(error)) from error
     runner = expected_runner(trial.backend, trial.threads, trial.gpu_layers)
     settings = (runner.engine, runner.device, trial.experts, trial.vocabulary_only)
+    settings += ("streams",) if trial.streams else ()
     identity = os.fsencode("\n".join(map(str, (*stamps, *settings))))
     return hashlib.sha256(identity).hexdigest()[:32]
 

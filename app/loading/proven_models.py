@@ -32,6 +32,7 @@ class ProvenModels:
         gpu_layers: int | None,
         wanted: str = AUTO,
         experts: int | None = None,
+        lock_bytes: int | None = None,
     ) -> Model:
         """Load a model with the backend for it, as model_loading.load does.
 
@@ -40,9 +41,10 @@ class ProvenModels:
             ModelError: the model cannot be loaded, or crashed or hung in the child process.
         """
         backend = backend_for(path, wanted)
-        if self._prove(Trial(path, backend, threads, gpu_layers, experts)):
+        streams = lock_bytes is not None
+        if self._prove(Trial(path, backend, threads, gpu_layers, experts, streams=streams)):
             self.notify(f"loading {path.name}")
-        return load(path, threads, gpu_layers, backend, experts)
+        return load(path, threads, gpu_layers, backend, experts, lock_bytes)
 
     @contextmanager
     def vocabulary(self, path: Path) -> Generator[Vocabulary, None, None]:

@@ -17,6 +17,12 @@ AUTO_DRAFT = "auto"
 OFF_DRAFT = "off"
 """The --draft without drafters."""
 
+STREAM_AUTO, STREAM_ON, STREAM_OFF = "auto", "on", "off"
+"""Whether a model that does not fit in memory streams from disk: once that was agreed to, always,
+or never."""
+
+STREAM_CHOICES = (STREAM_AUTO, STREAM_ON, STREAM_OFF)
+
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
@@ -28,15 +34,19 @@ class SessionOptions:
     ctx: int | None = None
     threads: int | None = None
     gpu_layers: int | None = None
+    stream: str = STREAM_AUTO
     offline: bool = False
 
 
 def check_ranges(options: SessionOptions) -> None:
-    """Check all numeric options.
+    """Check all numeric options, and --stream.
 
     Raises:
         UsageError: one is out of range.
     """
+    if options.stream not in STREAM_CHOICES:
+        known = f"known: {', '.join(STREAM_CHOICES)}"
+        raise UsageError(f"--stream cannot be {options.stream!r}", known)
     for name in RANGES:
         if (value := getattr(options, name)) is not None:
             check_range(name, value)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from app.loading.session_options import RANGES, check_range
+from app.loading.session_options import RANGES, STREAM_AUTO, STREAM_CHOICES, check_range
 from backends.base import UsageError
 from backends.engines.backend_names import AUTO, BACKENDS, check_backend
 from decoding.sampling.lossy_rule import OFF, parse_lossy
@@ -80,6 +80,14 @@ KEYS = (
     Key("ctx", Kind.INTEGER, Part.START, "context in tokens", 4096),
     Key("threads", Kind.INTEGER, Part.START, "processor threads; else all physical cores", 4),
     Key("gpu_layers", Kind.INTEGER, Part.START, "layers on the GPU; else all that fit", 99),
+    Key(
+        "stream",
+        Kind.TEXT,
+        Part.START,
+        "read a model larger than memory from disk: auto (asks), on, off",
+        STREAM_AUTO,
+        STREAM_CHOICES,
+    ),
     Key("retrieval", Kind.SWITCH, Part.START, "learn from earlier chats; kept on disk", True),
     Key("offline", Kind.SWITCH, Part.START, "never touch the network", False),
     Key(

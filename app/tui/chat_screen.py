@@ -23,6 +23,7 @@ from app.dialogue.settings_editor import SettingsEditor
 from app.dialogue.turn import USER
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
+from app.loading.streaming.outlook import StreamOfferError
 from app.settings.answering import Answering
 from app.settings.preferences import Preferences
 from app.tui import wording
@@ -268,9 +269,12 @@ class ChatScreen(Screen[None]):
 
     @on(messages.EmptySubmitted)
     async def _empty_submitted(self, event: messages.EmptySubmitted) -> None:
-        """Try again to load a model, else send the next queued question."""
+        """Agree to what was asked, try again to load a model, or send the next queued question."""
         event.stop()
         status = self._engine.status
+        if isinstance(status.error, StreamOfferError) and self.view.is_idle:
+            self._engine.stream(status.error)
+            return
         if status.phase is Phase.FAILED and status.loaded is None:
             self._engine.retry()
         else:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from app.engine.engine_status import Phase, Status
+from app.loading.streaming.outlook import StreamOfferError
 from app.tui.conversation.chat_view import ChatView
 from app.tui.remedies import remedy_here, sets_context
 
@@ -10,6 +11,7 @@ _MOST_NOTICES, _LONGEST_NOTICE = 4, 140
 """Settings that cannot be used are told above the prompt, and must leave room for the rest."""
 
 _UNSAVED = "It is saved as soon as that is mended; quitting before loses it."
+_STREAM = "Enter on an empty prompt reads it from disk, from now on · Ctrl+L chooses another"
 _AGAIN = "Enter tries again · Ctrl+L chooses another"
 
 
@@ -41,6 +43,11 @@ class FaultReports:
             return
         if error is None:
             await self._view.clear_fault()
+            return
+        if isinstance(error, StreamOfferError):
+            await self._view.show_notice(
+                f"{error.summary}.", f"{error.outlook.question}\n{_STREAM}"
+            )
             return
         is_usable = status.loaded is not None or sets_context(error)
         remedy = remedy_here(error) if is_usable else _AGAIN

@@ -11,6 +11,7 @@ from textual.widgets import Static
 
 from app.actions import BY_NAME
 from app.engine.engine_status import Phase
+from app.loading.streaming.outlook import StreamOfferError
 from app.tui.keymap import keys_of
 from app.tui.store import Store
 
@@ -79,6 +80,9 @@ _EDITING = Keys(
 )
 _NO_MODEL_WITH_TEXT = Keys((Key(_SEND, "queues"), _MODELS, _HELP), (Key(_SEND, "queues"), _MODELS))
 _NO_MODEL = Keys((Key(_SEND, "try again"), _MODELS, _HELP), (Key(_SEND, "again"), _MODELS))
+_STREAM_OFFER = Keys(
+    (Key(_SEND, "reads it from disk"), _MODELS, _HELP), (Key(_SEND, "from disk"), _MODELS)
+)
 _BROKEN_OFF = Keys((Key("go_on", "continue"), _MODELS, _HELP), (Key("go_on", "continue"), _MODELS))
 _COMPLETING_FILE = Keys(
     (Key("↑ ↓", "choose"), Key("Enter", "fill in"), Key("Esc", "close")),
@@ -192,6 +196,7 @@ class KeysBar(Static):
     def _keys_now(self) -> Keys:
         store = self._store
         has_failed = store.status.phase is Phase.FAILED and store.status.loaded is None
+        is_offered = isinstance(store.status.error, StreamOfferError)
         takes_back = store.queued > 0 and not store.has_text
         with_panel = _ANSWERING_WITH_DETAILS if store.shows_details else _ANSWERING_WITH_PANEL
         states = (
@@ -208,6 +213,7 @@ class KeysBar(Static):
             (store.is_answering and takes_back, _ANSWERING_WITH_QUEUE),
             (store.is_answering and store.is_panel_shown, with_panel),
             (store.is_answering, _ANSWERING),
+            (is_offered and not store.has_text, _STREAM_OFFER),
             (has_failed and store.has_text, _NO_MODEL_WITH_TEXT),
             (has_failed, _NO_MODEL),
             (takes_back, _QUEUE),

@@ -65,6 +65,13 @@ class RollbackRefusedError(ModelError):
     """A context that cannot forget its last tokens."""
 
 
+class PassStoppedError(ModelError):
+    """A pass ended early because the answer was stopped; its context is as it was before."""
+
+    def __init__(self) -> None:
+        super().__init__("the answer was stopped")
+
+
 class DraftUnavailableError(SpecchatError):
     """A drafter that cannot be used; replies are then generated without one."""
 

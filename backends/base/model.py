@@ -56,6 +56,12 @@ class ModelInfo:
     """How it was derived in memory from the weights at path; "" for those weights themselves."""
     active_experts: int = 0
     """Experts used per token, 0 in a model without experts."""
+    locked_bytes: int = 0
+    """Weights locked in memory because the others stream from disk; 0 if nothing is locked."""
+    streamed_bytes_per_token: int = 0
+    """Bytes read from disk for one plain token; 0 for a model that is in memory."""
+    lock_refusal: str = ""
+    """Why less is locked than was planned, as the rest of a sentence; "" if nothing is missing."""
 
     def check_context(self, n_ctx: int) -> None:
         """Refuse a context size that the model was not trained for.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from backends.base import Model, ModelInfo, Vocabulary
+from backends.base import Model, ModelInfo, UsageError, Vocabulary
 from backends.engines.backend_names import AUTO, LLAMACPP, MLX
 from backends.engines.backend_selection import backend_for
 from backends.engines.engine_import import importing_engine
@@ -16,10 +16,13 @@ def load(
     gpu_layers: int | None,
     wanted: str = AUTO,
     experts: int | None = None,
+    lock_bytes: int | None = None,
 ) -> Model:
     """Load a model; only the thread that loads it may run it.
 
     experts: active experts per token, None for the file's own number; llama.cpp only.
+    lock_bytes: weights to lock in memory while the others stream from disk, None for a model that
+    fits; llama.cpp on the processor only.
 
     Raises:
         UsageError: the wanted backend cannot run such a model, or has no such option.
@@ -27,6 +30,12 @@ def load(
     """
     backend = backend_for(path, wanted)
     if backend == MLX:
+        if lock_bytes is not None:
+            raise UsageError(
+                f"{path.name} cannot stream from disk",
+                "MLX holds all weights in memory",
+                "Use its GGUF file with --backend llamacpp.",
+            )
         with importing_engine(backend):
             from backends import mlx
             from backends.mlx.mlx_device import raise_wired_limit
@@ -35,7 +44,9 @@ def load(
         return mlx.load(path, gpu_layers=gpu_layers)
     with importing_engine(backend):
         from backends import llamacpp
-    return llamacpp.load(path, threads=threads, gpu_layers=gpu_layers, experts=experts)
+    return llamacpp.load(
+        path, threads=threads, gpu_layers=gpu_layers, experts=experts, lock_bytes=lock_bytes
+    )
 
 
 def vocabulary(path: Path) -> AbstractContextManager[Vocabulary]:

@@ -1,5 +1,6 @@
 """Identity of what runs a model: with another build, device or thread count, times differ."""
 
+import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -11,16 +12,26 @@ from backends.hardware.host import physical_cores
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Build (as in ModelInfo), device (as the engine names it) and threads."""
+    """Build (as in ModelInfo), device (as the engine names it) and threads.
+
+    streamed_tenths: of the bytes that a token reads, those that come from disk.
+    """
 
     engine: str
     device: str
     threads: int
+    streamed_tenths: int = 0
 
     @classmethod
     def of(cls, info: ModelInfo) -> Self:
         """Runner of a loaded model."""
-        return cls(info.engine, info.device, info.threads)
+        streamed = info.streamed_bytes_per_token / max(info.bytes_read_per_token, 1)
+        return cls(info.engine, info.device, info.threads, tenths(streamed))
+
+
+def tenths(share: float) -> int:
+    """Tenths that a share makes; more than none for any share."""
+    return math.ceil(10.0 * share)
 
 
 def expected_runner(backend: str, threads: int | None, gpu_layers: int | None) -> Runner:

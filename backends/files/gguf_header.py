@@ -49,6 +49,8 @@ class Tensor:
     stored_bytes: int
     ggml_type: int
     """Number of its type in ggml."""
+    offset: int
+    """Where its bytes begin in the file."""
 
     @property
     def parameters(self) -> int:
@@ -239,5 +241,5 @@ def _tensors(
             raise ValueError(
                 f"tensor {name} lies past the end of the file ({len(cursor.data):,} bytes)"
             )
-        tensors.append(Tensor(name, shape, end - offset, ggml_type))
+        tensors.append(Tensor(name, shape, end - offset, ggml_type, start + offset))
     return tuple(tensors)

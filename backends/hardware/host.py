@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-_CGROUP = Path("/sys/fs/cgroup")
+from backends.hardware.cgroup_memory import cgroup_limit, cgroup_room
 
 
 def physical_cores() -> int:
@@ -19,13 +19,23 @@ def physical_cores() -> int:
 
 
 def available_memory() -> int:
-    """Bytes this process can still allocate: free on the machine, or in its container if less."""
-    return min(psutil.virtual_memory().available, _cgroup_room())
+    """Bytes this process can still allocate: free on the machine, or in its container if less.
+
+    File cache that can be dropped counts as free.
+    """
+    free, room = psutil.virtual_memory().available, cgroup_room()
+    return free if room is None else min(free, room)
 
 
 def total_memory() -> int:
     """Bytes of memory of the machine."""
     return psutil.virtual_memory().total
+
+
+def memory_limit() -> int:
+    """Bytes this process may hold at all: those of the machine, or of its container if fewer."""
+    total, limit = total_memory(), cgroup_limit()
+    return total if limit is None else min(total, limit)
 
 
 def peak_memory_bytes() -> int | None:
@@ -52,12 +62,3 @@ def processor_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def _cgroup_room() -> int:
-    try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        used = int((_CGROUP / "memory.current").read_text())
-        return max(int(limit) - used, 0) if limit != "max" else 1 << 62
-    except (OSError, ValueError):
-        return 1 << 62

@@ -15,17 +15,21 @@ from backends.base import (
     Logits,
     ModelError,
     OutOfMemoryError,
+    PassStoppedError,
     RollbackRefusedError,
     check_truncation,
 )
 from backends.base.parent_array import check_branches
+from backends.base.pass_stop import pass_is_stopped
 from backends.hardware.host import available_memory
 from backends.llamacpp.tree_sequences import TreePass
+from backends.streaming.streamed_weights import StreamedWeights
 
 MAX_LOGITS = 64
 """Most rows of logits of one forward pass; the engine keeps a buffer of this size."""
 
 _NO_SLOT = 1
+_ABORTED = 2
 _SEQUENCE = ctypes.c_int32(0)
 
 
@@ -47,6 +51,7 @@ class LlamaContext:
         can_roll_back: bool,
         tree_refusal: str,
         on_close: Callable[["LlamaContext"], None],
+        weights: StreamedWeights | None = None,
     ) -> None:
         self.pointer: api.llama_context_p | None = pointer
         self._memory = memory
@@ -66,6 +71,9 @@ class LlamaContext:
         self._viewed = 0
         """Address of the viewed logits."""
         self._fill_constant_part()
+        self._weights = weights
+        if weights is not None:  # passes in memory end soon enough
+            self._callback = _follow_passes(pointer, weights)
 
     def _fill_constant_part(self) -> None:
         """Create views of the batch, to be written once per step instead of once per token."""
@@ -93,14 +101,24 @@ class LlamaContext:
         self._check_room(count)
         self._fill(tokens, start, n_logits)
         assert self.pointer is not None, "the context is closed"
+        if self._weights is not None:
+            self._weights.begin_pass()
         status = api.llama_decode(self.pointer, self._batch)
+        if self._weights is not None:
+            self._weights.end_pass(is_whole=status == 0)
         if status != 0:
-            api.llama_memory_seq_rm(self._memory, 0, start, -1)
+            self._forget_from(start)
             raise _failure(status)
         self.tokens.extend(tokens)
         if n_logits == 0:
             return np.empty((0, self._n_vocab), dtype=np.float32)
         return self._rows(n_logits)
+
+    def _forget_from(self, length: int) -> None:
+        """Remove what a failed pass left behind; a running state can only be emptied."""
+        if not api.llama_memory_seq_rm(self._memory, 0, length, -1):
+            api.llama_memory_seq_rm(self._memory, 0, -1, -1)
+            self.tokens.clear()
 
     def _fill(self, tokens: Sequence[int], start: int, n_logits: int) -> None:
         count = len(tokens)
@@ -161,7 +179,11 @@ class LlamaContext:
     def _run_nodes(self, tree: TreePass, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
         assert self.pointer is not None, "the context is closed"
         assert 0 < len(tokens) == len(parents) <= self.max_logits
+        if self._weights is not None:
+            self._weights.begin_pass()
         status = tree.decode(self.pointer, tokens, parents)
+        if self._weights is not None:
+            self._weights.end_pass(is_whole=status == 0)
         if status != 0:
             self._drop_tree()
             raise _failure(status)
@@ -227,7 +249,21 @@ class LlamaContext:
         self._on_close(self)
 
 
+def _follow_passes(pointer: api.llama_context_p, weights: StreamedWeights) -> object:
+    """Let weights follow every pass, and passes be stopped; what is returned must be kept."""
+
+    @api.ggml_abort_callback
+    def is_stopped(_data: object) -> bool:  # asked after each operation, in the pass's own thread
+        weights.advance()
+        return pass_is_stopped()
+
+    api.llama_set_abort_callback(pointer, is_stopped, ctypes.c_void_p(0))
+    return is_stopped
+
+
 def _failure(status: int) -> ModelError:
+    if status == _ABORTED:
+        return PassStoppedError()
     why = "no free place in its cache" if status == _NO_SLOT else f"llama.cpp code {status}"
     return ModelError("the model could not process these tokens", why)
 

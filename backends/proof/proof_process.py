@@ -56,7 +56,7 @@ _REMEDY = "Download or copy it again, or choose another model."
 class Trial:
     """A model to run with its options, as for engines.model_loading.load.
 
-    vocabulary_only: the weights stay on disk.
+    vocabulary_only: the weights stay on disk. streams: they are read from disk in every pass.
     """
 
     path: Path
@@ -65,6 +65,7 @@ class Trial:
     gpu_layers: int | None = None
     experts: int | None = None
     vocabulary_only: bool = False
+    streams: bool = False
 
 
 class ProofProcess:

@@ -82,7 +82,8 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
                 read.tokenizer.encode(_TEXT, special=False)
             return {}
         settings = (request[name] for name in ("threads", "gpu_layers", "backend", "experts"))
-        with closing(load(path, *settings)) as model:
+        lock_bytes = 0 if request["streams"] else None
+        with closing(load(path, *settings, lock_bytes=lock_bytes)) as model:
             _generate_token(model)
     except SpecchatError as error:
         kind = type(error).__name__

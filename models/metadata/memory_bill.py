@@ -7,7 +7,10 @@ from models.byte_sizes import gigabytes
 from models.metadata.model_facts import ModelFacts
 
 CHUNK = 256
-"""Most tokens of a pass, in any backend."""
+"""Most tokens of a pass, in any backend, of a model in memory."""
+
+STREAMED_CHUNK = 512
+"""Most tokens of a pass of a model that streams from disk."""
 
 _LOGIT_ROWS = 64
 """Most rows of logits kept from a pass."""
@@ -17,11 +20,15 @@ _TIGHT = 0.9
 
 
 class Fit(StrEnum):
-    """Whether a bill fits into free memory; tight: over nine tenths of it."""
+    """Whether a bill fits into free memory; tight: over nine tenths of it.
+
+    streams: too big, but it can be read from disk in every pass.
+    """
 
     FITS = "fits"
     TIGHT = "tight"
     TOO_BIG = "too big"
+    STREAMS = "streams"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +68,16 @@ def bill(facts: ModelFacts, n_ctx: int, drafter: MemoryBill | None = None) -> Me
     )
 
 
-def compute_bytes(facts: ModelFacts, n_ctx: int) -> int:
+def compute_bytes(facts: ModelFacts, n_ctx: int, most_tokens: int = CHUNK) -> int:
     """Upper bound of llama.cpp's compute buffer.
 
     Sums the logits kept, the activations of a pass (per token three feed-forward rows and four of
     the model's width), and the attention mask in half floats. llama.cpp lets these share memory: it
     reported 0.48 to 0.92 of the bound for the bundled 135M model, also padded to 1B and 3B, with
     passes of 64, 256 and 512 tokens and contexts of 512, 2,048 and 8,192 (llama-cpp-python 0.3.36,
-    processor only).
+    processor only). most_tokens: of a pass.
     """
-    chunk = min(CHUNK, n_ctx)
+    chunk = min(most_tokens, n_ctx)
     logits = _FLOAT * facts.n_vocab * min(_LOGIT_ROWS, chunk)
     rows = _FLOAT * chunk * (3 * facts.feed_forward + 4 * facts.width)
     mask = _HALF * chunk * n_ctx

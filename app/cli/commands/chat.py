@@ -16,6 +16,10 @@ from app.cli.terminal.message_input import LineDroppedError, TypedLines, piped_l
 from app.engine.engine_status import where_it_runs
 from app.engine.reply import new_reply
 from app.engine.session import Session
+from app.loading.session_options import SessionOptions
+from app.loading.streaming.agreed_models import AgreedModels
+from app.loading.streaming.outlook import StreamOfferError
+from app.paths import Paths
 from app.settings.answering import Answering
 from app.settings.catalogue import BY_NAME, CHAT_KEYS, Value, known, parsed
 from backends.base import SpecchatError, UsageError
@@ -34,7 +38,7 @@ def chat(context: typer.Context) -> None:
     """Talk line by line; nothing on the screen is ever rewritten."""
     given = option_values.answer_options(context)
     session_options = option_values.session_options(context)
-    session = open_session(session_options)
+    session = _opened(session_options)
     try:
         talk = _Talk(session, given.system, given.answering)
         if sys.stdin.isatty():
@@ -183,6 +187,31 @@ class _Talk:
             stderr.note(self._last_stats)
         if reply.finish_reason is FinishReason.CANCELLED and _must_end():
             raise KeyboardInterrupt
+
+
+def _opened(options: SessionOptions) -> Session:
+    """Open a session; whether a model that does not fit streams is asked once, on a terminal.
+
+    Raises:
+        SpecchatError: the model cannot be run, or was not to stream.
+    """
+    try:
+        return open_session(options)
+    except StreamOfferError as offer:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        stderr.note(f"{offer.summary}.\n{offer.outlook.question}")
+        if not _agrees():
+            raise
+        AgreedModels(Paths.of_this_user().agreed_models).add(offer.path)
+        return open_session(options)
+
+
+def _agrees() -> bool:
+    """Ask yes or no; anything but yes, and the end of the input, is a no."""
+    stderr.note("y = yes, for this model from now on; anything else = no")
+    answer = next(iter(TypedLines()), "")
+    return answer.strip().lower() in ("y", "yes")
 
 
 def _must_end() -> bool:

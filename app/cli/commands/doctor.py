@@ -12,6 +12,7 @@ import typer
 from app.cli.json_output import Json, Output, write_result
 from app.cli.terminal.exit_codes import EXIT_USAGE
 from app.evaluation.settings_check import Fault, check_settings
+from app.learned.disk_speeds import disk_speed
 from app.learned.memory_bandwidth import mlx_bandwidth, processor_bandwidth
 from app.paths import Paths
 from backends.engines.backend_names import LLAMACPP, MLX
@@ -23,6 +24,7 @@ from backends.engines.engine_overview import (
 )
 from backends.hardware.bandwidth import Bandwidth, of_gpu
 from backends.hardware.host import available_memory, physical_cores, processor_name, total_memory
+from backends.streaming.disk_speed import DiskSpeed
 from models.stores.available_models import installed, readable_names
 from models.stores.bundled import demo_path
 
@@ -55,7 +57,7 @@ def doctor(json: Json = False, output: Output = None) -> None:
 def _facts(faults: Sequence[Fault]) -> dict[str, Any]:
     engines = describe_engines()
     chosen = engines.chosen
-    bandwidth = _measured(chosen)
+    bandwidth, disk = _measured(chosen), _disk_of_largest()
     return {
         "backend": chosen.backend,
         "backend_reason": engines.reason,
@@ -71,6 +73,8 @@ def _facts(faults: Sequence[Fault]) -> dict[str, Any]:
             "available_memory_bytes": available_memory(),
             "bandwidth_bytes_per_second": bandwidth.bytes_per_second if bandwidth else None,
             "bandwidth_source": bandwidth.source if bandwidth else None,
+            "disk_bytes_per_second": disk.bytes_per_second if disk else None,
+            "disk_source": disk.source if disk else None,
         },
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": sys.version.split()[0],
@@ -93,6 +97,14 @@ def _measured(chosen: EngineFacts) -> Bandwidth | None:
     return of_device or processor_bandwidth(physical_cores(), paths, again=True)
 
 
+def _disk_of_largest() -> DiskSpeed | None:
+    """Speed of reading the largest GGUF file here; None without one, and where it is unknown."""
+    paths = Paths.of_this_user()
+    files = [model for model in installed(paths.models) if model.path.is_file()]
+    largest = max(files, key=lambda model: model.size_bytes, default=None)
+    return disk_speed(largest.path, paths) if largest else None
+
+
 def _memory_advice(engines: Engines) -> str | None:
     """Advice for the largest MLX model, if it nearly exceeds the memory that the GPU may use."""
     folders = [model for model in installed(Paths.of_this_user().models) if model.path.is_dir()]
@@ -106,6 +118,12 @@ def _memory_advice(engines: Engines) -> str | None:
 def _bandwidth(device: dict[str, Any]) -> str:
     rate, source = device["bandwidth_bytes_per_second"], device["bandwidth_source"]
     return f"{rate / 1e9:.1f} GB/s ({source})" if rate else "not measured"
+
+
+def _disk(device: dict[str, Any]) -> str:
+    """What decides the speed of models larger than memory; empty if it was not measured."""
+    rate, source = device["disk_bytes_per_second"], device["disk_source"]
+    return f"{rate / 1e9:.1f} GB/s ({source}), for models larger than memory" if rate else ""
 
 
 def _engine(engine: dict[str, Any]) -> str:
@@ -131,6 +149,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "memory": f"{device['available_memory_bytes'] / 1e9:.1f} GB available "
         f"of {device['memory_bytes'] / 1e9:.1f} GB",
         "bandwidth": _bandwidth(device),
+        "disk": _disk(device),
         "system": facts["system"],
         "Python": facts["python"],
         "versions": ", ".join(

@@ -100,7 +100,7 @@ def _of_file(name: str, path: Path) -> dict[str, Any]:
     more: dict[str, Any] = {
         "installed": True,
         "size_source": "file",
-        "fit": fit_here(facts_for_bill(path)),
+        "fit": fit_here(facts_for_bill(path), path),
         "drafters": _drafters(entry),
     }
     if entry is not None:

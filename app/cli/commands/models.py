@@ -14,16 +14,20 @@ from app.cli.commands.tune import tune
 from app.cli.json_output import Json, Output, write_result
 from app.cli.pulling import pull_model
 from app.cli.terminal import stderr
+from app.learned.memory_bandwidth import processor_bandwidth
 from app.loading.fetch_model import request_for
 from app.loading.model_list import Offered, offered, recommended
+from app.loading.streaming.outlook import streaming_rate
+from app.pairing.stream_choice import expected_streaming_rate
 from app.paths import Paths
 from backends.base import HubUnreachableError, SpecchatError, UsageError
 from backends.engines.backend_selection import forms
-from backends.hardware.host import total_memory
+from backends.hardware.host import available_memory, physical_cores, total_memory
 from models.byte_sizes import size_text
 from models.hub import HubSettings
 from models.hub.hub_settings import hub_cache
 from models.hub.unfinished import discard, unfinished
+from models.metadata.memory_bill import Fit
 from models.reference import on_hub
 from models.stores.available_models import installed
 from models.stores.installed_model import Installed
@@ -53,7 +57,8 @@ Name = Annotated[
     ),
 ]
 _LEGEND = """\
-memory: for the model and a context of 8,192 tokens; tight: over 90 % of the free memory"""
+memory: for the model and a context of 8,192 tokens; tight: over 90 % of the free memory;
+streams: a part of its weights is read from disk for each token (--stream)"""
 
 
 @models.command("list", cls=Command)
@@ -89,7 +94,8 @@ def _listing(listed: Sequence[Offered]) -> Iterator[str]:
         yield f"{title:<{width + 2}}  {'size':>10}  memory   {about}"
         for model in models_in:
             size = size_text(model.size_bytes) if model.size_bytes else "?"
-            yield f"  {model.name:<{width}}  {size:>10}  {model.fit or '?':7}  {model.about}"
+            words = ", ".join(filter(None, [model.about, _streaming_words(model)]))
+            yield f"  {model.name:<{width}}  {size:>10}  {model.fit or '?':7}  {words}"
         yield ""
     yield _LEGEND
     yield "download: specchat models pull NAME"
@@ -181,9 +187,27 @@ def _named(name: str) -> Installed:
     raise UsageError(f"{what}. `specchat models list` names all.")
 
 
+def _streaming_words(model: Offered) -> str:
+    rate = _streaming_rate(model)
+    return streaming_rate(rate) if rate else ""
+
+
+def _streaming_rate(model: Offered) -> float | None:
+    """Tokens a second to expect of a model that streams; None for others, and where unknown."""
+    if model.fit is not Fit.STREAMS or model.path is None:
+        return None
+    paths = Paths.of_this_user()
+    memory = processor_bandwidth(physical_cores(), paths)
+    if memory is None:
+        return None
+    free = available_memory()
+    return expected_streaming_rate(model.path, free, memory.bytes_per_second, paths)
+
+
 def _offered_here(model: Offered) -> dict[str, Any]:
     facts = {"name": model.name, "path": str(model.path), "size_bytes": model.size_bytes}
-    return {**facts, "origin": model.about, "fit": model.fit}
+    rate = _streaming_rate(model)
+    return {**facts, "origin": model.about, "fit": model.fit, "streaming_tokens_per_second": rate}
 
 
 def _offered_there(model: Offered) -> dict[str, Any]:

@@ -363,9 +363,9 @@ class ChatView(Vertical):
         """Show an error and what to do about it below the messages, in place of an earlier one."""
         await self._show_card(Card(text, remedy))
 
-    async def show_notice(self, text: str) -> None:
+    async def show_notice(self, text: str, remedy: str = "") -> None:
         """Show a warning below the messages, in place of an earlier one."""
-        await self._show_card(Card(text, mark=WARNING))
+        await self._show_card(Card(text, remedy, mark=WARNING))
 
     def show_settings(self) -> None:
         """Show the chat's own instructions and settings as they are now."""

@@ -7,6 +7,7 @@ from textual.content import Content
 
 from app.loading.expected_speed import about
 from app.loading.model_list import ModelList, Offered, Speed
+from app.loading.streaming.outlook import streaming_rate
 from app.printable import one_line
 from app.tui import wording
 from app.tui.screens.dialog import is_narrow
@@ -24,6 +25,9 @@ _FAST = 20.0
 """Tokens a second that are far more than people read."""
 
 
+_FITS = {Fit.TIGHT: "tight fit", Fit.TOO_BIG: "too big", Fit.STREAMS: "streams"}
+"""Words for models that do not simply fit."""
+
 _SLOWER = (
     (0.4, "larger, far slower"),
     (0.6, "larger, half as fast"),
@@ -32,12 +36,17 @@ _SLOWER = (
 """Words for the speed of a larger model, by the share of the present one's that it stays below."""
 
 
-def speed_words(speed: Speed | None, *, is_narrow: bool = False) -> str:
-    """A speed, such as "10 tok/s", or "about 10 tok/s" where it is estimated; empty if unknown."""
+def speed_words(speed: Speed | None, *, is_narrow: bool = False, streams: bool = False) -> str:
+    """A speed, such as "10 tok/s", or "about 10 tok/s" where it is estimated; empty if unknown.
+
+    streams: of a model that is read from disk, which may take seconds for a token.
+    """
     if speed is None:
         return ""
     if speed.is_measured:
         return wording.rate(speed.rate)
+    if streams:
+        return streaming_rate(speed.rate, is_narrow=is_narrow)
     return about(speed.rate, is_narrow=is_narrow)
 
 
@@ -66,7 +75,7 @@ class ModelColumns:
         size = short_size(model.size_bytes) if model.size_bytes else "?"
         if is_narrow(width + 2):
             return self._narrow_line(model, width, lead, name, size)
-        speed = speed_words(model.speed)
+        speed = speed_words(model.speed, streams=model.fit is Fit.STREAMS)
         state = Content.styled(self._state(model), self._state_style(model))
         longest = max((len(each.name) for each in self.models.models), default=0)
         room = min(max(_NAME, longest), _NAME + max(0, width - _WIDE))
@@ -99,14 +108,15 @@ class ModelColumns:
             return self.downloads[model.name].partition(",")[0]
         if model.fault:
             return model.fault.partition(":")[0].partition(" ")[0]
-        return speed_words(model.speed, is_narrow=True)
+        streams = model.fit is Fit.STREAMS
+        return speed_words(model.speed, is_narrow=True, streams=streams)
 
     def _mark(self, model: Offered) -> tuple[str, str]:
         if model.fault:
             return "✕", "$error"
         if model.name == self.models.loaded:
             return "●", "$primary"
-        if model.fit in (Fit.TIGHT, Fit.TOO_BIG):
+        if model.fit in (Fit.TIGHT, Fit.TOO_BIG, Fit.STREAMS):
             return "▲", "$warning"
         return "", ""
 
@@ -120,8 +130,8 @@ class ModelColumns:
         known = {DEMO: "tiny, often wrong", self.models.loaded: "in use", **self.downloads}
         if model.fault or model.name in known:
             return model.fault or known[model.name]
-        if model.fit in (Fit.TIGHT, Fit.TOO_BIG):
-            return "tight fit" if model.fit is Fit.TIGHT else "too big"
+        if model.fit is not None and model.fit in _FITS:
+            return _FITS[model.fit]
         return "asks for a login" if model.is_gated else self._compared(model)
 
     def _compared(self, model: Offered) -> str:

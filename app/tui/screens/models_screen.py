@@ -27,6 +27,7 @@ _TOO_BIG = "\0too big"
 
 _LEAVE = "Esc back"
 _SEARCHES = ("Search, or type a file or hub repository", "Search")
+_STREAMS = "Larger than memory: a part of its weights is read from disk for each token."
 _ESTIMATE = "“about” is estimated from the size and this machine's memory speed."
 
 
@@ -139,7 +140,9 @@ class ModelsScreen(ModalScreen[str | None]):
         if model is not None and self._found is not None:
             is_small = is_narrow(self.app.size.width)
             lines.append(_details(model, self._found.free_bytes, is_narrow=is_small))
-            if not is_small and model.speed and not model.speed.is_measured:
+            if model.fit is Fit.STREAMS:
+                lines.append(_STREAMS)
+            elif not is_small and model.speed and not model.speed.is_measured:
                 lines.append(_ESTIMATE)
         self._details.update(Content("\n".join(lines)))
         self._dialog.show_keys(" · ".join(filter(None, [self._key_of(model), _LEAVE])))

@@ -32,6 +32,7 @@ OUT_OF_RANGE = [
     ("--threads", "0"),
     ("--gpu-layers", "-1"),
     ("--backend", "vulkan"),
+    ("--stream", "perhaps"),
 ]
 
 

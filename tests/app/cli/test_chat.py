@@ -2,11 +2,18 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
+from app.cli.commands import chat
 from app.engine.session import Session
+from app.loading.session_options import SessionOptions
+from app.loading.streaming.agreed_models import AgreedModels
+from app.loading.streaming.outlook import Outlook, Share, StreamOfferError
+from app.paths import Paths
+from backends.base import OutOfMemoryError
 from backends.chat.chat_template import Message
 from decoding.events import Prefill
 
@@ -184,3 +191,29 @@ def test_without_a_terminal_the_bare_command_gives_a_hint(specchat: Specchat) ->
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "specchat ask" in ended.stderr
     assert "specchat chat" in ended.stderr
+
+
+@pytest.mark.parametrize(("answer", "agrees"), [("y", True), ("", False), ("no", False)])
+def test_a_model_larger_than_memory_is_asked_about_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str, agrees: bool
+) -> None:
+    refusal = OutOfMemoryError("big needs 1.2 GB", "0.9 GB are free", "Choose another.")
+    path = tmp_path / "big.gguf"
+    outlook = Outlook(Share(600_000_000, 590_000_000))
+    agreed = AgreedModels(Paths.of_this_user().agreed_models)
+
+    def open_session(_: SessionOptions) -> str:
+        if not agreed.has(path):
+            raise StreamOfferError(refusal, "big", path, outlook)
+        return "the session"
+
+    monkeypatch.setattr(chat, "open_session", open_session)
+    monkeypatch.setattr("builtins.input", lambda _: answer)
+    for stream in ("stdin", "stderr"):
+        monkeypatch.setattr(getattr(chat.sys, stream), "isatty", lambda: True, raising=False)
+    if not agrees:
+        with pytest.raises(StreamOfferError, match="big needs"):
+            chat._opened(SessionOptions())
+    else:
+        assert chat._opened(SessionOptions()) == "the session"
+    assert agreed.has(path) is agrees

@@ -39,6 +39,7 @@ REFUSED = [
     ("draft", '"tree(self:experts=2)"', "it has none"),
     ("ctx", "100000000", "at most 8,192"),
     ("gpu_layers", "3", "processor alone"),
+    ("stream", '"perhaps"', "known: auto, off, on"),
     ("zzz", "1", "known: "),
 ]
 
@@ -150,11 +151,13 @@ def test_a_model_that_may_not_be_downloaded_is_told(write_settings: Write) -> No
 def test_a_model_without_the_memory_for_it_is_told(
     write_settings: Write, monkeypatch: pytest.MonkeyPatch, more: str, blamed: str
 ) -> None:
-    write_settings(f'model = "qwen3-4b"\n{more}')
+    write_settings(f'model = "qwen3-4b"\nstream = "off"\n{more}')
     monkeypatch.setattr("app.evaluation.settings_check.free_memory", lambda *_: 1 << 30)
     (fault,) = check_settings(Paths.of_this_user())
     assert fault.key == blamed
     assert "1.1 GB are free" in fault.why
+    write_settings('model = "qwen3-4b"\nctx = 512\n')
+    assert check_settings(Paths.of_this_user()) == []  # it may stream
 
 
 @pytest.mark.usefixtures("llamacpp")

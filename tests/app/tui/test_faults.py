@@ -10,8 +10,10 @@ from app.engine.engine import Engine
 from app.engine.engine_status import Phase, Status
 from app.history import History
 from app.loading.session_options import SessionOptions
+from app.loading.streaming.outlook import Outlook, Share, StreamOfferError
 from app.paths import Paths
-from backends.base import ModelError
+from backends.base import ModelError, OutOfMemoryError
+from backends.streaming.disk_speed import DiskSpeed
 from tests.app.engine.test_engine import request, text_of
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
@@ -105,6 +107,26 @@ async def test_an_error_of_a_model_is_shown_once_and_whole(chatting: Chatting) -
             await chat.until(lambda word=word: word in chat.shown)
             assert chat.shown.count("cannot be loaded") == 1
             assert "no model" in chat.shown.splitlines()[0]
+
+
+async def test_a_model_larger_than_memory_is_asked_about(
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agreed: list[str] = []
+    monkeypatch.setattr(Engine, "stream", lambda _, offer: agreed.append(offer.model))
+    refusal = OutOfMemoryError("big needs 1.2 GB", "0.9 GB are free", "Choose another.")
+    disk = DiskSpeed(1.1e9, "measured")
+    outlook = Outlook(Share(600_000_000, 590_000_000), disk, 1.87)
+    async with chatting(ScriptedModel(WORDS), (120, 30)) as chat:
+        engine = chat.app.engine
+        await chat.until(lambda: engine.status.phase is Phase.READY)
+        offer = StreamOfferError(refusal, "big", Path("big.gguf"), outlook)
+        engine._status = Status(Phase.FAILED, error=offer)
+        await chat.until(lambda: "Read it from disk?" in chat.shown)
+        assert "about 1.9 tok/s" in " ".join(chat.shown.split())
+        assert "Enter reads it from disk" in chat.shown.splitlines()[-1]
+        await chat.pilot.press("enter")
+        await chat.until(lambda: agreed == ["big"])
 
 
 async def test_a_load_that_was_cancelled_says_no_error_and_keeps_the_question(

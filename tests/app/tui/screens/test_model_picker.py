@@ -86,6 +86,19 @@ async def opened(
 
 
 @pytest.mark.parametrize("size", SIZES)
+async def test_a_model_that_streams_has_a_state_and_a_speed(size: tuple[int, int]) -> None:
+    speed = Speed(1.87, is_measured=False)
+    big = replace(installed("llama-70b", 40e9, 1.0), fit=Fit.STREAMS, speed=speed)
+    app = SmallApp()
+    async with app.run_test(size=size) as pilot:
+        picking = await opened(pilot, app, replace(MODELS, models=(big, *MODELS.models)))
+        line = next(line for line in picking.text.splitlines() if "llama-70b" in line)
+        assert ("~1.9 tok/s" if size[0] < 60 else "about 1.9 tok/s") in line
+        if size[0] >= 60:
+            assert "streams" in line
+
+
+@pytest.mark.parametrize("size", SIZES)
 async def test_the_picker_at_every_size(size: tuple[int, int], pytestconfig: pytest.Config) -> None:
     app = SmallApp()
     async with app.run_test(size=size) as pilot:

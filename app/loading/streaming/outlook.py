@@ -1,0 +1,84 @@
+"""What to expect of a model that streams, told before it is loaded."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backends.base import OutOfMemoryError
+from models.byte_sizes import gigabytes
+
+if TYPE_CHECKING:
+    from app.loading.streaming.memory_split import Split
+    from backends.streaming.disk_speed import DiskSpeed
+
+_SLOW = 0.1
+"""Tokens a second below which seconds a token say more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Bytes of a model that are held in memory, and those that a token reads from disk."""
+
+    held: int
+    streamed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Shares of a model in memory and on disk, and the speed that follows.
+
+    disk, rate: None if the disk's or the memory's speed cannot be measured; rate: tokens a second
+    of plain decoding. drafted: the drafter with the most tokens a second, by acceptance measured
+    with this model; None if none gains or nothing was measured.
+    """
+
+    share: Share
+    disk: "DiskSpeed | None" = None
+    rate: float | None = None
+    drafted: "Split | None" = None
+    draft_cost: str = ""
+    """What drafts cost whose gain is unknown, in words."""
+
+    @property
+    def words(self) -> str:
+        """The outlook in one sentence."""
+        held, read = gigabytes(self.share.held), gigabytes(self.share.streamed)
+        text = f"{held} of its weights are held in memory, {read} are read from disk for each token"
+        if self.disk is None or self.rate is None:
+            return f"{text}; how fast cannot be measured here"
+        speed = f"{self.disk.bytes_per_second / 1e9:.2g} GB/s"
+        text = f"{text} at {speed}: {streaming_rate(self.rate)}"
+        if self.drafted is not None and self.drafted.drafter is not None:
+            faster = streaming_rate(self.drafted.rate)
+            return f"{text}, with {self.drafted.drafter.name} drafting {faster}"
+        return f"{text}; {self.draft_cost}" if self.draft_cost else text
+
+    @property
+    def question(self) -> str:
+        """The outlook, and whether that is wanted."""
+        return f"Read it from disk? {self.words}."
+
+
+def streaming_rate(rate: float, *, is_narrow: bool = False) -> str:
+    """An expected rate to two digits: "about 1.9 tok/s", or "about 26 s a token" if very slow."""
+    begin = "~" if is_narrow else "about "
+    if rate < _SLOW:
+        return f"{begin}{float(f'{1 / rate:.2g}'):,.0f} s a token"
+    return f"{begin}{float(f'{rate:.2g}'):g} tok/s"
+
+
+class StreamOfferError(OutOfMemoryError):
+    """A model that does not fit in memory, and could stream if the user agrees.
+
+    model: its name as in --model. path: its first file. outlook: what to expect of it.
+    """
+
+    def __init__(self, refusal: OutOfMemoryError, model: str, path: Path, outlook: Outlook) -> None:
+        super().__init__(
+            refusal.what,
+            refusal.why,
+            f"With --stream on it is read from disk: {outlook.words}.\n{refusal.remedy}",
+        )
+        self.model = model
+        self.path = path
+        self.outlook = outlook

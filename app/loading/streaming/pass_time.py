@@ -1,0 +1,46 @@
+"""How long a pass takes while a part of the weights is read from disk."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from backends.streaming.lock_plan import lock_plan
+from backends.streaming.weight_layout import WeightLayout
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRates:
+    """Bytes per second that a pass reads: from the disk of the model's file, and from memory."""
+
+    disk: float
+    memory: float
+
+    def seconds(self, streamed: int, held: int, n_tokens: int = 1) -> float:
+        """Seconds of a pass that reads so many bytes from disk, and so many held in memory.
+
+        max(streamed / disk, all / memory) + (n_tokens - 1) * all / memory: the disk reads ahead
+        while weights are computed, and the slower of the two decides. A further token takes at most
+        as long as reading all weights from memory once more; an upper bound, as tokens share what
+        is read. On two busy cores a token took about twice as long
+        (docs/start/larger-than-memory.md).
+        """
+        whole = (streamed + held) / self.memory
+        return max(streamed / self.disk, whole) + (n_tokens - 1) * whole
+
+
+def pass_seconds(
+    layout: WeightLayout, budget: int, rates: ReadRates
+) -> Callable[[int, int], float]:
+    """Seconds of a pass, by the bytes of the budget that a drafter takes and the pass's tokens.
+
+    budget: bytes of memory for held weights and a drafter together.
+    """
+    read: dict[int, int] = {}
+
+    def seconds(drafter_bytes: int, n_tokens: int) -> float:
+        if drafter_bytes not in read:
+            planned = lock_plan(layout, budget - drafter_bytes)
+            read[drafter_bytes] = planned.read_bytes_per_token
+        streamed = read[drafter_bytes]
+        return rates.seconds(streamed, layout.bytes_per_token - streamed, n_tokens)
+
+    return seconds

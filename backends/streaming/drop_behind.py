@@ -1,0 +1,47 @@
+"""Dropping streamed weights from memory once a pass has used them, so that they displace nothing.
+
+Otherwise the system drops, of all weights, those that were used least recently: of a file that is
+read round and round and does not fit, it then keeps nothing. Weights to be held stay in memory
+even where locks are refused, other programs keep theirs, and a pass spends no time on making room:
+of the padded 1.1B body in Q8_0 under a limit of 900 MB, 600 of them held, a pass over one token
+took 0.83 s without either, 0.50 with locks, 0.55 with this, 0.49 with both; processor time fell
+from 0.60 s with locks alone to 0.30.
+"""
+
+from collections.abc import Sequence
+
+from backends.streaming.file_cache import CacheDropper
+from backends.streaming.lock_plan import LockPlan
+from backends.streaming.mapped_file import MappedFile
+
+
+class DropBehind:
+    """Drops the layers behind a pass. One dropped too early is only read again."""
+
+    def __init__(self, files: Sequence[MappedFile], plan: LockPlan, n_layers: int) -> None:
+        """Prepare for passes of an engine that has mapped the files already."""
+        self._droppers = [CacheDropper(file) for file in files]
+        self._by_layer = [
+            [one.extent for one in plan.streamed if one.layer == layer]
+            for layer in (*range(n_layers), None)
+        ]
+        self._dropped = 0
+        """Layers dropped in this pass."""
+
+    def begin(self) -> None:
+        """Start with the first layer."""
+        self._dropped = 0
+
+    def reach(self, layer: int) -> None:
+        """Drop the layers before the one just computed, which may still be in use."""
+        self._drop_before(layer - 1)
+
+    def end(self) -> None:
+        """Drop what is left."""
+        self._drop_before(len(self._by_layer))
+
+    def _drop_before(self, layer: int) -> None:
+        while self._dropped < layer:
+            for extent in self._by_layer[self._dropped]:
+                self._droppers[extent.file].drop(extent)
+            self._dropped += 1

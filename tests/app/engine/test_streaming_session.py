@@ -1,0 +1,123 @@
+"""A session on a model that does not fit: refused, offered or streamed, and its answers equal."""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from app.engine.engine import Engine
+from app.engine.engine_status import Phase
+from app.engine.session import Session
+from app.engine.session_opening import open_session
+from app.loading.session_options import STREAM_OFF, STREAM_ON, SessionOptions
+from app.loading.streaming.agreed_models import AgreedModels
+from app.loading.streaming.outlook import StreamOfferError
+from app.paths import Paths
+from backends.base import Model, OutOfMemoryError
+
+Opened = Callable[..., Session]
+
+
+@pytest.fixture
+def opened(home: Path, monkeypatch: pytest.MonkeyPatch, demo: Model) -> Opened:
+    """Open a session on the bundled model where so many bytes are free."""
+
+    def open_with(free: int, **options: str | int | None) -> Session:
+        monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: free)
+        given = SessionOptions(**{"model": "demo", "draft": "off", "ctx": 512, **options})  # type: ignore[arg-type]
+        return open_session(given, Paths.of_this_user(), lambda _: None)
+
+    return open_with
+
+
+@pytest.fixture
+def small(demo_file: Path) -> int:
+    """Bytes in which the bundled model's context fits and its weights do not."""
+    return round(1.15 * demo_file.stat().st_size)
+
+
+def _greedy(session: Session) -> list[int]:
+    tokens = list(session.model.tokenizer.encode("The capital of France is", special=False))
+    ids: list[int] = []
+    with session.context.use() as context:
+        rows = context.forward(tokens, 1)
+        for _ in range(12):
+            ids.append(int(rows[-1].argmax()))
+            rows = context.forward([ids[-1]], 1)
+    return ids
+
+
+def test_a_model_that_does_not_fit_is_offered_and_refused_when_off(
+    opened: Opened, small: int
+) -> None:
+    with pytest.raises(StreamOfferError, match="demo with a context of 512 tokens") as offer:
+        opened(small)
+    assert offer.value.model == "demo"
+    assert "--stream on" in offer.value.remedy
+    with pytest.raises(OutOfMemoryError) as refused:
+        opened(small, stream=STREAM_OFF)
+    assert not isinstance(refused.value, StreamOfferError)
+    assert "--stream" not in refused.value.remedy
+
+
+def test_a_streamed_model_answers_as_one_in_memory(opened: Opened, small: int) -> None:
+    with closing(opened(10 * small)) as session:
+        whole = _greedy(session)
+        assert session.model.info.streamed_bytes_per_token == 0
+    with closing(opened(small, stream=STREAM_ON)) as session:
+        info = session.model.info
+        assert 0 < info.streamed_bytes_per_token < info.bytes_read_per_token
+        assert "larger than memory" in session.notes[0]
+        assert _greedy(session) == whole
+
+
+def test_a_model_that_fits_never_streams(opened: Opened, small: int) -> None:
+    with closing(opened(10 * small, stream=STREAM_ON)) as session:
+        assert session.model.info.streamed_bytes_per_token == 0
+        assert session.notes == ()
+
+
+def test_an_agreement_is_asked_for_once(opened: Opened, small: int) -> None:
+    with pytest.raises(StreamOfferError) as offer:
+        opened(small)
+    AgreedModels(Paths.of_this_user().agreed_models).add(offer.value.path)
+    with closing(opened(small)) as session:
+        assert session.model.info.streamed_bytes_per_token > 0
+
+
+def test_the_app_loads_the_model_once_agreed(
+    home: Path, monkeypatch: pytest.MonkeyPatch, small: int, demo: Model
+) -> None:
+    monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: small)
+    engine = Engine(SessionOptions("demo", "off", ctx=512), Paths.of_this_user())
+    engine.start()
+    try:
+        engine.rank().exception(60)  # the thread has come past loading
+        offer = engine.status.error
+        assert engine.status.phase is Phase.FAILED
+        assert isinstance(offer, StreamOfferError)
+        engine.stream(offer)
+        assert engine.rank().exception(60) is None
+        loaded = engine.status.loaded
+        assert loaded is not None
+        assert loaded.info.streamed_bytes_per_token > 0
+    finally:
+        engine.close(30)
+
+
+def test_json_tells_what_streams(
+    specchat: Callable[..., object], monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    from subprocess import CompletedProcess
+
+    monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: small)
+    common = ("ask", "hi", "--max-tokens", "2", "--ctx", "512", "--draft", "off")
+    refused = specchat(*common)
+    assert isinstance(refused, CompletedProcess)
+    assert refused.returncode == 1
+    assert "--stream on" in refused.stderr
+    answered = specchat(*common, "--json", "--stream", "on")
+    assert isinstance(answered, CompletedProcess)
+    assert json.loads(answered.stdout)["model"]["streamed_bytes_per_token"] > 0

@@ -1,0 +1,66 @@
+"""The division of memory between weights and a drafter, against enumeration."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from math import isclose
+
+import pytest
+
+from app.loading.streaming.memory_split import LONGEST, Contender, best_split
+
+MEGABYTE = 1_000_000
+SMALL = Contender("small", 90 * MEGABYTE, 0.006, 0.6)
+GOOD = Contender("good", 400 * MEGABYTE, 0.03, 0.85)
+USELESS = Contender("useless", 90 * MEGABYTE, 0.006, 0.0)
+
+
+def _machine(disk: float, budget: int, weights: int) -> Callable[[int, int], float]:
+    """Passes that read all weights but those held, and compute each token for 10 ms."""
+
+    def seconds(drafter_bytes: int, n_tokens: int) -> float:
+        return max(weights - budget + drafter_bytes, 0) / disk + 0.03 + 0.01 * n_tokens
+
+    return seconds
+
+
+def _rate(one: Contender | None, length: int, seconds: Callable[[int, int], float]) -> float:
+    """Tokens a second, by enumerating which drafted tokens are accepted."""
+    if one is None:
+        return 1.0 / seconds(0, 1)
+    expected = 0.0
+    for accepted in range(length + 1):
+        ends = 1.0 if accepted == length else 1.0 - one.acceptance
+        expected += (accepted + 1) * one.acceptance**accepted * ends
+    return expected / (seconds(one.memory_bytes, length + 1) + length * one.draw_seconds)
+
+
+@pytest.mark.parametrize("disk", [0.2e9, 1.1e9, 5e9])
+@pytest.mark.parametrize("budget", [50 * MEGABYTE, 300 * MEGABYTE, 700 * MEGABYTE])
+@pytest.mark.parametrize("weights", [1200 * MEGABYTE, 600 * MEGABYTE])
+@pytest.mark.parametrize(
+    "contenders", [(), (SMALL,), (GOOD, SMALL), (USELESS, GOOD), (SMALL, GOOD, USELESS)]
+)
+def test_no_other_division_is_faster(
+    disk: float, budget: int, weights: int, contenders: Sequence[Contender]
+) -> None:
+    seconds = _machine(disk, budget, weights)
+    found = best_split(contenders, seconds, budget)
+    fitting = [one for one in contenders if one.memory_bytes <= budget]
+    every = itertools.product(fitting, range(1, LONGEST))
+    rates = [_rate(None, 0, seconds), *(_rate(*one, seconds) for one in every)]
+    assert isclose(found.rate, max(rates), rel_tol=1e-9)
+    assert isclose(found.rate, _rate(found.drafter, found.length, seconds), rel_tol=1e-9)
+
+
+def test_a_slow_disk_is_worth_a_drafter_and_a_fast_one_is_not() -> None:
+    budget, weights = 500 * MEGABYTE, 1200 * MEGABYTE
+    slow = best_split([GOOD], _machine(0.2e9, budget, weights), budget)
+    assert slow.drafter is GOOD
+    assert slow.length >= 8
+    weak = Contender("weak", 400 * MEGABYTE, 0.05, 0.2)
+    assert best_split([weak], _machine(5e9, budget, weights), budget).drafter is None
+
+
+def test_a_drafter_that_helps_as_much_as_weights_is_left_out() -> None:
+    """A drafter that is never accepted costs what it takes from the weights."""
+    assert best_split([USELESS], _machine(1e9, 500, 1000), 500).drafter is None

@@ -1,0 +1,92 @@
+"""What is held beside a model that streams, and what is claimed of its speed."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from app.drafting.spec import draft_spec
+from app.learned.acceptance_memory import AcceptanceMemory
+from app.learned.plain_replies import PlainReplies
+from app.loading.session_options import SessionOptions
+from app.loading.streaming.stream_plan import stream_plan
+from app.pairing import stream_choice
+from app.pairing.stream_choice import planned_stream
+from app.paths import Paths
+from backends.engines.model_loading import load
+from backends.streaming.disk_speed import DiskSpeed
+from decoding.estimation.acceptance import Acceptance
+from decoding.estimation.acceptance_keys import ANY_POSITION
+from models.metadata.fingerprint import fingerprint
+from models.metadata.memory_bill import STREAMED_CHUNK, bill, compute_bytes
+from models.metadata.model_facts import facts_of
+from models.reference import Reference
+
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disks that read a kilobyte a second."""
+    monkeypatch.setattr(stream_choice, "disk_speed", lambda *_: DiskSpeed(1e3, "measured"))
+
+
+@pytest.mark.usefixtures("slow_disk")
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_a_named_drafter_gets_its_memory_and_a_claim_only_if_measured(
+    tiny_llama: Callable[..., Path], is_measured: bool
+) -> None:
+    target, drafter = tiny_llama(layers=4), tiny_llama(layers=1)
+    paths, reference = Paths.of_this_user(), Reference("target", target)
+    options = SessionOptions("target", str(drafter), ctx=512)
+    spec = draft_spec.parse(options.draft, paths, reference)
+    facts = facts_of(target)
+    if is_measured:
+        counts = {f"sampled:{ANY_POSITION}": (90.0, 100.0), f"greedy:{ANY_POSITION}": (90.0, 100.0)}
+        memory = AcceptanceMemory(target, paths)
+        memory.remember(fingerprint(drafter), Acceptance(counts), {"name": "drafter"})
+        memory.save()
+    needed = bill(facts_of(drafter), min(512, facts_of(drafter).context_limit)).total
+    beside = bill(facts, 512).cache + compute_bytes(facts, 512, STREAMED_CHUNK)
+    free = 64_000_000 + beside + needed
+    alone = stream_plan("target", facts, 512, 512, free).lock_bytes
+    planned, outlook = planned_stream(reference, facts, spec, options, paths, 512, free)
+    assert (planned.room, planned.lock_bytes) == (needed, (alone or 0) - needed)
+    assert outlook.share.streamed > 0
+    assert outlook.rate is not None
+    assert outlook.drafted is None or is_measured
+    without = draft_spec.parse("off", paths, reference)
+    planned, _ = planned_stream(reference, facts, without, options, paths, 512, free)
+    assert (planned.room, planned.lock_bytes) == (0, alone)
+
+
+def test_without_a_measured_disk_no_speed_is_claimed(
+    tiny_llama: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_choice, "disk_speed", lambda *_: None)
+    target = tiny_llama(layers=4)
+    paths, reference = Paths.of_this_user(), Reference("target", target)
+    spec = draft_spec.parse("auto", paths, reference)
+    options = SessionOptions("target", ctx=512)
+    _, outlook = planned_stream(reference, facts_of(target), spec, options, paths, 512, 100_000_000)
+    assert outlook.rate is None
+    assert "tok/s" not in outlook.words
+
+
+@pytest.mark.usefixtures("slow_disk")
+def test_a_speed_that_was_measured_takes_the_place_of_the_estimate(
+    tiny_llama: Callable[..., Path],
+) -> None:
+    target = tiny_llama(layers=4)
+    paths, reference = Paths.of_this_user(), Reference("target", target)
+    options, facts = SessionOptions("target", "off", ctx=512), facts_of(target)
+    spec = draft_spec.parse("off", paths, reference)
+    free = 64_000_000 + facts.attention.cache_bytes(512) + compute_bytes(facts, 512, STREAMED_CHUNK)
+    planned, expected = planned_stream(reference, facts, spec, options, paths, 512, free)
+    assert expected.rate is not None
+    with closing(load(target, None, 0, lock_bytes=planned.lock_bytes)) as model:
+        replies = PlainReplies.of(model.info, paths)
+    replies.with_measured(321.0)
+    _, known = planned_stream(reference, facts, spec, options, paths, 512, free)
+    assert known.rate == 321.0

@@ -1,0 +1,137 @@
+"""A model that streams from disk answers as one in memory, and can be stopped in a pass."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
+from backends import llamacpp
+from backends.base import Context, Model, ModelError, PassStoppedError, UsageError
+from backends.base.pass_stop import stopping_passes
+from backends.engines import model_loading
+from backends.streaming import file_cache, memory_lock
+
+LOCKED = 40_000_000
+
+
+@pytest.fixture(scope="module")
+def streamed(demo_file: Path) -> Iterator[Model]:
+    model = llamacpp.load(demo_file, lock_bytes=LOCKED)
+    yield model
+    model.close()
+
+
+def greedy(context: Context, prompt: list[int], count: int) -> tuple[list[int], np.ndarray]:
+    """Ids of a greedy answer, and the logits of its last."""
+    rows, ids = context.forward(prompt, 1), list[int]()
+    for _ in range(count):
+        ids.append(int(rows[0].argmax()))
+        rows = context.forward(ids[-1:], 1)
+    return ids, rows.copy()
+
+
+def test_logits_are_those_of_the_model_in_memory(demo: Model, streamed: Model):
+    prompt = demo.tokenizer.encode("The old lighthouse keeper said that", special=False)
+    contexts = [model.open(256) for model in (demo, streamed)]
+    (ids, rows), (streamed_ids, streamed_rows) = (greedy(one, prompt, 24) for one in contexts)
+    assert streamed_ids == ids
+    assert np.array_equal(streamed_rows, rows)
+    for context in contexts:
+        context.close()
+
+
+def test_a_tree_streams_as_well(demo: Model, streamed: Model):
+    prompt = demo.tokenizer.encode("One, two, three, four,", special=False)
+    rows: list[np.ndarray] = []
+    for model in (demo, streamed):
+        context = model.open(256)
+        context.forward(prompt, 0)
+        rows.append(context.forward_tree([5, 6, 7, 8], [-1, 0, 0, 2]).copy())
+        context.close()
+    assert np.array_equal(rows[0], rows[1])
+
+
+def test_the_model_tells_what_it_holds_and_what_it_reads(demo: Model, streamed: Model):
+    info = streamed.info
+    if not info.lock_refusal:
+        assert 0.9 * LOCKED < info.locked_bytes <= LOCKED
+    assert info.locked_bytes <= LOCKED
+    if file_cache.CAN_DROP:
+        assert info.streamed_bytes_per_token == pytest.approx(
+            info.bytes_read_per_token - LOCKED, rel=0.1
+        )
+    assert demo.info.streamed_bytes_per_token == demo.info.locked_bytes == 0
+
+
+def test_refused_locks_are_told_and_the_model_runs(
+    demo_file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(_address: int, _size: int) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(memory_lock, "lock", refuse)
+    model = llamacpp.load(demo_file, lock_bytes=LOCKED)
+    assert model.info.locked_bytes == 0
+    assert model.info.lock_refusal
+    assert model.open(64).forward([1, 2, 3], 1).shape == (1, model.info.n_vocab)
+    model.close()
+
+
+@pytest.mark.parametrize("is_tree", [False, True])
+def test_a_stopped_pass_leaves_the_context_as_it_was(streamed: Model, is_tree: bool):
+    context = streamed.open(256)
+    expected = context.forward([1, 2, 3, 4], 1).copy()
+    context.truncate(3)
+    asked = 0
+
+    def is_stopped() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 100
+
+    def run() -> None:
+        if is_tree:
+            context.forward_tree([4, 5], [-1, -1])
+        else:
+            context.forward(list(range(40)), 1)
+
+    with pytest.raises(PassStoppedError), stopping_passes(is_stopped):
+        run()
+    assert asked == 101
+    assert context.tokens == [1, 2, 3]
+    again = context.forward([4], 1)
+    assert again.argmax() == expected.argmax()
+    assert np.allclose(again, expected, atol=0.1)  # it was computed alone now
+    context.close()
+
+
+def test_a_pass_in_memory_is_not_asked(demo: Model):
+    context = demo.open(64)
+    with stopping_passes(lambda: True):
+        assert context.forward([1, 2], 1).shape[0] == 1
+    context.close()
+
+
+def test_a_file_cut_short_ends_the_answer_and_not_the_process(demo_file: Path, tmp_path: Path):
+    path = tmp_path / "copy.gguf"
+    shutil.copyfile(demo_file, path)
+    model = llamacpp.load(path, lock_bytes=LOCKED)
+    context = model.open(64)
+    context.forward([1, 2], 1)
+    os.truncate(path, 1_000_000)
+    with pytest.raises(ModelError, match="was changed while the model ran"):
+        context.forward([3], 1)
+    assert context.tokens == [1, 2]
+    model.close()
+
+
+def test_a_gpu_and_mlx_are_refused(demo_file: Path, tmp_path: Path):
+    with pytest.raises(UsageError, match="--gpu-layers 5"):
+        llamacpp.load(demo_file, gpu_layers=5, lock_bytes=LOCKED)
+    with pytest.raises((UsageError, ModelError)):
+        model_loading.load(tmp_path, None, None, "mlx", lock_bytes=LOCKED)

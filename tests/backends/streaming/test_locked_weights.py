@@ -1,0 +1,144 @@
+"""Locking a model's weights, letting go under pressure, and files that change meanwhile."""
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from backends.base import ModelError
+from backends.streaming import locked_weights, memory_lock
+from backends.streaming.lock_plan import LockPlan, lock_plan
+from backends.streaming.locked_weights import LockedWeights
+from backends.streaming.mapped_file import MappedFile
+from backends.streaming.weight_layout import weight_layout
+
+MB = 1 << 20
+
+
+@pytest.fixture
+def file(demo_file: Path) -> Iterator[MappedFile]:
+    with ExitStack() as closing:
+        yield MappedFile(demo_file, closing)
+
+
+@pytest.fixture
+def plan(demo_file: Path) -> LockPlan:
+    return lock_plan(weight_layout(demo_file), 8 * MB)
+
+
+@pytest.fixture
+def locks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Locks of a system that allows any."""
+    held: list[tuple[int, int]] = []
+    monkeypatch.setattr(memory_lock, "lock", lambda address, size: held.append((address, size)))
+    monkeypatch.setattr(memory_lock, "unlock", lambda address, size: held.remove((address, size)))
+    return held
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch, locks: list[tuple[int, int]]) -> list[int]:
+    """Free memory beside the locks, in its only item."""
+    room = [1000 * MB]
+    monkeypatch.setattr(
+        locked_weights, "available_memory", lambda: room[0] - sum(size for _, size in locks)
+    )
+    monkeypatch.setattr(locked_weights, "memory_limit", lambda: 1 << 40)
+    monkeypatch.setattr(locked_weights, "_SECONDS_BETWEEN_LOOKS", 0)
+    return room
+
+
+def locked_kilobytes() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmLck:"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system's own count is Linux's")
+def test_the_system_counts_what_is_locked(file: MappedFile, plan: LockPlan):
+    before = locked_kilobytes()
+    weights = LockedWeights([file], plan)
+    if weights.refusal:
+        pytest.skip(weights.refusal)
+    assert weights.locked_bytes >= plan.locked_bytes
+    assert 0 < 1024 * (locked_kilobytes() - before) <= weights.locked_bytes
+    weights.release()
+    weights.release()
+    assert locked_kilobytes() == before
+    assert weights.locked_bytes == 0
+
+
+def test_a_refused_lock_is_told_and_the_rest_goes_on(
+    file: MappedFile, plan: LockPlan, monkeypatch: pytest.MonkeyPatch
+):
+    taken: list[int] = []
+
+    def lock(address: int, size: int) -> None:
+        if len(taken) == 3:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        taken.append(size)
+
+    monkeypatch.setattr(memory_lock, "lock", lock)
+    monkeypatch.setattr(memory_lock, "unlock", lambda _address, size: taken.remove(size))
+    weights = LockedWeights([file], plan)
+    assert weights.locked_bytes == sum(taken)
+    assert "locked memory" in weights.refusal
+    weights.release()
+    assert not taken
+
+
+def test_nothing_is_locked_that_is_needed_from_moment_to_moment(
+    file: MappedFile, plan: LockPlan, free: list[int], locks: list[tuple[int, int]]
+):
+    free[0] = locked_weights._LEAST_FREE + 4 * MB
+    weights = LockedWeights([file], plan)
+    assert 0 < weights.locked_bytes <= 4 * MB
+    assert weights.refusal == "no more memory is free"
+
+
+def test_locks_are_let_go_when_others_need_memory_the_least_important_first(
+    file: MappedFile, plan: LockPlan, free: list[int], locks: list[tuple[int, int]]
+):
+    weights = LockedWeights([file], plan)
+    first, held = locks[0], weights.locked_bytes
+    assert weights.relieve() == 0
+    free[0] = locked_weights._RESERVE + held - MB
+    let_go = weights.relieve()
+    assert MB <= let_go < held
+    assert first in locks
+    assert weights.relieve() == 0
+    free[0] = 0
+    assert weights.relieve() == held - let_go
+    assert not locks
+
+
+def test_a_file_that_was_cut_short_is_refused_before_it_ends_the_process(tmp_path: Path):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(bytes(100_000))
+    with ExitStack() as closing:
+        mapped = MappedFile(path, closing)
+        mapped.check()
+        os.truncate(path, 50_000)
+        with pytest.raises(ModelError, match="was changed"):
+            mapped.check()
+
+
+def test_a_file_replaced_by_another_stays_usable(tmp_path: Path):
+    path, other = tmp_path / "model.gguf", tmp_path / "other.gguf"
+    path.write_bytes(bytes(100_000))
+    other.write_bytes(bytes(10))
+    with ExitStack() as closing:
+        mapped = MappedFile(path, closing)
+        other.replace(path)
+        mapped.check()
+
+
+@pytest.mark.parametrize("content", [None, b""])
+def test_a_file_that_cannot_be_mapped(tmp_path: Path, content: bytes | None):
+    path = tmp_path / "model.gguf"
+    if content is not None:
+        path.write_bytes(content)
+    with ExitStack() as closing, pytest.raises(ModelError, match="cannot read"):
+        MappedFile(path, closing)

@@ -1,0 +1,137 @@
+"""Following a pass: where it is, what is dropped behind it and read ahead of it."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from queue import Queue
+
+import pytest
+
+from backends.streaming import drop_behind, file_cache, readahead
+from backends.streaming.drop_behind import DropBehind
+from backends.streaming.lock_plan import LockPlan, lock_plan
+from backends.streaming.mapped_file import MappedFile
+from backends.streaming.pass_position import PassPosition
+from backends.streaming.readahead import Readahead
+from backends.streaming.weight_layout import Extent, weight_layout
+
+LAYERS = 30
+PATIENCE = 30
+
+
+@pytest.fixture
+def file(demo_file: Path) -> Iterator[MappedFile]:
+    with ExitStack() as closing:
+        yield MappedFile(demo_file, closing)
+
+
+@pytest.fixture
+def plan(demo_file: Path) -> LockPlan:
+    return lock_plan(weight_layout(demo_file), 40_000_000)
+
+
+def layers_reached(position: PassPosition, operations: int) -> list[int]:
+    position.begin()
+    return [position.layer for _ in range(operations) if position.advance()]
+
+
+def test_a_first_pass_tells_how_many_operations_the_next_has():
+    position = PassPosition(4)
+    assert layers_reached(position, 10) == []
+    position.end()
+    assert layers_reached(position, 10) == [1, 2, 3, 4]
+    position.begin()
+    assert [position.advance() for _ in range(5)] == [False, False, True, False, True]
+
+
+def test_a_pass_with_more_or_fewer_operations_stays_within_the_layers():
+    position = PassPosition(3)
+    layers_reached(position, 9)
+    position.end()
+    assert layers_reached(position, 100) == [1, 2, 3]
+    assert layers_reached(position, 4) == [1]
+
+
+def test_every_layer_is_dropped_once_and_none_that_may_be_in_use(
+    file: MappedFile, plan: LockPlan, monkeypatch: pytest.MonkeyPatch
+):
+    dropped: list[Extent] = []
+    monkeypatch.setattr(file_cache, "_mappings", lambda _file: [])
+    monkeypatch.setattr(
+        drop_behind.CacheDropper, "drop", lambda _self, extent: dropped.append(extent)
+    )
+    drop = DropBehind([file], plan, LAYERS)
+    of_layer = {one.extent: one.layer for one in plan.streamed}
+    for _ in range(2):
+        dropped.clear()
+        drop.begin()
+        for layer in range(1, LAYERS + 1):
+            drop.reach(layer)
+            assert all((of_layer[extent] or 0) < layer - 1 for extent in dropped)
+        drop.end()
+        assert dropped == [one.extent for one in plan.streamed]
+
+
+def pieces_read(monkeypatch: pytest.MonkeyPatch) -> "Queue[tuple[int, int]]":
+    read: Queue[tuple[int, int]] = Queue()
+    monkeypatch.setattr(
+        readahead.file_cache, "read_ahead", lambda _file, offset, size: read.put((offset, size))
+    )
+    return read
+
+
+def taken(read: "Queue[tuple[int, int]]", size: int) -> int:
+    """Bytes read once at least so many are."""
+    total = 0
+    while total < size:
+        total += read.get(timeout=PATIENCE)[1]
+    return total
+
+
+def test_reading_ahead_stays_within_its_window_and_reaches_the_end(
+    file: MappedFile, plan: LockPlan, monkeypatch: pytest.MonkeyPatch
+):
+    read = pieces_read(monkeypatch)
+    window = 4 << 20
+    reader = Readahead([file], plan, LAYERS, 2 * window)
+    whole = sum(one.extent.size for one in plan.streamed)
+    done = taken(read, window)
+    assert window <= done <= window + readahead._PIECE
+    for layer in range(1, LAYERS + 1):
+        reader.reach(layer)
+        passed = sum(one.extent.size for one in plan.streamed if (one.layer or 0) < layer)
+        done += taken(read, min(passed + window, whole) - done)
+        assert done <= passed + window + readahead._PIECE
+    assert done == whole
+    reader.begin()
+    assert taken(read, window) >= window
+    reader.close()
+    reader.close()
+    assert read.empty()
+
+
+def test_layers_that_were_passed_are_not_read_any_more(
+    file: MappedFile, plan: LockPlan, monkeypatch: pytest.MonkeyPatch
+):
+    read = pieces_read(monkeypatch)
+    reader = Readahead([file], plan, LAYERS, 2 << 20)
+    taken(read, 1 << 20)
+    reader.reach(20)
+    offset, _ = read.get(timeout=PATIENCE)
+    layer = next(one.layer for one in plan.streamed if one.extent.offset <= offset < one.extent.end)
+    assert layer is not None
+    assert layer >= 20
+    reader.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux drops from the cache")
+def test_what_is_dropped_leaves_the_memory_of_every_mapping(demo_file: Path, tmp_path: Path):
+    path = tmp_path / "model"
+    path.write_bytes(bytes(8 << 20))
+    with ExitStack() as closing:
+        first, second = MappedFile(path, closing), MappedFile(path, closing)
+        dropper = file_cache.CacheDropper(first)
+        assert {one.address for one in dropper._mapped} == {first.address, second.address}
+        dropper.drop(Extent(0, 100, 4 << 20))
+        dropper.drop(Extent(0, 100, 200))  # no whole page
