@@ -7,12 +7,12 @@ curve of hours is tried in minutes.
 
 import argparse
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 from app.drafting.branching import BY_RANK
 from backends import llamacpp
@@ -96,6 +96,13 @@ class Reply:
     accepted: list[int] = field(default_factory=list[int])
 
 
+class _Of(TypedDict):
+    """What each drafter is told of the target."""
+
+    n_vocab: int
+    end_tokens: frozenset[int]
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A target and its drafter, on a simulated clock."""
@@ -108,11 +115,9 @@ class Pair:
 
     def controller(self, forms: str, costs: CostModel, size: TreeSize) -> Controller:
         """A controller of the named forms, such as "lines+trees+free"; size: of the trees."""
-        n_vocab, end_tokens = self.target.info.n_vocab, self.target.tokenizer.end_tokens
-        named, context = {"n_vocab": n_vocab, "end_tokens": end_tokens}, self.draft_context
-        lines = ManagedDrafter(
-            DraftModel("line", context, **named), cost=DraftCost(_DRAW, _READ)
-        )
+        n_vocab, context = self.target.info.n_vocab, self.draft_context
+        named = _Of(n_vocab=n_vocab, end_tokens=self.target.tokenizer.end_tokens)
+        lines = ManagedDrafter(DraftModel("line", context, **named), cost=DraftCost(_DRAW, _READ))
         members = [lines] if "lines" in forms else []
         if "trees" in forms:
             shape = likeliest(BY_RANK, size.nodes, size.depth)
@@ -163,7 +168,7 @@ def seconds_of(plain: float, curve: Mapping[int, float]) -> Callable[[int], floa
 
 
 @contextmanager
-def pair(of_pass: Callable[[int], float]) -> Iterator[Pair]:
+def pair(of_pass: Callable[[int], float]) -> Generator[Pair]:
     """The bundled model with passes of simulated length, and its copy in Q4_0."""
     path = demo_path()
     assert path is not None, "the bundled model is not installed"
@@ -193,8 +198,8 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--every", type=int, default=1, help="one prompt of so many")
-    parser.add_argument("--nodes", type=int, default=32)
-    parser.add_argument("--depth", type=int, default=8)
+    parser.add_argument("--nodes", type=int, default=63)
+    parser.add_argument("--depth", type=int, default=24)
     arguments = parser.parse_args()
     plain, curve = CURVES[arguments.curve]
     of_pass = seconds_of(plain, curve)
@@ -203,7 +208,9 @@ def main() -> None:
         started = both.clock.now
         measured = calibrate(both.context, prompts[0] * 8, both.clock)
         spent = both.clock.now - started
-        points = ", ".join(f"{n} {s / measured.seconds[1]:.2f}" for n, s in measured.seconds.items())
+        points = ", ".join(
+            f"{n} {s / measured.seconds[1]:.2f}" for n, s in measured.seconds.items()
+        )
         print(f"calibration {spent:.1f} s: {points}")
         for forms in arguments.forms:
             size = TreeSize(arguments.depth, arguments.nodes)

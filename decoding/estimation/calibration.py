@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from backends.base import Context, ContextFacts
+from decoding.draft import MOST_DRAFTED
 from decoding.estimation.combined_measurements import AGREEING, contradictions
 from decoding.estimation.cost import Measured
 
@@ -12,9 +13,9 @@ USUAL_TOKENS = 16
 """Longest measured pass if it takes several plain steps, as on processors; the end of the
 plans below."""
 
-MOST_TOKENS = 64
-"""Longest pass that is ever measured, and so the longest draft plus one: 64 sequences cost
-llama.cpp no more time or memory than 16."""
+MOST_TOKENS = 1 + MOST_DRAFTED
+"""Longest pass that is ever measured: 64 sequences cost llama.cpp no more time or memory than
+16."""
 
 _FLAT = 3.0
 """Plain steps; if the longest pass so far takes less, one twice as long is timed too, as on GPUs. A

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from decoding.draft import Draft
-from decoding.drafters.model.planned import PlannedDrafter
+from decoding.drafters.model.planned import Growth, PlannedDrafter
 from decoding.estimation.cost import CostModel, DraftCost, TreePasses
 from decoding.estimation.level_cost import LevelCost
+from decoding.forms import Tree
 from decoding.planning.best_tree import best_shape
+from decoding.planning.branching_gain import is_flat
 from decoding.planning.decision import Cause
 from decoding.planning.draft_length import (
     best_affordable,
@@ -46,7 +48,7 @@ class DraftPlan:
 
     limit: the most tokens. affordable: the most that it may lose, in plain steps. rate: recent
     tokens per plain step's time. least: tokens that are drafted whatever their confidence. shape:
-    of a tree; None for a line.
+    of a tree; None for a line. growth: how far the tree may grow beyond it.
     """
 
     managed: ManagedDrafter
@@ -57,6 +59,7 @@ class DraftPlan:
     gain: float = 0.0
     least: int = 1
     shape: TreeShape | None = None
+    growth: Growth | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +150,31 @@ class ModelDraftPlanner:
             is_refused = best(affordable=_UNBOUNDED).gain > 0.0
             return Cause.TOO_RISKY if is_refused else Cause.PAYS_NOT
         is_line = tree.shape.nodes == tree.shape.depth
-        if is_line and managed.shared_lines is not None:  # left to the drafter of lines
+        growth = None
+        if is_flat(self._costs):
+            growth = self._growth(drafter, cost, rate, limit, affordable - start)
+        elif is_line and managed.shared_lines is not None:  # left to the drafter of lines
             return Cause.PAYS_NOT
-        return DraftPlan(managed, cost, limit, affordable, rate, tree.gain, shape=tree.shape)
+        return DraftPlan(
+            managed, cost, limit, affordable, rate, tree.gain, shape=tree.shape, growth=growth
+        )
+
+    def _growth(
+        self, drafter: PlannedDrafter, cost: LevelCost, rate: float, limit: int, affordable: float
+    ) -> Growth:
+        """How far a tree may grow: a node is worth its share of the pass, a level its drafting.
+
+        Costs are those of the whole curve, as a flat one has no steps. affordable: the most that
+        may be lost, in plain steps.
+        """
+        plain, most = self._costs.seconds(1), min(drafter.largest.nodes, limit)
+        level, further = cost.level(1) / plain, (cost.level(2) - cost.level(1)) / plain
+        slope = (self._costs.of_tree(most) - self._costs.of_tree(1)) / max(most - 1, 1)
+        drafting = level * min(drafter.largest.depth, limit)
+        node = max(slope, 0.0) + further
+        left = affordable - drafting - self._costs.of_tree(1)
+        nodes = most if left >= most * node else max(int(left / node), 1)
+        return Growth(nodes, rate * node, rate * level)
 
     def _is_proven(self, managed: ManagedDrafter, cost: LevelCost, shape: TreeShape) -> bool:
         """Whether a tree pays even at one standard error below its estimated acceptance."""
@@ -174,10 +199,12 @@ class ModelDraftPlanner:
         started = self._clock()
         backlog = managed.drafter.backlog(history)
         if plan.shape is not None:
-            managed.plan(plan.shape)
+            managed.plan(plan.shape, plan.growth)
         keep_on = _WorthOneMore(plan, self._costs, self._clock)
         proposal = managed.propose(history, plan.limit, self._n_vocab, keep_on)
         seconds = self._clock() - started
+        if plan.growth is not None and isinstance(proposal.form, Tree):
+            managed.grew(proposal.form)
         expected = plan.cost.seconds(max(proposal.body, 1), backlog)
         if seconds > max(_STALL_SECONDS, _STALL_FACTOR * expected):
             managed.drop(f"it stalled: {seconds:.1f} s for {len(proposal)} tokens")

@@ -12,6 +12,7 @@ import numpy as np
 from backends.base import Context
 from backends.base.parent_array import path_to
 from decoding.draft import NO_DRAFT, Draft, KeepOn, with_q_draft
+from decoding.drafters.model.planned import Growth
 from decoding.drafters.model.reads_backlog import ReadsBacklog
 from decoding.drafters.model.tree_reader import TreeReader
 from decoding.estimation.cost import TreeSize
@@ -46,8 +47,9 @@ class SampledTree(ReadsBacklog[TreeReader]):
         self._shape = shape
         self._end_tokens = end_tokens
 
-    def plan(self, shape: TreeShape) -> None:
+    def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
         """Draft this shape from the next proposal on, cut to the largest size."""
+        del growth
         self._shape = shape.within(self.largest.nodes, self.largest.depth)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
