@@ -152,7 +152,7 @@ class ModelDraftPlanner:
         is_line = tree.shape.nodes == tree.shape.depth
         growth = None
         if is_flat(self._costs):
-            growth = self._growth(drafter, cost, rate, limit, affordable - start)
+            growth = self._growth(managed, drafter, cost, rate, limit, affordable - start)
         elif is_line and managed.shared_lines is not None:  # left to the drafter of lines
             return Cause.PAYS_NOT
         return DraftPlan(
@@ -160,7 +160,13 @@ class ModelDraftPlanner:
         )
 
     def _growth(
-        self, drafter: PlannedDrafter, cost: LevelCost, rate: float, limit: int, affordable: float
+        self,
+        managed: ManagedDrafter,
+        drafter: PlannedDrafter,
+        cost: LevelCost,
+        rate: float,
+        limit: int,
+        affordable: float,
     ) -> Growth:
         """How far a tree may grow: a node is worth its share of the pass, a level its drafting.
 
@@ -174,7 +180,8 @@ class ModelDraftPlanner:
         node = max(slope, 0.0) + further
         left = affordable - drafting - self._costs.of_tree(1)
         nodes = most if left >= most * node else max(int(left / node), 1)
-        return Growth(nodes, rate * node, rate * level)
+        estimates = (managed.shared_lines or managed).estimates
+        return Growth(nodes, rate * node, rate * level, self._ranks(managed), estimates.of_token)
 
     def _is_proven(self, managed: ManagedDrafter, cost: LevelCost, shape: TreeShape) -> bool:
         """Whether a tree pays even at one standard error below its estimated acceptance."""
