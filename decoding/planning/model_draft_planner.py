@@ -35,7 +35,8 @@ take time to compute. A guess; within the error of the estimates."""
 _UNBOUNDED = float("inf")
 
 _STALL_SECONDS = 1.0
-"""Shortest draft that counts as stalled: an interruption that a user notices. Not measured."""
+"""Shortest draft that counts as stalled: an interruption that a user notices. Not measured. Beside
+a target that takes longer for a token, a draft may take as long as that."""
 
 _STALL_FACTOR = 20.0
 """Multiple of the expected time from which a draft counts as stalled, far beyond what load on the
@@ -255,7 +256,7 @@ class _WorthOneMore:
         self._joint_acceptance *= estimates.of_token(confidence, evidence)
         if drafted < plan.least:
             return True
-        if self._clock() - self._started > _STALL_SECONDS:
+        if self._clock() - self._started > max(_STALL_SECONDS, self._costs.seconds(1)):
             return False
         further = estimates.by_position(drafted, plan.limit - drafted)
         if not further:

@@ -16,13 +16,13 @@ TEXT = [1, 2, 3, 4, 5, 0] * 22
 class Slow:
     """A context whose passes take the time a curve says, on a clock of its own."""
 
-    def __init__(self, inner, plain: float, curve: float | Curve) -> None:
+    def __init__(self, inner, plain: float, curve: Curve | float) -> None:
         """curve: cost of a pass in plain steps, or of each further token."""
         self._inner = inner
         self._plain = plain
-        slope = curve if isinstance(curve, float) else 0.0
-        line = [0.0, *(1 + slope * n for n in range(64))]
-        self._curve = line if isinstance(curve, float) else curve
+        if isinstance(curve, int | float):
+            curve = [0.0, *(1.0 + curve * n for n in range(64))]
+        self._curve = curve
         self.now = 0.0
 
     def __getattr__(self, name: str):
