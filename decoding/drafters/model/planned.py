@@ -16,7 +16,7 @@ class Growth:
     nodes: the most it may have. least: joint probability from which a node is worth verifying.
     level: sum of joint probabilities from which it is worth expanding nodes in one more pass.
     by_rank: estimated acceptance of a node's children, given the node's, of one at least. of_token:
-    the same of a sampled first child, by its probability and evidence.
+    the same of a sampled first child, by what is expected until it is known, and its evidence.
     """
 
     nodes: int

@@ -76,10 +76,9 @@ class SampledGrowth:
         count = min(max(worth, int(node < 0)), self.most - len(self.tokens))
         siblings = without_replacement(q_draft, self.sampler.drafting)
         for rank, token in enumerate(islice(siblings, max(count, 0))):
-            confidence = q_draft.of(token)
             share = growth.by_rank[rank]
             if rank == 0:
-                share = growth.of_token(confidence, evidence_class(confidence))
+                share = growth.of_token(share, evidence_class(q_draft.of(token)))
             self.joint[len(self.tokens)] = above * share
             self.tokens.append(token)
             self.parents.append(node)
