@@ -6,6 +6,7 @@ from functools import partial
 
 from decoding.draft import Draft
 from decoding.drafters.model.planned import Growth, PlannedDrafter
+from decoding.estimation.acceptance_keys import GREEDY
 from decoding.estimation.cost import CostModel, DraftCost, TreePasses
 from decoding.estimation.level_cost import LevelCost
 from decoding.forms import Tree
@@ -152,7 +153,8 @@ class ModelDraftPlanner:
             return Cause.TOO_RISKY if is_refused else Cause.PAYS_NOT
         is_line = tree.shape.nodes == tree.shape.depth
         growth = None
-        if is_flat(self._costs):
+        # Above temperature 0 no gain over the planned shape was measured.
+        if is_flat(self._costs) and managed.estimates.bucket == GREEDY:
             growth = self._growth(managed, drafter, cost, rate, limit, affordable - start)
         elif is_line and managed.shared_lines is not None:  # left to the drafter of lines
             return Cause.PAYS_NOT

@@ -101,6 +101,7 @@ def test_trees_grow_where_a_slow_target_reads_many_tokens_as_fast_as_one(
     costs = CostModel({n: plain * known[n] for n in range(1, len(known))})
     assert (largest_tree(costs).nodes > 32) is grows
     trees = ranked_machine((0.7, 0.15, 0.05), known, DRAW).controller.drafters[0]
+    trees.begin(0.0)
     planner = ModelDraftPlanner(costs, N_VOCAB, lambda: 0.0)
     plan = planner.plan(trees, [1, 2, 3], 63, 2.0, RiskBudget())
     growth = plan.growth if isinstance(plan, DraftPlan) else None
@@ -115,6 +116,7 @@ def test_a_grown_tree_costs_no_more_than_may_be_lost() -> None:
     plain, known = STREAMED["locked"]
     costs = CostModel({n: plain * known[n] for n in range(1, len(known))})
     trees = ranked_machine((0.7, 0.15, 0.05), known, DRAW).controller.drafters[0]
+    trees.begin(0.0)
     budget = RiskBudget()
     for lost in (0.3, 0.3):
         plan = ModelDraftPlanner(costs, N_VOCAB, lambda: 0.0).plan(trees, [1], 63, 2.0, budget)
