@@ -21,12 +21,14 @@ from decoding.estimation.calibration import MOST_TOKENS
 from decoding.estimation.cost import CostModel, DraftCost, TreeSize
 from decoding.estimation.level_cost import LevelCost
 from decoding.planning.best_tree import likeliest
-from decoding.planning.branching_gain import paths_may_gain, trees_may_gain
+from decoding.planning.branching_gain import (
+    is_flat,
+    largest_tree,
+    paths_may_gain,
+    trees_may_gain,
+)
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.tree_shape import TreeShape
-
-_MOST_NODES, _DEEPEST = 32, 8
-"""Limits of trees that the user did not request."""
 
 BY_RANK = (0.6, 0.15, 0.06, 0.03)
 """Prior acceptance of a node's children by rank."""
@@ -81,8 +83,9 @@ class Branching:
     def _tree_beside(
         self, part: DrafterHandle, context: Context, cost: DraftCost, costs: CostModel, always: bool
     ) -> Iterator[DrafterHandle]:
-        nodes = min(_MOST_NODES, costs.largest - 1, self._most_nodes(context))
-        depth = min(_DEEPEST, nodes - 1)
+        most = largest_tree(costs)
+        nodes = min(most.nodes, costs.largest - 1, self._most_nodes(context))
+        depth = min(most.depth, nodes - 1)
         if depth < 1:  # too small for a second branch
             return
         settings = TreeSettings(nodes, depth)
@@ -91,7 +94,8 @@ class Branching:
         if tree.member.planned is None:
             return
         largest = tree.member.planned.largest
-        if always or trees_may_gain(part.member, tree.member.by_rank(), cost, costs, largest):
+        is_wanted = always or is_flat(costs)
+        if is_wanted or trees_may_gain(part.member, tree.member.by_rank(), cost, costs, largest):
             yield _beside(part, tree)
 
     def _paths_beside(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from backends.base import Context, ContextFacts
+from decoding.draft import MOST_DRAFTED
 from decoding.estimation.combined_measurements import AGREEING, contradictions
 from decoding.estimation.cost import Measured
 
@@ -12,9 +13,9 @@ USUAL_TOKENS = 16
 """Longest measured pass if it takes several plain steps, as on processors; the end of the
 plans below."""
 
-MOST_TOKENS = 64
-"""Longest pass that is ever measured, and so the longest draft plus one: 64 sequences cost
-llama.cpp no more time or memory than 16."""
+MOST_TOKENS = 1 + MOST_DRAFTED
+"""Longest pass that is ever measured: 64 sequences cost llama.cpp no more time or memory than
+16."""
 
 _FLAT = 3.0
 """Plain steps; if the longest pass so far takes less, one twice as long is timed too, as on GPUs. A
@@ -23,7 +24,7 @@ guess; not measured."""
 BUDGET_SECONDS = 0.9
 """Time spent on rounds with a fast model, about a second at the first load. Not measured."""
 
-_PLANS = (((2, 3, 4, 5, 8, 9, 16), 3), ((2, 4, 5, 8, 16), 2), ((2, 4, 16), 1), ((2, 4), 1))
+_PLANS = (((2, 3, 4, 5, 8, 9, 16), 3), ((2, 4, 5, 8, 16), 2), ((2, 4, 16), 1))
 """Lengths and least rounds, best first; the first plan that fits the time is used. Kernels work in
 groups of 4, so the curve has steps there."""
 
@@ -38,16 +39,16 @@ _QUIET = 0.2
 """Relative excess of the plain step before a pass that shows another program at work. A guess; not
 measured."""
 
-_SLOW_SECONDS = 1.0
-"""Seconds per token above which a model is timed on _FEW lengths only, once each. A guess; not
-measured."""
-
-_FEW = (2, 4)
-"""Lengths that are timed on a very slow model."""
+_LENGTHS = (2, 4, 8, 16, 32, 64)
+"""Lengths of which a model too slow for any plan is timed on a few, once each."""
 
 _COSTLY = 0.75
-"""Cost per token of a pass, in plain steps, above which longer passes are not timed, as no draft
-would pay. A guess; not measured."""
+"""Cost per token of a pass, in plain steps, above which a slow model's longer passes are not timed,
+as no draft would pay. A guess; not measured."""
+
+_VERY_SLOW_SECONDS = 1.0
+"""Seconds per token above which a costly pass over 2 tokens suffices, though one over 4, a whole
+group, may cost less per token. A guess; not measured."""
 
 _MOST_SWITCHING = 0.2
 """Largest extra cost of a plain step after a longer pass that is believed; more is noise. A guess;
@@ -112,8 +113,9 @@ def calibrate(
     """Seconds of a target pass by its number of tokens: the fastest of a few rounds.
 
     Each pass follows one over a single token, which leaves the caches as while decoding. Disturbed
-    lengths are repeated while there is time. tokens: ordinary text of at least 2 * MOST_TOKENS
-    tokens. The context is left empty.
+    lengths are repeated while there is time. A slow model, such as one that is read from disk, is
+    timed on one pass of each of a few lengths, which are as long as its curve is flat. tokens:
+    ordinary text of at least 2 * MOST_TOKENS tokens. The context is left empty.
 
     Raises:
         ModelError: the engine failed.
@@ -134,10 +136,12 @@ def calibrate(
         timings.passes.setdefault(n, []).append(_Pass(timed(n), step))
 
     context.truncate(0)
-    context.forward(tokens[:1], 1)  # brings the weights into memory
     started = clock()
-    first = timed(1)
-    if first > _SLOW_SECONDS:
+    context.forward(tokens[:1], 1)  # brings the weights into memory, if they stay there
+    loading = clock() - started
+    started = clock()
+    first = min(timed(1), loading)
+    if _is_slow(first):
         seconds = _few(first, most, timed)
         context.truncate(0)
         return Measured(seconds)
@@ -162,7 +166,8 @@ def calibrate(
 
 def ends_early(seconds: Mapping[int, float], context: ContextFacts) -> bool:
     """Whether a curve of seconds by number of tokens is so flat that longer passes are missing."""
-    return _longer(seconds, _most(context)) is not None
+    following = _following if _is_slow(seconds[1]) else _longer
+    return following(seconds, _most(context)) is not None
 
 
 def _longer(seconds: Mapping[int, float], most: int) -> int | None:
@@ -197,19 +202,41 @@ def _above(limit: float, share: float) -> float:
 def _few(single: float, most: int, timed: Callable[[int], float]) -> dict[int, float]:
     """Seconds of longer and longer passes, until they save too little."""
     seconds = {1: single}
-    for n in (n for n in _FEW if n <= most):
+    while n := _following(seconds, most):
         seconds[n] = timed(n)
-        if seconds[n] > _COSTLY * n * single:
-            break
     return seconds
+
+
+def _following(seconds: Mapping[int, float], most: int) -> int | None:
+    """The next length to time on a slow model; None if the longest so far saves too little.
+
+    A flat curve tells as much in one long pass as in many short ones: it is the longest that is
+    expected to take less than _FLAT plain steps, by the mean slope so far. The first is the
+    shortest, which costs least where the curve is steep.
+    """
+    single, longest = seconds[1], max(seconds)
+    lengths = [n for n in _LENGTHS if longest < n <= most]
+    if longest == 1:
+        return lengths[0] if lengths else None
+    if seconds[longest] > _COSTLY * longest * single:
+        may_be_cheaper = longest == _LENGTHS[0] and single <= _VERY_SLOW_SECONDS
+        return min(lengths, default=None) if may_be_cheaper else None
+    slope = max(seconds[longest] / single - 1.0, 0.0) / (longest - 1)
+    return max((n for n in lengths if 1.0 + slope * (n - 1) < _FLAT), default=None)
+
+
+def _is_slow(single: float) -> bool:
+    """Whether no plan fits the time; single: seconds of a plain step."""
+    return _seconds(single, *_PLANS[-1]) > _SECONDS
 
 
 def _plan(single: float, most: int) -> tuple[list[int], int]:
     """The lengths beyond 1, and the least number of rounds."""
-
-    def seconds(points: Sequence[int], rounds: int) -> float:
-        return rounds * single * sum(3 + _GUESSED_SLOPE * (n - 1) for n in points)
-
-    fitting = (plan for plan in _PLANS if seconds(*plan) <= _SECONDS)
+    fitting = (plan for plan in _PLANS if _seconds(single, *plan) <= _SECONDS)
     points, rounds = next(fitting, _PLANS[-1])
     return [n for n in points if n <= most], rounds
+
+
+def _seconds(single: float, points: Sequence[int], rounds: int) -> float:
+    """Expected seconds of a plan."""
+    return rounds * single * sum(3 + _GUESSED_SLOPE * (n - 1) for n in points)

@@ -2,10 +2,22 @@
 
 from collections.abc import Sequence
 
+from decoding.draft import MOST_DRAFTED
 from decoding.estimation.cost import CostModel, DraftCost, TreePasses, TreeSize
 from decoding.planning.best_tree import best_shape
 from decoding.planning.draft_length import predicted_speedup
 from decoding.planning.managed_drafter import ManagedDrafter
+
+_USUAL, _LARGE = TreeSize(8, 32), TreeSize(24, MOST_DRAFTED)
+"""Limits of trees that the user did not request: usually, and where passes cost nearly alike.
+Guesses, not measured."""
+
+_SLOW_SECONDS = 0.2
+"""Plain step beside which planning a large tree, some 20 ms, takes no time."""
+
+_FLAT = 3.0
+"""Plain steps that the longest measured pass takes less than, where passes cost nearly alike: 1.7
+and 2.3 were measured of models read from disk (docs/how-it-works/controller.md)."""
 
 _WORTHWHILE = 1.03
 """Predicted speedup over lines from which trees are planned too; a smaller one is within the error
@@ -17,6 +29,19 @@ it gained 0.04, and at 0.74, where it lost 0.04 (docs/reference/measurements.md)
 
 _GAINED = 0.04
 """Acceptance that one line selected from two gains: measured, 0.50 against 0.46."""
+
+
+def is_flat(costs: CostModel) -> bool:
+    """Whether passes of a slow target cost nearly alike, so that trees may grow as they like."""
+    is_measured = costs.largest > _USUAL.nodes
+    return (
+        is_measured and costs.seconds(1) > _SLOW_SECONDS and costs.relative(costs.largest) < _FLAT
+    )
+
+
+def largest_tree(costs: CostModel) -> TreeSize:
+    """Limits of trees that the user did not request; costs: of the target."""
+    return _LARGE if is_flat(costs) else _USUAL
 
 
 def trees_may_gain(

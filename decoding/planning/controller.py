@@ -114,7 +114,7 @@ class Controller:
         self._read_until = 0
         self._text_kind = ""
         self._budget = RiskBudget()
-        self._probing = Probing()
+        self._probing = Probing(costs)
         self._recent_tokens = self._recent_cost = _INITIAL_STEPS
         self._since_plain = 0
         free = [managed for managed in drafters if managed.cost is None]

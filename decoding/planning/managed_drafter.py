@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from decoding.draft import Draft, Drafter
 from decoding.drafters.composed.cascade import Cascade
-from decoding.drafters.model.planned import PlannedDrafter
+from decoding.drafters.model.planned import Growth, PlannedDrafter
 from decoding.estimation import rank_acceptance
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.acceptance_estimates import POSITION_PRIOR, AcceptanceEstimates
@@ -21,6 +21,7 @@ from decoding.estimation.draft_outcome import learn_line, learn_tree
 from decoding.estimation.level_cost import LevelCost
 from decoding.estimation.line_equivalent import as_line, kept_of
 from decoding.events import Step
+from decoding.forms import Tree
 from decoding.planning.fault_guard import FaultGuard
 from decoding.sampling.lossy_rule import LossyRule
 from decoding.tree_shape import TreeShape
@@ -74,11 +75,16 @@ class ManagedDrafter(FaultGuard):
             return TreePasses(passes)
         return TreeCosts(passes, self._tree) if self._tree else passes
 
-    def plan(self, shape: TreeShape) -> None:
-        """Draft trees of this shape from now on."""
+    def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
+        """Draft trees of this shape from now on; growth: as in PlannedDrafter."""
         if self.planned is not None and isinstance(self.cost, LevelCost):
-            self.planned.plan(shape)
+            self.planned.plan(shape, growth)
             self.cost.plan(shape.widths)
+
+    def grew(self, tree: Tree) -> None:
+        """Set the levels of a tree that grew beyond its planned shape, by which it cost."""
+        if isinstance(self.cost, LevelCost):
+            self.cost.plan(TreeShape(tree.parents, (0,) * len(tree.parents)).widths)
 
     @property
     def shared_lines(self) -> "ManagedDrafter | None":

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from decoding.draft import Draft
-from decoding.drafters.model.planned import PlannedDrafter
+from decoding.drafters.model.planned import Growth, PlannedDrafter
+from decoding.estimation.acceptance_keys import GREEDY
 from decoding.estimation.cost import CostModel, DraftCost, TreePasses
 from decoding.estimation.level_cost import LevelCost
+from decoding.forms import Tree
 from decoding.planning.best_tree import best_shape
+from decoding.planning.branching_gain import is_flat
 from decoding.planning.decision import Cause
 from decoding.planning.draft_length import (
     best_affordable,
@@ -33,7 +36,8 @@ take time to compute. A guess; within the error of the estimates."""
 _UNBOUNDED = float("inf")
 
 _STALL_SECONDS = 1.0
-"""Shortest draft that counts as stalled: an interruption that a user notices. Not measured."""
+"""Shortest draft that counts as stalled: an interruption that a user notices. Not measured. Beside
+a target that takes longer for a token, a draft may take as long as that."""
 
 _STALL_FACTOR = 20.0
 """Multiple of the expected time from which a draft counts as stalled, far beyond what load on the
@@ -46,7 +50,7 @@ class DraftPlan:
 
     limit: the most tokens. affordable: the most that it may lose, in plain steps. rate: recent
     tokens per plain step's time. least: tokens that are drafted whatever their confidence. shape:
-    of a tree; None for a line.
+    of a tree; None for a line. growth: how far the tree may grow beyond it.
     """
 
     managed: ManagedDrafter
@@ -57,6 +61,7 @@ class DraftPlan:
     gain: float = 0.0
     least: int = 1
     shape: TreeShape | None = None
+    growth: Growth | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +152,39 @@ class ModelDraftPlanner:
             is_refused = best(affordable=_UNBOUNDED).gain > 0.0
             return Cause.TOO_RISKY if is_refused else Cause.PAYS_NOT
         is_line = tree.shape.nodes == tree.shape.depth
-        if is_line and managed.shared_lines is not None:  # left to the drafter of lines
+        growth = None
+        # Above temperature 0 no gain over the planned shape was measured.
+        if is_flat(self._costs) and managed.estimates.bucket == GREEDY:
+            growth = self._growth(managed, drafter, cost, rate, limit, affordable - start)
+        elif is_line and managed.shared_lines is not None:  # left to the drafter of lines
             return Cause.PAYS_NOT
-        return DraftPlan(managed, cost, limit, affordable, rate, tree.gain, shape=tree.shape)
+        return DraftPlan(
+            managed, cost, limit, affordable, rate, tree.gain, shape=tree.shape, growth=growth
+        )
+
+    def _growth(
+        self,
+        managed: ManagedDrafter,
+        drafter: PlannedDrafter,
+        cost: LevelCost,
+        rate: float,
+        limit: int,
+        affordable: float,
+    ) -> Growth:
+        """How far a tree may grow: a node is worth its share of the pass, a level its drafting.
+
+        Costs are those of the whole curve, as a flat one has no steps. affordable: the most that
+        may be lost, in plain steps.
+        """
+        plain, most = self._costs.seconds(1), min(drafter.largest.nodes, limit)
+        level, further = cost.level(1) / plain, (cost.level(2) - cost.level(1)) / plain
+        slope = (self._costs.of_tree(most) - self._costs.of_tree(1)) / max(most - 1, 1)
+        drafting = level * min(drafter.largest.depth, limit)
+        node = max(slope, 0.0) + further
+        left = affordable - drafting - self._costs.of_tree(1)
+        nodes = most if left >= most * node else max(int(left / node), 1)
+        estimates = (managed.shared_lines or managed).estimates
+        return Growth(nodes, rate * node, rate * level, self._ranks(managed), estimates.of_token)
 
     def _is_proven(self, managed: ManagedDrafter, cost: LevelCost, shape: TreeShape) -> bool:
         """Whether a tree pays even at one standard error below its estimated acceptance."""
@@ -174,10 +209,12 @@ class ModelDraftPlanner:
         started = self._clock()
         backlog = managed.drafter.backlog(history)
         if plan.shape is not None:
-            managed.plan(plan.shape)
+            managed.plan(plan.shape, plan.growth)
         keep_on = _WorthOneMore(plan, self._costs, self._clock)
         proposal = managed.propose(history, plan.limit, self._n_vocab, keep_on)
         seconds = self._clock() - started
+        if plan.growth is not None and isinstance(proposal.form, Tree):
+            managed.grew(proposal.form)
         expected = plan.cost.seconds(max(proposal.body, 1), backlog)
         if seconds > max(_STALL_SECONDS, _STALL_FACTOR * expected):
             managed.drop(f"it stalled: {seconds:.1f} s for {len(proposal)} tokens")
@@ -221,7 +258,7 @@ class _WorthOneMore:
         self._joint_acceptance *= estimates.of_token(confidence, evidence)
         if drafted < plan.least:
             return True
-        if self._clock() - self._started > _STALL_SECONDS:
+        if self._clock() - self._started > max(_STALL_SECONDS, self._costs.seconds(1)):
             return False
         further = estimates.by_position(drafted, plan.limit - drafted)
         if not further:

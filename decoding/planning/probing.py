@@ -13,12 +13,18 @@ _SHARE = 0.01
 """Share of decoding that probes may cost: the bound that is promised."""
 
 _OPENING = 1.5
-"""Budget before anything was decoded, in plain steps: one short draft, as retries are cheapest
-early in a reply. A guess; not measured."""
+"""Largest budget before anything was decoded, in plain steps: one short draft, as retries are
+cheapest early in a reply. A guess; not measured."""
 
 _MOST = 4.0
 """Largest budget that can be saved up, in plain steps: enough for a draft of _LONGEST tokens on a
 two-core processor, where 4 tokens cost 2.6. A guess; not measured."""
+
+_LEAST_OPENING, _OPENING_TOKENS = 0.5, 3
+"""Budget before anything was decoded where passes cost nearly alike, in plain steps, and tokens of
+a draft whose verification it covers otherwise. With the whole of _OPENING, a first reply of 128
+tokens lost up to 2.8 % with a drafter that is always wrong, now 2.5 % (simulated,
+tests/decoding/planning/test_flat_curves.py)."""
 
 _LONGEST = 4
 """Longest probe: later positions are rarely reached and teach little. A guess; not measured."""
@@ -27,8 +33,10 @@ _LONGEST = 4
 class Probing:
     """Budget for probes, in plain steps, and the choice of what to probe."""
 
-    def __init__(self) -> None:
-        self.budget = _OPENING
+    def __init__(self, costs: CostModel) -> None:
+        """costs: of the target; where a lost draft costs little, the budget opens with less."""
+        drafted = min(_OPENING_TOKENS, costs.largest - 1)
+        self.budget = min(_OPENING, max(_LEAST_OPENING, costs.of_draft(drafted)))
 
     def settle(self, tokens: int, lost: float) -> None:
         """Record a step: its tokens, and the plain steps it lost if it was a probe."""

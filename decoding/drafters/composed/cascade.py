@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from backends.base import Context
-from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, evidence_class
+from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, Drafter, KeepOn, evidence_class
 from decoding.drafters.model.growing_draft import GrowingDraft
 from decoding.drafters.model.reader import Reader
 from decoding.drafters.model.reads_backlog import ReadsBacklog
@@ -61,7 +61,7 @@ class Cascade(ReadsBacklog[Reader]):
         n_vocab: int,
         tail: Drafter | None = None,
         end_tokens: frozenset[int] = frozenset(),
-        max_draft: int = 15,
+        max_draft: int = MOST_DRAFTED,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         assert tail is None or tail.is_free, "a tail that was drawn could not be cut"

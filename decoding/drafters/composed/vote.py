@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, refusal_of_all
+from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, Drafter, KeepOn, refusal_of_all
 from decoding.drafters.model.growing_draft import GrowingDraft
 from decoding.estimation.acceptance import Count
 from decoding.events import Step
@@ -68,7 +68,7 @@ class Vote:
         voters: Sequence[Drafter],
         *,
         end_tokens: frozenset[int] = frozenset(),
-        max_draft: int = 15,
+        max_draft: int = MOST_DRAFTED,
     ) -> None:
         self.name = name
         self.is_free = all(voter.is_free for voter in voters)

@@ -7,7 +7,7 @@ restricted to the shared tokens and renormalised, and is verified as any q_draft
 from collections.abc import Callable, Sequence
 
 from backends.base import Logits
-from decoding.draft import NO_DRAFT, Draft, KeepOn, evidence_class
+from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, KeepOn, evidence_class
 from decoding.drafters.cross_vocabulary.follower import Follower
 from decoding.drafters.cross_vocabulary.shared_vocabulary import SharedVocabulary
 from decoding.drafters.cross_vocabulary.speller import Speller
@@ -41,7 +41,7 @@ class AcrossVocabularies(ReadsBacklog[Follower]):
         speller: Speller,
         *,
         end_tokens: frozenset[int] = frozenset(),
-        max_draft: int = 15,
+        max_draft: int = MOST_DRAFTED,
     ) -> None:
         super().__init__(follower)
         self.name = name

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from backends.base import Logits
-from decoding.draft import NO_DRAFT, Draft, KeepOn, evidence_class, with_confidence
+from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, KeepOn, evidence_class, with_confidence
 from decoding.drafters.cross_vocabulary.follower import Follower
 from decoding.drafters.cross_vocabulary.shared_vocabulary import SharedVocabulary
 from decoding.drafters.cross_vocabulary.speller import Speller
@@ -69,7 +69,7 @@ class TextLevel(ReadsBacklog[Follower]):
         ours: TokenBytes,
         speller: Speller,
         *,
-        max_draft: int = 15,
+        max_draft: int = MOST_DRAFTED,
     ) -> None:
         super().__init__(follower)
         self.name = name

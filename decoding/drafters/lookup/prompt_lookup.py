@@ -6,7 +6,7 @@ Saxena 2023, prompt lookup decoding.
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from decoding.draft import NO_DRAFT, Draft, KeepOn
+from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, KeepOn
 from decoding.drafters.lookup.suffix_index import SuffixIndex
 from decoding.drafters.no_backlog import NoBacklog
 from decoding.forms import PointMassLine
@@ -24,7 +24,7 @@ class PromptLookup(NoBacklog):
 
     is_free = True
 
-    def __init__(self, *, min_match: int = 2, max_draft: int = 63) -> None:
+    def __init__(self, *, min_match: int = 2, max_draft: int = MOST_DRAFTED) -> None:
         self.name = "lookup"
         self._min_match = min_match
         self._max_draft = max_draft

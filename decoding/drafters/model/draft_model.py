@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from backends.base import Context, DeviceRow, DeviceSampling, Warping
-from decoding.draft import NO_DRAFT, Draft, KeepOn, evidence_class, with_confidence
+from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, KeepOn, evidence_class, with_confidence
 from decoding.drafters.model.growing_draft import GrowingDraft
 from decoding.drafters.model.reader import Reader
 from decoding.drafters.model.reads_backlog import ReadsBacklog
@@ -29,7 +29,7 @@ class DraftModel(ReadsBacklog[Reader]):
         *,
         n_vocab: int,
         end_tokens: frozenset[int] = frozenset(),
-        max_draft: int = 15,
+        max_draft: int = MOST_DRAFTED,
     ) -> None:
         super().__init__(Reader(context))
         self.name = name

@@ -2,7 +2,9 @@
 
 Li et al. 2024 (arXiv 2406.16858), section 4: a node's score is the product of the drafter's own
 probabilities down to it, which approximates its acceptance. Each level expands the nodes with the
-highest scores in one pass, and of all nodes the best are drafted.
+highest scores in one pass, and of all nodes the best are drafted. Where passes of the target cost
+nearly alike, all nodes are drafted that are worth it, few or many, as in SpecExec (Svirschevski et
+al. 2024, arXiv 2406.02532).
 """
 
 from collections.abc import Sequence
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from backends.base import Context
 from decoding.draft import NO_DRAFT, Draft, KeepOn, with_confidence
+from decoding.drafters.model.planned import Growth
 from decoding.drafters.model.reads_backlog import ReadsBacklog
 from decoding.drafters.model.tree_reader import TreeReader
 from decoding.estimation.cost import TreeSize
@@ -62,13 +65,23 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         self._context = context
         self._end_tokens = end_tokens
         self._size, self._width = size, size.nodes
+        self._least = self._least_level = 0.0
 
-    def plan(self, shape: TreeShape) -> None:
-        """Draft trees of the shape's size, depth and width, grown where the model is confident."""
+    def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
+        """Draft trees of the shape's size, depth and width, grown where the model is confident.
+
+        growth: instead, the nodes that are worth it, as deep and as wide as these happen to be.
+        """
+        if growth is not None:
+            self._size = TreeSize(self.largest.depth, min(growth.nodes, self.largest.nodes))
+            self._width = self._size.nodes
+            self._least, self._least_level = growth.least, growth.level
+            return
         self._size = TreeSize(
             min(shape.depth, self.largest.depth), min(shape.nodes, self.largest.nodes)
         )
         self._width = max(shape.widths, default=0)
+        self._least = self._least_level = 0.0
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         settings = sampler.settings
@@ -93,7 +106,7 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         first = run = 0
         for _ in range(1, depth):
             level = self._to_expand(nodes, first, min(self._width, most - run))
-            if not level:
+            if not level or sum(nodes[node].score for node in level) < self._least_level:
                 return
             numbers, rows = self._reader.level(
                 [nodes[node].path[-1] for node in level], [nodes[node].above for node in level]
@@ -106,7 +119,7 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         """The best nodes from first on that are among the best of all and do not end a reply."""
         best = (
             node
-            for node in _best(nodes, self._size.nodes)
+            for node in self._worthwhile(nodes)
             if node >= first and nodes[node].path[-1] not in self._end_tokens
         )
         return sorted(islice(best, max(count, 0)))
@@ -119,17 +132,22 @@ class DynamicTree(ReadsBacklog[TreeReader]):
         number: int,
         history: Sequence[int],
     ) -> list[_Node]:
-        """The likeliest children of a node, best first; row: the logits after it."""
+        """The likeliest children of a node, best first: at least one; row: the logits after it."""
         q_draft = self._sampler.distribution(row, history, node.path)
-        shares = _likeliest(q_draft, self._size.nodes)
         return [
             _Node(node.score * share, share, (*node.path, token), parent, number)
-            for token, share in shares
+            for place, (token, share) in enumerate(_likeliest(q_draft, self._size.nodes))
+            if place == 0 or node.score * share >= self._least
         ]
+
+    def _worthwhile(self, nodes: Sequence[_Node]) -> list[int]:
+        """The nodes that would be drafted, best first: at least the best one."""
+        best = _best(nodes, self._size.nodes)
+        return [node for node in best if nodes[node].score >= self._least] or best[:1]
 
     def _drafted(self, nodes: Sequence[_Node]) -> Draft:
         """A draft of the best nodes; their parents are among them, as scores never rise."""
-        kept = sorted(_best(nodes, self._size.nodes))
+        kept = sorted(self._worthwhile(nodes))
         index = {node: number for number, node in enumerate(kept)} | {-1: -1}
         tokens = tuple(nodes[node].path[-1] for node in kept)
         tree = PointMassTree(tokens, tuple(index[nodes[node].parent] for node in kept))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from backends.base import Context
 from decoding.draft import NO_DRAFT, Draft, KeepOn, with_q_draft
+from decoding.drafters.model.planned import Growth
 from decoding.drafters.model.reads_backlog import ReadsBacklog
 from decoding.drafters.model.tree_reader import TreeReader
 from decoding.estimation.cost import TreeSize
@@ -49,8 +50,9 @@ class SeveralPaths(ReadsBacklog[TreeReader]):
         self._length = length
         self._end_tokens = end_tokens
 
-    def plan(self, shape: TreeShape) -> None:
+    def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
         """Draft lines as long as the shape is deep from the next proposal on."""
+        del growth
         self._length = min(shape.depth, self.largest.depth)
 
     def refusal(self, history: Sequence[int]) -> str:

@@ -1,10 +1,29 @@
 """A drafter whose drafts have a shape that is planned before anything is drafted."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from decoding.draft import Drafter
 from decoding.estimation.cost import TreeSize
 from decoding.tree_shape import TreeShape
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How far a tree may grow beyond its planned shape, where its model is confident.
+
+    nodes: the most it may have. least: joint probability from which a node is worth verifying.
+    level: sum of joint probabilities from which it is worth expanding nodes in one more pass.
+    by_rank: estimated acceptance of a node's children, given the node's, of one at least. of_token:
+    the same of a sampled first child, by what is expected until it is known, and its evidence.
+    """
+
+    nodes: int
+    least: float
+    level: float
+    by_rank: Sequence[float]
+    of_token: Callable[[float, int], float]
 
 
 class PlannedDrafter(Drafter, Protocol):
@@ -15,6 +34,9 @@ class PlannedDrafter(Drafter, Protocol):
         """Size of the largest draft."""
         ...
 
-    def plan(self, shape: TreeShape) -> None:
-        """Draft in this shape from the next proposal on, cut to the largest."""
+    def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
+        """Draft in this shape from the next proposal on, cut to the largest.
+
+        growth: instead, all nodes that are worth it, by a drafter that need not fix its shape.
+        """
         ...

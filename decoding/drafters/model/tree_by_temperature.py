@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from decoding.draft import Draft, KeepOn
-from decoding.drafters.model.planned import PlannedDrafter
+from decoding.drafters.model.planned import Growth, PlannedDrafter
 from decoding.estimation.cost import TreeSize
 from decoding.events import Step
 from decoding.sampling.sampler import Sampler
@@ -30,10 +30,10 @@ class TreeByTemperature:
         """The largest tree that either drafts."""
         return self._likeliest.largest
 
-    def plan(self, shape: TreeShape) -> None:
+    def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
         """Draft this shape from the next proposal on."""
-        self._likeliest.plan(shape)
-        self._sampled.plan(shape)
+        self._likeliest.plan(shape, growth)
+        self._sampled.plan(shape, growth)
 
     def begin(self, history: Sequence[int], sampler: Sampler) -> None:
         chosen = self._likeliest if sampler.settings.temperature == 0.0 else self._sampled

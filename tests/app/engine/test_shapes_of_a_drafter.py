@@ -90,8 +90,7 @@ def test_where_tokens_cost_little_trees_are_planned_beside_lines(
         for temperature in (0.0, 1.0):
             steps = reply(context, drafting.controller, temperature)
             widths = [step.width for step in steps if step.shape is Shape.TREE]
-            assert widths
-            assert min(widths) > 1, "a line is for the drafter of lines"
+            assert max(widths) > 1, "one that grew may be a line now and then"
             assert sum(step.accepted for step in steps) > 0
         assert [handle.member.dropped for handle in drafting.handles] == [""] * len(
             drafting.handles

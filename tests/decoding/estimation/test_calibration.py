@@ -8,6 +8,7 @@ import pytest
 from backends.base import Context, Logits
 from decoding.estimation.calibration import calibrate, ends_early
 from decoding.estimation.cost import CostModel, Measured
+from tests.fixtures.simulator import STREAMED, Curve
 
 TEXT = [1, 2, 3, 4, 5, 0] * 22
 
@@ -15,9 +16,13 @@ TEXT = [1, 2, 3, 4, 5, 0] * 22
 class Slow:
     """A context whose passes take the time a curve says, on a clock of its own."""
 
-    def __init__(self, inner, plain: float, slope: float) -> None:
+    def __init__(self, inner, plain: float, curve: Curve | float) -> None:
+        """curve: cost of a pass in plain steps, or of each further token."""
         self._inner = inner
-        self._plain, self._slope = plain, slope
+        self._plain = plain
+        if isinstance(curve, int | float):
+            curve = [0.0, *(1.0 + curve * n for n in range(64))]
+        self._curve = curve
         self.now = 0.0
 
     def __getattr__(self, name: str):
@@ -28,7 +33,7 @@ class Slow:
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         assert n_logits == len(tokens), "every row is asked for, as in verification"
-        self.now += self._plain * (1 + self._slope * (len(tokens) - 1))
+        self.now += self._plain * self._curve[len(tokens)]
         return self._inner.forward(tokens, n_logits)
 
 
@@ -65,16 +70,48 @@ def test_a_fast_model_gets_more_points_than_a_slow_one(
 
 @pytest.mark.parametrize(
     ("slope", "points", "most_plain_passes"),
-    [(1.0, {1, 2}, 4), (0.6, {1, 2}, 4), (0.1, {1, 2, 4}, 5)],
+    [
+        (1.0, {1, 2}, 4),
+        (0.6, {1, 2}, 4),
+        (0.3, {1, 2, 4}, 6),
+        (0.1, {1, 2, 16}, 6),
+        (0.02, {1, 2, 64}, 6),
+        (0.0, {1, 2, 64}, 5),
+    ],
 )
 def test_a_model_of_seconds_a_token_is_timed_once_on_what_may_pay(
     table: Callable, fake_context: Callable, slope: float, points: set[int], most_plain_passes: int
 ) -> None:
-    context = Slow(fake_context(table(0), n_ctx=64, n_chunk=16), 4.0, slope)
+    context = Slow(fake_context(table(0), n_ctx=128, n_chunk=64), 4.0, slope)
     found = measured(context)
     assert set(found.seconds) == points
     assert context.now <= most_plain_passes * 4.0
     assert context.length == 0
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_a_streamed_model_is_timed_on_long_passes_in_the_time_of_a_few_plain_steps(
+    table: Callable, fake_context: Callable, name: str
+) -> None:
+    """Between the points the curve is near enough that it leads to the same drafts."""
+    plain, curve = STREAMED[name]
+    context = Slow(fake_context(table(0), n_ctx=128, n_chunk=64), plain, curve)
+    found = measured(context)
+    assert {1, 2, 64} <= set(found.seconds)
+    assert context.now <= 9 * plain
+    assert not ends_early(found.seconds, cast("Context", context))
+    costs = CostModel.of(found)
+    for n in range(1, 65):
+        assert costs.relative(n) == pytest.approx(curve[n], rel=0.12)
+
+
+def test_a_slow_model_whose_kernels_work_in_groups_is_timed_on_a_whole_one(
+    table: Callable, fake_context: Callable
+) -> None:
+    grouped = [0.0, 1.0, 1.9, 2.5, 2.3, *(3.0 + 0.4 * n for n in range(60))]
+    inner = fake_context(table(0), n_ctx=128, n_chunk=64)
+    assert 4 in measured(Slow(inner, 0.7, grouped)).seconds
+    assert 4 not in measured(Slow(inner, 7.0, grouped)).seconds
 
 
 def test_the_limits_of_a_context_hold(table: Callable, fake_context: Callable) -> None:
@@ -118,4 +155,6 @@ def test_a_flat_curve_of_before_ends_early_where_the_context_takes_more(
     assert early(flat, 64)
     assert not early(flat, 31)
     assert not early(steep, 64)
-    assert not early({1: 4.0, 4: 4.1}, 64), "a slow model is timed on few points"
+    assert early({1: 4.0, 4: 4.1}, 64), "an earlier version timed slow models on no longer ones"
+    assert not early({1: 4.0, 4: 4.1}, 4)
+    assert not early({1: 4.0, 2: 7.0}, 64)

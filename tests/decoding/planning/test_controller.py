@@ -307,7 +307,7 @@ def test_probes_go_to_the_drafter_that_may_be_the_best() -> None:
         managed.begin(0.0)
     for _ in range(50):
         bad.estimates.acceptance.add("greedy:drawn", False)
-    probe = Probing().next([bad, unknown], [1, 2], costs, 8, 1.0)
+    probe = Probing(costs).next([bad, unknown], [1, 2], costs, 8, 1.0)
     assert probe is not None
     assert probe.managed is unknown
     assert probe.limit >= 1

@@ -55,7 +55,10 @@ def test_trees_that_were_never_right_are_probed_with_no_empty_one():
             key = f"{temperature_bucket(SamplingSettings().temperature)}:rank{rank}"
             trees.estimates.acceptance.add(key, False)
     assert max(trees.by_rank()) < 0.005
-    assert Probing().next([trees], [1, 2], machine.controller.costs, 8, 1.0) is None
+    assert (
+        Probing(machine.controller.costs).next([trees], [1, 2], machine.controller.costs, 8, 1.0)
+        is None
+    )
 
 
 def test_a_tree_that_pays_only_when_small_is_found():
