@@ -25,6 +25,9 @@ def check_new_context(n_ctx: int, info: ModelInfo | None, present: int, layers: 
     if info is None:
         return
     check_context(info.name, n_ctx, info.context_limit)
-    facts, free = facts_for_bill(info.path), free_memory(info.backend, layers)
-    if facts is not None and free is not None and n_ctx > present:
+    facts = facts_for_bill(info.path) if n_ctx > present else None
+    if facts is None:
+        return
+    free = free_memory(info.backend, layers)
+    if free is not None:
         plan(info.name, facts, n_ctx, n_ctx, free + bill(facts, present).total)
