@@ -1,20 +1,19 @@
 """Keeps texts that were cleared from the prompt without being sent, for the next starts."""
 
-import json
 import time
-from contextlib import suppress
 from pathlib import Path
+from typing import Any, cast
 
-from backends.base.atomic_file import write_whole
-from backends.base.private_file import make_private_folder
-from backends.base.regular_file import read_bounded
+from models.json_file import change_object, read_object
 
+_TEXTS = "texts"
 _MOST_TEXTS = 5
 _MOST_SECONDS = 86_400.0
-_LONGEST = 1 << 20
+_LONGEST = 1 << 18
 """Characters of a text that is kept: all are read at the start."""
 
-_MOST_BYTES = 32 << 20
+_Entry = tuple[float, str]
+"""When a text was cleared, in seconds since 1970, and the text."""
 
 
 class ClearedTexts:
@@ -25,21 +24,27 @@ class ClearedTexts:
 
     def texts(self) -> list[str]:
         """The texts, oldest first; none if the file is missing or damaged."""
-        return [text for _, text in self._entries()]
+        return [text for _, text in _entries(read_object(self._file))]
 
     def add(self, text: str) -> None:
         """Keep a text, if possible."""
-        if len(text) > _LONGEST:
-            return
-        entries = [(when, kept) for when, kept in self._entries() if kept != text]
-        entries = [*entries, (time.time(), text)][-_MOST_TEXTS:]
-        with suppress(OSError):
-            make_private_folder(self._file.parent)
-            write_whole(self._file, json.dumps(entries, ensure_ascii=False))
+        if len(text) <= _LONGEST:
+            change_object(self._file, lambda held: {_TEXTS: _with(_entries(held), text)})
 
-    def _entries(self) -> list[tuple[float, str]]:
-        since = time.time() - _MOST_SECONDS
-        with suppress(OSError, ValueError, TypeError):
-            held = json.loads(read_bounded(self._file, _MOST_BYTES))
-            return [(float(when), str(text)) for when, text in held if float(when) >= since]
-        return []
+
+def _with(entries: list[_Entry], text: str) -> list[_Entry]:
+    others = [entry for entry in entries if entry[1] != text]
+    return [*others, (time.time(), text)][-_MOST_TEXTS:]
+
+
+def _entries(held: dict[str, Any]) -> list[_Entry]:
+    """Entries of a file's object of the last day; damaged ones are left out."""
+    since, rows = time.time() - _MOST_SECONDS, held.get(_TEXTS)
+    entries: list[_Entry] = []
+    for row in cast("list[object]", rows) if isinstance(rows, list) else ():
+        match row:
+            case [int() | float() as when, str() as text] if when >= since:
+                entries.append((when, text))
+            case _:
+                pass
+    return entries

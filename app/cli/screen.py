@@ -31,7 +31,7 @@ def open_app(start: AppStart) -> None:
         raise
     except Exception as error:
         report = crash_report(error, paths)
-        remedy = f"What was said is saved: `specchat --continue` opens it. {report.remedy}"
+        remedy = f"`specchat --continue` opens the chat as it was saved. {report.remedy}"
         stderr.show_error(SpecchatError(report.what, report.why, remedy))
     # A model that is still loading would delay the end of the interpreter, and MLX calls the
     # interpreter after its thread has ended, which aborts the process.

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from app.chat.attachments import in_full
+from app.continuation import without_continuation
 from app.history.chat import Chat, HistoryError, Saved
 from app.history.store import History
 from backends.base import UsageError
 from backends.base.atomic_file import write_whole
 
 SCHEMA = 1
-
-_HINT = " · Ctrl+T continues"
-"""What the app shows after the ending of an answer that can be continued."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
@@ -30,7 +28,7 @@ def as_markdown(chat: Chat, messages: Sequence[Saved]) -> str:
     if chat.system:
         blocks.append(f"**System**\n\n{chat.system}")
     for message in messages:
-        ending = message.ending.removesuffix(_HINT) or message.lossy
+        ending = without_continuation(message.ending) or message.lossy
         text = in_full(message.text, message.attachments)
         if message.role == "assistant":
             text = _with_closed_fence(text)
@@ -42,7 +40,7 @@ def as_markdown(chat: Chat, messages: Sequence[Saved]) -> str:
 def _with_closed_fence(text: str) -> str:
     """A text whose last code block, if nothing ends it, ends with it."""
     fence = ""
-    for line in text.splitlines():
+    for line in text.split("\n"):
         found = _FENCE.match(line)
         if not fence:
             fence = found[1] if found else ""

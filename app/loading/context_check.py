@@ -26,8 +26,11 @@ def check_new_context(n_ctx: int, info: ModelInfo | None, present: int, layers: 
     if info is None:
         return
     check_context(info.name, n_ctx, info.context_limit)
-    facts, free = facts_for_bill(info.path), free_memory(info.backend, layers)
-    if facts is None or free is None or n_ctx <= present:
+    facts = facts_for_bill(info.path) if n_ctx > present else None
+    if facts is None:
+        return
+    free = free_memory(info.backend, layers)
+    if free is None:
         return
     if info.streamed_bytes_per_token:
         freed = info.locked_bytes + bill(facts, present).total - facts.weight_bytes

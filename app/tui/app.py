@@ -96,9 +96,9 @@ class SpecchatApp(App[None]):
         )
         self.push_screen(screen)
         self.call_after_refresh(self.set_timer, _START_DELAY, self.engine.start)
-        self.set_timer(_STARTED_SECONDS, _collect_garbage)
         self.exit_signals.on_signal(self.exit)
         if not self.is_headless:
+            self.set_timer(_STARTED_SECONDS, _collect_garbage)
             self.set_interval(_TERMINAL_CHECK_SECONDS, self._exit_without_terminal)
 
     def _open_last(self) -> None:

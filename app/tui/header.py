@@ -34,7 +34,8 @@ class Header(Static):
     def __init__(self, store: Store) -> None:
         super().__init__()
         self._store = store
-        self._last_full = ""
+        self._full = ""
+        """How full the context is, such as "9 %"; empty before the first answer."""
         self._shown: tuple[str, str, int] | None = None
 
     def on_mount(self) -> None:
@@ -45,6 +46,7 @@ class Header(Static):
         self._show()
 
     def _show(self) -> None:
+        self._full = self._share_of_context()
         width = self.content_size.width
         title = one_line(self._store.title) or "New chat"
         room = width - _GAP - min(cell_len(title), _LEAST_TITLE)
@@ -100,15 +102,12 @@ class Header(Static):
             return ""
         return status.loaded.info.device.partition(":")[0]
 
-    @property
-    def _full(self) -> str:
-        """How full the context is, such as "9 %"; empty before the first answer."""
+    def _share_of_context(self) -> str:
+        """How full the context is; while the next prompt is read, as full as before."""
         metrics, loaded = self._store.live.metrics, self._store.status.loaded
         if metrics is not None and metrics.context_used and loaded is not None:
-            self._last_full = f"{percentage(metrics.context_used, loaded.context_size)} %"
-        elif not self._store.is_answering:  # while the next prompt is read, the last share stays
-            self._last_full = ""
-        return self._last_full
+            return f"{percentage(metrics.context_used, loaded.context_size)} %"
+        return self._full if self._store.is_answering else ""
 
 
 def _loading(progress: str) -> str:

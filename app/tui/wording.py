@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from app.continuation import CONTINUES, SEPARATOR
 from app.engine.reply_metrics import ReplyMetrics
 from app.percentage import percentage
 from app.printable import one_line
@@ -10,8 +11,6 @@ from decoding.drafting_state import Shortfall, State
 from decoding.events import FinishReason
 from decoding.sampling.lossy_rule import LOSSY, LossyRule
 
-SEPARATOR = " · "
-CONTINUES = "Ctrl+T continues"
 INTERRUPTED = f"interrupted{SEPARATOR}{CONTINUES}"
 """Shown below an answer without an ending that does not grow."""
 SEES_FROM_HERE = "the model sees from here on"

@@ -2,7 +2,7 @@
 
 from app.tui import wording
 from app.tui.live import Live
-from app.tui.wording import CONTINUES, SEPARATOR, joined
+from app.tui.wording import SEPARATOR, joined
 
 _ON_PANEL = (" tok/s", " plain", "% drafted")
 """What the figures have in common that the panel shows."""
@@ -20,8 +20,3 @@ def without_panel_figures(ending: str) -> str:
     """An ending without the figures that the panel shows."""
     parts = ending.split(SEPARATOR)
     return joined(part for part in parts if not any(figure in part for figure in _ON_PANEL))
-
-
-def without_continuation(line: str) -> str:
-    """The line below an answer without the key that continues the last one."""
-    return line.removesuffix(CONTINUES).removesuffix(SEPARATOR)

@@ -14,6 +14,7 @@ from textual.widget import Widget
 
 from app.chat.attachment import Attachment
 from app.chat.conversation import Conversation
+from app.continuation import CONTINUES, without_continuation
 from app.dialogue.changes import Change, Changes
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.queued import Queued
@@ -22,7 +23,7 @@ from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
 from app.history import HistoryError
 from app.settings.answering import Answering
-from app.tui.conversation.answer_line import live_line, without_continuation, without_panel_figures
+from app.tui.conversation.answer_line import live_line, without_panel_figures
 from app.tui.conversation.answer_view import AnswerView
 from app.tui.conversation.card import WARNING, Card
 from app.tui.conversation.instructions_line import InstructionsLine
@@ -34,7 +35,7 @@ from app.tui.conversation.transcript import Transcript
 from app.tui.remedies import remedy_here
 from app.tui.store import Store
 from app.tui.typed_app import typed_app
-from app.tui.wording import CONTINUES, INTERRUPTED, joined
+from app.tui.wording import INTERRUPTED, joined
 from backends.base import SpecchatError
 
 _UPDATE_SECONDS = 1 / 12
@@ -187,9 +188,9 @@ class ChatView(Vertical):
         faults = (one.fault for one in (self.dialogue, *self._unsaved) if one.fault)
         return next(faults, "")
 
-    def last_turn(self, role: str) -> Turn | None:
-        """The last turn shown of a role."""
-        turns = (turn for turn in reversed(self.dialogue.turns) if turn.role == role)
+    def last_turn(self, role: str = "") -> Turn | None:
+        """The last turn shown, or the last one of a role."""
+        turns = (turn for turn in reversed(self.dialogue.turns) if role in ("", turn.role))
         return next(turns, None)
 
     # Commands
@@ -238,7 +239,7 @@ class ChatView(Vertical):
     async def regenerate(self) -> None:
         """Add another answer next to the last one; if that is in progress, it is kept."""
         async with self._changing:
-            last = self.dialogue.turns[-1] if self.dialogue.turns else None
+            last = self.last_turn()
             if last is None or not self._has_model or _is_unbegun(self.pending):
                 return
             self._keep_pending()
@@ -266,16 +267,15 @@ class ChatView(Vertical):
         """Let the selected answer grow, else the last one; a question without one gets it."""
         async with self._changing:
             chosen = self.selected
-            turns = self.dialogue.turns
             if chosen is None or chosen.role != ASSISTANT:
-                chosen = turns[-1] if turns else None
+                chosen = self.last_turn()
             if chosen is None or self.pending is not None or not self._has_model:
                 return
             await self._remove_cards()
             if chosen.role == USER:
                 chosen = self.dialogue.add(ASSISTANT, "")
             self._ask(chosen)
-            await self._show(follow=chosen is self.dialogue.turns[-1])
+            await self._show(follow=chosen is self.last_turn())
 
     def stop(self) -> None:
         """Stop the answer in progress; its text so far stays, and so does the queue."""
@@ -325,8 +325,7 @@ class ChatView(Vertical):
 
     def select_last(self, role: str = "") -> None:
         """Select the last message, or the last one of a role."""
-        turns = self.dialogue.turns
-        last = self.last_turn(role) if role else (turns[-1] if turns else None)
+        last = self.last_turn(role)
         view = self.transcript.view_of(last) if last is not None else None
         if view is not None:
             view.focus()
@@ -658,17 +657,14 @@ class ChatView(Vertical):
         """The line below an answer, as of now."""
         if self.pending is not None and self._is_pending(turn):
             return self._line_of_pending(self.pending)
+        is_newest = turn in self._answers and turn is self.last_turn(ASSISTANT)
         if turn.is_interrupted:
             line = "" if turn is self._faulted else joined([turn.lossy, INTERRUPTED])
-        elif (
-            turn in self._answers
-            and turn is self.last_turn(ASSISTANT)
-            and self._store.is_panel_shown
-        ):
+        elif is_newest and self._store.is_panel_shown:
             line = without_panel_figures(turn.ending)
         else:
             line = turn.ending
-        return line if turn is self.dialogue.turns[-1] else without_continuation(line)
+        return line if turn is self.last_turn() else without_continuation(line)
 
     def _line_of_pending(self, pending: PendingAnswer) -> str:
         if pending.answer.is_stopped:

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -167,13 +168,11 @@ class Prompt(Vertical):
 
     def _show_title(self) -> None:
         width = self.size.width - _FRAME_CELLS
-        fault = "" if self.area.quits_next else self.area.fault
-        title = longest_fitting(self._titles, width)
-        whole = f"✕ {one_line(fault)}" if fault else ""
-        is_cut = title != whole and bool(fault)
-        self._show_fault(whole if is_cut else "")
-        title = "" if is_cut else title
-        self.area.set_class(bool(fault) or title.startswith("✕"), "-fault")
+        titles = self._titles
+        is_long = bool(self.area.fault) and cell_len(titles[-1]) > width
+        self._show_fault(titles[-1] if is_long else "")
+        title = "" if is_long else longest_fitting(titles, width)
+        self.area.set_class(is_long or title.startswith("✕"), "-fault")
         if title != self._shown_title:
             self._shown_title = title
             self.area.border_title = Content(title)

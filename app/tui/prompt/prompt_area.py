@@ -125,12 +125,13 @@ class PromptArea(FoldingArea):
 
     def _delete_via_keyboard(self, start: Location, end: Location) -> EditResult | None:
         """Delete a part; a whole text that is deleted at once is among the earlier ones."""
-        before = self.written
-        result = super()._delete_via_keyboard(start, end)
-        if not self.text and len(before.text) > 1 and before != self._original:
+        is_whole = {start, end} == {(0, 0), self.document.end}
+        before = self.written if is_whole else PromptText()
+        is_original = self.edited_version is not None and before == self._original
+        if len(before.text) > 1 and not is_original:
             self._past.remember(before)
             self.post_message(messages.Cleared(before.text, before.attachments))
-        return result
+        return super()._delete_via_keyboard(start, end)
 
     def take(self) -> PromptText:
         """Return the text and clear the prompt, so that later keys start a new text."""

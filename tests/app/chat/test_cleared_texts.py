@@ -26,7 +26,10 @@ def test_a_text_is_forgotten_after_a_day(tmp_path: Path, monkeypatch: pytest.Mon
     assert cleared.texts() == ["new"]
 
 
-@pytest.mark.parametrize("held", ["", "{", "[1]", '[["x", "text"]]', "null", "\x00"])
+@pytest.mark.parametrize(
+    "held",
+    ["", "{", "[1]", '{"texts": [["x", "text"]]}', '{"texts": 1}', "null", "\x00", "[" * 99_999],
+)
 def test_a_damaged_file_holds_none_and_is_replaced(tmp_path: Path, held: str) -> None:
     file = tmp_path / "cleared.json"
     file.write_text(held)
@@ -34,7 +37,7 @@ def test_a_damaged_file_holds_none_and_is_replaced(tmp_path: Path, held: str) ->
     assert cleared.texts() == []
     cleared.add("text")
     assert cleared.texts() == ["text"]
-    assert json.loads(file.read_text())[0][1] == "text"
+    assert json.loads(file.read_text())["texts"][0][1] == "text"
 
 
 def test_a_folder_that_cannot_be_written_loses_only_the_comfort(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Undo and redo: nothing that was done is forgotten because a step failed."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from app.dialogue.changes import Change, Changes, OwnChanges
@@ -22,20 +24,21 @@ class Light:
         return Change("switched", lambda: self.switch(False), lambda: self.switch(True))
 
 
+async def at_the_second_try(light: Light, step: Callable[[], Awaitable[str]]) -> str:
+    """What a step returns that failed at first."""
+    light.is_stuck = True
+    with pytest.raises(OSError, match="stuck"):
+        await step()
+    light.is_stuck = False
+    return await step()
+
+
 async def test_a_step_that_failed_can_be_tried_again() -> None:
     light, changes = Light(), Changes()
     changes.add(light.change)
-    light.is_stuck = True
-    with pytest.raises(OSError, match="stuck"):
-        await changes.undo()
-    light.is_stuck = False
-    assert await changes.undo() == "switched"
+    assert await at_the_second_try(light, changes.undo) == "switched"
     assert not light.is_on
-    light.is_stuck = True
-    with pytest.raises(OSError, match="stuck"):
-        await changes.redo()
-    light.is_stuck = False
-    assert await changes.redo() == "switched"
+    assert await at_the_second_try(light, changes.redo) == "switched"
     assert light.is_on
 
 
@@ -45,11 +48,7 @@ async def test_own_changes_are_undone_alone() -> None:
     own = OwnChanges(changes)
     assert await own.undo() == ""
     own.add(here.change)
-    here.is_stuck = True
-    with pytest.raises(OSError, match="stuck"):
-        await own.undo()
-    here.is_stuck = False
-    assert await own.undo() == "switched"
+    assert await at_the_second_try(here, own.undo) == "switched"
     assert await own.undo() == ""
     assert (before.is_on, here.is_on) == (True, False)
     assert await own.redo() == "switched"

@@ -332,3 +332,14 @@ async def test_what_the_screen_shows_of_a_growing_answer_is_saved(chatting: Chat
                 saved = another.messages(1)[-1].text.split()
                 assert saved[: len(shown)] == shown
                 await chat.pilot.pause(0.01)
+
+
+async def test_the_panel_is_hidden_while_another_chat_is_being_opened(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("hello")
+        shown = chat.view.dialogue
+        chat.view.dialogue = shown.fresh()  # its messages are not on the screen yet
+        chat.app.store.is_panel_shown = not chat.app.store.is_panel_shown
+        await chat.pilot.pause()
+        chat.view.dialogue = shown
+        assert chat.texts == ["hello", WHOLE]
