@@ -1,6 +1,6 @@
 """Run a command under a memory limit, in a control group made for it (Linux).
 
-Run: `python -m scripts.streaming.memory_group MEGABYTES COMMAND...`. File cache counts towards the
+Run: `python -m scripts.streaming.memory_group LIMIT COMMAND...`. File cache counts towards the
 limit, so that a model larger than it has to stream. Making a group needs root, or a delegated
 group of version 2 (`systemd-run --user --scope -p MemoryMax=900M COMMAND` is the same then).
 """
@@ -12,8 +12,12 @@ import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Never
 
 from backends.hardware.cgroup_memory import memory_groups
+
+JOIN = (sys.executable, "-m", "scripts.streaming.memory_group")
+"""Command that joins the group named next, and becomes the command after that."""
 
 _SWAP_LIMITS = ("memory.swap.max", "memory.memsw.limit_in_bytes")
 
@@ -61,24 +65,28 @@ def _limit(folder: Path, limit_bytes: int) -> None:
 
 def run_in(group: Path, command: Sequence[str]) -> int:
     """Run a command in a group; its exit code."""
-
-    def join() -> None:
-        (group / "cgroup.procs").write_text(str(os.getpid()))
-
-    return subprocess.run(command, preexec_fn=join, check=False).returncode
+    return subprocess.run([*JOIN, str(group), *command], check=False).returncode
 
 
 def main() -> int:
-    """Run the command that the arguments name."""
+    """Run the command that the arguments name, in a new group or in the one named."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("megabytes", type=int)
+    parser.add_argument("limit", help="megabytes, or the folder of a group")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
+    if not arguments.limit.isdecimal():
+        _become(Path(arguments.limit), arguments.command)
     try:
-        with memory_group(arguments.megabytes * 1_000_000) as group:
+        with memory_group(int(arguments.limit) * 1_000_000) as group:
             return run_in(group, arguments.command)
     except GroupRefusedError as error:
         sys.exit(f"no memory limit can be set here: {error}")
+
+
+def _become(group: Path, command: Sequence[str]) -> Never:
+    """Join a group and become the command."""
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+    os.execvp(command[0], list(command))
 
 
 if __name__ == "__main__":
