@@ -79,9 +79,7 @@ def fullest_split(layout: WeightLayout, facts: ModelFacts, n_ctx: int, room: Gpu
     usable = [one - largest for one in usable]
     counts = range(len(parts) - 1, 0, -1)
     fitting = (
-        count
-        for count in counts
-        if _fits(parts, facts.attention, n_ctx, count, room.free, usable)
+        count for count in counts if _fits(parts, facts.attention, n_ctx, count, room.free, usable)
     )
     return split_at(layout, facts, n_ctx, next(fitting, 0))
 

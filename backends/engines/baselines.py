@@ -7,7 +7,6 @@ from backends.base.baseline_engine import BaselineEngine
 from backends.engines.backend_names import LLAMACPP, MLX
 from backends.engines.engine_import import importing_engine
 
-
 _ALL = -1
 """All layers, as llama.cpp counts them."""
 

@@ -16,7 +16,7 @@ _GPU, _IGPU = 1, 2
 """GGML_BACKEND_DEVICE_TYPE_GPU and _IGPU."""
 
 _REMOTE, _METAL = "RPC", "MTL"
-"""Names of registries: of servers elsewhere, and of Apple's GPUs, which call themselves separate."""
+"""Names of registries: of servers elsewhere, and of Apple's GPUs, which share the memory."""
 
 
 @dataclass(frozen=True, slots=True)

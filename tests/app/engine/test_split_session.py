@@ -21,6 +21,7 @@ from backends.hardware.bandwidth import Bandwidth
 from backends.llamacpp import gpu_devices, library
 from backends.llamacpp.gpu_devices import Device
 from backends.proof.proof_process import ProofProcess
+from backends.streaming.disk_speed import DiskSpeed
 from models.metadata.memory_bill import STREAMED_CHUNK, compute_bytes
 from models.metadata.model_facts import facts_of
 
@@ -35,6 +36,8 @@ def opened(home: Path, monkeypatch: pytest.MonkeyPatch, demo: Model) -> Opened:
     monkeypatch.setattr(library, "can_offload", lambda: True)
     monkeypatch.setattr(ProofProcess, "prove", lambda *_: None)
     monkeypatch.setattr(split_choice, "of_gpu", lambda: Bandwidth(900e9, "made up"))
+    monkeypatch.setattr(split_choice, "processor_bandwidth", lambda *_: Bandwidth(9e9, "made up"))
+    monkeypatch.setattr(split_choice, "disk_speed", lambda *_: DiskSpeed(1e9, "made up"))
     working = compute_bytes(facts_of(demo.info.path), 512, STREAMED_CHUNK)
 
     def open_with(on_gpu: int, free: int = PLENTY, **options: str | int | None) -> Session:
@@ -93,19 +96,17 @@ def test_a_number_of_layers_still_works(opened: Opened) -> None:
         assert session.model.info.gpu_layers is None
 
 
-def test_what_neither_holds_streams_if_agreed_to(
-    opened: Opened, half: int, demo_file: Path
-) -> None:
-    free = round(0.4 * demo_file.stat().st_size)
+def test_what_neither_holds_streams_if_agreed_to(opened: Opened, demo_file: Path) -> None:
+    few, free = round(0.66 * demo_file.stat().st_size), round(1.15 * demo_file.stat().st_size)
     with pytest.raises(StreamOfferError, match="beside the GPU") as offer:
-        opened(half, free)
+        opened(few, free)
     assert "of 30 layers on the GPU; " in offer.value.outlook.words
     with pytest.raises(OutOfMemoryError) as refused:
-        opened(half, free, stream=STREAM_OFF)
+        opened(few, free, stream=STREAM_OFF)
     assert not isinstance(refused.value, StreamOfferError)
     with closing(opened(PLENTY)) as session:
         whole = _greedy(session)
-    with closing(opened(half, free, stream=STREAM_ON)) as session:
+    with closing(opened(few, free, stream=STREAM_ON)) as session:
         info = session.model.info
         assert info.gpu_layers is not None
         assert 0 < info.streamed_bytes_per_token < info.bytes_read_per_token

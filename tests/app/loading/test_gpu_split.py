@@ -37,7 +37,7 @@ def test_one_more_layer_would_not_fit(free: int) -> None:
     assert split.is_whole is (split.gpu_layers == LAYERS + 1)
 
 
-@pytest.mark.parametrize(("free", "disk"), product([8 * GB, 24 * GB, 40 * GB], [None, 3e9]))
+@pytest.mark.parametrize(("free", "disk"), list(product([8 * GB, 24 * GB, 40 * GB], [None, 3e9])))
 def test_no_division_that_fits_is_faster(free: int, disk: float | None) -> None:
     rates = SplitRates(ReadRates(disk or 1.0, 60e9), 900e9)
     lock_bytes = None if disk is None else 4 * GB
@@ -67,7 +67,9 @@ def test_every_one_of_several_gpus_has_room_for_its_layers(free: tuple[int, int]
 def test_drafters_take_layers() -> None:
     without = fullest_split(LAYOUT, FACTS, N_CTX, GpuRoom((24 * GB,)))
     beside = fullest_split(LAYOUT, FACTS, N_CTX, GpuRoom((24 * GB,), 2 * GB))
-    assert without.gpu_layers - beside.gpu_layers == pytest.approx(2 * GB / (LAYER_BYTES + CACHE), abs=1)
+    assert without.gpu_layers - beside.gpu_layers == pytest.approx(
+        2 * GB / (LAYER_BYTES + CACHE), abs=1
+    )
 
 
 def test_layers_that_differ_never_count_for_less_than_they_are() -> None:

@@ -1,5 +1,7 @@
 """How long drafts are for a model that is partly on a GPU. Simulated: no GPU was at hand."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ DRAW = {"processor": 0.005, "disk": 0.0003}
 REPLY, SEEDS = 256, 3
 
 
+@cache
 def logs(name: str, share: float) -> list[tuple[Machine, Log]]:
     known = PARTLY_ON_GPU[name][1]
     machines = [
@@ -32,7 +35,7 @@ def test_drafts_are_short_beside_a_processor_and_long_beside_a_disk(share: float
 @pytest.mark.parametrize("share", [0.6, 0.8, 0.9])
 def test_drafts_are_nearly_as_good_as_the_best_of_one_length(name: str, share: float) -> None:
     shares = [log.speedup() / one.best_fixed(log, 0, DRAW[name]) for one, log in logs(name, share)]
-    assert np.mean(shares) >= 0.85
+    assert np.mean(shares) >= 0.9
 
 
 @pytest.mark.parametrize("name", PARTLY_ON_GPU)

@@ -24,7 +24,7 @@ def test_what_fits_on_gpus_is_left_to_the_engine() -> None:
 
 
 def test_the_context_is_halved_before_a_layer_goes_to_the_processor() -> None:
-    planned = replace(PLANNER, gpus=(44 * GB,)).plan()
+    planned = replace(PLANNER, gpus=(42 * GB,)).plan()
     assert planned.split is None
     assert 512 <= planned.n_ctx < planned.usual == 8192
 
@@ -89,7 +89,9 @@ def test_gpus_and_processor_take_their_time_in_turn() -> None:
 def test_a_drafter_on_a_gpu_costs_the_layers_it_displaces() -> None:
     rates = SplitRates(ReadRates(1.0, 60e9), 900e9)
     seconds = split_seconds(replace(PLANNER, free=64 * GB).plan, rates)
-    layers = round((seconds(2 * GB, 1) - seconds(0, 1)) / (LAYER_BYTES / 60e9 - LAYER_BYTES / 900e9))
+    layers = round(
+        (seconds(2 * GB, 1) - seconds(0, 1)) / (LAYER_BYTES / 60e9 - LAYER_BYTES / 900e9)
+    )
     assert 3 <= layers <= 5
     full = replace(PLANNER, free=22 * GB, asked=8192)
     assert split_seconds(full.plan, rates)(20 * GB, 1) == float("inf")
