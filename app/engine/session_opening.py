@@ -165,19 +165,30 @@ class _Opening:
             free = planner.free if planner is not None else free
             if free is None or not self._may_stream(reference, facts, free):
                 raise
-            if planner is not None:
-                split = SplitChoice(reference, spec, options, paths, planner, streams=True)
-                planned, outlook = split.plan()
-                assert outlook is not None
-            else:
-                planned, outlook = planned_stream(
-                    reference, facts, spec, options, paths, usual, free
-                )
+            planned, outlook = self._streamed(reference, facts, spec, free, planner)
             is_agreed = AgreedModels(paths.agreed_models).has(reference.path)
             if options.stream == STREAM_AUTO and not is_agreed:
                 name = options.model or lasting_name(reference)
                 raise StreamOfferError(refusal, name, reference.path, outlook) from refusal
             return reference, planned, outlook
+
+    def _streamed(
+        self,
+        reference: Reference,
+        facts: ModelFacts,
+        spec: DraftSpec,
+        free: int,
+        planner: GpuPlanner | None,
+    ) -> tuple[MemoryPlan, Outlook]:
+        """The plan of a model that streams, beside GPUs if there is a planner for them."""
+        options, paths, usual = self.options, self.paths, self.usual_context
+        if planner is None:
+            return planned_stream(reference, facts, spec, options, paths, usual, free)
+        planned, outlook = SplitChoice(
+            reference, spec, options, paths, planner, streams=True
+        ).plan()
+        assert outlook is not None
+        return planned, outlook
 
     def _gpu_planner(self, reference: Reference, facts: ModelFacts) -> GpuPlanner | None:
         """Planner for GPUs with memory of their own; None without one whose memory is known."""
