@@ -11,7 +11,7 @@ from tests.fixtures.simulator import PARTLY_ON_GPU, Log, Machine
 DRAW = {"processor": 0.005, "disk": 0.0003}
 """Cost of a token of a drafter of 1.5 GB on the GPU, in plain steps."""
 
-REPLY, SEEDS = 256, 3
+REPLY, SEEDS = 256, 2
 
 
 @cache
