@@ -15,7 +15,6 @@ from backends.base import (
     ModelInfo,
     OutOfMemoryError,
     Rollback,
-    UsageError,
 )
 from backends.files.gguf_header import GgufHeader, Tensor, parts, read_header, read_per_token
 from backends.hardware.host import available_memory, physical_cores
@@ -52,7 +51,7 @@ def load(
 
     experts: experts used per token, None for the file's own number.
     lock_bytes: weights to lock in memory while the others stream from disk, None for a model that
-    fits.
+    fits. What GPUs get is copied there once; gpu_layers of None are then none.
 
     Raises:
         ModelError: the file is missing, damaged or of an unknown architecture.
@@ -62,12 +61,6 @@ def load(
     header = checked_header(first)
     if experts is not None:
         header = header.with_integer(_ACTIVE_EXPERTS, experts)
-    if lock_bytes is not None and gpu_layers:
-        raise UsageError(
-            f"--gpu-layers {gpu_layers} cannot be used",
-            "a model that streams from disk runs on the processor",
-            "Use --gpu-layers 0, or --stream off.",
-        )
     tensors = [tensor for part in (header, *map(read_header, others)) for tensor in part.tensors]
     library.start()
     library.forget_log()
@@ -76,10 +69,11 @@ def load(
     library.check_gpu_layers(gpu_layers)
     weights = None
     if lock_bytes is not None:
-        # Rearranged weights would be a copy of them in memory.
+        # Rearranged weights would be a copy of them in memory. Of a mapped file, the processor's
+        # layers stay mapped also beside a GPU (create_tensor in src/llama-model-loader.cpp).
         parameters.load_mode, parameters.use_extra_bufts = _MAPPED, False
-        gpu_layers = 0
-        weights = StreamedWeights(first, lock_bytes)
+        gpu_layers = gpu_layers or 0
+        weights = StreamedWeights(first, lock_bytes, gpu_layers)
     offloaded = library.can_offload() and gpu_layers != 0
     parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
     if experts is not None:
@@ -145,6 +139,7 @@ class LlamaModel:
             n_vocab=self.tokenizer.n_vocab,
             threads=threads,
             device=library.device(gpu_layers),
+            gpu_layers=gpu_layers if offloaded else None,
             variant=variant,
             weights=weights,
         )
@@ -236,9 +231,12 @@ def _describe(
     n_vocab: int,
     threads: int,
     device: str,
+    gpu_layers: int | None,
     variant: str,
     weights: StreamedWeights | None,
 ) -> ModelInfo:
+    n_layers = api.llama_model_n_layer(pointer)
+    is_partial = gpu_layers is not None and gpu_layers <= n_layers
     return ModelInfo(
         path=path,
         name=path.stem,
@@ -248,7 +246,7 @@ def _describe(
         weight_bytes=api.llama_model_size(pointer),
         bytes_read_per_token=read_per_token(header, tensors),
         n_vocab=n_vocab,
-        n_layers=api.llama_model_n_layer(pointer),
+        n_layers=n_layers,
         context_limit=api.llama_model_n_ctx_train(pointer),
         active_experts=header.integer(_ACTIVE_EXPERTS),
         rollback=rollback(pointer),
@@ -259,6 +257,7 @@ def _describe(
         variant=variant,
         locked_bytes=weights.locked_bytes if weights else 0,
         streamed_bytes_per_token=weights.read_bytes_per_token if weights else 0,
+        gpu_layers=gpu_layers if is_partial else None,
         lock_refusal=weights.refusal if weights else "",
     )
 
