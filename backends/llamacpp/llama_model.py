@@ -47,12 +47,13 @@ def load(
     gpu_layers: int | None = None,
     experts: int | None = None,
     lock_bytes: int | None = None,
+    beside: "LlamaModel | None" = None,
 ) -> "LlamaModel":
     """Load a GGUF file; weights are memory-mapped, and copied to the GPU if the build uses one.
 
     experts: experts used per token, None for the file's own number.
     lock_bytes: weights to lock in memory while the others stream from disk, None for a model that
-    fits.
+    fits. beside: a streaming model of the same file, whose held weights this one uses too.
 
     Raises:
         ModelError: the file is missing, damaged or of an unknown architecture.
@@ -62,7 +63,8 @@ def load(
     header = checked_header(first)
     if experts is not None:
         header = header.with_integer(_ACTIVE_EXPERTS, experts)
-    if lock_bytes is not None and gpu_layers:
+    streams = lock_bytes is not None or beside is not None
+    if streams and gpu_layers:
         raise UsageError(
             f"--gpu-layers {gpu_layers} cannot be used",
             "a model that streams from disk runs on the processor",
@@ -75,18 +77,18 @@ def load(
     parameters.use_extra_bufts = library.repacking_is_exact()
     library.check_gpu_layers(gpu_layers)
     weights = None
-    if lock_bytes is not None:
+    if streams:
         # Rearranged weights would be a copy of them in memory.
         parameters.load_mode, parameters.use_extra_bufts = _MAPPED, False
         gpu_layers = 0
-        weights = StreamedWeights(first, lock_bytes)
+        weights = beside.streamed_weights if beside else StreamedWeights(first, lock_bytes or 0)
     offloaded = library.can_offload() and gpu_layers != 0
     parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
     if experts is not None:
         parameters.kv_overrides = _overrides(f"{header.architecture}.{_ACTIVE_EXPERTS}", experts)
     pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
     if pointer is None:
-        if weights is not None:
+        if weights is not None and beside is None:
             weights.close()
         raise load_error(path, header)
     if weights is not None:
@@ -101,6 +103,7 @@ def load(
         gpu_layers=gpu_layers,
         variant="" if experts is None else f"experts{experts}",
         weights=weights,
+        is_beside=beside is not None,
     )
 
 
@@ -128,9 +131,12 @@ class LlamaModel:
         gpu_layers: int | None = None,
         variant: str = "",
         weights: StreamedWeights | None = None,
+        is_beside: bool = False,
     ) -> None:
+        """Take over loaded weights; is_beside: those that are streamed are another model's too."""
         self._pointer: api.llama_model_p | None = pointer
         self._weights = weights
+        self._is_beside = is_beside
         self._contexts: set[LlamaContext] = set()
         self._offloaded = offloaded
         template = api.llama_model_chat_template(pointer, None)
@@ -149,6 +155,11 @@ class LlamaModel:
             weights=weights,
         )
         self._kv_bytes_per_token = _kv_bytes_per_token(pointer, header)
+
+    @property
+    def streamed_weights(self) -> StreamedWeights | None:
+        """Weights that are read from disk in part; None for a model in memory."""
+        return self._weights
 
     def open(self, n_ctx: int) -> Context:
         assert self._pointer is not None, "the model is closed"
@@ -223,7 +234,11 @@ class LlamaModel:
             context.close()
         api.llama_model_free(self._pointer)
         self._pointer = None
-        if self._weights is not None:
+        if self._weights is None:
+            return
+        if self._is_beside:
+            self._weights.follow()  # without what this model had mapped
+        else:
             self._weights.close()
 
 
@@ -239,6 +254,7 @@ def _describe(
     variant: str,
     weights: StreamedWeights | None,
 ) -> ModelInfo:
+    share = _expert_share(header)
     return ModelInfo(
         path=path,
         name=path.stem,
@@ -251,6 +267,7 @@ def _describe(
         n_layers=api.llama_model_n_layer(pointer),
         context_limit=api.llama_model_n_ctx_train(pointer),
         active_experts=header.integer(_ACTIVE_EXPERTS),
+        expert_share=share,
         rollback=rollback(pointer),
         backend="llamacpp",
         engine=library.build(),
@@ -258,7 +275,7 @@ def _describe(
         threads=threads,
         variant=variant,
         locked_bytes=weights.locked_bytes if weights else 0,
-        streamed_bytes_per_token=weights.read_bytes_per_token if weights else 0,
+        streamed_bytes_per_token=weights.read_bytes_per_token(share or 1.0) if weights else 0,
         lock_refusal=weights.refusal if weights else "",
     )
 
@@ -276,6 +293,11 @@ def _quantization(pointer: api.llama_model_p) -> str:
     words = buffer[: max(size, 0)].decode(errors="replace")
     match = re.search(r"\b(?:I?Q\d\w*|B?F16|F32|MXFP4\w*|TQ\d\w*|NVFP4)\b", words)
     return match.group() if match else words
+
+
+def _expert_share(header: GgufHeader) -> float:
+    used, experts = header.integer(_ACTIVE_EXPERTS), header.integer("expert_count")
+    return used / experts if used < experts else 0.0
 
 
 def _kv_bytes_per_token(pointer: api.llama_model_p, header: GgufHeader) -> int:

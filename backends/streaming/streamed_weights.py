@@ -1,6 +1,7 @@
 """Weights of a model larger than memory: a part is held, the rest is read in every pass."""
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from backends.hardware.host import available_memory
@@ -40,12 +41,15 @@ class StreamedWeights:
         """Bytes of weights that are locked in memory now."""
         return min(self._locked.locked_bytes, self._plan.locked_bytes)
 
-    @property
-    def read_bytes_per_token(self) -> int:
-        """Bytes read from disk for one token, as far as it is planned what stays in memory."""
+    def read_bytes_per_token(self, expert_share: float) -> int:
+        """Bytes read from disk for one token, as far as it is planned what stays in memory.
+
+        expert_share: of the experts that one token uses; a drafter may use fewer than its target.
+        """
+        read = replace(self._plan, expert_share=expert_share).read_bytes_per_token
         if file_cache.CAN_DROP:  # what is held then stays without locks, too
-            return self._plan.read_bytes_per_token
-        return self._plan.read_bytes_per_token + self._plan.locked_bytes - self.locked_bytes
+            return read
+        return read + self._plan.locked_bytes - self.locked_bytes
 
     @property
     def refusal(self) -> str:
@@ -55,15 +59,17 @@ class StreamedWeights:
     def follow(self) -> None:
         """Follow passes from now on: the engine has mapped the files, and read them while loading.
 
-        What streams is dropped then, where the system allows that, and read ahead of each pass.
+        What streams is dropped then, where the system allows that, and read ahead of each pass. To
+        be called again when an engine has mapped the files once more, or let go of a mapping.
         """
-        if not self._plan.streamed:
+        if not self._plan.streamed or not self._files:
             return
         n_layers = self._layout.n_layers
         if file_cache.CAN_DROP:
             self._drop = DropBehind(self._files, self._plan, n_layers)
             self._drop.end()
-        self._readahead = Readahead(self._files, self._plan, n_layers, available_memory())
+        if self._readahead is None:
+            self._readahead = Readahead(self._files, self._plan, n_layers, available_memory())
 
     def begin_pass(self) -> None:
         """Check the files, let go of locks if other programs need memory, and follow a pass.
@@ -105,4 +111,5 @@ class StreamedWeights:
             self._readahead.close()
         self._locked.release()
         self._drop = self._readahead = None
+        self._files = []
         self._closing.close()
