@@ -23,8 +23,8 @@ def load(
 
     experts: active experts per token, None for the file's own number; llama.cpp only.
     lock_bytes: weights to lock in memory while the others stream from disk, None for a model that
-    fits; llama.cpp on the processor only. beside: a loaded model of the same file that streams, whose
-    held weights this one uses too.
+    fits; llama.cpp on the processor only. beside: a loaded model of the same file that streams,
+    whose held weights this one uses too.
 
     Raises:
         UsageError: the wanted backend cannot run such a model, or has no such option.

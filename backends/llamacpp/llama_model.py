@@ -20,6 +20,7 @@ from backends.base import (
 from backends.files.gguf_header import GgufHeader, Tensor, parts, read_header, read_per_token
 from backends.hardware.host import available_memory, physical_cores
 from backends.llamacpp import library
+from backends.llamacpp.chosen_experts import ChosenExperts
 from backends.llamacpp.llama_context import MAX_LOGITS, LlamaContext
 from backends.llamacpp.llama_tokenizer import LlamaTokenizer
 from backends.llamacpp.load_checks import checked_header, load_error
@@ -177,6 +178,9 @@ class LlamaModel:
             parameters.kv_unified = True
         parameters.n_threads = parameters.n_threads_batch = info.threads
         parameters.no_perf = True
+        choices = self._choices()
+        if choices is not None:
+            parameters.cb_eval = choices.callback
         library.forget_log()
         pointer = api.llama_init_from_model(self._pointer, parameters)
         if pointer is None:
@@ -203,9 +207,17 @@ class LlamaModel:
             tree_refusal="" if info.rollback is Rollback.ANY else info.rollback_refusal,
             on_close=self._contexts.discard,
             weights=self._weights,
+            choices=choices,
         )
         self._contexts.add(context)
         return context
+
+    def _choices(self) -> ChosenExperts | None:
+        """Tells streamed weights which experts a pass chooses; None if none are read from disk."""
+        weights = self._weights
+        if weights is None or not weights.reads_experts:
+            return None
+        return ChosenExperts.of(self.info.active_experts, weights.choose)
 
     def _chunk_size(self, n_ctx: int) -> int:
         """Tokens of a prefill pass: few for slow models, so that stopping is quick.

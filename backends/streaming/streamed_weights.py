@@ -1,12 +1,14 @@
 """Weights of a model larger than memory: a part is held, the rest is read in every pass."""
 
-from contextlib import ExitStack
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from backends.hardware.host import available_memory
 from backends.streaming import file_cache
 from backends.streaming.drop_behind import DropBehind
+from backends.streaming.expert_reader import ExpertReader
 from backends.streaming.lock_plan import lock_plan
 from backends.streaming.locked_weights import LockedWeights
 from backends.streaming.mapped_file import MappedFile
@@ -35,6 +37,7 @@ class StreamedWeights:
         self._position = PassPosition(self._layout.n_layers)
         self._drop: DropBehind | None = None
         self._readahead: Readahead | None = None
+        self._experts: ExpertReader | None = None
 
     @property
     def locked_bytes(self) -> int:
@@ -65,11 +68,25 @@ class StreamedWeights:
         if not self._plan.streamed or not self._files:
             return
         n_layers = self._layout.n_layers
+        self._experts = ExpertReader(
+            self._files, self._plan, self._layout.n_experts, available_memory()
+        )
         if file_cache.CAN_DROP:
             self._drop = DropBehind(self._files, self._plan, n_layers)
             self._drop.end()
         if self._readahead is None:
             self._readahead = Readahead(self._files, self._plan, n_layers, available_memory())
+
+    @property
+    def reads_experts(self) -> bool:
+        """Whether routed experts are read from disk."""
+        return self._plan.expert_bytes > 0
+
+    def choose(self, layer: int, experts: Iterable[int]) -> None:
+        """Start reading the experts of a layer that the pass has chosen."""
+        if self._experts is not None:
+            with suppress(OSError):  # the engine then reads by itself
+                self._experts.choose(layer, experts)
 
     def begin_pass(self) -> None:
         """Check the files, let go of locks if other programs need memory, and follow a pass.
@@ -110,6 +127,6 @@ class StreamedWeights:
         if self._readahead is not None:
             self._readahead.close()
         self._locked.release()
-        self._drop = self._readahead = None
+        self._drop = self._readahead = self._experts = None
         self._files = []
         self._closing.close()

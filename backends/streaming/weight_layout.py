@@ -59,6 +59,8 @@ class WeightLayout:
     n_layers: int
     expert_share: float = 1.0
     """Share of the routed experts that one token uses."""
+    n_experts: int = 0
+    """Routed experts of a layer."""
 
     @property
     def weight_bytes(self) -> int:
@@ -101,7 +103,7 @@ def weight_layout(path: Path) -> WeightLayout:
     )
     experts, used = first.integer("expert_count"), first.integer("expert_used_count")
     share = used / experts if used < experts else 1.0
-    return WeightLayout(files, placed, first.integer("block_count"), share)
+    return WeightLayout(files, placed, first.integer("block_count"), share, experts)
 
 
 def _placed(file: int, tensor: Tensor, *, is_tied: bool) -> PlacedTensor:
