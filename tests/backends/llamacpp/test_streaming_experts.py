@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
-from backends.base import Logits, Model
+from backends.base import Logits, Model, PassStoppedError
 from backends.streaming.lock_plan import lock_plan
+from backends.streaming.streamed_weights import StreamedWeights
 from backends.streaming.weight_layout import Role, weight_layout
 
 PROMPT = list(range(40, 60))
@@ -96,3 +97,61 @@ def test_a_drafter_outlives_its_target_harmlessly(file: Path, held: int) -> None
     drafter = llamacpp.load(file, threads=1, experts=1, beside=streamed)
     streamed.close()
     drafter.close()
+
+
+def told(
+    model: Model, passes: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> list[dict[int, set[int]]]:
+    """Experts that were told in each pass, by layer."""
+    found: list[dict[int, set[int]]] = []
+
+    def choose(_self: StreamedWeights, layer: int, experts: set[int]) -> None:
+        assert layer not in found[-1]
+        found[-1][layer] = experts
+
+    monkeypatch.setattr(StreamedWeights, "choose", choose)
+    with closing(model.open(64)) as context:
+        for tokens in passes:
+            found.append({})
+            context.forward(tokens, 1)
+    return found
+
+
+def test_a_pass_tells_the_experts_of_all_its_tokens(
+    streamed: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = told(streamed, [[token] for token in PROMPT[:5]], monkeypatch)
+    (together,) = told(streamed, [PROMPT[:5]], monkeypatch)
+    for layer in range(LAYERS - 1):  # the last computes those tokens only whose logits are wanted
+        assert all(len(one[layer]) == EXPERTS[1] for one in alone)
+        assert together[layer] == set().union(*(one[layer] for one in alone))
+    assert together[LAYERS - 1] == alone[-1][LAYERS - 1]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_pass_interrupted_between_layers_is_stopped_and_not_half_done(
+    streamed: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, _ = answer(streamed)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with closing(streamed.open(64)) as context, monkeypatch.context() as patched:
+        patched.setattr(StreamedWeights, "choose", interrupt)
+        with closing(streamed.open(64)) as broken, pytest.raises(PassStoppedError):
+            broken.forward(PROMPT, 1)
+        patched.undo()
+        assert int(context.forward(PROMPT, 1)[0].argmax()) == expected[0]
+
+
+def test_a_disk_that_refuses_to_read_ahead_changes_nothing(
+    streamed: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, _ = answer(streamed)
+
+    def refuse(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("backends.streaming.file_cache.read_ahead", refuse)
+    assert answer(streamed)[0] == expected
