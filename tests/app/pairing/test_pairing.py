@@ -65,7 +65,7 @@ def costs(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """
     measured: list[bool] = []
 
-    def calibrate(context: Context, tokens: Sequence[int]) -> Measured:
+    def calibrate(context: Context, tokens: Sequence[int], **_: float) -> Measured:
         measured.append(context.kv_bytes_per_token > 200)
         return Measured({1: 0.02, 64: 0.0284} if measured[-1] else {1: 0.0002, 64: 0.001})
 
@@ -169,7 +169,7 @@ def test_what_a_cascade_was_heard_to_reach_is_shown() -> None:
 
 @pytest.mark.usefixtures("models", "costs")
 def test_a_model_without_branches_has_no_lookahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    def calibrate(context: Any, tokens: Sequence[int]) -> Measured:
+    def calibrate(context: Any, tokens: Sequence[int], **_: float) -> Measured:
         context.tree_refusal = "runs no branches"
         return Measured({1: 0.02, 16: 0.022})
 
