@@ -205,7 +205,7 @@ def test_nothing_is_chosen_by_costs_of_a_busy_machine(
 ) -> None:
     agreeing(0.9, monkeypatch)
     unsure = Measured({1: 0.02, 16: 0.02}, 0.0, {16: 0.5})
-    monkeypatch.setattr("app.learned.calibrations.calibrate", lambda context, tokens: unsure)
+    monkeypatch.setattr("app.learned.calibrations.calibrate", lambda *_, **__: unsure)
     assert started(target, paths).names == ["lookup", "retrieval", "ngram"]
     assert tried == []
 
