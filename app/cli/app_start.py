@@ -3,7 +3,7 @@
 What resolves names is imported where a name is to be resolved: without one, the app opens sooner.
 """
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from typer import Context
@@ -35,7 +35,7 @@ def app_start(context: Context, paths: Paths, *, continues: bool) -> AppStart:
     settings = settings_in_effect(paths)
     typed = _typed(context)
     values: dict[str, Any] = {**settings.values, **typed}
-    session = SessionOptions(**_of_type(values))
+    session = SessionOptions.of(values)
     check_backend(session.backend)
     check_ranges(session)
     session, notices = _with_known_names(session, typed, paths)
@@ -58,11 +58,6 @@ def _typed(context: Any) -> dict[str, Value]:
         for name in names
         if source_of(context, name) == FROM_COMMAND_LINE
     }
-
-
-def _of_type(values: dict[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in fields(SessionOptions)}
-    return {name: value for name, value in values.items() if name in names}
 
 
 def _with_known_names(

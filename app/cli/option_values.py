@@ -50,7 +50,7 @@ def session_options(context: Context) -> SessionOptions:
     for name in CAUTIOUS:
         from_variable(name)
     given = [name for name in _SESSION_NAMES if name in context.params]
-    return SessionOptions(**{name: _chosen(context, name, {}) for name in given})
+    return SessionOptions.of({name: _chosen(context, name, {}) for name in given})
 
 
 def answer_options(context: Context) -> AnswerOptions:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import completion
-from app.loading.session_options import STREAM_AUTO
+from app.loading.session_options import AUTO_LAYERS, STREAM_AUTO
 from app.settings.catalogue import BY_NAME, DEFAULT_MAX_TOKENS, LOSSY, variable_of
 from decoding.sampling.lossy_rule import OFF
 from decoding.sampling.sampling_settings import SamplingSettings
@@ -24,10 +24,12 @@ def option(
     *,
     help_text: str = "",
     complete: Callable[[str], Any] | None = None,
+    parser: Callable[[Any], Any] | None = None,
 ) -> inspect.Parameter:
     """A parameter that adds an option to a command.
 
-    A key of the settings also gets its variable, and by default its comment as help.
+    A key of the settings also gets its variable, and by default its comment as help. parser: reads
+    a typed value; without one, kind does.
     """
     key = BY_NAME.get(name)
     text = help_text or (key.comment if key else "")
@@ -37,11 +39,27 @@ def option(
         help=f"{text[:1].upper()}{text[1:]}.",
         metavar=metavar,
         autocompletion=complete,
+        parser=parser,
     )
     annotation = Annotated[kind, declared]
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )
+
+
+def _layers(value: Any) -> int | str:
+    """A number of layers, or auto.
+
+    Raises:
+        BadParameter: it is neither.
+    """
+    if value == AUTO_LAYERS:
+        return AUTO_LAYERS
+    try:
+        return int(value)
+    except ValueError:
+        what = f"{value!r} is neither a whole number nor {AUTO_LAYERS}."
+        raise typer.BadParameter(what) from None
 
 
 _DRAFT_HELP = (
@@ -54,7 +72,7 @@ DRAFT = option("draft", str, "auto", "SPEC", help_text=_DRAFT_HELP, complete=com
 BACKEND = option("backend", str, "auto", "NAME", complete=completion.backends)
 CTX = option("ctx", int | None, None, "N")
 THREADS = option("threads", int | None, None, "N")
-GPU_LAYERS = option("gpu_layers", int | None, None, "N")
+GPU_LAYERS = option("gpu_layers", str, AUTO_LAYERS, "N|auto", parser=_layers)
 STREAM = option("stream", str, STREAM_AUTO, "WHEN", complete=completion.stream_choices)
 OFFLINE = option("offline", bool, False)
 LOSSY_RULE = option(LOSSY, str, OFF, "RULE")

@@ -26,10 +26,12 @@ from app.loading.session_options import (
     check_ranges,
 )
 from app.loading.streaming.agreed_models import AgreedModels
+from app.loading.streaming.gpu_plan import GpuPlanner
 from app.loading.streaming.outlook import Outlook, StreamOfferError
 from app.loading.streaming.stream_plan import can_stream
 from app.loading.target_context import TargetContext
 from app.own_files import own_entries
+from app.pairing.split_choice import SplitChoice
 from app.pairing.stream_choice import planned_stream
 from app.paths import Paths
 from backends.base import ModelError, ModelInfo, OutOfMemoryError
@@ -38,8 +40,10 @@ from backends.chat.chat_template import ChatTemplate
 from backends.chat.template_process import TemplateProcess
 from backends.engines.backend_names import LLAMACPP, MLX, check_backend
 from backends.engines.backend_selection import forms
-from backends.engines.engine_resources import free_memory
+from backends.engines.engine_resources import free_memory, separate_gpus
 from backends.hardware.energy import energy_meter
+from backends.hardware.host import available_memory
+from backends.streaming.weight_layout import weight_layout
 from models.metadata.model_facts import ModelFacts, facts_of
 from models.reference import HubReference, Reference
 
@@ -104,7 +108,7 @@ class _Opening:
             model = ProvenModels(paths, notify).load(
                 reference.path,
                 options.threads,
-                options.gpu_layers,
+                planned.split.gpu_layers if planned.split else options.gpu_layers,
                 options.backend,
                 lock_bytes=planned.lock_bytes,
             )
@@ -141,7 +145,7 @@ class _Opening:
     ) -> tuple[Reference, MemoryPlan, Outlook | None]:
         """The model on this machine, downloaded if need be, and what fits into memory with it.
 
-        The outlook is None for a model that fits whole.
+        The outlook is None for a model that fits whole into memory, or on GPUs.
         """
         options, paths, notify, usual = self.options, self.paths, self.notify, self.usual_context
         free = free_memory(expected_backend(chosen, options.backend), options.gpu_layers)
@@ -151,17 +155,58 @@ class _Opening:
         notify(f"loading {reference.name}")
         facts = facts_of(reference.path, expected_backend(reference, options.backend))
         spec.check(reference.name, facts.n_layers, facts.active_experts)
+        planner = self._gpu_planner(reference, facts)
         try:
+            if planner is not None:
+                split = SplitChoice(reference, spec, options, paths, planner, streams=False)
+                return reference, *split.plan()
             return reference, plan(reference.name, facts, options.ctx, usual, free), None
         except OutOfMemoryError as refusal:
+            free = planner.free if planner is not None else free
             if free is None or not self._may_stream(reference, facts, free):
                 raise
-            planned, outlook = planned_stream(reference, facts, spec, options, paths, usual, free)
+            planned, outlook = self._streamed(reference, facts, spec, free, planner)
             is_agreed = AgreedModels(paths.agreed_models).has(reference.path)
             if options.stream == STREAM_AUTO and not is_agreed:
                 name = options.model or lasting_name(reference)
                 raise StreamOfferError(refusal, name, reference.path, outlook) from refusal
             return reference, planned, outlook
+
+    def _streamed(
+        self,
+        reference: Reference,
+        facts: ModelFacts,
+        spec: DraftSpec,
+        free: int,
+        planner: GpuPlanner | None,
+    ) -> tuple[MemoryPlan, Outlook]:
+        """The plan of a model that streams, beside GPUs if there is a planner for them."""
+        options, paths, usual = self.options, self.paths, self.usual_context
+        if planner is None:
+            return planned_stream(reference, facts, spec, options, paths, usual, free)
+        planned, outlook = SplitChoice(
+            reference, spec, options, paths, planner, streams=True
+        ).plan()
+        assert outlook is not None
+        return planned, outlook
+
+    def _gpu_planner(self, reference: Reference, facts: ModelFacts) -> GpuPlanner | None:
+        """Planner for GPUs with memory of their own; None without one whose memory is known."""
+        options = self.options
+        backend = expected_backend(reference, options.backend)
+        gpus = separate_gpus(backend, options.gpu_layers)
+        if not gpus:
+            return None
+        return GpuPlanner(
+            reference.name,
+            facts,
+            weight_layout(reference.path),
+            options.ctx,
+            self.usual_context,
+            options.gpu_layers,
+            tuple(gpu.free_bytes or 0 for gpu in gpus),
+            available_memory(),
+        )
 
     def _check_before_download(self, name: str, facts: ModelFacts, free: int | None) -> None:
         """Refuse a model of the catalogue that neither fits nor is to stream.
@@ -188,8 +233,9 @@ class _Opening:
 
 
 def _stream_notes(info: ModelInfo, outlook: Outlook | None) -> Iterator[str]:
-    """What to know of a model that streams."""
+    """What to know of a model that streams, or is partly on a GPU."""
     if outlook is not None:
-        yield f"{info.name} is larger than memory: {outlook.words}"
+        place = "memory" if outlook.streams else "the GPU"
+        yield f"{info.name} is larger than {place}: {outlook.words}"
     if info.lock_refusal:
         yield f"less of {info.name} is held in memory than planned: {info.lock_refusal}"

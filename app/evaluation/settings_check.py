@@ -96,12 +96,7 @@ class _Given:
     @property
     def options(self) -> SessionOptions:
         """The session that these values ask for."""
-        values: dict[str, Any] = {
-            name: self.values[name]
-            for name in SessionOptions.__dataclass_fields__
-            if name in self.values
-        }
-        return SessionOptions(**values)
+        return SessionOptions.of(self.values)
 
 
 def _fault(key: str, source: str, error: SpecchatError) -> Fault:

@@ -15,7 +15,9 @@ from models.json_file import read_object, write_object
 
 
 def memory_bandwidth(info: ModelInfo, paths: Paths) -> Bandwidth | None:
-    """Bandwidth of the device that runs a model, None if it cannot be measured."""
+    """Bandwidth of the device that runs a model; None if it cannot be measured, or for several."""
+    if info.gpu_layers is not None:
+        return None
     if info.device.startswith("GPU"):
         return mlx_bandwidth(paths) if info.backend == MLX else of_gpu()
     return processor_bandwidth(info.threads, paths)

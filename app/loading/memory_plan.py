@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from app.loading.gpu_split import GpuSplit
 from backends.base import Context, DraftUnavailableError, Model, OutOfMemoryError
 from models.byte_sizes import gigabytes
 from models.metadata.memory_bill import bill
@@ -16,13 +17,15 @@ class MemoryPlan:
     """Tokens of context, and the bytes left for drafters.
 
     usual: the context without a shortage. room: None where free memory is unknown. lock_bytes:
-    memory for weights of a model that streams from disk, None for one that fits.
+    memory for weights of a model that streams from disk, None for one that fits. split: None for a
+    model that runs on one device.
     """
 
     n_ctx: int
     usual: int
     room: int | None
     lock_bytes: int | None = None
+    split: GpuSplit | None = None
 
 
 def plan(

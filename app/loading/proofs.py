@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,9 @@ from models.metadata.content_hash import stamp
 from models.metadata.model_files import model_files
 
 SCHEMA = 1
+_SOME_LAYERS = re.compile(r"GPU: \d+ layers")
+"""How many fit on a GPU changes with what other programs take of it; one proof holds for all."""
+
 MOST = 1000
 """Most proofs kept; a tuning adds a few dozen."""
 
@@ -49,7 +53,8 @@ def proof_key(trial: Trial) -> str:
     except OSError as error:
         raise ModelError(f"cannot read {trial.path}", error.strerror or str(error)) from error
     runner = expected_runner(trial.backend, trial.threads, trial.gpu_layers)
-    settings = (runner.engine, runner.device, trial.experts, trial.vocabulary_only)
+    device = _SOME_LAYERS.sub("GPU: some layers", runner.device)
+    settings = (runner.engine, device, trial.experts, trial.vocabulary_only)
     settings += ("streams",) if trial.streams else ()
     identity = os.fsencode("\n".join(map(str, (*stamps, *settings))))
     return hashlib.sha256(identity).hexdigest()[:32]

@@ -5,6 +5,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.loading.fitting_layers import fitting_layers
 from app.loading.proofs import Proofs, proof_key
 from app.paths import Paths
 from backends.base import Model, Vocabulary
@@ -37,12 +38,16 @@ class ProvenModels:
     ) -> Model:
         """Load a model with the backend for it, as model_loading.load does.
 
+        gpu_layers: None for all that fit on the GPUs.
+
         Raises:
             UsageError: the wanted backend cannot run the model, or lacks an option.
             ModelError: the model cannot be loaded, or crashed or hung in the child process.
         """
         backend = backend_for(path, wanted)
         streams = lock_bytes is not None or beside is not None
+        if gpu_layers is None and not streams:
+            gpu_layers = fitting_layers(path, backend)
         if self._prove(Trial(path, backend, threads, gpu_layers, experts, streams=streams)):
             self.notify(f"loading {path.name}")
         return load(path, threads, gpu_layers, backend, experts, lock_bytes, beside)

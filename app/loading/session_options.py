@@ -1,6 +1,8 @@
 """Options of a session: model, drafters, backend and resources."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 from backends.base import UsageError
 
@@ -21,12 +23,18 @@ STREAM_AUTO, STREAM_ON, STREAM_OFF = "auto", "on", "off"
 """Whether a model that does not fit in memory streams from disk: once that was agreed to, always,
 or never."""
 
+AUTO_LAYERS = "auto"
+"""The --gpu-layers that puts as many layers on GPUs as fit."""
+
 STREAM_CHOICES = (STREAM_AUTO, STREAM_ON, STREAM_OFF)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """Options of a session; None lets specchat choose."""
+    """Options of a session; None lets specchat choose.
+
+    gpu_layers: as llama.cpp counts them: the output head is the first, the last layers follow.
+    """
 
     model: str | None = None
     draft: str = AUTO_DRAFT
@@ -36,6 +44,15 @@ class SessionOptions:
     gpu_layers: int | None = None
     stream: str = STREAM_AUTO
     offline: bool = False
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The options among some values, as users and the settings file write them."""
+        names = {field.name for field in fields(cls)}
+        given = {name: value for name, value in values.items() if name in names}
+        if given.get("gpu_layers") == AUTO_LAYERS:
+            given["gpu_layers"] = None
+        return cls(**given)
 
 
 def check_ranges(options: SessionOptions) -> None:

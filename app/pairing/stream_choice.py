@@ -1,6 +1,6 @@
 """Plans a model that streams: what is held beside its drafter, and what speed to expect."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,19 +71,20 @@ def planned_stream(
         chosen = with_drafter(planned, taken)
         return chosen, Outlook(_share(layout, chosen), disk)
     rates = ReadRates(disk.bytes_per_second, memory.bytes_per_second)
-    choice = _Choice(reference, facts, spec, options, paths, planned, layout, rates)
-    best = choice.best
+    seconds = pass_seconds(layout, budget, rates)
+    target = HeldBeside(reference, facts, spec, options, paths, planned.n_ctx, rates.memory)
+    best = target.best(seconds, budget)
     taken = best.drafter.memory_bytes if best.drafter else 0
     if not spec.is_automatic:
         taken = sum(named_bytes(spec, facts, planned.n_ctx, options.backend))
     chosen = with_drafter(planned, taken)
     share = _share(layout, chosen)
-    ran = _measured_rate(
-        reference.path, options, share.streamed / max(layout.bytes_per_token, 1), paths
+    ran = measured_rate(
+        reference.path, options, 0, share.streamed / max(layout.bytes_per_token, 1), paths
     )
     rate = ran or 1.0 / rates.seconds(share.streamed, layout.bytes_per_token)
     is_claimed = best.drafter is not None and best.drafter.is_measured
-    outlook = Outlook(share, disk, rate, best if is_claimed else None, _draft_cost(best))
+    outlook = Outlook(share, disk, rate, best if is_claimed else None, draft_cost(best))
     return chosen, outlook
 
 
@@ -124,23 +125,22 @@ def named_bytes(spec: DraftSpec, target: ModelFacts, n_ctx: int, wanted: str) ->
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
-    """The drafter to hold beside a model, by what is known before anything is loaded."""
+class HeldBeside:
+    """The drafter to hold beside a model, by what is known before anything is loaded.
+
+    n_ctx: tokens of the model's context. read_rate: bytes per second at which drafters are read.
+    """
 
     reference: Reference
     facts: ModelFacts
     spec: DraftSpec
     options: SessionOptions
     paths: Paths
-    planned: MemoryPlan
-    layout: WeightLayout
-    rates: ReadRates
+    n_ctx: int
+    read_rate: float
 
-    @property
-    def best(self) -> Split:
-        """The division with the most tokens per second."""
-        budget = self.planned.lock_bytes or 0
-        seconds = pass_seconds(self.layout, budget, self.rates)
+    def best(self, seconds: Callable[[int, int], float], budget: int) -> Split:
+        """The division with the most tokens per second; arguments as of best_split."""
         return best_split(self._contenders(), seconds, budget)
 
     def _contenders(self) -> Iterator[Contender]:
@@ -179,8 +179,8 @@ class _Choice:
         read = candidate.read_bytes or facts.weight_bytes
         yield Contender(
             candidate.name,
-            _memory(facts, self.planned.n_ctx),
-            known.draw_seconds if known else read / self.rates.memory,
+            _memory(facts, self.n_ctx),
+            known.draw_seconds if known else read / self.read_rate,
             POSITION_PRIOR if share is None else share,
             is_measured=share is not None,
         )
@@ -195,11 +195,14 @@ def _share(layout: WeightLayout, planned: MemoryPlan) -> Share:
     return Share(divided.locked_bytes, divided.read_bytes_per_token)
 
 
-def _measured_rate(
-    path: Path, options: SessionOptions, streamed: float, paths: Paths
+def measured_rate(
+    path: Path, options: SessionOptions, gpu_layers: int, streamed: float, paths: Paths
 ) -> float | None:
-    """Tokens a second of plain decoding when a similar share streamed; None if it never did."""
-    runner = expected_runner(LLAMACPP, options.threads, 0)
+    """Tokens a second of plain decoding when a similar share streamed; None if it never did.
+
+    gpu_layers: as the engine counts them. streamed: share of the bytes that a token reads.
+    """
+    runner = expected_runner(LLAMACPP, options.threads, gpu_layers)
     runner = replace(runner, streamed_tenths=tenths(streamed))
     try:
         file = paths.plain_replies / f"{run_key(path, '', runner)}.json"
@@ -208,7 +211,7 @@ def _measured_rate(
     return PlainReplies.at(file).rate
 
 
-def _draft_cost(best: Split) -> str:
+def draft_cost(best: Split) -> str:
     """What a draft takes whose gain is unknown, in words; empty where the gain is known."""
     drafter = best.drafter
     if drafter is None or drafter.is_measured:

@@ -7,7 +7,13 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from app.loading.session_options import RANGES, STREAM_AUTO, STREAM_CHOICES, check_range
+from app.loading.session_options import (
+    AUTO_LAYERS,
+    RANGES,
+    STREAM_AUTO,
+    STREAM_CHOICES,
+    check_range,
+)
 from backends.base import UsageError
 from backends.engines.backend_names import AUTO, BACKENDS, check_backend
 from decoding.sampling.lossy_rule import OFF, parse_lossy
@@ -32,6 +38,7 @@ class Kind(StrEnum):
 
     TEXT = "text in quotes"
     INTEGER = "a whole number"
+    COUNT = 'a whole number or "auto"'
     NUMBER = "a number"
     SWITCH = "true or false"
 
@@ -79,7 +86,14 @@ KEYS = (
     Key("backend", Kind.TEXT, Part.START, f"engine: {', '.join(BACKENDS)}", AUTO),
     Key("ctx", Kind.INTEGER, Part.START, "context in tokens", 4096),
     Key("threads", Kind.INTEGER, Part.START, "processor threads; else all physical cores", 4),
-    Key("gpu_layers", Kind.INTEGER, Part.START, "layers on the GPU; else all that fit", 99),
+    Key(
+        "gpu_layers",
+        Kind.COUNT,
+        Part.START,
+        "layers on the GPU; auto: as many as fit",
+        AUTO_LAYERS,
+        title="GPU layers",
+    ),
     Key(
         "stream",
         Kind.TEXT,
@@ -196,7 +210,7 @@ def parsed(key: Key, text: str) -> Value:
     """
     value: Value = text
     try:
-        if key.kind is Kind.INTEGER:
+        if key.kind is Kind.INTEGER or (key.kind is Kind.COUNT and text != AUTO_LAYERS):
             value = int(text)
         elif key.kind is Kind.NUMBER:
             value = float(text)
@@ -252,6 +266,7 @@ def checked(key: Key, value: object) -> Value:
     wanted = {
         Kind.TEXT: str,
         Kind.INTEGER: int,
+        Kind.COUNT: str if value == AUTO_LAYERS else int,
         Kind.NUMBER: (int, float),
         Kind.SWITCH: bool,
     }[key.kind]

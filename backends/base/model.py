@@ -62,6 +62,8 @@ class ModelInfo:
     """Weights locked in memory because the others stream from disk; 0 if nothing is locked."""
     streamed_bytes_per_token: int = 0
     """Bytes read from disk for one plain token; 0 for a model that is in memory."""
+    gpu_layers: int | None = None
+    """Layers on GPUs, where that is not all of them or none: as the engine counts them."""
     lock_refusal: str = ""
     """Why less is locked than was planned, as the rest of a sentence; "" if nothing is missing."""
 

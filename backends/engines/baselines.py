@@ -7,6 +7,9 @@ from backends.base.baseline_engine import BaselineEngine
 from backends.engines.backend_names import LLAMACPP, MLX
 from backends.engines.engine_import import importing_engine
 
+_ALL = -1
+"""All layers, as llama.cpp counts them."""
+
 
 def baseline_engines(model: Model, n_ctx: int, drafter: Model | None) -> Sequence[BaselineEngine]:
     """Baselines for a loaded model, the engine's own speculative decoding included.
@@ -23,4 +26,6 @@ def baseline_engines(model: Model, n_ctx: int, drafter: Model | None) -> Sequenc
         return mlx_baselines(model, drafter)
     with importing_engine(LLAMACPP):
         from backends.llamacpp.llama_baseline import LlamaBaseline
-    return [LlamaBaseline(info.path, n_ctx, info.threads, on_gpu=info.device.startswith("GPU"))]
+    is_on_gpu = info.device.startswith("GPU")
+    layers = (info.gpu_layers if info.gpu_layers is not None else _ALL) if is_on_gpu else 0
+    return [LlamaBaseline(info.path, n_ctx, info.threads, layers)]

@@ -3,6 +3,7 @@
 from backends.engines.backend_names import LLAMACPP, MLX
 from backends.engines.engine_import import importing_engine
 from backends.hardware.bandwidth import Bandwidth
+from backends.hardware.gpu import Gpu
 from backends.hardware.host import available_memory
 
 
@@ -20,6 +21,30 @@ def free_memory(backend: str, gpu_layers: int | None) -> int | None:
         from backends.llamacpp import library
     on_gpu = gpu_layers != 0 and library.can_offload()
     return None if on_gpu else available_memory()
+
+
+def gpus(backend: str) -> tuple[Gpu, ...]:
+    """GPUs that a backend puts layers on, in their order; MLX runs all layers on one, or none.
+
+    Raises:
+        ModelError: the engine cannot be started.
+    """
+    if backend == MLX:
+        return ()
+    with importing_engine(LLAMACPP):
+        from backends.llamacpp import gpu_devices
+    return gpu_devices.gpus()
+
+
+def separate_gpus(backend: str, gpu_layers: int | None) -> tuple[Gpu, ...]:
+    """GPUs with memory of their own, if layers may go there; () if the memory of one is unknown.
+
+    Raises:
+        ModelError: the engine cannot be started.
+    """
+    found = gpus(backend) if gpu_layers != 0 else ()
+    is_known = all(gpu.free_bytes is not None and not gpu.is_unified for gpu in found)
+    return found if is_known else ()
 
 
 def check_gpu_layers(backend: str, gpu_layers: int | None) -> None:

@@ -68,8 +68,8 @@ def _experts(ggml: ctypes.CDLL, tensor: int, used: int) -> set[int]:
     count, values = ggml.ggml_nelements(tensor), ggml.ggml_nbytes(tensor) // 4
     n_tokens = count // used
     apart = (values - used) // (n_tokens - 1) if n_tokens > 1 else used
-    array = ctypes.c_int32 * values
-    flat = np.frombuffer(array.from_address(ggml.ggml_get_data(tensor)), np.int32)
+    flat = np.empty(values, np.int32)
+    ggml.ggml_backend_tensor_get(tensor, flat.ctypes.data, 0, flat.nbytes)
     rows = np.lib.stride_tricks.as_strided(flat, (n_tokens, used), (4 * apart, 4))
     return {int(expert) for expert in np.unique(rows)}
 
@@ -80,13 +80,14 @@ def _ggml() -> ctypes.CDLL | None:
     try:
         ggml = ctypes.CDLL(str(Path(llama_cpp.__file__).parent / "lib" / _LIBRARY))
         ggml.ggml_get_name.restype = ctypes.c_char_p
-        ggml.ggml_get_data.restype = ctypes.c_void_p
         ggml.ggml_nelements.restype = ctypes.c_int64
         ggml.ggml_nbytes.restype = ctypes.c_size_t
-        for function in (
-            ggml.ggml_get_name, ggml.ggml_get_data, ggml.ggml_nelements, ggml.ggml_nbytes,
-        ):  # fmt: skip
+        for function in (ggml.ggml_get_name, ggml.ggml_nelements, ggml.ggml_nbytes):
             function.argtypes = [ctypes.c_void_p]
+        ggml.ggml_backend_tensor_get.argtypes = [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t,
+        ]  # fmt: skip
+        ggml.ggml_backend_tensor_get.restype = None
     except (OSError, AttributeError):
         return None
     return ggml

@@ -16,8 +16,8 @@ class LlamaBaseline:
 
     name = "llama-cpp-python lookup"
 
-    def __init__(self, path: Path, n_ctx: int, threads: int, *, on_gpu: bool) -> None:
-        """Load the model; raises ModelError if that fails."""
+    def __init__(self, path: Path, n_ctx: int, threads: int, gpu_layers: int) -> None:
+        """Load the model; raises ModelError if that fails. gpu_layers: negative for all."""
         library.start()
         try:
             self._llama = Llama(
@@ -25,8 +25,8 @@ class LlamaBaseline:
                 n_ctx=n_ctx,
                 n_threads=threads,
                 n_threads_batch=threads,
-                n_gpu_layers=-1 if on_gpu else 0,
-                draft_model=LlamaPromptLookupDecoding(num_pred_tokens=10 if on_gpu else 2),
+                n_gpu_layers=gpu_layers,
+                draft_model=LlamaPromptLookupDecoding(num_pred_tokens=10 if gpu_layers else 2),
                 verbose=False,
             )
         except (ValueError, RuntimeError, MemoryError) as error:

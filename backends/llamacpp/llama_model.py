@@ -15,7 +15,6 @@ from backends.base import (
     ModelInfo,
     OutOfMemoryError,
     Rollback,
-    UsageError,
 )
 from backends.files.gguf_header import GgufHeader, Tensor, parts, read_header, read_per_token
 from backends.hardware.host import available_memory, physical_cores
@@ -54,7 +53,8 @@ def load(
 
     experts: experts used per token, None for the file's own number.
     lock_bytes: weights to lock in memory while the others stream from disk, None for a model that
-    fits. beside: a streaming model of the same file, whose held weights this one uses too.
+    fits. What GPUs get is copied there once; gpu_layers of None are then none. beside: a streaming
+    model of the same file, whose held weights this one uses too.
 
     Raises:
         ModelError: the file is missing, damaged or of an unknown architecture.
@@ -64,13 +64,6 @@ def load(
     header = checked_header(first)
     if experts is not None:
         header = header.with_integer(_ACTIVE_EXPERTS, experts)
-    streams = lock_bytes is not None or beside is not None
-    if streams and gpu_layers:
-        raise UsageError(
-            f"--gpu-layers {gpu_layers} cannot be used",
-            "a model that streams from disk runs on the processor",
-            "Use --gpu-layers 0, or --stream off.",
-        )
     tensors = [tensor for part in (header, *map(read_header, others)) for tensor in part.tensors]
     library.start()
     library.forget_log()
@@ -78,11 +71,13 @@ def load(
     parameters.use_extra_bufts = library.repacking_is_exact()
     library.check_gpu_layers(gpu_layers)
     weights = None
-    if streams:
-        # Rearranged weights would be a copy of them in memory.
+    if lock_bytes is not None or beside is not None:
+        # Rearranged weights would be a copy of them in memory. Of a mapped file, the processor's
+        # layers stay mapped also beside a GPU (create_tensor in src/llama-model-loader.cpp).
         parameters.load_mode, parameters.use_extra_bufts = _MAPPED, False
-        gpu_layers = 0
-        weights = beside.streamed_weights if beside else StreamedWeights(first, lock_bytes or 0)
+        gpu_layers = gpu_layers or 0
+        shared = beside.streamed_weights if beside else None
+        weights = shared or StreamedWeights(first, lock_bytes or 0, gpu_layers)
     offloaded = library.can_offload() and gpu_layers != 0
     parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
     if experts is not None:
@@ -152,6 +147,7 @@ class LlamaModel:
             n_vocab=self.tokenizer.n_vocab,
             threads=threads,
             device=library.device(gpu_layers),
+            gpu_layers=gpu_layers if offloaded else None,
             variant=variant,
             weights=weights,
         )
@@ -263,10 +259,13 @@ def _describe(
     n_vocab: int,
     threads: int,
     device: str,
+    gpu_layers: int | None,
     variant: str,
     weights: StreamedWeights | None,
 ) -> ModelInfo:
     share = _expert_share(header)
+    n_layers = api.llama_model_n_layer(pointer)
+    is_partial = gpu_layers is not None and gpu_layers <= n_layers
     return ModelInfo(
         path=path,
         name=path.stem,
@@ -276,7 +275,7 @@ def _describe(
         weight_bytes=api.llama_model_size(pointer),
         bytes_read_per_token=read_per_token(header, tensors),
         n_vocab=n_vocab,
-        n_layers=api.llama_model_n_layer(pointer),
+        n_layers=n_layers,
         context_limit=api.llama_model_n_ctx_train(pointer),
         active_experts=header.integer(_ACTIVE_EXPERTS),
         expert_share=share,
@@ -288,6 +287,7 @@ def _describe(
         variant=variant,
         locked_bytes=weights.locked_bytes if weights else 0,
         streamed_bytes_per_token=weights.read_bytes_per_token(share or 1.0) if weights else 0,
+        gpu_layers=gpu_layers if is_partial else None,
         lock_refusal=weights.refusal if weights else "",
     )
 

@@ -9,6 +9,8 @@ from backends.hardware.host import available_memory
 from backends.streaming import file_cache
 from backends.streaming.drop_behind import DropBehind
 from backends.streaming.expert_reader import ExpertReader
+from backends.streaming.file_cache import CacheDropper
+from backends.streaming.gpu_part import beside_gpu, on_gpu
 from backends.streaming.lock_plan import lock_plan
 from backends.streaming.locked_weights import LockedWeights
 from backends.streaming.mapped_file import MappedFile
@@ -20,15 +22,17 @@ from backends.streaming.weight_layout import weight_layout
 class StreamedWeights:
     """Locks what a budget allows before an engine maps the files, and follows its passes."""
 
-    def __init__(self, path: Path, lock_bytes: int) -> None:
+    def __init__(self, path: Path, lock_bytes: int, gpu_layers: int = 0) -> None:
         """Lock up to so many bytes of a model's weights.
 
-        path: its first file.
+        path: its first file. gpu_layers: copied to GPUs by the engine, as it counts them.
 
         Raises:
             ModelError: a file is missing, damaged or cannot be read.
         """
-        self._layout = weight_layout(path)
+        whole = weight_layout(path)
+        self._layout = beside_gpu(whole, gpu_layers)
+        self._copied = on_gpu(whole, gpu_layers)
         self._plan = lock_plan(self._layout, lock_bytes)
         with ExitStack() as stack:
             self._files = [MappedFile(file, stack) for file in self._layout.files]
@@ -62,10 +66,17 @@ class StreamedWeights:
     def follow(self) -> None:
         """Follow passes from now on: the engine has mapped the files, and read them while loading.
 
-        What streams is dropped then, where the system allows that, and read ahead of each pass. To
-        be called again when an engine has mapped the files once more, or let go of a mapping.
+        What streams is dropped then, where the system allows that, and read ahead of each pass.
+        What GPUs have a copy of is dropped for good. To be called again when an engine has mapped
+        the files once more, or let go of a mapping.
         """
-        if not self._plan.streamed or not self._files:
+        if not self._files:
+            return
+        if self._copied and file_cache.CAN_DROP:
+            droppers = [CacheDropper(file) for file in self._files]
+            for tensor in self._copied:
+                droppers[tensor.extent.file].drop(tensor.extent)
+        if not self._plan.streamed:
             return
         n_layers = self._layout.n_layers
         self._experts = ExpertReader(

@@ -4,8 +4,9 @@ Run: `python -m scripts.streaming.measure_larger_than_memory MODEL DRAFTER [--li
 [--llama-server PROGRAM]`.
 
 The twelve built-in prompts are answered by each way, in a process and a control group of its own
-(see memory_group). The model's file is dropped from the system's cache before each, since cache
-counts towards the group that read it first: no other program may have it mapped.
+(see memory_group), in rounds of a few prompts each, as the speed of shared disks drifts. The
+model's file is dropped from the system's cache before each, since cache counts towards the group
+that read it first: no other program may have it mapped.
 
 - naive: the file is mapped and nothing else is done, as other programs do.
 - plain: as the app streams it, without drafting.
@@ -42,8 +43,13 @@ from scripts.streaming.memory_group import JOIN, GroupRefusedError, memory_group
 
 _OURS = ("naive", "plain", "drafted", "drafted-0.8", "lookup", "auto")
 _SERVER = "server-"
-_CONTEXT = 1024
+_CONTEXT = 512
+"""What the app chooses under such a limit; prompts and answers fit."""
+
 _PORT = 18_430
+
+_Prompt = tuple[str, list[int]]
+"""Kind and tokens."""
 
 
 def main() -> None:
@@ -55,6 +61,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128, help="of each answer")
     parser.add_argument("--plain-tokens", type=int, help="of each answer without drafting")
     parser.add_argument("--prompts", type=int, default=12, help="of the built-in prompts")
+    parser.add_argument("--rounds", type=int, default=3, help="that the prompts are divided into")
+    parser.add_argument("--round", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--ways", nargs="+", default=list(_OURS))
     parser.add_argument("--llama-server", type=Path, help="its program")
     parser.add_argument("--here", type=Path, help="run the first way in this process, into a file")
@@ -63,7 +71,12 @@ def main() -> None:
         arguments.here.write_text(json.dumps(_answer(arguments)), encoding="utf-8")
         return
     try:
-        _compare({way: _in_group(way, arguments) for way in arguments.ways})
+        found: dict[str, list[dict[str, Any]]] = {way: [] for way in arguments.ways}
+        for number in range(arguments.rounds):
+            arguments.round = number
+            for way in arguments.ways:
+                found[way].append(_in_group(way, arguments))
+        _compare({way: _joined(parts) for way, parts in found.items()})
     except GroupRefusedError as error:
         sys.exit(f"no memory limit can be set here: {error}")
 
@@ -78,6 +91,7 @@ def _in_group(way: str, arguments: argparse.Namespace) -> dict[str, Any]:
             found = Path(home) / "figures.json"
             command = [sys.executable, "-m", "scripts.streaming.measure_larger_than_memory"]
             command += [*sys.argv[1:], "--ways", way, "--here", str(found)]
+            command += ["--round", str(arguments.round)]
             os.environ[HOME_VARIABLE] = home
             code = run_in(group, command)
             figures = json.loads(found.read_text()) if code == 0 else {"ended with code": code}
@@ -103,11 +117,15 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
     loaded = time.perf_counter() - start
     ours = Ours(way, session, session.drafting.controller)
     rates, ids, steps = list[float](), list[list[int]](), 0
-    for _, prompt in tokenized(session.model)[: arguments.prompts]:
+    shapes: dict[str, int] = {}
+    for _, prompt in _of_round(tokenized(session.model), arguments):
         outcome = ours.reply(prompt, settings, tokens)
         ids.append(outcome.tokens)
         rates.append((len(outcome.tokens) - 1) / outcome.seconds if outcome.seconds else 0.0)
-        steps += outcome.statistics.steps if outcome.statistics else 0
+        assert outcome.statistics is not None
+        steps += outcome.statistics.steps
+        for shape, count in outcome.statistics.steps_by_shape.items():
+            shapes[shape] = shapes.get(shape, 0) + count
     info = session.model.info
     said = sum(len(one) for one in ids)
     session.close()
@@ -115,11 +133,17 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
         "median": round(statistics.median(rates), 3),
         "rates": [round(rate, 3) for rate in rates],
         "tokens_per_step": round(said / max(steps, 1), 2),
+        "shapes": shapes,
         "load_seconds": round(loaded, 1),
         "locked_mb": round(info.locked_bytes / 1e6),
         "notes": session.notes,
         "ids": ids,
     }
+
+
+def _of_round(prompts: list[_Prompt], arguments: argparse.Namespace) -> list[_Prompt]:
+    """Every so manieth prompt, so that each round has several kinds."""
+    return prompts[: arguments.prompts][arguments.round :: arguments.rounds]
 
 
 def _stream_naively() -> None:
@@ -217,7 +241,7 @@ def _prompts(arguments: argparse.Namespace) -> list[list[int]]:
 
     model = llamacpp.load(arguments.drafter)
     try:
-        return [prompt for _, prompt in tokenized(model)][: arguments.prompts]
+        return [prompt for _, prompt in _of_round(tokenized(model), arguments)]
     finally:
         model.close()
 
@@ -228,18 +252,25 @@ def _drop_from_cache(path: Path) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def _joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Rates and answers of all rounds."""
+    rates = [rate for part in parts for rate in part.get("rates", [])]
+    joined: dict[str, Any] = {"ids": [ids for part in parts for ids in part.get("ids", [])]}
+    return joined | ({"median": statistics.median(rates)} if rates else {})
+
+
 def _compare(found: Mapping[str, Mapping[str, Any]]) -> None:
     """Print each way's rate in those of naive and plain decoding, and differing greedy answers."""
     medians = {way: figures["median"] for way, figures in found.items() if "median" in figures}
     for way, median in medians.items():
-        parts = [f"{way}: {median:g} tok/s"]
+        parts = [f"{way}: {median:.3g} tok/s"]
         parts += [
             f"{median / medians[base]:.2f} x {base}"
             for base in ("naive", "plain")
             if base in medians and base != way
         ]
         print(", ".join(parts))
-    greedy = {way: f["ids"] for way, f in found.items() if "ids" in f and "0.8" not in way}
+    greedy = {way: f["ids"] for way, f in found.items() if f["ids"] and "0.8" not in way}
     if "plain" in greedy:
         for way, ids in greedy.items():
             alike = sum(_agree(one, two) for one, two in zip(ids, greedy["plain"], strict=True))

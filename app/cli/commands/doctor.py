@@ -3,6 +3,7 @@
 import platform
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
 from typing import Any
@@ -14,7 +15,9 @@ from app.cli.terminal.exit_codes import EXIT_USAGE
 from app.evaluation.settings_check import Fault, check_settings
 from app.learned.disk_speeds import disk_speed
 from app.learned.memory_bandwidth import mlx_bandwidth, processor_bandwidth
+from app.loading.fitting_layers import split_here
 from app.paths import Paths
+from backends.base import ModelError
 from backends.engines.backend_names import LLAMACPP, MLX
 from backends.engines.engine_overview import (
     EngineFacts,
@@ -22,11 +25,14 @@ from backends.engines.engine_overview import (
     describe_engines,
     wired_limit_advice,
 )
+from backends.engines.engine_resources import gpus
 from backends.hardware.bandwidth import Bandwidth, of_gpu
+from backends.hardware.gpu import Gpu
 from backends.hardware.host import available_memory, physical_cores, processor_name, total_memory
 from backends.streaming.disk_speed import DiskSpeed
 from models.stores.available_models import installed, readable_names
 from models.stores.bundled import demo_path
+from models.stores.installed_model import Installed
 
 _PACKAGES = (
     "specchat",
@@ -57,12 +63,15 @@ def doctor(json: Json = False, output: Output = None) -> None:
 def _facts(faults: Sequence[Fault]) -> dict[str, Any]:
     engines = describe_engines()
     chosen = engines.chosen
-    bandwidth, disk = _measured(chosen), _disk_of_largest()
+    largest = _largest_file()
+    bandwidth, disk = _measured(chosen), _disk_of(largest)
     return {
         "backend": chosen.backend,
         "backend_reason": engines.reason,
         "engine": chosen.build,
         "gpu": chosen.on_gpu,
+        "gpus": [asdict(gpu) for gpu in _gpus()],
+        "gpu_split": _split_of(largest),
         "engines": [asdict(chosen), asdict(engines.other)],
         "advice": engines.advice,
         "memory_advice": _memory_advice(engines),
@@ -97,12 +106,34 @@ def _measured(chosen: EngineFacts) -> Bandwidth | None:
     return of_device or processor_bandwidth(physical_cores(), paths, again=True)
 
 
-def _disk_of_largest() -> DiskSpeed | None:
-    """Speed of reading the largest GGUF file here; None without one, and where it is unknown."""
-    paths = Paths.of_this_user()
-    files = [model for model in installed(paths.models) if model.path.is_file()]
-    largest = max(files, key=lambda model: model.size_bytes, default=None)
-    return disk_speed(largest.path, paths) if largest else None
+def _largest_file() -> Installed | None:
+    """The largest GGUF file here."""
+    files = [model for model in installed(Paths.of_this_user().models) if model.path.is_file()]
+    return max(files, key=lambda model: model.size_bytes, default=None)
+
+
+def _disk_of(model: Installed | None) -> DiskSpeed | None:
+    """Speed of reading a model's file; None without one, and where it is unknown."""
+    return disk_speed(model.path, Paths.of_this_user()) if model else None
+
+
+def _gpus() -> tuple[Gpu, ...]:
+    """GPUs that llama.cpp puts layers on."""
+    try:
+        return gpus(LLAMACPP)
+    except ModelError:
+        return ()  # the row of the engine tells why
+
+
+def _split_of(model: Installed | None) -> dict[str, Any] | None:
+    """How a model is divided between GPUs and processor; None without GPUs or a model."""
+    split = None
+    with suppress(ModelError):
+        split = split_here(model.path, LLAMACPP) if model else None
+    if model is None or split is None:
+        return None
+    figures = {"gpu_layers": split.gpu_layers, "layers": split.n_layers}
+    return {"model": model.name, **figures, "words": split.words}
 
 
 def _memory_advice(engines: Engines) -> str | None:
@@ -124,6 +155,19 @@ def _disk(device: dict[str, Any]) -> str:
     """What decides the speed of models larger than memory; empty if it was not measured."""
     rate, source = device["disk_bytes_per_second"], device["disk_source"]
     return f"{rate / 1e9:.1f} GB/s ({source}), for models larger than memory" if rate else ""
+
+
+def _gpu_memory(gpu: dict[str, Any]) -> str:
+    """A GPU's name and memory."""
+    if gpu["is_unified"] or gpu["free_bytes"] is None:
+        return gpu["name"]
+    free, total = gpu["free_bytes"] / 1e9, gpu["total_bytes"] / 1e9
+    return f"{gpu['name']}, {free:.1f} GB available of {total:.1f} GB"
+
+
+def _split(facts: dict[str, Any]) -> str:
+    split = facts["gpu_split"]
+    return f"{split['model']}: {split['words']}" if split else ""
 
 
 def _engine(engine: dict[str, Any]) -> str:
@@ -148,6 +192,8 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "processor": f"{device['processor']}, {device['physical_cores']} physical cores",
         "memory": f"{device['available_memory_bytes'] / 1e9:.1f} GB available "
         f"of {device['memory_bytes'] / 1e9:.1f} GB",
+        "GPU": "; ".join(map(_gpu_memory, facts["gpus"])),
+        "largest model": _split(facts),
         "bandwidth": _bandwidth(device),
         "disk": _disk(device),
         "system": facts["system"],

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from app.cli.commands.model_facts import facts_of
+from app.loading.fitting_layers import split_here
 from app.loading.model_list import facts_for_bill, fit_here
 from app.paths import Paths
-from backends.base import UsageError
+from backends.base import ModelError, UsageError
+from backends.engines.backend_names import LLAMACPP
 from backends.files.mlx_folder import is_mlx_folder
 from models import catalogue
 from models.byte_sizes import size_text
@@ -20,7 +22,7 @@ from models.stores.available_models import installed
 from models.stores.installed_model import Installed
 
 KEYS = (
-    "name", "installed", "path", "size_bytes", "size_source", "fit", "origin", "get",
+    "name", "installed", "path", "size_bytes", "size_source", "fit", "gpu_layers", "origin", "get",
     "format", "title", "family", "architecture", "parameters", "active_parameters", "quantization",
     "context", "layers", "vocabulary", "chat_template", "template", "license", "gated", "parts",
     "repository", "file", "mlx", "quantizations", "drafters", "evidence", "checked",
@@ -72,6 +74,8 @@ def as_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         shown["drafters"] = [_drafter_text(drafter) for drafter in facts["drafters"]]
     if facts["evidence"] is not None:
         shown["evidence"] = _EVIDENCE[facts["evidence"]]
+    if facts["gpu_layers"] is not None:
+        shown["gpu_layers"] = facts["gpu_layers"]["words"]
     for key, value in shown.items():
         if value is not None:
             yield key.replace("_", " "), _shown(value)
@@ -101,12 +105,24 @@ def _of_file(name: str, path: Path) -> dict[str, Any]:
         "installed": True,
         "size_source": "file",
         "fit": fit_here(facts_for_bill(path), path),
+        "gpu_layers": _gpu_layers(path),
         "drafters": _drafters(entry),
     }
     if entry is not None:
         more |= {"family": entry.family, "template": entry.template or None}
         facts["license"] = facts.get("license") or entry.licence
     return facts | more
+
+
+def _gpu_layers(path: Path) -> dict[str, Any] | None:
+    """Layers of a model that fit on GPUs, as --gpu-layers counts them; None without GPUs."""
+    if path.is_dir():
+        return None
+    try:
+        split = split_here(path, LLAMACPP)
+    except ModelError:
+        return None  # the engine is not installed
+    return {"count": split.gpu_layers, "words": split.words} if split else None
 
 
 def _of_catalogue(reference: HubReference) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from backends.base import OutOfMemoryError
 from models.byte_sizes import gigabytes
 
 if TYPE_CHECKING:
+    from app.loading.gpu_split import GpuSplit
     from app.loading.streaming.memory_split import Split
     from backends.streaming.disk_speed import DiskSpeed
 
@@ -29,7 +30,8 @@ class Outlook:
 
     disk, rate: None if the disk's or the memory's speed cannot be measured; rate: tokens a second
     of plain decoding. drafted: the drafter with the most tokens a second, by acceptance measured
-    with this model; None if none gains or nothing was measured.
+    with this model; None if none gains or nothing was measured. split: of a model that is partly on
+    a GPU; held and streamed are then shares of what is not.
     """
 
     share: Share
@@ -38,20 +40,34 @@ class Outlook:
     drafted: "Split | None" = None
     draft_cost: str = ""
     """What drafts cost whose gain is unknown, in words."""
+    split: "GpuSplit | None" = None
+
+    @property
+    def streams(self) -> bool:
+        """Whether a part is read from disk for each token."""
+        return self.split is None or self.share.streamed > 0
 
     @property
     def words(self) -> str:
         """The outlook in one sentence."""
-        held, read = gigabytes(self.share.held), gigabytes(self.share.streamed)
-        text = f"{held} of its weights are held in memory, {read} are read from disk for each token"
-        if self.disk is None or self.rate is None:
+        text = self._shares
+        if self.rate is None:
             return f"{text}; how fast cannot be measured here"
-        speed = f"{self.disk.bytes_per_second / 1e9:.2g} GB/s"
-        text = f"{text} at {speed}: {streaming_rate(self.rate)}"
+        speed = f" at {self.disk.bytes_per_second / 1e9:.2g} GB/s" if self.disk else ""
+        text = f"{text}{speed}: {streaming_rate(self.rate)}"
         if self.drafted is not None and self.drafted.drafter is not None:
             faster = streaming_rate(self.drafted.rate)
             return f"{text}, with {self.drafted.drafter.name} drafting {faster}"
         return f"{text}; {self.draft_cost}" if self.draft_cost else text
+
+    @property
+    def _shares(self) -> str:
+        held, read = gigabytes(self.share.held), gigabytes(self.share.streamed)
+        on_gpu = f"{self.split.words}; " if self.split else ""
+        if not self.streams:
+            return f"{on_gpu}{held} of its weights stay with the processor"
+        kept = f"{held} of its weights are held in memory"
+        return f"{on_gpu}{kept}, {read} are read from disk for each token"
 
     @property
     def question(self) -> str:

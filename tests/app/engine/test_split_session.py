@@ -1,0 +1,114 @@
+"""A session on a model that a GPU cannot hold whole. The GPU is made up: its layers are computed
+by the processor, as llama.cpp does where it finds no device."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
+from app.engine.session import Session
+from app.engine.session_opening import open_session
+from app.loading.gpu_split import GPU_RESERVE
+from app.loading.session_options import STREAM_OFF, STREAM_ON, SessionOptions
+from app.loading.streaming.outlook import StreamOfferError
+from app.pairing import split_choice
+from app.paths import Paths
+from backends.base import Model, OutOfMemoryError
+from backends.hardware.bandwidth import Bandwidth
+from backends.llamacpp import gpu_devices, library
+from backends.llamacpp.gpu_devices import Device
+from backends.proof.proof_process import ProofProcess
+from backends.streaming.disk_speed import DiskSpeed
+from models.metadata.memory_bill import STREAMED_CHUNK, compute_bytes
+from models.metadata.model_facts import facts_of
+
+Opened = Callable[..., Session]
+LAYERS = 30
+PLENTY = 10**12
+
+
+@pytest.fixture
+def opened(home: Path, monkeypatch: pytest.MonkeyPatch, demo: Model) -> Opened:
+    """Open a session where a GPU has so many bytes for weights, and the machine so many free."""
+    monkeypatch.setattr(library, "can_offload", lambda: True)
+    monkeypatch.setattr(ProofProcess, "prove", lambda *_: None)
+    monkeypatch.setattr(split_choice, "of_gpu", lambda: Bandwidth(900e9, "made up"))
+    monkeypatch.setattr(split_choice, "processor_bandwidth", lambda *_: Bandwidth(9e9, "made up"))
+    monkeypatch.setattr(split_choice, "disk_speed", lambda *_: DiskSpeed(1e9, "made up"))
+    working = compute_bytes(facts_of(demo.info.path), 512, STREAMED_CHUNK)
+
+    def open_with(on_gpu: int, free: int = PLENTY, **options: str | int | None) -> Session:
+        memory = GPU_RESERVE + working + on_gpu
+        card = Device(1, "CUDA", "made up", memory, memory)
+        monkeypatch.setattr(gpu_devices, "_devices", lambda: [card])
+        monkeypatch.setattr("app.engine.session_opening.available_memory", lambda: free)
+        given = SessionOptions(**{"model": "demo", "draft": "off", "ctx": 512, **options})  # type: ignore[arg-type]
+        return open_session(given, Paths.of_this_user(), lambda _: None)
+
+    return open_with
+
+
+@pytest.fixture
+def half(demo_file: Path) -> int:
+    """Bytes for the head, which is also the largest tensor, and about half of the layers."""
+    return round(0.8 * demo_file.stat().st_size)
+
+
+def _greedy(session: Session) -> list[int]:
+    tokens = list(session.model.tokenizer.encode("The capital of France is", special=False))
+    ids: list[int] = []
+    with session.context.use() as context:
+        rows = context.forward(tokens, 1)
+        for _ in range(12):
+            ids.append(int(rows[-1].argmax()))
+            rows = context.forward([ids[-1]], 1)
+    return ids
+
+
+def test_what_fits_on_the_gpu_goes_there_whole(opened: Opened) -> None:
+    with closing(opened(PLENTY)) as session:
+        assert session.model.info.device == "GPU"
+        assert session.model.info.gpu_layers is None
+        assert session.notes == ()
+
+
+def test_as_many_layers_as_fit_go_to_the_gpu(opened: Opened, half: int) -> None:
+    with closing(opened(half)) as session:
+        info = session.model.info
+        assert info.gpu_layers is not None
+        assert 1 < info.gpu_layers <= LAYERS
+        assert info.device == f"GPU: {info.gpu_layers} layers"
+        note = session.notes[0]
+        assert "is larger than the GPU" in note
+        assert f"{info.gpu_layers - 1} of 30 layers on the GPU" in note
+        assert "tok/s" in note
+        assert info.streamed_bytes_per_token == 0
+
+
+def test_a_number_of_layers_still_works(opened: Opened) -> None:
+    with closing(opened(PLENTY, gpu_layers=7)) as session:
+        assert session.model.info.gpu_layers == 7
+    with closing(opened(PLENTY, gpu_layers=0)) as session:
+        assert session.model.info.device.startswith("CPU")
+        assert session.model.info.gpu_layers is None
+
+
+def test_what_neither_holds_streams_if_agreed_to(opened: Opened, demo_file: Path) -> None:
+    few, free = round(0.66 * demo_file.stat().st_size), round(1.15 * demo_file.stat().st_size)
+    with pytest.raises(StreamOfferError, match="beside the GPU") as offer:
+        opened(few, free)
+    assert "of 30 layers on the GPU; " in offer.value.outlook.words
+    with pytest.raises(OutOfMemoryError) as refused:
+        opened(few, free, stream=STREAM_OFF)
+    assert not isinstance(refused.value, StreamOfferError)
+    with closing(opened(PLENTY)) as session:
+        whole = _greedy(session)
+    with closing(opened(few, free, stream=STREAM_ON)) as session:
+        info = session.model.info
+        assert info.gpu_layers is not None
+        assert 0 < info.streamed_bytes_per_token < info.bytes_read_per_token
+        assert "is larger than memory" in session.notes[0]
+        assert _greedy(session) == whole

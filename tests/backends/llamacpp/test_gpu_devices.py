@@ -1,0 +1,78 @@
+"""The GPUs that llama.cpp would use, from its table of devices. The GPUs here are made up."""
+
+import pytest
+
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
+from backends.engines import engine_resources
+from backends.engines.backend_names import LLAMACPP, MLX
+from backends.hardware.gpu import Gpu
+from backends.llamacpp import gpu_devices, library
+from backends.llamacpp.gpu_devices import Device, chosen
+
+GB = 10**9
+PROCESSOR = Device(0, "CPU", "Xeon", 20 * GB, 24 * GB)
+CARD = Device(1, "CUDA", "RTX", 22 * GB, 24 * GB)
+AGAIN = Device(1, "Vulkan", "RTX", 22 * GB, 24 * GB)
+OTHER = Device(1, "Vulkan", "Arc", 7 * GB, 8 * GB)
+INSIDE = Device(2, "Vulkan", "Iris", 10 * GB, 16 * GB)
+REMOTE = Device(1, "RPC", "host", 40 * GB, 48 * GB)
+SILENT = Device(1, "CUDA", "RTX", 0, 0)
+APPLE = Device(1, "MTL", "M4", 10 * GB, 16 * GB)
+RTX = Gpu("RTX", 22 * GB, 24 * GB)
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        ([PROCESSOR], ()),
+        ([CARD, PROCESSOR], (RTX,)),
+        ([CARD, CARD, PROCESSOR], (RTX, RTX)),
+        ([CARD, AGAIN, OTHER, PROCESSOR], (RTX, Gpu("Arc", 7 * GB, 8 * GB))),
+        ([CARD, INSIDE, PROCESSOR], (RTX,)),
+        ([INSIDE, PROCESSOR], (Gpu("Iris", 10 * GB, 16 * GB, is_unified=True),)),
+        ([REMOTE, PROCESSOR], ()),
+        ([SILENT], (Gpu("RTX", None, None),)),
+        ([APPLE], (Gpu("M4", 10 * GB, 16 * GB, is_unified=True),)),
+    ],
+    ids=["none", "one", "two", "twice", "inside too", "inside", "remote", "silent", "apple"],
+)
+def test_the_gpus_chosen(devices: list[Device], expected: tuple[Gpu, ...]) -> None:
+    assert chosen(devices) == expected
+
+
+@pytest.mark.parametrize(
+    ("devices", "gpu_layers", "count"),
+    [
+        ([CARD], None, 1),
+        ([CARD], 20, 1),
+        ([CARD], 0, 0),
+        ([CARD, SILENT], None, 0),
+        ([INSIDE], None, 0),
+        ([APPLE], None, 0),
+        ([PROCESSOR], None, 0),
+    ],
+)
+def test_layers_are_counted_where_memory_is_separate_and_known(
+    monkeypatch: pytest.MonkeyPatch, devices: list[Device], gpu_layers: int | None, count: int
+) -> None:
+    monkeypatch.setattr(library, "can_offload", lambda: True)
+    monkeypatch.setattr(gpu_devices, "_devices", lambda: devices)
+    assert len(engine_resources.separate_gpus(LLAMACPP, gpu_layers)) == count
+    assert engine_resources.separate_gpus(MLX, gpu_layers) == ()
+
+
+def test_the_table_of_this_machine_has_its_processor() -> None:
+    library.start()
+    kinds = {device.registry: device.kind for device in gpu_devices._devices()}
+    assert kinds["CPU"] == 0
+    assert all(device.name for device in gpu_devices._devices())
+
+
+def test_without_the_table_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> list[Device]:
+        raise OSError(2, "No such file")
+
+    monkeypatch.setattr(library, "can_offload", lambda: True)
+    monkeypatch.setattr(gpu_devices, "_devices", missing)
+    assert gpu_devices.gpus() == ()
