@@ -226,7 +226,7 @@ class Builder:
         recipe = node.recipe or own_recipe(info, environment.paths)
         own = None if derives(info) else self._own_file(recipe)
         return (
-            facts_of(own) if own else self_drafter.facts(info, recipe),
+            self_drafter.file_facts(info, own) if own else self_drafter.facts(info, recipe),
             lambda: self_drafter.made(
                 environment.target, recipe, own, environment.gpu_layers, environment.models
             ),

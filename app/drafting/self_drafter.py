@@ -46,6 +46,21 @@ def facts(info: ModelInfo, recipe: Recipe) -> ModelFacts:
     return replace(facts_of(info.path, info.backend), weight_bytes=added_bytes(info, recipe))
 
 
+def shares_weights(info: ModelInfo, path: Path) -> bool:
+    """Whether a drafter from a file at path uses the weights that its streaming target holds."""
+    return info.streamed_bytes_per_token > 0 and path == info.path
+
+
+def file_facts(info: ModelInfo, path: Path) -> ModelFacts:
+    """Facts for the memory bill of a self-drafter from a file.
+
+    Raises:
+        ModelError: the file cannot be read.
+    """
+    of_file = facts_of(path)
+    return replace(of_file, weight_bytes=0) if shares_weights(info, path) else of_file
+
+
 def doubt(info: ModelInfo, best: Prospect) -> str:
     """Why no recipe is expected to pay for an untuned model, in words; "" if one may."""
     if best.can_pay:
@@ -81,7 +96,10 @@ def made(
     """
     info = target.info
     if path is not None:
-        return models.load(path, info.threads, gpu_layers, info.backend, recipe.experts)
+        beside = target if shares_weights(info, path) else None
+        return models.load(
+            path, info.threads, gpu_layers, info.backend, recipe.experts, beside=beside
+        )
     recipe.check(info.name, info.n_layers, info.active_experts)
     copy = f" (a copy in {recipe.bits} bits)" if recipe.bits else ""
     words = f"making the self-drafter {recipe.slug}{copy}"

@@ -104,13 +104,13 @@ class Calibrations:
         """Stored measurement of a model's passes; taken now if missing or improvable."""
         path = self.file(model.info)
         kept = _read(read_object(path))
-        if kept is not None and not _is_to_improve(kept, path, facts):
+        if kept is not None and not _is_to_improve(kept, path, facts, _expert_share(model.info)):
             return kept.measured
         with for_measuring() as context:
             self.notify(f"measuring what {name} costs here")
             tokens = _text(model)
             before = ProcessorTimes.now()
-            measured = calibrate(context, tokens)
+            measured = calibrate(context, tokens, expert_share=_expert_share(model.info))
             measured = replace(measured, load=before.load_until(ProcessorTimes.now()))
 
         def added(before: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +127,12 @@ class Calibrations:
         return self.paths.calibrations / f"{run_key(path, variant, runner)}.json"
 
 
-def _is_to_improve(kept: _Kept, path: Path, facts: ContextFacts) -> bool:
+def _expert_share(info: ModelInfo) -> float:
+    """Share of the experts that one token uses, if passes read theirs from disk; else 0."""
+    return info.expert_share if info.streamed_bytes_per_token else 0.0
+
+
+def _is_to_improve(kept: _Kept, path: Path, facts: ContextFacts, expert_share: float) -> bool:
     """Whether to measure again: only if uncertain, and when the load may have ended.
 
     Never if the context holds a conversation, as the user would have to wait.
@@ -135,7 +140,7 @@ def _is_to_improve(kept: _Kept, path: Path, facts: ContextFacts) -> bool:
     if facts.length:
         return False
     if kept.measured.spread == 0.0:
-        return ends_early(kept.measured.seconds, facts)
+        return ends_early(kept.measured.seconds, facts, expert_share)
     return _age(path) > _WAITS[min(kept.times, len(_WAITS)) - 1]
 
 
@@ -164,6 +169,7 @@ def _record(info: ModelInfo, kept: _Kept) -> dict[str, Any]:
         "switching": measured.switching,
         "unsure": {str(n): share for n, share in measured.unsure.items()},
         "load": measured.load,
+        "expert_share": measured.expert_share,
         "times": kept.times,
     }
 
@@ -178,6 +184,7 @@ def _read(record: dict[str, Any]) -> _Kept | None:
         unsure = {} if is_old else {int(n): float(share) for n, share in record["unsure"].items()}
         times = 1 if is_old else int(record["times"])
         load = float(record.get("load", 0.0))
+        expert_share = float(record.get("expert_share", 0.0))
     except (KeyError, AttributeError, TypeError, ValueError, OverflowError):
         return None
     sound = all(0 < n <= MOST_TOKENS for n in points) and all(
@@ -189,10 +196,11 @@ def _read(record: dict[str, Any]) -> _Kept | None:
         or not is_whole
         or not 0.0 <= switching < 1.0
         or not 0.0 <= load <= 1.0
+        or not 0.0 <= expert_share <= 1.0
         or schema not in (SCHEMA, _SURE_SCHEMA)
     ):
         return None
-    return _Kept(Measured(points, switching, unsure, load), times)
+    return _Kept(Measured(points, switching, unsure, load, expert_share), times)
 
 
 def _text(model: Model) -> list[int]:

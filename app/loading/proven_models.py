@@ -34,6 +34,7 @@ class ProvenModels:
         wanted: str = AUTO,
         experts: int | None = None,
         lock_bytes: int | None = None,
+        beside: Model | None = None,
     ) -> Model:
         """Load a model with the backend for it, as model_loading.load does.
 
@@ -44,12 +45,12 @@ class ProvenModels:
             ModelError: the model cannot be loaded, or crashed or hung in the child process.
         """
         backend = backend_for(path, wanted)
-        streams = lock_bytes is not None
+        streams = lock_bytes is not None or beside is not None
         if gpu_layers is None and not streams:
             gpu_layers = fitting_layers(path, backend)
         if self._prove(Trial(path, backend, threads, gpu_layers, experts, streams=streams)):
             self.notify(f"loading {path.name}")
-        return load(path, threads, gpu_layers, backend, experts, lock_bytes)
+        return load(path, threads, gpu_layers, backend, experts, lock_bytes, beside)
 
     @contextmanager
     def vocabulary(self, path: Path) -> Generator[Vocabulary, None, None]:

@@ -54,7 +54,9 @@ class SplitChoice:
         best = self._best(first, rates) if rates else None
         taken = best.drafter.memory_bytes if best and best.drafter else 0
         if not self.spec.is_automatic:
-            taken = sum(named_bytes(self.spec, first.n_ctx, self.options.backend))
+            taken = sum(
+                named_bytes(self.spec, self.planner.facts, first.n_ctx, self.options.backend)
+            )
         chosen = first
         with suppress(OutOfMemoryError):
             chosen = replace(self._beside(first, taken), usual=first.usual)

@@ -67,7 +67,7 @@ def planned_stream(
     disk = disk_speed(reference.path, paths)
     memory = processor_bandwidth(options.threads or physical_cores(), paths)
     if disk is None or memory is None:
-        taken = sum(named_bytes(spec, planned.n_ctx, options.backend))
+        taken = sum(named_bytes(spec, facts, planned.n_ctx, options.backend))
         chosen = with_drafter(planned, taken)
         return chosen, Outlook(_share(layout, chosen), disk)
     rates = ReadRates(disk.bytes_per_second, memory.bytes_per_second)
@@ -76,14 +76,13 @@ def planned_stream(
     best = target.best(seconds, budget)
     taken = best.drafter.memory_bytes if best.drafter else 0
     if not spec.is_automatic:
-        taken = sum(named_bytes(spec, planned.n_ctx, options.backend))
+        taken = sum(named_bytes(spec, facts, planned.n_ctx, options.backend))
     chosen = with_drafter(planned, taken)
     share = _share(layout, chosen)
-    held = layout.bytes_per_token - share.streamed
     ran = measured_rate(
         reference.path, options, 0, share.streamed / max(layout.bytes_per_token, 1), paths
     )
-    rate = ran or 1.0 / rates.seconds(share.streamed, held)
+    rate = ran or 1.0 / rates.seconds(share.streamed, layout.bytes_per_token)
     is_claimed = best.drafter is not None and best.drafter.is_measured
     outlook = Outlook(share, disk, rate, best if is_claimed else None, draft_cost(best))
     return chosen, outlook
@@ -105,9 +104,15 @@ def expected_streaming_rate(path: Path, free: int, memory: float, paths: Paths) 
     return None
 
 
-def named_bytes(spec: DraftSpec, n_ctx: int, wanted: str) -> Iterator[int]:
-    """Memory of each drafter model that a spec names and whose file or figures are at hand."""
+def named_bytes(spec: DraftSpec, target: ModelFacts, n_ctx: int, wanted: str) -> Iterator[int]:
+    """Memory of each drafter model that a spec names and whose file or figures are at hand.
+
+    The target itself with fewer experts needs only a context.
+    """
     for node in spec.nodes:
+        for recipe in node.recipes:
+            if not recipe.of_weights.text:
+                yield _memory(replace(target, weight_bytes=0), n_ctx)
         for reference in node.references:
             with suppress(ModelError):
                 if isinstance(reference, Reference):

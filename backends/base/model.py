@@ -56,6 +56,8 @@ class ModelInfo:
     """How it was derived in memory from the weights at path; "" for those weights themselves."""
     active_experts: int = 0
     """Experts used per token, 0 in a model without experts."""
+    expert_share: float = 0.0
+    """Share of a layer's routed experts that one token uses; 0 without experts, or if it is all."""
     locked_bytes: int = 0
     """Weights locked in memory because the others stream from disk; 0 if nothing is locked."""
     streamed_bytes_per_token: int = 0

@@ -17,12 +17,14 @@ def load(
     wanted: str = AUTO,
     experts: int | None = None,
     lock_bytes: int | None = None,
+    beside: Model | None = None,
 ) -> Model:
     """Load a model; only the thread that loads it may run it.
 
     experts: active experts per token, None for the file's own number; llama.cpp only.
     lock_bytes: weights to lock in memory while the others stream from disk, None for a model that
-    fits; llama.cpp on the processor only.
+    fits; llama.cpp on the processor only. beside: a loaded model of the same file that streams,
+    whose held weights this one uses too.
 
     Raises:
         UsageError: the wanted backend cannot run such a model, or has no such option.
@@ -44,8 +46,14 @@ def load(
         return mlx.load(path, gpu_layers=gpu_layers)
     with importing_engine(backend):
         from backends import llamacpp
+    assert beside is None or isinstance(beside, llamacpp.LlamaModel)
     return llamacpp.load(
-        path, threads=threads, gpu_layers=gpu_layers, experts=experts, lock_bytes=lock_bytes
+        path,
+        threads=threads,
+        gpu_layers=gpu_layers,
+        experts=experts,
+        lock_bytes=lock_bytes,
+        beside=beside,
     )
 
 

@@ -22,6 +22,7 @@ from backends.base import (
 from backends.base.parent_array import check_branches
 from backends.base.pass_stop import pass_is_stopped
 from backends.hardware.host import available_memory
+from backends.llamacpp.chosen_experts import ChosenExperts
 from backends.llamacpp.tree_sequences import TreePass
 from backends.streaming.streamed_weights import StreamedWeights
 
@@ -52,6 +53,7 @@ class LlamaContext:
         tree_refusal: str,
         on_close: Callable[["LlamaContext"], None],
         weights: StreamedWeights | None = None,
+        choices: ChosenExperts | None = None,
     ) -> None:
         self.pointer: api.llama_context_p | None = pointer
         self._memory = memory
@@ -72,6 +74,7 @@ class LlamaContext:
         """Address of the viewed logits."""
         self._fill_constant_part()
         self._weights = weights
+        self._choices = choices
         if weights is not None:  # passes in memory end soon enough
             self._callback = _follow_passes(pointer, weights)
 
@@ -103,9 +106,7 @@ class LlamaContext:
         assert self.pointer is not None, "the context is closed"
         if self._weights is not None:
             self._weights.begin_pass()
-        status = api.llama_decode(self.pointer, self._batch)
-        if self._weights is not None:
-            self._weights.end_pass(is_whole=status == 0)
+        status = self._ended(api.llama_decode(self.pointer, self._batch))
         if status != 0:
             self._forget_from(start)
             raise _failure(status)
@@ -181,13 +182,19 @@ class LlamaContext:
         assert 0 < len(tokens) == len(parents) <= self.max_logits
         if self._weights is not None:
             self._weights.begin_pass()
-        status = tree.decode(self.pointer, tokens, parents)
-        if self._weights is not None:
-            self._weights.end_pass(is_whole=status == 0)
+        status = self._ended(tree.decode(self.pointer, tokens, parents))
         if status != 0:
             self._drop_tree()
             raise _failure(status)
         return self._rows(len(tokens))
+
+    def _ended(self, status: int) -> int:
+        """The status of a pass that ended; one that was interrupted inside was stopped."""
+        if self._choices is not None and self._choices.was_interrupted:
+            self._choices.was_interrupted, status = False, _ABORTED
+        if self._weights is not None:
+            self._weights.end_pass(is_whole=status == 0)
+        return status
 
     def commit(self, path: Sequence[int]) -> None:
         assert self._trees is not None, "no tree was run"

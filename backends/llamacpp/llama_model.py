@@ -19,6 +19,7 @@ from backends.base import (
 from backends.files.gguf_header import GgufHeader, Tensor, parts, read_header, read_per_token
 from backends.hardware.host import available_memory, physical_cores
 from backends.llamacpp import library
+from backends.llamacpp.chosen_experts import ChosenExperts
 from backends.llamacpp.llama_context import MAX_LOGITS, LlamaContext
 from backends.llamacpp.llama_tokenizer import LlamaTokenizer
 from backends.llamacpp.load_checks import checked_header, load_error
@@ -46,12 +47,14 @@ def load(
     gpu_layers: int | None = None,
     experts: int | None = None,
     lock_bytes: int | None = None,
+    beside: "LlamaModel | None" = None,
 ) -> "LlamaModel":
     """Load a GGUF file; weights are memory-mapped, and copied to the GPU if the build uses one.
 
     experts: experts used per token, None for the file's own number.
     lock_bytes: weights to lock in memory while the others stream from disk, None for a model that
-    fits. What GPUs get is copied there once; gpu_layers of None are then none.
+    fits. What GPUs get is copied there once; gpu_layers of None are then none. beside: a streaming
+    model of the same file, whose held weights this one uses too.
 
     Raises:
         ModelError: the file is missing, damaged or of an unknown architecture.
@@ -68,19 +71,20 @@ def load(
     parameters.use_extra_bufts = library.repacking_is_exact()
     library.check_gpu_layers(gpu_layers)
     weights = None
-    if lock_bytes is not None:
+    if lock_bytes is not None or beside is not None:
         # Rearranged weights would be a copy of them in memory. Of a mapped file, the processor's
         # layers stay mapped also beside a GPU (create_tensor in src/llama-model-loader.cpp).
         parameters.load_mode, parameters.use_extra_bufts = _MAPPED, False
         gpu_layers = gpu_layers or 0
-        weights = StreamedWeights(first, lock_bytes, gpu_layers)
+        shared = beside.streamed_weights if beside else None
+        weights = shared or StreamedWeights(first, lock_bytes or 0, gpu_layers)
     offloaded = library.can_offload() and gpu_layers != 0
     parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
     if experts is not None:
         parameters.kv_overrides = _overrides(f"{header.architecture}.{_ACTIVE_EXPERTS}", experts)
     pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
     if pointer is None:
-        if weights is not None:
+        if weights is not None and beside is None:
             weights.close()
         raise load_error(path, header)
     if weights is not None:
@@ -95,6 +99,7 @@ def load(
         gpu_layers=gpu_layers,
         variant="" if experts is None else f"experts{experts}",
         weights=weights,
+        is_beside=beside is not None,
     )
 
 
@@ -122,9 +127,12 @@ class LlamaModel:
         gpu_layers: int | None = None,
         variant: str = "",
         weights: StreamedWeights | None = None,
+        is_beside: bool = False,
     ) -> None:
+        """Take over loaded weights; is_beside: those that are streamed are another model's too."""
         self._pointer: api.llama_model_p | None = pointer
         self._weights = weights
+        self._is_beside = is_beside
         self._contexts: set[LlamaContext] = set()
         self._offloaded = offloaded
         template = api.llama_model_chat_template(pointer, None)
@@ -145,6 +153,11 @@ class LlamaModel:
         )
         self._kv_bytes_per_token = _kv_bytes_per_token(pointer, header)
 
+    @property
+    def streamed_weights(self) -> StreamedWeights | None:
+        """Weights that are read from disk in part; None for a model in memory."""
+        return self._weights
+
     def open(self, n_ctx: int) -> Context:
         assert self._pointer is not None, "the model is closed"
         info = self.info
@@ -161,6 +174,9 @@ class LlamaModel:
             parameters.kv_unified = True
         parameters.n_threads = parameters.n_threads_batch = info.threads
         parameters.no_perf = True
+        choices = self._choices()
+        if choices is not None:
+            parameters.cb_eval = choices.callback
         library.forget_log()
         pointer = api.llama_init_from_model(self._pointer, parameters)
         if pointer is None:
@@ -187,9 +203,17 @@ class LlamaModel:
             tree_refusal="" if info.rollback is Rollback.ANY else info.rollback_refusal,
             on_close=self._contexts.discard,
             weights=self._weights,
+            choices=choices,
         )
         self._contexts.add(context)
         return context
+
+    def _choices(self) -> ChosenExperts | None:
+        """Tells streamed weights which experts a pass chooses; None if none are read from disk."""
+        weights = self._weights
+        if weights is None or not weights.reads_experts:
+            return None
+        return ChosenExperts.of(self.info.active_experts, weights.choose)
 
     def _chunk_size(self, n_ctx: int) -> int:
         """Tokens of a prefill pass: few for slow models, so that stopping is quick.
@@ -218,7 +242,11 @@ class LlamaModel:
             context.close()
         api.llama_model_free(self._pointer)
         self._pointer = None
-        if self._weights is not None:
+        if self._weights is None:
+            return
+        if self._is_beside:
+            self._weights.follow()  # without what this model had mapped
+        else:
             self._weights.close()
 
 
@@ -235,6 +263,7 @@ def _describe(
     variant: str,
     weights: StreamedWeights | None,
 ) -> ModelInfo:
+    share = _expert_share(header)
     n_layers = api.llama_model_n_layer(pointer)
     is_partial = gpu_layers is not None and gpu_layers <= n_layers
     return ModelInfo(
@@ -249,6 +278,7 @@ def _describe(
         n_layers=n_layers,
         context_limit=api.llama_model_n_ctx_train(pointer),
         active_experts=header.integer(_ACTIVE_EXPERTS),
+        expert_share=share,
         rollback=rollback(pointer),
         backend="llamacpp",
         engine=library.build(),
@@ -256,7 +286,7 @@ def _describe(
         threads=threads,
         variant=variant,
         locked_bytes=weights.locked_bytes if weights else 0,
-        streamed_bytes_per_token=weights.read_bytes_per_token if weights else 0,
+        streamed_bytes_per_token=weights.read_bytes_per_token(share or 1.0) if weights else 0,
         gpu_layers=gpu_layers if is_partial else None,
         lock_refusal=weights.refusal if weights else "",
     )
@@ -275,6 +305,11 @@ def _quantization(pointer: api.llama_model_p) -> str:
     words = buffer[: max(size, 0)].decode(errors="replace")
     match = re.search(r"\b(?:I?Q\d\w*|B?F16|F32|MXFP4\w*|TQ\d\w*|NVFP4)\b", words)
     return match.group() if match else words
+
+
+def _expert_share(header: GgufHeader) -> float:
+    used, experts = header.integer(_ACTIVE_EXPERTS), header.integer("expert_count")
+    return used / experts if used < experts else 0.0
 
 
 def _kv_bytes_per_token(pointer: api.llama_model_p, header: GgufHeader) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from mmap import PAGESIZE
 
+from backends.base.distinct_experts import distinct_share
 from backends.streaming.weight_layout import Extent, PlacedTensor, Role, WeightLayout
 
 
@@ -15,8 +16,22 @@ class LockPlan:
     streamed: tuple[PlacedTensor, ...]
     """What stays on disk, in the order of a pass."""
     locked_bytes: int
-    read_bytes_per_token: int
-    """Bytes read from disk in a pass over one token, if nothing but the locked stays."""
+    shared_bytes: int
+    """Bytes on disk that every pass reads."""
+    expert_bytes: int = 0
+    """Bytes on disk of routed experts, of which a pass reads those that its tokens choose."""
+    expert_share: float = 1.0
+    """Share of the routed experts that one token uses."""
+
+    @property
+    def read_bytes_per_token(self) -> int:
+        """Bytes read from disk in a pass over one token, if nothing but the locked stays."""
+        return self.read_bytes(1)
+
+    def read_bytes(self, n_tokens: int) -> int:
+        """Bytes read from disk in a pass, of experts in the expectation (see distinct_share)."""
+        experts = self.expert_bytes * distinct_share(self.expert_share, n_tokens)
+        return self.shared_bytes + round(experts)
 
 
 def lock_plan(layout: WeightLayout, budget_bytes: int) -> LockPlan:
@@ -24,8 +39,9 @@ def lock_plan(layout: WeightLayout, budget_bytes: int) -> LockPlan:
 
     What every pass reads whole comes first: the head and norms, then tensors of layers, spread
     evenly over the layers so that the disk reads while held ones are computed. Routed experts
-    follow, of which a token reads a share; rows of an embedding are never held. A cache of the
-    least recently used pages would keep nothing: a pass reads the file round and round.
+    follow, of which a token reads a share, in whole tensors: which of their experts are chosen
+    most is not known. Rows of an embedding are never held. A cache of the least recently used pages
+    would keep nothing: a pass reads the file round and round.
     """
     held: list[PlacedTensor] = []
     left = budget_bytes
@@ -37,9 +53,14 @@ def lock_plan(layout: WeightLayout, budget_bytes: int) -> LockPlan:
     names = {tensor.name for tensor in held}
     streamed = [one for one in layout.tensors if one.name not in names and one.role != Role.ROWS]
     streamed.sort(key=lambda one: (_layer_in_pass(one, layout), one.extent.file, one.extent.offset))
-    read = sum(round(one.extent.size * layout.share(one.role)) for one in streamed)
-    locked_bytes = sum(tensor.extent.size for tensor in held)
-    return LockPlan(tuple(tensor.extent for tensor in held), tuple(streamed), locked_bytes, read)
+    return LockPlan(
+        tuple(tensor.extent for tensor in held),
+        tuple(streamed),
+        _bytes(held),
+        _bytes(one for one in streamed if one.role == Role.SHARED),
+        _bytes(one for one in streamed if one.role == Role.EXPERTS),
+        layout.expert_share,
+    )
 
 
 def _by_importance(layout: WeightLayout) -> Iterable[PlacedTensor]:
@@ -65,6 +86,10 @@ def _evenly(count: int) -> list[int]:
 def _layer_in_pass(tensor: PlacedTensor, layout: WeightLayout) -> int:
     """Layer before which a tensor is needed; the head comes after all."""
     return layout.n_layers if tensor.layer is None else tensor.layer
+
+
+def _bytes(tensors: Iterable[PlacedTensor]) -> int:
+    return sum(tensor.extent.size for tensor in tensors)
 
 
 def _in_pages(extent: Extent) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from backends.streaming import file_cache
 from backends.streaming.lock_plan import LockPlan
 from backends.streaming.mapped_file import MappedFile
+from backends.streaming.weight_layout import Role
 
 _PIECE = 512 << 10
 """Read at once: of a longer request, Linux reads as much as the disk takes in one."""
@@ -101,10 +102,12 @@ class Readahead:
 
 
 def _pieces(plan: LockPlan, n_layers: int) -> list[_Piece]:
-    """What streams, in the order of a pass."""
+    """What streams and every pass reads, in the order of a pass."""
     pieces: list[_Piece] = []
     before = 0
     for tensor in plan.streamed:
+        if tensor.role == Role.EXPERTS:  # which of them a pass reads, it finds out on its way
+            continue
         extent, layer = tensor.extent, n_layers if tensor.layer is None else tensor.layer
         for offset in range(extent.offset, extent.end, _PIECE):
             size = min(_PIECE, extent.end - offset)

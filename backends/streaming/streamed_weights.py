@@ -1,11 +1,14 @@
 """Weights of a model larger than memory: a part is held, the rest is read in every pass."""
 
-from contextlib import ExitStack
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from backends.hardware.host import available_memory
 from backends.streaming import file_cache
 from backends.streaming.drop_behind import DropBehind
+from backends.streaming.expert_reader import ExpertReader
 from backends.streaming.file_cache import CacheDropper
 from backends.streaming.gpu_part import beside_gpu, on_gpu
 from backends.streaming.lock_plan import lock_plan
@@ -38,18 +41,22 @@ class StreamedWeights:
         self._position = PassPosition(self._layout.n_layers)
         self._drop: DropBehind | None = None
         self._readahead: Readahead | None = None
+        self._experts: ExpertReader | None = None
 
     @property
     def locked_bytes(self) -> int:
         """Bytes of weights that are locked in memory now."""
         return min(self._locked.locked_bytes, self._plan.locked_bytes)
 
-    @property
-    def read_bytes_per_token(self) -> int:
-        """Bytes read from disk for one token, as far as it is planned what stays in memory."""
+    def read_bytes_per_token(self, expert_share: float) -> int:
+        """Bytes read from disk for one token, as far as it is planned what stays in memory.
+
+        expert_share: of the experts that one token uses; a drafter may use fewer than its target.
+        """
+        read = replace(self._plan, expert_share=expert_share).read_bytes_per_token
         if file_cache.CAN_DROP:  # what is held then stays without locks, too
-            return self._plan.read_bytes_per_token
-        return self._plan.read_bytes_per_token + self._plan.locked_bytes - self.locked_bytes
+            return read
+        return read + self._plan.locked_bytes - self.locked_bytes
 
     @property
     def refusal(self) -> str:
@@ -60,8 +67,11 @@ class StreamedWeights:
         """Follow passes from now on: the engine has mapped the files, and read them while loading.
 
         What streams is dropped then, where the system allows that, and read ahead of each pass.
-        What GPUs have a copy of is dropped for good.
+        What GPUs have a copy of is dropped for good. To be called again when an engine has mapped
+        the files once more, or let go of a mapping.
         """
+        if not self._files:
+            return
         if self._copied and file_cache.CAN_DROP:
             droppers = [CacheDropper(file) for file in self._files]
             for tensor in self._copied:
@@ -69,10 +79,25 @@ class StreamedWeights:
         if not self._plan.streamed:
             return
         n_layers = self._layout.n_layers
+        self._experts = ExpertReader(
+            self._files, self._plan, self._layout.n_experts, available_memory()
+        )
         if file_cache.CAN_DROP:
             self._drop = DropBehind(self._files, self._plan, n_layers)
             self._drop.end()
-        self._readahead = Readahead(self._files, self._plan, n_layers, available_memory())
+        if self._readahead is None:
+            self._readahead = Readahead(self._files, self._plan, n_layers, available_memory())
+
+    @property
+    def reads_experts(self) -> bool:
+        """Whether routed experts are read from disk."""
+        return self._plan.expert_bytes > 0
+
+    def choose(self, layer: int, experts: Iterable[int]) -> None:
+        """Start reading the experts of a layer that the pass has chosen."""
+        if self._experts is not None:
+            with suppress(OSError):  # the engine then reads by itself
+                self._experts.choose(layer, experts)
 
     def begin_pass(self) -> None:
         """Check the files, let go of locks if other programs need memory, and follow a pass.
@@ -113,5 +138,6 @@ class StreamedWeights:
         if self._readahead is not None:
             self._readahead.close()
         self._locked.release()
-        self._drop = self._readahead = None
+        self._drop = self._readahead = self._experts = None
+        self._files = []
         self._closing.close()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from backends.base.distinct_experts import distinct_share
 from backends.files.gguf_header import Tensor, parts, read_header
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
@@ -58,6 +59,8 @@ class WeightLayout:
     n_layers: int
     expert_share: float = 1.0
     """Share of the routed experts that one token uses."""
+    n_experts: int = 0
+    """Routed experts of a layer."""
 
     @property
     def weight_bytes(self) -> int:
@@ -67,11 +70,18 @@ class WeightLayout:
     @property
     def bytes_per_token(self) -> int:
         """Bytes that a pass over one token reads."""
-        return sum(round(tensor.extent.size * self.share(tensor.role)) for tensor in self.tensors)
+        return self.read_bytes(1)
 
-    def share(self, role: Role) -> float:
-        """Share of a tensor that a pass over one token reads; a row counts as nothing."""
-        return {Role.SHARED: 1.0, Role.EXPERTS: self.expert_share, Role.ROWS: 0.0}[role]
+    def read_bytes(self, n_tokens: int) -> int:
+        """Bytes that a pass reads, of routed experts in the expectation (see distinct_share)."""
+        return sum(
+            round(tensor.extent.size * self.share(tensor.role, n_tokens)) for tensor in self.tensors
+        )
+
+    def share(self, role: Role, n_tokens: int = 1) -> float:
+        """Share of a tensor that a pass reads; rows count as nothing."""
+        experts = distinct_share(self.expert_share, n_tokens)
+        return {Role.SHARED: 1.0, Role.EXPERTS: experts, Role.ROWS: 0.0}[role]
 
 
 def weight_layout(path: Path) -> WeightLayout:
@@ -92,8 +102,8 @@ def weight_layout(path: Path) -> WeightLayout:
         for tensor in header.tensors
     )
     experts, used = first.integer("expert_count"), first.integer("expert_used_count")
-    share = used / experts if experts else 1.0
-    return WeightLayout(files, placed, first.integer("block_count"), share)
+    share = used / experts if used < experts else 1.0
+    return WeightLayout(files, placed, first.integer("block_count"), share, experts)
 
 
 def _placed(file: int, tensor: Tensor, *, is_tied: bool) -> PlacedTensor:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from backends.base import Context, ContextFacts
+from backends.base.distinct_experts import reads_of_one_token
 from decoding.draft import MOST_DRAFTED
 from decoding.estimation.combined_measurements import AGREEING, contradictions
 from decoding.estimation.cost import Measured
@@ -46,6 +47,14 @@ _COSTLY = 0.75
 """Cost per token of a pass, in plain steps, above which a slow model's longer passes are not timed,
 as no draft would pay. A guess; not measured."""
 
+_MOST_EXPERT_STEPS = 8.0
+"""Plain steps that one long pass of a streamed mixture of experts may take to be timed: what all of
+its experts cost if a token uses an eighth of them. A guess; not measured."""
+
+_WORTHWHILE_SHARE = 0.25
+"""Expected cost per token of such a pass, in plain steps, up to which it is timed. A guess; not
+measured."""
+
 _VERY_SLOW_SECONDS = 1.0
 """Seconds per token above which a costly pass over 2 tokens suffices, though one over 4, a whole
 group, may cost less per token. A guess; not measured."""
@@ -65,6 +74,21 @@ class _Pass:
 
     seconds: float
     step_before: float
+
+
+@dataclass(slots=True)
+class _Text:
+    """Text that is read piece by piece, from its start again where the rest is too short."""
+
+    tokens: Sequence[int]
+    at: int = 0
+
+    def take(self, n: int) -> Sequence[int]:
+        """The next n tokens."""
+        if self.at + n > len(self.tokens):
+            self.at = 0
+        self.at += n
+        return self.tokens[self.at - n : self.at]
 
 
 @dataclass(slots=True)
@@ -109,6 +133,7 @@ def calibrate(
     context: Context,
     tokens: Sequence[int],
     clock: Callable[[], float] = time.perf_counter,
+    expert_share: float = 0.0,
 ) -> Measured:
     """Seconds of a target pass by its number of tokens: the fastest of a few rounds.
 
@@ -117,16 +142,22 @@ def calibrate(
     timed on one pass of each of a few lengths, which are as long as its curve is flat. tokens:
     ordinary text of at least 2 * MOST_TOKENS tokens. The context is left empty.
 
+    Every pass goes on in the text: with experts, a pass costs what those cost that its tokens
+    choose, and the tokens of the pass before would find theirs in memory. expert_share: as in
+    Measured.
+
     Raises:
         ModelError: the engine failed.
     """
     most = _most(context)
     timings = _Timings()
+    text = _Text(tokens)
 
     def timed(n: int) -> float:
         context.truncate(1)
+        following = text.take(n)
         started = clock()
-        context.forward(tokens[1 : 1 + n], n)
+        context.forward(following, n)
         return clock() - started
 
     def add(n: int) -> None:
@@ -137,14 +168,14 @@ def calibrate(
 
     context.truncate(0)
     started = clock()
-    context.forward(tokens[:1], 1)  # brings the weights into memory, if they stay there
+    context.forward(text.take(1), 1)  # brings the weights into memory, if they stay there
     loading = clock() - started
     started = clock()
     first = min(timed(1), loading)
     if _is_slow(first):
-        seconds = _few(first, most, timed)
+        seconds = _few(first, most, timed, expert_share)
         context.truncate(0)
-        return Measured(seconds)
+        return Measured(seconds, expert_share=expert_share)
     timings.steps.append(timed(1))
     points, rounds = _plan(timings.steps[0], most)
     done = 0
@@ -161,13 +192,17 @@ def calibrate(
         for n in sorted(unsure):
             add(n)
     context.truncate(0)
-    return Measured(timings.seconds, timings.switching, timings.unsure)
+    return Measured(timings.seconds, timings.switching, timings.unsure, expert_share=expert_share)
 
 
-def ends_early(seconds: Mapping[int, float], context: ContextFacts) -> bool:
+def ends_early(
+    seconds: Mapping[int, float], context: ContextFacts, expert_share: float = 0.0
+) -> bool:
     """Whether a curve of seconds by number of tokens is so flat that longer passes are missing."""
-    following = _following if _is_slow(seconds[1]) else _longer
-    return following(seconds, _most(context)) is not None
+    most = _most(context)
+    if _is_slow(seconds[1]):
+        return _following(seconds, most, expert_share) is not None
+    return _longer(seconds, most) is not None
 
 
 def _longer(seconds: Mapping[int, float], most: int) -> int | None:
@@ -199,15 +234,17 @@ def _above(limit: float, share: float) -> float:
     return share if share > limit else 0.0
 
 
-def _few(single: float, most: int, timed: Callable[[int], float]) -> dict[int, float]:
+def _few(
+    single: float, most: int, timed: Callable[[int], float], expert_share: float
+) -> dict[int, float]:
     """Seconds of longer and longer passes, until they save too little."""
     seconds = {1: single}
-    while n := _following(seconds, most):
+    while n := _following(seconds, most, expert_share):
         seconds[n] = timed(n)
     return seconds
 
 
-def _following(seconds: Mapping[int, float], most: int) -> int | None:
+def _following(seconds: Mapping[int, float], most: int, expert_share: float) -> int | None:
     """The next length to time on a slow model; None if the longest so far saves too little.
 
     A flat curve tells as much in one long pass as in many short ones: it is the longest that is
@@ -218,11 +255,33 @@ def _following(seconds: Mapping[int, float], most: int) -> int | None:
     lengths = [n for n in _LENGTHS if longest < n <= most]
     if longest == 1:
         return lengths[0] if lengths else None
+    if expert_share:
+        return _following_with_experts(seconds, lengths, expert_share)
     if seconds[longest] > _COSTLY * longest * single:
         may_be_cheaper = longest == _LENGTHS[0] and single <= _VERY_SLOW_SECONDS
         return min(lengths, default=None) if may_be_cheaper else None
     slope = max(seconds[longest] / single - 1.0, 0.0) / (longest - 1)
     return max((n for n in lengths if 1.0 + slope * (n - 1) < _FLAT), default=None)
+
+
+def _following_with_experts(
+    seconds: Mapping[int, float], lengths: Sequence[int], expert_share: float
+) -> int | None:
+    """The longest of the lengths that may pay; None if none is expected to.
+
+    A mixture of experts costs about as much per token in short passes as alone, and no more than
+    all its experts in long ones: the experts that passes read take the place of their tokens.
+    """
+    single, longest = seconds[1], max(seconds)
+    extra = max(seconds[longest] / single - 1.0, 0.0)
+    slope = extra / (reads_of_one_token(expert_share, longest) - 1.0)
+
+    def may_pay(n: int) -> bool:
+        expected = 1.0 + slope * (reads_of_one_token(expert_share, n) - 1.0)
+        is_saving = expected < min(_MOST_EXPERT_STEPS, _WORTHWHILE_SHARE * n)
+        return is_saving or expected < _FLAT
+
+    return max(filter(may_pay, lengths), default=None)
 
 
 def _is_slow(single: float) -> bool:

@@ -40,7 +40,8 @@ def combined(earlier: Measured, later: Measured) -> Measured:
         for n in {longer, shorter} - {1}:
             unsure[n] = max(unsure.get(n, 0.0), share)
     steadier = min(later, earlier, key=lambda measured: measured.spread)
-    return Measured(seconds, steadier.switching, unsure, min(earlier.load, later.load))
+    load = min(earlier.load, later.load)
+    return Measured(seconds, steadier.switching, unsure, load, later.expert_share)
 
 
 def contradictions(seconds: Mapping[int, float]) -> Iterator[tuple[int, int, float]]:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
+from backends.base.distinct_experts import reads_of_one_token
+
 _DRIFT_RATE = 0.15
 """Share of a surprise that corrects all lengths, so that other load shows within a few passes. A
 guess; not measured."""
@@ -58,12 +60,15 @@ class Measured:
     over several tokens, which leaves fewer weights in the caches, in plain steps. unsure: numbers
     of tokens whose timings disagree, each with the relative difference. load: share of the
     processors that other programs used; under a constant load timings agree, but all are slow.
+    expert_share: of the experts that one token uses, where passes read theirs from disk, which
+    bends the curve between the measured lengths; 0 elsewhere.
     """
 
     seconds: Mapping[int, float]
     switching: float = 0.0
     unsure: Mapping[int, float] = field(default_factory=dict[int, float])
     load: float = 0.0
+    expert_share: float = 0.0
 
     @property
     def is_steady(self) -> bool:
@@ -80,17 +85,23 @@ class CostModel:
     """Seconds of a pass over n tokens, interpolated between measured points.
 
     Every pass corrects it: a drift that all n share (a deeper context, other load), more slowly the
-    shape of the curve at each n, and the surcharge of trees over lines. points, switching: as in
-    Measured. is_steady: whether the timings agreed.
+    shape of the curve at each n, and the surcharge of trees over lines. points, switching,
+    expert_share: as in Measured. is_steady: whether the timings agreed.
     """
 
     def __init__(
-        self, points: Mapping[int, float], switching: float = 0.0, *, is_steady: bool = True
+        self,
+        points: Mapping[int, float],
+        switching: float = 0.0,
+        *,
+        is_steady: bool = True,
+        expert_share: float = 0.0,
     ) -> None:
         self.switching = switching
         self.is_steady = is_steady
         self.points = dict(sorted(points.items()))
-        self._measured = [0.0, *(_interpolated(self.points, n) for n in range(1, max(points) + 1))]
+        lengths = range(1, max(points) + 1)
+        self._measured = [0.0, *(_interpolated(self.points, n, expert_share) for n in lengths)]
         self._shape = [0.0] * len(self._measured)
         self._relative = [seconds / self._measured[1] for seconds in self._measured]
         self._drift = 0.0
@@ -101,7 +112,12 @@ class CostModel:
     @classmethod
     def of(cls, measured: Measured) -> Self:
         """A model that starts from a calibration."""
-        return cls(measured.seconds, measured.switching, is_steady=measured.is_steady)
+        return cls(
+            measured.seconds,
+            measured.switching,
+            is_steady=measured.is_steady,
+            expert_share=measured.expert_share,
+        )
 
     @property
     def largest(self) -> int:
@@ -216,13 +232,22 @@ def _bounded(surprise: float) -> float:
     return max(-_LARGEST_SURPRISE, min(_LARGEST_SURPRISE, surprise))
 
 
-def _interpolated(points: Mapping[int, float], n: int) -> float:
-    """Linear interpolation between the measured neighbours of n."""
+def _interpolated(points: Mapping[int, float], n: int, expert_share: float) -> float:
+    """Interpolation between the measured neighbours of n.
+
+    It is linear in the experts that passes read, without experts in their tokens. Linear in tokens,
+    costs between a short and a long pass of a mixture of experts would be far too low. Neighbouring
+    tokens agree, so that these come out somewhat too high, and drafts too short rather than too
+    long.
+    """
     below = max(point for point in points if point <= n)
     above = min(point for point in points if point >= n)
     if below == above:
         return points[n]
-    share = (n - below) / (above - below)
+    start, here, end = (reads_of_one_token(expert_share, m) for m in (below, n, above))
+    if start == end:  # both read all experts
+        start, here, end = below, n, above
+    share = (here - start) / (end - start)
     return points[below] + share * (points[above] - points[below])
 
 

@@ -10,18 +10,23 @@ it first: no other program may have it mapped. Greedy answers of all ways must a
 - locked: what the plan holds is locked.
 - streamed: as the app does it: locked, read ahead, dropped behind.
 - unlocked: the same where locks are refused.
+
+Passes go on in a text: with experts, a pass reads those that its tokens choose, and the tokens of
+the pass before would find theirs in memory. Beside the MB that a pass read are those expected.
 """
 
 import argparse
 import errno
+import itertools
 import json
 import os
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from app.builtin_prompts import built_in_prompts
 from backends.base import Context
 from scripts.streaming.memory_group import GroupRefusedError, memory_group, run_in
 
@@ -65,6 +70,8 @@ def _measure(arguments: argparse.Namespace) -> dict[str, object]:
     """Load in one way and time passes; the least, the median and MB read of each length."""
     from backends import llamacpp
     from backends.streaming.disk_speed import measured_disk_speed
+    from backends.streaming.lock_plan import lock_plan
+    from backends.streaming.weight_layout import weight_layout
 
     way = arguments.ways[0]
     _drop_from_cache(arguments.model)
@@ -77,13 +84,17 @@ def _measure(arguments: argparse.Namespace) -> dict[str, object]:
     context = model.open(512)
     ids = _greedy(context, model.tokenizer.encode(_PROMPT, special=False))
     passes: dict[int, dict[str, float]] = {}
+    prompts = " ".join(prompt.text for prompt in built_in_prompts())
+    text = itertools.cycle(model.tokenizer.encode(prompts, special=False))
+    planned = lock_plan(weight_layout(arguments.model), held)
     for count in arguments.passes:
-        timed = [_timed(context, count) for _ in range(arguments.repeats)]
+        timed = [_timed(context, text, count) for _ in range(arguments.repeats)]
         seconds = [each for each, _ in timed]
         passes[count] = {
             "least": round(min(seconds), 3),
             "median": round(statistics.median(seconds), 3),
             "read_mb": round(statistics.median(read for _, read in timed)),
+            "expected_mb": round(planned.read_bytes(count) / 1e6),
         }
     model.close()
     return {
@@ -126,11 +137,12 @@ def _greedy(context: Context, prompt: Sequence[int]) -> list[int]:
     return ids
 
 
-def _timed(context: Context, count: int) -> tuple[float, float]:
-    """Seconds of a pass over so many tokens, and MB read from disk in it."""
+def _timed(context: Context, text: Iterator[int], count: int) -> tuple[float, float]:
+    """Seconds of a pass over the next tokens of a text, and MB read from disk in it."""
     context.truncate(4)
+    tokens = list(itertools.islice(text, count))
     before, start = _read_bytes(), time.perf_counter()
-    context.forward(list(range(100, 100 + count)), 1)
+    context.forward(tokens, 1)
     return time.perf_counter() - start, (_read_bytes() - before) / 1e6
 
 

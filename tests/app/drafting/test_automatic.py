@@ -84,7 +84,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def flat(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Passes of the target cost the same at any length, drafters' a tenth of them."""
 
-    def calibrate(context: Context, tokens: Sequence[int]) -> Measured:
+    def calibrate(context: Context, tokens: Sequence[int], **_: float) -> Measured:
         plain = 0.02 if context.kv_bytes_per_token > 600 else 0.002
         return Measured({1: plain, 16: 1.1 * plain})
 
@@ -205,7 +205,7 @@ def test_nothing_is_chosen_by_costs_of_a_busy_machine(
 ) -> None:
     agreeing(0.9, monkeypatch)
     unsure = Measured({1: 0.02, 16: 0.02}, 0.0, {16: 0.5})
-    monkeypatch.setattr("app.learned.calibrations.calibrate", lambda context, tokens: unsure)
+    monkeypatch.setattr("app.learned.calibrations.calibrate", lambda *_, **__: unsure)
     assert started(target, paths).names == ["lookup", "retrieval", "ngram"]
     assert tried == []
 

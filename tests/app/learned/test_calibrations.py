@@ -38,7 +38,7 @@ def measuring(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def find(*found: Measured) -> None:
         left = iter(found)
         monkeypatch.setattr(
-            "app.learned.calibrations.calibrate", lambda context, tokens: next(left)
+            "app.learned.calibrations.calibrate", lambda context, tokens, **_: next(left)
         )
 
     return find
@@ -219,7 +219,7 @@ def test_two_that_measure_at_once_keep_the_best_of_both(
     }
     together = Barrier(2)
 
-    def calibrate(context: Context, tokens: Sequence[int]) -> Measured:
+    def calibrate(context: Context, tokens: Sequence[int], **_: float) -> Measured:
         together.wait()
         return curves[current_thread().name]
 
@@ -247,7 +247,7 @@ def test_a_flat_curve_of_before_is_measured_further_and_a_steep_one_is_not(
         for found in (seconds, after):
             monkeypatch.setattr(
                 "app.learned.calibrations.calibrate",
-                lambda context, tokens, found=found: Measured(found),
+                lambda context, tokens, found=found, **_: Measured(found),
             )
             costs = calibrations.target(model, context)
         assert costs.points == kept

@@ -65,7 +65,7 @@ def costs(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """
     measured: list[bool] = []
 
-    def calibrate(context: Context, tokens: Sequence[int]) -> Measured:
+    def calibrate(context: Context, tokens: Sequence[int], **_: float) -> Measured:
         measured.append(context.kv_bytes_per_token > 200)
         return Measured({1: 0.02, 64: 0.0284} if measured[-1] else {1: 0.0002, 64: 0.001})
 
@@ -169,7 +169,7 @@ def test_what_a_cascade_was_heard_to_reach_is_shown() -> None:
 
 @pytest.mark.usefixtures("models", "costs")
 def test_a_model_without_branches_has_no_lookahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    def calibrate(context: Any, tokens: Sequence[int]) -> Measured:
+    def calibrate(context: Any, tokens: Sequence[int], **_: float) -> Measured:
         context.tree_refusal = "runs no branches"
         return Measured({1: 0.02, 16: 0.022})
 
@@ -268,7 +268,9 @@ def test_what_a_busy_machine_measured_is_told_as_such(
     doubt = " (measured on a busy machine: may be off by 30 % or more)"
     for unsure, words in (({64: 0.3}, doubt), ({}, "")):
         found = Measured({1: 0.02, 64: 0.0284}, 0.0, unsure)
-        monkeypatch.setattr("app.learned.calibrations.calibrate", lambda *_, found=found: found)
+        monkeypatch.setattr(
+            "app.learned.calibrations.calibrate", lambda *_, found=found, **__: found
+        )
         for _ in range(2):  # measured, and as it was kept
             shown = " ".join(specchat("models", "pair", "big").stdout.split())
             assert shown.startswith(f"{title}{words} ")
@@ -283,7 +285,9 @@ def test_a_drafter_that_a_busy_machine_measured_is_told_as_such(
 ) -> None:
     for unsure, source in (({64: 0.3}, CostSource.BUSY), ({}, CostSource.MEASURED)):
         found = Measured({1: 0.002, 64: 0.01}, 0.0, unsure)
-        monkeypatch.setattr("app.learned.calibrations.calibrate", lambda *_, found=found: found)
+        monkeypatch.setattr(
+            "app.learned.calibrations.calibrate", lambda *_, found=found, **__: found
+        )
         options = SessionOptions(model="big", draft="same", threads=1)
         open_session(options, Paths.of_this_user(), [].append).close()
         assert by_name(ranked("big"))["same"].cost_source is source

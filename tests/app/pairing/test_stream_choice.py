@@ -61,6 +61,18 @@ def test_a_named_drafter_gets_its_memory_and_a_claim_only_if_measured(
     assert (planned.room, planned.lock_bytes) == (0, alone)
 
 
+@pytest.mark.usefixtures("slow_disk")
+def test_the_model_with_fewer_experts_needs_a_context_only(tiny_llama: Callable[..., Path]) -> None:
+    target = tiny_llama(layers=4, experts=(4, 2))
+    paths, reference = Paths.of_this_user(), Reference("target", target)
+    facts = facts_of(target)
+    options = SessionOptions("target", "self:experts=1", ctx=512)
+    spec = draft_spec.parse(options.draft, paths, reference)
+    free = 64_000_000 + 2 * (facts.attention.cache_bytes(512) + compute_bytes(facts, 512, 512))
+    planned, _ = planned_stream(reference, facts, spec, options, paths, 512, free)
+    assert planned.room == facts.attention.cache_bytes(512) + compute_bytes(facts, 512)
+
+
 def test_without_a_measured_disk_no_speed_is_claimed(
     tiny_llama: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,29 @@ def test_weights_for_all_tokens_come_before_routed_experts():
     assert plan.read_bytes_per_token == 4 * 8 * PAGESIZE // 4
 
 
+@given(budget=st.integers(0, 150 * PAGESIZE), count=st.integers(1, 8))
+def test_no_expert_is_held_before_all_weights_for_all_tokens(budget: int, count: int):
+    layout = layers(count, experts=True)
+    plan = lock_plan(layout, budget)
+    held = [one for one in layout.tensors if one.extent in plan.locked]
+    if any(one.role == Role.EXPERTS for one in held):
+        assert {one.role for one in plan.streamed} <= {Role.EXPERTS}
+        assert plan.shared_bytes == 0
+    whole = sum(one.extent.size for one in layout.tensors if one.role == Role.EXPERTS)
+    held_experts = sum(one.extent.size for one in held if one.role == Role.EXPERTS)
+    assert plan.expert_bytes == whole - held_experts
+
+
+def test_longer_passes_read_more_experts_and_no_more_than_all():
+    plan = lock_plan(layers(4, experts=True), (4 + 4 * 8) * PAGESIZE)
+    whole = 4 * 8 * PAGESIZE
+    shares = [1 / 4, 7 / 16, 37 / 64]
+    assert [plan.read_bytes(n) for n in (1, 2, 3)] == [round(share * whole) for share in shares]
+    assert plan.read_bytes(64) == pytest.approx(whole, rel=1e-6)
+    dense = lock_plan(layers(4), 8 * PAGESIZE)
+    assert dense.read_bytes(1) == dense.read_bytes(64) > 0
+
+
 def test_tensors_lie_where_the_file_has_them(demo_file: Path):
     layout = weight_layout(demo_file)
     expected = {one.name: one for one in gguf.GGUFReader(demo_file).tensors}

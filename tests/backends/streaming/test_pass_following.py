@@ -1,7 +1,7 @@
 """Following a pass: where it is, what is dropped behind it and read ahead of it."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from queue import Queue
@@ -14,7 +14,7 @@ from backends.streaming.lock_plan import LockPlan, lock_plan
 from backends.streaming.mapped_file import MappedFile
 from backends.streaming.pass_position import PassPosition
 from backends.streaming.readahead import Readahead
-from backends.streaming.weight_layout import Extent, weight_layout
+from backends.streaming.weight_layout import Extent, Role, weight_layout
 
 LAYERS = 30
 PATIENCE = 30
@@ -109,6 +109,25 @@ def test_reading_ahead_stays_within_its_window_and_reaches_the_end(
     reader.close()
     reader.close()
     assert read.empty()
+
+
+def test_experts_are_not_read_ahead(
+    tiny_llama: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+):
+    """Which of them a pass reads is not known before."""
+    path = tiny_llama(layers=3, experts=(8, 2))
+    plan = lock_plan(weight_layout(path), 0)
+    experts = [one.extent for one in plan.streamed if one.role == Role.EXPERTS]
+    read = pieces_read(monkeypatch)
+    with ExitStack() as closing:
+        reader = Readahead([MappedFile(path, closing)], plan, 3, 1 << 30)
+        pieces = list[tuple[int, int]]()
+        while sum(size for _, size in pieces) < plan.shared_bytes:
+            pieces.append(read.get(timeout=PATIENCE))
+        reader.close()
+    assert read.empty()
+    assert len(experts) == 9
+    assert not any(one.offset <= offset < one.end for offset, _ in pieces for one in experts)
 
 
 def test_layers_that_were_passed_are_not_read_any_more(

@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 
 from backends.base import Context, Logits
+from backends.base.distinct_experts import reads_of_one_token
 from decoding.estimation.calibration import calibrate, ends_early
 from decoding.estimation.cost import CostModel, Measured
 from tests.fixtures.simulator import STREAMED, Curve
@@ -24,6 +25,7 @@ class Slow:
             curve = [0.0, *(1.0 + curve * n for n in range(64))]
         self._curve = curve
         self.now = 0.0
+        self.passes: list[Sequence[int]] = []
 
     def __getattr__(self, name: str):
         return getattr(self._inner, name)
@@ -34,11 +36,12 @@ class Slow:
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         assert n_logits == len(tokens), "every row is asked for, as in verification"
         self.now += self._plain * self._curve[len(tokens)]
+        self.passes.append(tokens)
         return self._inner.forward(tokens, n_logits)
 
 
-def measured(context: Slow) -> Measured:
-    return calibrate(cast("Context", context), TEXT, context.clock)
+def measured(context: Slow, expert_share: float = 0.0) -> Measured:
+    return calibrate(cast("Context", context), TEXT, context.clock, expert_share)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +106,47 @@ def test_a_streamed_model_is_timed_on_long_passes_in_the_time_of_a_few_plain_ste
     costs = CostModel.of(found)
     for n in range(1, 65):
         assert costs.relative(n) == pytest.approx(curve[n], rel=0.12)
+
+
+def experts_read(experts: int, used: int, steadiness: float = 0.0) -> Curve:
+    """Cost of passes that read experts only, whose tokens in part choose those of the first."""
+    curve = [reads_of_one_token(used / experts, n) for n in range(65)]
+    return [0.0, *(1.0 + (1.0 - steadiness) * (cost - 1.0) for cost in curve[1:])]
+
+
+@pytest.mark.parametrize(
+    ("experts", "used", "steadiness", "lengths"),
+    [
+        (8, 2, 0.0, {1, 2, 64}),
+        (32, 4, 0.0, {1, 2, 64}),
+        (64, 6, 0.0, {1, 2}),
+        (128, 8, 0.0, {1, 2}),
+        (128, 8, 0.6, {1, 2, 64}),
+    ],
+)
+def test_a_streamed_mixture_of_experts_is_timed_where_its_experts_are_few(
+    table: Callable,
+    fake_context: Callable,
+    experts: int,
+    used: int,
+    steadiness: float,
+    lengths: set[int],
+) -> None:
+    """Between a short and a long pass, cost goes by the experts that are read."""
+    curve = experts_read(experts, used, steadiness)
+    context = Slow(fake_context(table(0), n_ctx=128, n_chunk=64), 0.7, curve)
+    found = measured(context, used / experts)
+    assert set(found.seconds) == lengths
+    assert not ends_early(found.seconds, cast("Context", context), used / experts)
+    costs = CostModel.of(found)
+    for n in range(1, costs.largest + 1):
+        assert costs.relative(n) == pytest.approx(curve[n])
+
+
+def test_every_pass_goes_on_in_the_text(table: Callable, fake_context: Callable) -> None:
+    context = Slow(fake_context(table(0), n_ctx=128, n_chunk=64), 0.7, experts_read(8, 2))
+    measured(context, 0.25)
+    assert [token for one in context.passes for token in one] == TEXT[: 1 + 1 + 2 + 64]
 
 
 def test_a_slow_model_whose_kernels_work_in_groups_is_timed_on_a_whole_one(
