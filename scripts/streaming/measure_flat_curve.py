@@ -1,4 +1,8 @@
-"""What drafting is worth where passes cost nearly alike: `python -m scripts.streaming.measure_flat_curve`.
+"""What drafting is worth where passes cost nearly alike.
+
+Run: `python -m scripts.streaming.measure_flat_curve`.
+
+Run: `python -m scripts.streaming.measure_flat_curve`.
 
 Texts and drafts are real: the bundled model answers the built-in prompts, and its own Q4_0 copy
 drafts. Time is simulated: a pass takes what a streamed model's was measured to take, so that a
