@@ -1,28 +1,21 @@
 """Plans a model that streams: what is held beside its drafter, and what speed to expect."""
 
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from app.drafting.drafter_engine import drafter_backend, drafter_runner
 from app.drafting.spec.draft_spec import DraftSpec
-from app.learned.acceptance_memory import AcceptanceMemory
-from app.learned.calibrations import Calibrations
 from app.learned.disk_speeds import disk_speed, known_disk_speed
 from app.learned.memory_bandwidth import processor_bandwidth
 from app.learned.plain_replies import PlainReplies
 from app.learned.run_key import run_key
-from app.loading.fetch_model import facts_before
 from app.loading.memory_plan import MemoryPlan
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
-from app.loading.streaming.memory_split import Contender, Split, best_split
+from app.loading.streaming.memory_split import Split, best_split
 from app.loading.streaming.outlook import Outlook, Share
 from app.loading.streaming.pass_time import ReadRates, pass_seconds
 from app.loading.streaming.stream_plan import stream_plan, with_drafter
-from app.pairing.candidate import Candidate, Kind, Target
-from app.pairing.candidates import unopened
-from app.pairing.pair_knowledge import share_of
+from app.pairing.stream_contenders import StreamContenders
 from app.paths import Paths
 from backends.base import ModelError
 from backends.engines.backend_names import LLAMACPP
@@ -30,11 +23,7 @@ from backends.engines.runner import expected_runner, tenths
 from backends.hardware.host import physical_cores
 from backends.streaming.lock_plan import lock_plan
 from backends.streaming.weight_layout import WeightLayout, weight_layout
-from decoding.estimation.acceptance_estimates import POSITION_PRIOR
-from models.metadata.fingerprint import fingerprint
-from models.metadata.memory_bill import bill
 from models.metadata.model_facts import ModelFacts, facts_of
-from models.metadata.model_files import stored_bytes
 from models.reference import Reference
 
 _DRAFT = 16
@@ -61,22 +50,18 @@ def planned_stream(
         ModelError: the model's file cannot be read.
     """
     planned = stream_plan(reference.name, facts, options.ctx, usual, free)
-    budget = planned.lock_bytes
-    assert budget is not None
+    budget = planned.lock_bytes or 0
+    contenders = StreamContenders(reference, facts, spec, options, paths, planned.n_ctx)
     layout = weight_layout(reference.path)
     disk = disk_speed(reference.path, paths)
     memory = processor_bandwidth(options.threads or physical_cores(), paths)
     if disk is None or memory is None:
-        taken = sum(named_bytes(spec, planned.n_ctx, options.backend))
-        chosen = with_drafter(planned, taken)
+        chosen = with_drafter(planned, contenders.named_bytes)
         return chosen, Outlook(_share(layout, chosen), disk)
     rates = ReadRates(disk.bytes_per_second, memory.bytes_per_second)
-    choice = _Choice(reference, facts, spec, options, paths, planned, layout, rates)
-    best = choice.best
+    best = _best(contenders, budget, layout, rates)
     taken = best.drafter.memory_bytes if best.drafter else 0
-    if not spec.is_automatic:
-        taken = sum(named_bytes(spec, planned.n_ctx, options.backend))
-    chosen = with_drafter(planned, taken)
+    chosen = with_drafter(planned, taken if spec.is_automatic else contenders.named_bytes)
     share = _share(layout, chosen)
     held = layout.bytes_per_token - share.streamed
     ran = _measured_rate(
@@ -86,6 +71,26 @@ def planned_stream(
     is_claimed = best.drafter is not None and best.drafter.is_measured
     outlook = Outlook(share, disk, rate, best if is_claimed else None, _draft_cost(best))
     return chosen, outlook
+
+
+def drafter_room(contenders: StreamContenders, budget: int) -> int:
+    """Bytes that drafters get of a budget for them and held weights: as in planned_stream.
+
+    Nothing is measured.
+
+    Raises:
+        ModelError: the model's file cannot be read.
+    """
+    if not contenders.spec.is_automatic:
+        return min(contenders.named_bytes, budget)
+    path, options, paths = contenders.reference.path, contenders.options, contenders.paths
+    disk = known_disk_speed(path, paths)
+    memory = processor_bandwidth(options.threads or physical_cores(), paths)
+    if disk is None or memory is None:
+        return 0
+    rates = ReadRates(disk.bytes_per_second, memory.bytes_per_second)
+    best = _best(contenders, budget, weight_layout(path), rates)
+    return best.drafter.memory_bytes if best.drafter else 0
 
 
 def expected_streaming_rate(path: Path, free: int, memory: float, paths: Paths) -> float | None:
@@ -104,85 +109,12 @@ def expected_streaming_rate(path: Path, free: int, memory: float, paths: Paths) 
     return None
 
 
-def named_bytes(spec: DraftSpec, n_ctx: int, wanted: str) -> Iterator[int]:
-    """Memory of each drafter model that a spec names and whose file or figures are at hand."""
-    for node in spec.nodes:
-        for reference in node.references:
-            with suppress(ModelError):
-                if isinstance(reference, Reference):
-                    path = reference.path
-                    facts = facts_of(path, drafter_backend(path, wanted))
-                else:
-                    facts = facts_before(reference)
-                if facts is not None:
-                    yield _memory(facts, n_ctx)
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """The drafter to hold beside a model, by what is known before anything is loaded."""
-
-    reference: Reference
-    facts: ModelFacts
-    spec: DraftSpec
-    options: SessionOptions
-    paths: Paths
-    planned: MemoryPlan
-    layout: WeightLayout
-    rates: ReadRates
-
-    @property
-    def best(self) -> Split:
-        """The division with the most tokens per second."""
-        budget = self.planned.lock_bytes or 0
-        seconds = pass_seconds(self.layout, budget, self.rates)
-        return best_split(self._contenders(), seconds, budget)
-
-    def _contenders(self) -> Iterator[Contender]:
-        memory = AcceptanceMemory(self.reference.path, self.paths)
-        seen = [self.reference.path.resolve()]
-        for candidate in self._candidates(memory):
-            if candidate.path is None or candidate.path.resolve() in seen:
-                continue
-            seen.append(candidate.path.resolve())
-            with suppress(ModelError, OSError):
-                yield from self._contender(candidate, memory)
-
-    def _candidates(self, memory: AcceptanceMemory) -> Iterator[Candidate]:
-        if self.spec.is_automatic:
-            target = Target(self.reference, self.facts, backend=self.options.backend)
-            yield from unopened(target, self.paths, memory)
-            return
-        for node in self.spec.nodes:
-            for reference in node.references:
-                if isinstance(reference, Reference):
-                    path = reference.path
-                    size = stored_bytes(path)
-                    yield Candidate(reference.name, None, None, "", path, read_bytes=size)
-
-    def _contender(self, candidate: Candidate, memory: AcceptanceMemory) -> Iterator[Contender]:
-        """A candidate with its figures; nothing if no acceptance can be assumed of it."""
-        path, wanted = candidate.path, self.options.backend
-        assert path is not None
-        facts = facts_of(path, drafter_backend(path, wanted))
-        share = share_of(memory.recall(fingerprint(path)))
-        is_related = candidate.kind is Kind.SAME_VOCABULARY or facts.n_vocab == self.facts.n_vocab
-        if share is None and not is_related:
-            return
-        runner = drafter_runner(path, wanted, self.options.threads, self.options.gpu_layers)
-        known = Calibrations(self.paths, lambda _: None).known_drafter(path, runner)
-        read = candidate.read_bytes or facts.weight_bytes
-        yield Contender(
-            candidate.name,
-            _memory(facts, self.planned.n_ctx),
-            known.draw_seconds if known else read / self.rates.memory,
-            POSITION_PRIOR if share is None else share,
-            is_measured=share is not None,
-        )
-
-
-def _memory(facts: ModelFacts, n_ctx: int) -> int:
-    return bill(facts, min(n_ctx, facts.context_limit or n_ctx)).total
+def _best(
+    contenders: StreamContenders, budget: int, layout: WeightLayout, rates: ReadRates
+) -> Split:
+    """The division of a budget with the most tokens per second."""
+    seconds = pass_seconds(layout, budget, rates)
+    return best_split(contenders.all(rates.memory), seconds, budget)
 
 
 def _share(layout: WeightLayout, planned: MemoryPlan) -> Share:

@@ -3,8 +3,9 @@
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llama_cpp import llama_cpp as api
 
@@ -23,6 +24,7 @@ from backends.llamacpp import library
 from backends.llamacpp.llama_context import MAX_LOGITS, LlamaContext
 from backends.llamacpp.llama_tokenizer import LlamaTokenizer
 from backends.llamacpp.load_checks import checked_header, load_error
+from backends.streaming.streamed_chunk import STREAMED_CHUNK
 from backends.streaming.streamed_weights import StreamedWeights
 
 if TYPE_CHECKING:
@@ -34,10 +36,6 @@ _HALF_FLOAT_BYTES = 2
 _MAPPED = 1
 """LLAMA_LOAD_MODE_MMAP."""
 _SMALL_MODEL_BYTES = 1 << 30
-_STREAMED_CHUNK = 512
-"""Tokens of a prefill pass that reads all streamed weights once, and can be stopped inside.
-
-Its buffers take 14 MB more than those for 256 tokens (1.1B body)."""
 
 
 def load(
@@ -196,6 +194,13 @@ class LlamaModel:
         self._contexts.add(context)
         return context
 
+    def hold(self, lock_bytes: int) -> None:
+        """Lock up to so many bytes of streamed weights from now on. Not during a pass."""
+        weights = self._weights
+        assert weights is not None, "the model is in memory"
+        weights.hold(lock_bytes)
+        self.info = replace(self.info, **_held(weights))
+
     def _chunk_size(self, n_ctx: int) -> int:
         """Tokens of a prefill pass: few for slow models, so that stopping is quick.
 
@@ -204,12 +209,13 @@ class LlamaModel:
         It depends on the model, never on timing, so that a prompt is always split alike.
         """
         if self._weights is not None:
-            return min(_STREAMED_CHUNK, n_ctx)
+            return min(STREAMED_CHUNK, n_ctx)
         small = self._offloaded or self.info.weight_bytes < _SMALL_MODEL_BYTES
         return min(256 if small else 64, n_ctx)
 
     def _check_memory(self, n_ctx: int, n_chunk: int) -> None:
-        logits_bytes = 4 * self.info.n_vocab * (n_chunk + MAX_LOGITS)
+        """Refuse a context that does not fit: its cache, and logits in the pass and after it."""
+        logits_bytes = 2 * 4 * self.info.n_vocab * min(MAX_LOGITS, n_chunk)
         needed = n_ctx * self._kv_bytes_per_token + logits_bytes
         free = available_memory()
         if needed > free:
@@ -257,10 +263,17 @@ def _describe(
         device=device,
         threads=threads,
         variant=variant,
-        locked_bytes=weights.locked_bytes if weights else 0,
-        streamed_bytes_per_token=weights.read_bytes_per_token if weights else 0,
-        lock_refusal=weights.refusal if weights else "",
+        **(_held(weights) if weights else {}),
     )
+
+
+def _held(weights: StreamedWeights) -> dict[str, Any]:
+    """What ModelInfo tells of streamed weights."""
+    return {
+        "locked_bytes": weights.locked_bytes,
+        "streamed_bytes_per_token": weights.read_bytes_per_token,
+        "lock_refusal": weights.refusal,
+    }
 
 
 def rollback(pointer: api.llama_model_p) -> Rollback:
