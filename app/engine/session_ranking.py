@@ -50,14 +50,15 @@ def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -
     backend = expected_backend(reference, options.backend)
     facts = facts_of(reference.path, backend) if is_here else facts_before(reference)
     free = free_memory(backend, options.gpu_layers)
+    planned, lock_bytes = None, None
     if is_here and facts:
         planned = plan_alone(reference, facts, options, paths, DEFAULT_CONTEXT, free)
-    else:
-        planned = plan(reference.name, facts, options.ctx, DEFAULT_CONTEXT, free) if facts else None
-    lock_bytes = planned.lock_bytes if planned else None
-    if planned and lock_bytes is not None:  # drafters may take the place of held weights
-        planned = replace(planned, room=lock_bytes)
-        disk_speed(reference.path, paths)
+        lock_bytes = planned.lock_bytes
+        if lock_bytes is not None:  # drafters may take the place of held weights
+            planned = replace(planned, room=lock_bytes)
+            disk_speed(reference.path, paths)
+    elif facts:
+        planned = plan(reference.name, facts, options.ctx, DEFAULT_CONTEXT, free)
     with ExitStack() as stack:
         target = Target(reference, facts, backend=options.backend)
         known, spread = None, 0.0

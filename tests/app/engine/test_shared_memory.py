@@ -13,6 +13,7 @@ from app.loading.session_options import STREAM_ON, SessionOptions
 from app.loading.streaming import stream_plan
 from app.paths import Paths
 from backends.base import Model
+from decoding.estimation.cost import Measured
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -28,6 +29,9 @@ def opened(home: Path, demo: Model, demo_file: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(stream_plan, "_LEAST_RESERVED", 1_000_000)
     free = round(1.25 * demo_file.stat().st_size)
     monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: free)
+    monkeypatch.setattr(
+        "app.learned.calibrations.calibrate", lambda *_: Measured({1: 0.02, 64: 0.03})
+    )
 
     def open_with(draft: str) -> Session:
         options = SessionOptions("demo", draft, ctx=512, threads=1, stream=STREAM_ON)
@@ -46,7 +50,7 @@ def _left_over(session: Session) -> int:
 
 def test_a_self_drafter_is_made_and_gets_its_memory_and_gives_it_back(opened: Opened) -> None:
     with closing(opened(ALMOST_ALL)) as session:
-        assert session.drafting.names == [ALMOST_ALL]
+        assert session.drafting.names[0] == ALMOST_ALL
         assert session.drafting.missing == ""
         beside = session.model.info.streamed_bytes_per_token
         assert 0 <= _left_over(session) < 5_000_000
