@@ -43,6 +43,9 @@ from backends.hardware.energy import energy_meter
 from models.metadata.model_facts import ModelFacts, facts_of
 from models.reference import HubReference, Reference
 
+_UNLIKE = 0.05
+"""Share of the weights; where as many more or fewer are held than planned, no speed is told."""
+
 
 def open_session(
     options: SessionOptions,
@@ -192,6 +195,11 @@ class _Opening:
 def _stream_notes(info: ModelInfo, outlook: Outlook | None) -> Iterator[str]:
     """What to know of a model that streams."""
     if outlook is not None:
-        yield f"{info.name} is larger than memory: {outlook.words}"
+        streamed = info.streamed_bytes_per_token
+        is_as_planned = abs(streamed - outlook.share.streamed) < _UNLIKE * info.weight_bytes
+        held = info.bytes_read_per_token - streamed
+        share = replace(outlook.share, held=held, streamed=streamed)
+        words = outlook.words if is_as_planned else f"{share.words} beside its drafters"
+        yield f"{info.name} is larger than memory: {words}"
     if info.lock_refusal:
         yield f"less of {info.name} is held in memory than planned: {info.lock_refusal}"

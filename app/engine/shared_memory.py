@@ -9,11 +9,12 @@ from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.spec.draft_spec import DraftSpec
 from app.drafting.spec.drafter_node import DrafterNode
 from app.engine.session_drafters import Drafting, build
+from app.learned.calibrations import Calibrations
 from app.learned.tuned_recipe import own_recipe
 from app.loading.memory_plan import MemoryPlan, drafter_context
 from app.loading.session_options import SessionOptions
 from app.loading.streaming.letting_go import letting_go
-from app.pairing.stream_choice import drafter_room
+from app.pairing.stream_choice import best_room
 from app.pairing.stream_contenders import StreamContenders
 from app.paths import Paths
 from backends.base import DiskFullError, DraftUnavailableError, Model, ModelError, ModelInfo
@@ -52,7 +53,7 @@ class SharedMemory:
         try:
             with_room = partial(letting_go, target, held)
             spec, missing = self._made(spec, replace(environment, with_room=with_room))
-            room = self._room(spec, environment)
+            room = self._room(spec, environment, held)
             held_beside = max(held - room, 0)
             hold(target, held_beside)
             with_room = partial(letting_go, target, held_beside)
@@ -98,7 +99,8 @@ class SharedMemory:
             with environment.with_room():  # llama.cpp holds a tensor at a time
                 self_drafter.own_file(info, recipe, paths, environment.notify)
 
-    def _room(self, spec: DraftSpec, environment: DrafterEnvironment) -> int:
+    def _room(self, spec: DraftSpec, environment: DrafterEnvironment, held: int) -> int:
+        """Bytes for drafters: those that are named need, or that the best one is worth."""
         info = environment.target.info
         contenders = StreamContenders(
             Reference(info.path.name, info.path),
@@ -113,7 +115,12 @@ class SharedMemory:
             environment.context.n_ctx,
             own_recipe(info, environment.paths),
         )
-        return drafter_room(contenders, self.budget)
+        if not spec.is_automatic:
+            return min(contenders.named_bytes, self.budget)
+        hold(environment.target, held)
+        calibrations = Calibrations(environment.paths, environment.notify)
+        costs = calibrations.target(environment.target, environment.context)
+        return best_room(contenders, self.budget, costs, held)
 
 
 def _is_made(info: ModelInfo, recipe: Recipe, paths: Paths) -> bool:

@@ -1,5 +1,6 @@
 """Plans a model that streams: what is held beside its drafter, and what speed to expect."""
 
+import math
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +24,12 @@ from backends.engines.runner import expected_runner, tenths
 from backends.hardware.host import physical_cores
 from backends.streaming.lock_plan import lock_plan
 from backends.streaming.weight_layout import WeightLayout, weight_layout
+from decoding.estimation.cost import CostModel
 from models.metadata.model_facts import ModelFacts, facts_of
 from models.reference import Reference
+
+_LEAST_SECONDS = 1e-6
+"""Of a pass, where less is expected than nothing."""
 
 _DRAFT = 16
 """Tokens of the draft whose cost is told where its gain is unknown."""
@@ -73,23 +78,30 @@ def planned_stream(
     return chosen, outlook
 
 
-def drafter_room(contenders: StreamContenders, budget: int) -> int:
-    """Bytes that drafters get of a budget for them and held weights: as in planned_stream.
+def best_room(contenders: StreamContenders, budget: int, costs: CostModel, held: int) -> int:
+    """Bytes of a budget, for drafters and held weights, that the best drafter takes.
 
-    Nothing is measured.
+    costs: of the model's passes, measured while so many bytes were held. What a pass over one token
+    reads more or less with another share is estimated from the disk's speed.
 
     Raises:
         ModelError: the model's file cannot be read.
     """
-    if not contenders.spec.is_automatic:
-        return min(contenders.named_bytes, budget)
     path, options, paths = contenders.reference.path, contenders.options, contenders.paths
     disk = known_disk_speed(path, paths)
     memory = processor_bandwidth(options.threads or physical_cores(), paths)
     if disk is None or memory is None:
         return 0
     rates = ReadRates(disk.bytes_per_second, memory.bytes_per_second)
-    best = _best(contenders, budget, weight_layout(path), rates)
+    expected = pass_seconds(weight_layout(path), budget, rates)
+    then = expected(budget - held, 1)
+
+    def seconds(drafter_bytes: int, n_tokens: int) -> float:
+        if n_tokens > costs.largest:
+            return math.inf
+        return max(costs.seconds(n_tokens) + expected(drafter_bytes, 1) - then, _LEAST_SECONDS)
+
+    best = best_split(contenders.all(memory.bytes_per_second), seconds, budget)
     return best.drafter.memory_bytes if best.drafter else 0
 
 

@@ -77,7 +77,7 @@ def bench(
                 environment,
                 session_options.draft,
                 Path(scratch),
-                with_fixed=chosen.with_fixed,
+                with_fixed=chosen.with_fixed and session.shared is None,
             )
             with closing(compared):
                 stderr.note(f"comparing {', '.join(method.name for method in compared.chosen)}")

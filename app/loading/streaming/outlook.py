@@ -22,6 +22,12 @@ class Share:
     held: int
     streamed: int
 
+    @property
+    def words(self) -> str:
+        """Both in words."""
+        held, read = gigabytes(self.held), gigabytes(self.streamed)
+        return f"{held} of its weights are held in memory, {read} are read from disk for each token"
+
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
@@ -42,8 +48,7 @@ class Outlook:
     @property
     def words(self) -> str:
         """The outlook in one sentence."""
-        held, read = gigabytes(self.share.held), gigabytes(self.share.streamed)
-        text = f"{held} of its weights are held in memory, {read} are read from disk for each token"
+        text = self.share.words
         if self.disk is None or self.rate is None:
             return f"{text}; how fast cannot be measured here"
         speed = f"{self.disk.bytes_per_second / 1e9:.2g} GB/s"

@@ -78,8 +78,8 @@ def test_memory_that_no_drafter_took_holds_weights(
         given.append(20_000_000)
         return given[-1]
 
-    monkeypatch.setattr(shared_memory, "drafter_room", room)
-    with closing(opened("off")) as session:
+    monkeypatch.setattr(shared_memory, "best_room", room)
+    with closing(opened("auto")) as session:
         assert given
         assert 0 <= _left_over(session) < 5_000_000
 

@@ -105,10 +105,10 @@ def test_all_that_was_made_from_a_model_is_found_without_reading_it(
 def test_too_little_memory_for_its_largest_tensor_is_told_before_the_work(
     store: SelfDrafts, demo: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(self_draft_store, "available_memory", lambda: 100_000_000)
+    monkeypatch.setattr(self_draft_store, "available_memory", lambda: 200_000_000)
     with pytest.raises(DraftUnavailableError, match="no drafter can be made") as refused:
         build(store, demo.info)
-    assert "its largest tensor takes 0.1 GB of memory" in refused.value.why
+    assert "its largest tensor takes 0.2 GB of memory" in refused.value.why
     path, _ = build(store, demo.info, Recipe(None, (3,)))  # copied, and never held
     assert path.exists()
 
