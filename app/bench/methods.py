@@ -102,6 +102,8 @@ class Methods:
     chosen: list[Method]
     notes: list[str] = field(default_factory=list[str])
     auto: Controller | None = None
+    plain_seconds: float | None = None
+    """Of a token without drafts, None where nothing drafts."""
 
     def close(self) -> None:
         """Free drafter models and baseline engines."""
@@ -122,14 +124,11 @@ def methods(
     learned before. Unavailable methods are left out, with a note.
     """
     environment = replace(environment, paths=replace(environment.paths, data=scratch))
-    specs = [LOOKUP, SELF, draft_spec.AUTO]
-    if given.lower() not in (*specs, draft_spec.OFF):
-        specs.insert(2, given)
     with ExitStack() as stack:
         result = Methods(ExitStack(), [Ours(PLAIN, session, None)])
         handles: list[DrafterHandle] = []
-        for text in specs:
-            drafting = build(session.spec(text), environment)
+        for text in _specs(given, session):
+            drafting = _built(text, session, environment)
             stack.enter_context(closing(drafting))
             drafting.compare(True)
             if drafting.missing:
@@ -137,6 +136,7 @@ def methods(
             if drafting.controller is None:
                 continue
             handles += drafting.handles
+            result.plain_seconds = drafting.controller.costs.seconds(1)
             result.chosen.append(Ours(text, session, drafting.controller))
             if text == draft_spec.AUTO:
                 result.auto = drafting.controller
@@ -145,6 +145,25 @@ def methods(
         _add_baselines(result, stack, session, handles)
         result.resources = stack.pop_all()
     return result
+
+
+def _specs(given: str, session: Session) -> list[str]:
+    """The drafters to compare; of a model that streams those that fit in memory at once."""
+    if session.shared is not None:
+        return list(dict.fromkeys((LOOKUP, given))) if given.lower() != draft_spec.OFF else [LOOKUP]
+    specs = [LOOKUP, SELF, draft_spec.AUTO]
+    if given.lower() not in (*specs, draft_spec.OFF):
+        specs.insert(2, given)
+    return specs
+
+
+def _built(text: str, session: Session, environment: DrafterEnvironment) -> Drafting:
+    spec, shared = session.spec(text), session.shared
+    if shared is None:
+        return build(spec, environment)
+    drafting = shared.build(spec, environment)
+    shared.settle(drafting, session.model)
+    return drafting
 
 
 def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
@@ -169,6 +188,12 @@ def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
 def _add_baselines(
     methods: Methods, stack: ExitStack, session: Session, handles: Sequence[DrafterHandle]
 ) -> None:
+    if session.shared is not None:
+        methods.notes += [
+            "plain decoding and lookup run beside the other drafters' memory, too",
+            "other engines were left out: they hold no part of the weights in memory",
+        ]
+        return
     try:
         baselines = baseline_engines(
             session.model, session.context.n_ctx, _baseline_drafter(handles)

@@ -105,7 +105,7 @@ def _measured(bench: Bench) -> list[tuple[str, str]]:
          "they took. Means over kinds are geometric."),
         ("acceptance", "Accepted over drafted tokens."),
         ("wall", "Memory bandwidth over the bytes that plain decoding reads per token: the highest "
-         "rate that memory allows plain decoding."),
+         "rate that memory allows plain decoding; lower where a part of them comes from disk."),
         *(("same tokens", sentence(text)) for text in same_token_sentences(bench)),
     ]  # fmt: skip
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from app.engine.speed.wall import wall
 from decoding.shape import Shape
 
 PLAIN = "off"
@@ -78,14 +79,21 @@ class Bench:
     bandwidth_bytes_per_second: float | None
     bandwidth_source: str | None
     runs: tuple[Run, ...]
+    streamed_bytes_per_token: int = 0
+    """Of bytes_per_token, those read from disk."""
+    disk_bytes_per_second: float | None = None
     notes: tuple[str, ...] = ()
     """Methods and prompts left out, with reasons, and remarks on the model."""
 
     @property
     def wall(self) -> float | None:
-        """Plain decode rate that memory bandwidth alone would allow."""
-        bandwidth = self.bandwidth_bytes_per_second
-        return bandwidth / self.bytes_per_token if bandwidth else None
+        """Plain decode rate that memory bandwidth, and the disk that is read, would allow."""
+        return wall(
+            self.bytes_per_token,
+            self.bandwidth_bytes_per_second,
+            self.streamed_bytes_per_token,
+            self.disk_bytes_per_second,
+        )
 
     def select(
         self, method: str, kind: str | None = None, temperature: float | None = None

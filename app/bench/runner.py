@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 from app.bench.methods import Method, Methods, Outcome
 from app.bench.results import PLAIN, Bench, Run
+from app.bench.slow_suite import WARM_UP_TOKENS
 from app.bench.suite import Suite, Task, tasks
 from app.engine.session import Session, bytes_per_token
 from backends.base import ModelError, UsageError
 from backends.chat.chat_template import Message
 from decoding.sampling.sampling_settings import SamplingSettings
-
-_WARM_UP_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ class Runner:
     def _warm_up(self) -> None:
         prompt = self._prompt(self._tasks[0])
         for method in list(self._methods.chosen):
-            self._reply(method, prompt, SamplingSettings(temperature=0.0), _WARM_UP_TOKENS)
+            self._reply(method, prompt, SamplingSettings(temperature=0.0), WARM_UP_TOKENS)
 
     def _read(self, task: Task) -> None:
         """Cache the prompt, so that every method starts from the same keys and values."""
@@ -172,6 +171,8 @@ class Runner:
             bytes_per_token=bytes_per_token(info, session.context),
             bandwidth_bytes_per_second=bandwidth.bytes_per_second if bandwidth else None,
             bandwidth_source=bandwidth.source if bandwidth else None,
+            streamed_bytes_per_token=info.streamed_bytes_per_token,
+            disk_bytes_per_second=session.disk.bytes_per_second if session.disk else None,
             runs=_compared(runs),
             notes=tuple(self._notes),
         )

@@ -46,14 +46,20 @@ def comparable_rate(bench: Bench, method: str, temperature: float) -> float | No
 
 
 def wall_sentence(bench: Bench) -> str:
-    """The rate that memory bandwidth allows plain decoding, and the rate it reached."""
+    """The rate that memory, and a disk that is read, allow plain decoding, and its own rate."""
     wall, bandwidth = bench.wall, bench.bandwidth_bytes_per_second
+    streamed, disk = bench.streamed_bytes_per_token, bench.disk_bytes_per_second
     reads = f"plain decoding reads {gigabytes(bench.bytes_per_token)} a token"
+    if streamed:
+        reads += f", {gigabytes(streamed)} of them from disk"
     ran = f"plain ran at {decimals(bench.rate(PLAIN), 1)}"
     if wall is None or bandwidth is None:
-        return f"{reads}; memory bandwidth was not measured; {ran} tok/s"
+        unknown = "memory bandwidth" if bandwidth is None else "the disk's speed"
+        return f"{reads}; {unknown} was not measured; {ran} tok/s"
     source = bench.bandwidth_source or "source unknown"
     gives = f"memory gives {gigabytes(bandwidth)}/s ({source})"
+    if streamed and disk is not None:
+        gives += f", the disk {gigabytes(disk)}/s"
     return f"{reads}; {gives}: at most {wall:.1f} tok/s; {ran}"
 
 

@@ -1,9 +1,8 @@
 """Builds the drafters of a session from the nodes of a parsed spec."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from app.drafting import self_drafter, self_speculation
 from app.drafting.branching import Branching
@@ -36,11 +35,10 @@ from decoding.drafters.retrieval.retrieval import Retrieval
 from decoding.estimation.cost import CostModel
 from decoding.planning.managed_drafter import ManagedDrafter
 from models.metadata.fingerprint import fingerprint
+from models.metadata.memory_bill import bill
 from models.metadata.model_facts import ModelFacts, facts_of
 from models.metadata.vocabulary_match import vocabulary_digest
 from models.reference import HubReference, Reference, at_hand
-from models.self_draft.recipe import Recipe
-from models.self_draft.self_draft_store import SelfDrafts
 
 _FOLDER_DIGITS = 24
 
@@ -63,11 +61,13 @@ class DrafterEnvironment:
     """The requested backend."""
     every_form: bool = False
     """Whether drafter models also draft trees and paths that are not expected to gain."""
+    with_room: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Entered while a child process makes or checks a drafter, which takes memory."""
 
     @property
     def models(self) -> ProvenModels:
         """Loader of drafter models."""
-        return ProvenModels(self.paths, self.notify)
+        return ProvenModels(self.paths, self.notify, self.with_room)
 
 
 def open_corpus(paths: Paths, target: Model) -> Corpus:
@@ -205,7 +205,15 @@ class Builder:
         self.reductions += reductions
         kv_bytes = context.n_ctx * context.kv_bytes_per_token
         member = ManagedDrafter(opened.drafter, acceptance, cost)
-        return DrafterHandle(key, member, model, kv_bytes, opened.note, context=context)
+        return DrafterHandle(
+            key,
+            member,
+            model,
+            kv_bytes,
+            bill(facts, context.n_ctx).compute,
+            note=opened.note,
+            context=context,
+        )
 
     def _source(self, node: DrafterNode) -> tuple[ModelFacts, Callable[[], Model]]:
         """Facts about a drafter's model, and a function that loads it."""
@@ -224,19 +232,14 @@ class Builder:
         if node.recipe is None:
             set_aside_unusable(info, environment.paths, environment.notify)
         recipe = node.recipe or own_recipe(info, environment.paths)
-        own = None if derives(info) else self._own_file(recipe)
+        own = (
+            None
+            if derives(info)
+            else self_drafter.own_file(info, recipe, environment.paths, environment.notify)
+        )
         return (
             self_drafter.file_facts(info, own) if own else self_drafter.facts(info, recipe),
             lambda: self_drafter.made(
                 environment.target, recipe, own, environment.gpu_layers, environment.models
             ),
-        )
-
-    def _own_file(self, recipe: Recipe) -> Path:
-        environment = self._environment
-        words = f"making the self-drafter {recipe.slug}"
-        return SelfDrafts(environment.paths.self_drafts).get(
-            environment.target.info,
-            recipe,
-            lambda done, total: environment.notify(f"{words}: {done} of {total}"),
         )

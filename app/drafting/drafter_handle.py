@@ -14,15 +14,16 @@ from decoding.planning.managed_drafter import ManagedDrafter
 class DrafterHandle:
     """A drafter of a session with its resources; key: in the acceptance memory.
 
-    model, context: that it runs, if any. corpus: the index it reads, if any. learned: n-grams of
-    the model's replies, saved on disk. parts: drafters it is composed of. note: its peculiarities,
-    in words.
+    model, context: that it runs, if any. compute_bytes: working memory of its passes. corpus: the
+    index it reads, if any. learned: n-grams of the model's replies, saved on disk. parts: drafters
+    it is composed of. note: its peculiarities, in words.
     """
 
     key: str
     member: ManagedDrafter
     model: Model | None = None
     kv_bytes: int = 0
+    compute_bytes: int = 0
     note: str = ""
     parts: "tuple[DrafterHandle, ...]" = ()
     context: Context | None = None

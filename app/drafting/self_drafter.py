@@ -1,14 +1,17 @@
 """Self-drafters, made from their target: expected size, expected gain, and making them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from app.loading.proven_models import ProvenModels
+from app.paths import Paths
 from backends.base import Model, ModelInfo
 from backends.engines.model_loading import derive, derives
 from models.metadata.fingerprint import fingerprint
 from models.metadata.model_facts import ModelFacts, facts_of
 from models.self_draft.recipe import Recipe
+from models.self_draft.self_draft_store import SelfDrafts
 from models.tuning.recipe_gain import Prospect
 
 _GROUP = 64
@@ -69,6 +72,20 @@ def doubt(info: ModelInfo, best: Prospect) -> str:
     return (
         f"no copy of {info.name} is expected to pay: a token of the best, {best.recipe.text}, "
         f"costs {best.draw_cost:.2f} of a step, and about {share} would be accepted"
+    )
+
+
+def own_file(info: ModelInfo, recipe: Recipe, paths: Paths, notify: Callable[[str], None]) -> Path:
+    """File of a self-drafter of a GGUF model, made if it was not before.
+
+    Raises:
+        DiskFullError: there is too little disk space.
+        DraftUnavailableError: it cannot be made from this model, or written here.
+        UsageError: the recipe does not fit the model.
+    """
+    words = f"making the self-drafter {recipe.slug}"
+    return SelfDrafts(paths.self_drafts).get(
+        info, recipe, lambda done, total: notify(f"{words}: {done} of {total}")
     )
 
 

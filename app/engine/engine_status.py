@@ -72,7 +72,12 @@ class Loaded:
 
     @property
     def reach(self) -> "Reach | None":
-        """What this model tells of the speed of others; None before its own is known."""
+        """What this model tells of the speed of others; None before its own is known.
+
+        One that streams tells nothing of them.
+        """
+        if self.info.streamed_bytes_per_token:
+            return None
         from app.loading.expected_speed import Reach
 
         return Reach.measured(self.bandwidth, self.plain_rate, self.info.bytes_read_per_token)

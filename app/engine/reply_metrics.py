@@ -103,6 +103,7 @@ def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) ->
     """
     # Screens import this file for the names of figures, before anything runs.
     from app.engine.session import bytes_per_token
+    from app.engine.speed.wall import wall
     from backends.hardware.host import peak_memory_bytes
 
     statistics = reply.statistics
@@ -115,7 +116,12 @@ def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) ->
     speedup = rate / plain.tokens_per_second if rate and plain else None
     error = 2.0 * speedup * plain.error if speedup and plain and plain.error is not None else None
     read = bytes_per_token(info, context)
-    wall = bandwidth.bytes_per_second / read if bandwidth else None
+    limit = wall(
+        read,
+        bandwidth.bytes_per_second if bandwidth else None,
+        info.streamed_bytes_per_token,
+        session.disk.bytes_per_second if session.disk else None,
+    )
     joules = _joules_per_token(reply)
     return ReplyMetrics(
         model=info,
@@ -170,8 +176,8 @@ def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) ->
         bytes_per_token=read,
         bandwidth_bytes_per_second=bandwidth.bytes_per_second if bandwidth else None,
         bandwidth_source=bandwidth.source if bandwidth else None,
-        wall_tokens_per_second=wall,
-        times_wall=rate / wall if rate and wall else None,
+        wall_tokens_per_second=limit,
+        times_wall=rate / limit if rate and limit else None,
         energy_joules_per_token=joules,
         energy_source=session.meter.source if session.meter and joules is not None else None,
         peak_memory_bytes=peak_memory_bytes() if is_final else None,

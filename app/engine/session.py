@@ -9,6 +9,7 @@ from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.spec import draft_spec
 from app.engine.reply import Reply
 from app.engine.session_drafters import Drafting, build
+from app.engine.shared_memory import SharedMemory
 from app.learned.plain_replies import ENOUGH_PLAIN_STEPS, PlainReplies, PlainReply
 from app.loading.fetch_model import fetch_model
 from app.loading.model_selection import remember_model
@@ -20,6 +21,7 @@ from backends.chat.chat_template import ChatTemplate, Prompt
 from backends.engines.backend_selection import Form, forms
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.energy import Energy, EnergyMeter
+from backends.streaming.disk_speed import DiskSpeed
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, generate
 from decoding.sampling.sampling_settings import SamplingSettings
@@ -47,6 +49,10 @@ class Session:
     """Bytes of memory for drafters, None if unknown."""
     resources: ExitStack
     """Frees the model and ends the template's process."""
+    shared: SharedMemory | None = None
+    """Memory of the weights and the drafters, of a model that streams."""
+    disk: DiskSpeed | None = None
+    """Of the file of a model that streams, if it was measured."""
     plain_replies: PlainReplies = field(default_factory=lambda: PlainReplies(None))
     """Speeds of this model's plain replies."""
     _chat: int | None = field(default=None, init=False)
@@ -85,9 +91,16 @@ class Session:
         spec = self.spec(requested)
         self.drafting.remember()
         self.drafting.save()  # the new ones read it
-        drafting = build(spec, self.environment(notify))
+        environment, shared = self.environment(notify), self.shared
+        if shared is None:
+            drafting = build(spec, environment)
+        else:
+            drafting = shared.build(spec, environment, self.drafting)
         self.drafting.close()
         self.drafting = drafting
+        if shared is not None:
+            shared.settle(drafting, self.model)
+            self.plain_replies = PlainReplies.of(self.model.info, self.paths)
         drafting.leave_out(self._chat)
 
     def answer_in(self, chat: int | None) -> None:

@@ -92,6 +92,12 @@ class Drafting:
         """Memory of the drafters' key-value caches."""
         return sum(handle.kv_bytes for handle in self.all_handles)
 
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the drafter models: weights, caches, and what their passes need."""
+        passes = sum(handle.compute_bytes for handle in self.all_handles)
+        return self.drafter_bytes + self.kv_bytes + passes
+
     def compare(self, is_comparison: bool) -> None:
         """Disable learning from replies while replies to one prompt are compared."""
         for handle in self.all_handles:

@@ -10,6 +10,7 @@ from app.drafting.spec import draft_spec
 from app.drafting.spec.draft_spec import DraftSpec
 from app.engine.session import Session, drafter_environment
 from app.engine.session_drafters import build
+from app.engine.shared_memory import SharedMemory
 from app.large_blocks import return_large_blocks
 from app.learned.memory_bandwidth import memory_bandwidth
 from app.learned.plain_replies import PlainReplies
@@ -19,15 +20,14 @@ from app.loading.model_selection import expected_backend, lasting_name, model_ch
 from app.loading.proven_models import ProvenModels
 from app.loading.session_options import (
     DEFAULT_CONTEXT,
-    STREAM_AUTO,
     STREAM_OFF,
     STREAM_ON,
     SessionOptions,
     check_ranges,
 )
-from app.loading.streaming.agreed_models import AgreedModels
 from app.loading.streaming.gpu_plan import GpuPlanner
 from app.loading.streaming.outlook import Outlook, StreamOfferError
+from app.loading.streaming.permission import is_agreed, may_stream
 from app.loading.streaming.stream_plan import can_stream
 from app.loading.target_context import TargetContext
 from app.own_files import own_entries
@@ -38,7 +38,7 @@ from backends.base import ModelError, ModelInfo, OutOfMemoryError
 from backends.base.atomic_file import remove_leftovers
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.template_process import TemplateProcess
-from backends.engines.backend_names import LLAMACPP, MLX, check_backend
+from backends.engines.backend_names import MLX, check_backend
 from backends.engines.backend_selection import forms
 from backends.engines.engine_resources import free_memory, separate_gpus
 from backends.hardware.energy import energy_meter
@@ -46,6 +46,9 @@ from backends.hardware.host import available_memory
 from backends.streaming.weight_layout import weight_layout
 from models.metadata.model_facts import ModelFacts, facts_of
 from models.reference import HubReference, Reference
+
+_UNLIKE = 0.05
+"""Share of the weights; where as many more or fewer are held than planned, no speed is told."""
 
 
 def open_session(
@@ -118,9 +121,16 @@ class _Opening:
             spec.check(reference.name, model.info.n_layers, model.info.active_experts)
             if options.threads and model.info.backend == MLX:
                 reductions.append("--threads has no effect: MLX chooses its threads itself")
-            environment = drafter_environment(model, context, paths, options, notify, planned.room)
+            shared = SharedMemory.of(planned)
+            room = shared.budget if shared else planned.room
+            environment = drafter_environment(model, context, paths, options, notify, room)
             bandwidth = memory_bandwidth(model.info, paths)
-            drafting = build(spec, replace(environment, every_form=self.every_form))
+            environment = replace(environment, every_form=self.every_form)
+            if shared is None:
+                drafting = build(spec, environment)
+            else:
+                drafting = shared.build(spec, environment)
+                shared.settle(drafting, model)
             resources = stack.pop_all()
         speeds = PlainReplies.of(model.info, paths)
         return Session(
@@ -135,8 +145,10 @@ class _Opening:
             load_seconds=time.perf_counter() - started,
             notes=(*notes, *_stream_notes(model.info, outlook), *reductions),
             options=options,
-            room=planned.room,
+            room=room,
             resources=resources,
+            shared=shared,
+            disk=outlook.disk if outlook else None,
             plain_replies=speeds.with_measured(drafting.plain_rate or 0.0),
         )
 
@@ -163,11 +175,10 @@ class _Opening:
             return reference, plan(reference.name, facts, options.ctx, usual, free), None
         except OutOfMemoryError as refusal:
             free = planner.free if planner is not None else free
-            if free is None or not self._may_stream(reference, facts, free):
+            if free is None or not may_stream(reference, facts, options, free):
                 raise
             planned, outlook = self._streamed(reference, facts, spec, free, planner)
-            is_agreed = AgreedModels(paths.agreed_models).has(reference.path)
-            if options.stream == STREAM_AUTO and not is_agreed:
+            if not is_agreed(reference.path, options, paths):
                 name = options.model or lasting_name(reference)
                 raise StreamOfferError(refusal, name, reference.path, outlook) from refusal
             return reference, planned, outlook
@@ -225,17 +236,19 @@ class _Opening:
                 refusal if is_off else OutOfMemoryError(refusal.what, refusal.why, remedy)
             ) from refusal
 
-    def _may_stream(self, reference: Reference, facts: ModelFacts, free: int) -> bool:
-        """Whether a model that does not fit could stream, and that is not switched off."""
-        is_llamacpp = expected_backend(reference, self.options.backend) == LLAMACPP
-        is_allowed = self.options.stream != STREAM_OFF
-        return is_allowed and is_llamacpp and can_stream(facts, free)
-
 
 def _stream_notes(info: ModelInfo, outlook: Outlook | None) -> Iterator[str]:
     """What to know of a model that streams, or is partly on a GPU."""
     if outlook is not None:
-        place = "memory" if outlook.streams else "the GPU"
-        yield f"{info.name} is larger than {place}: {outlook.words}"
+        if outlook.split is not None:
+            place = "memory" if outlook.streams else "the GPU"
+            yield f"{info.name} is larger than {place}: {outlook.words}"
+        else:
+            streamed = info.streamed_bytes_per_token
+            is_as_planned = abs(streamed - outlook.share.streamed) < _UNLIKE * info.weight_bytes
+            held = info.bytes_read_per_token - streamed
+            share = replace(outlook.share, held=held, streamed=streamed)
+            words = outlook.words if is_as_planned else f"{share.words} beside its drafters"
+            yield f"{info.name} is larger than memory: {words}"
     if info.lock_refusal:
         yield f"less of {info.name} is held in memory than planned: {info.lock_refusal}"

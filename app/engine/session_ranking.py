@@ -12,11 +12,13 @@ from dataclasses import replace
 from app.engine.session import Session
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import CONTEXT, Calibrations
+from app.learned.disk_speeds import disk_speed
 from app.loading.fetch_model import facts_before
 from app.loading.memory_plan import MemoryPlan, plan
 from app.loading.model_selection import choose_model, expected_backend
 from app.loading.proven_models import ProvenModels
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions, check_ranges
+from app.loading.streaming.plan_alone import plan_alone
 from app.loading.target_context import TargetContext
 from app.pairing.candidate import Candidate, Kind, Target
 from app.pairing.candidates import candidates, listed, undraftable
@@ -48,14 +50,26 @@ def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -
     backend = expected_backend(reference, options.backend)
     facts = facts_of(reference.path, backend) if is_here else facts_before(reference)
     free = free_memory(backend, options.gpu_layers)
-    planned = plan(reference.name, facts, options.ctx, DEFAULT_CONTEXT, free) if facts else None
+    planned, lock_bytes = None, None
+    if is_here and facts:
+        planned = plan_alone(reference, facts, options, paths, DEFAULT_CONTEXT, free)
+        lock_bytes = planned.lock_bytes
+        if lock_bytes is not None:  # drafters may take the place of held weights
+            planned = replace(planned, room=lock_bytes)
+            disk_speed(reference.path, paths)
+    elif facts:
+        planned = plan(reference.name, facts, options.ctx, DEFAULT_CONTEXT, free)
     with ExitStack() as stack:
         target = Target(reference, facts, backend=options.backend)
         known, spread = None, 0.0
         if is_here:
             notify(f"loading {reference.name}")
             model = ProvenModels(paths, notify).load(
-                reference.path, options.threads, options.gpu_layers, options.backend
+                reference.path,
+                options.threads,
+                options.gpu_layers,
+                options.backend,
+                lock_bytes=lock_bytes,
             )
             stack.enter_context(closing(model))
             target = Target(reference, facts, model, options.backend)

@@ -1,6 +1,7 @@
 """Cache keys of measurements of a model: its weights, and the engine that runs them."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 from backends.base import ModelInfo
@@ -28,3 +29,14 @@ def loaded_key(info: ModelInfo) -> str:
         OSError: the files of the model cannot be read.
     """
     return run_key(info.path, info.variant, Runner.of(info))
+
+
+def recipe_key(info: ModelInfo) -> str:
+    """As loaded_key, but one for all shares that stream: a recipe's drafter changes them.
+
+    Raises:
+        OSError: the files of the model cannot be read.
+    """
+    runner = Runner.of(info)
+    runner = replace(runner, streamed_tenths=min(runner.streamed_tenths, 1))
+    return run_key(info.path, info.variant, runner)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.learned.run_key import loaded_key
+from app.learned.run_key import recipe_key
 from app.paths import Paths
 from backends.base import (
     DiskFullError,
@@ -59,7 +59,7 @@ def remember(best: Tuned, info: ModelInfo, paths: Paths) -> None:
     """
     path = tuned_file(info, paths)
     measured = {"acceptance": best.acceptance, "draw_cost": best.draw_cost}
-    entry = {"schema": SCHEMA, "key": loaded_key(info), "recipe": best.recipe.text, **measured}
+    entry = {"schema": SCHEMA, "key": recipe_key(info), "recipe": best.recipe.text, **measured}
     try:
         make_private_folder(path.parent)
         write_whole(path, json.dumps(entry))
@@ -73,7 +73,7 @@ def remember(best: Tuned, info: ModelInfo, paths: Paths) -> None:
 
 def tuned_file(info: ModelInfo, paths: Paths) -> Path:
     """Path of the stored recipe, by model, engine, device and threads."""
-    return paths.recipes / f"{loaded_key(info)}.json"
+    return paths.recipes / f"{recipe_key(info)}.json"
 
 
 def set_aside_unusable(info: ModelInfo, paths: Paths, say: Callable[[str], None]) -> None:
@@ -101,5 +101,5 @@ def _known(kept: dict[str, Any], info: ModelInfo) -> Tuned | None:
     ):  # fmt: skip
         return None
     sound = 0.0 <= best.acceptance <= 1.0 and 0.0 < best.draw_cost < math.inf
-    is_ours = kept.get("schema") == SCHEMA and kept.get("key") == loaded_key(info)
+    is_ours = kept.get("schema") == SCHEMA and kept.get("key") == recipe_key(info)
     return best if sound and is_ours else None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from app.learned.run_key import loaded_key
+from app.learned.run_key import recipe_key
 from app.paths import Paths
 from backends.base import DiskFullError, ModelInfo, UsageError
 from backends.base.private_file import FILE_MODE, make_private_folder
@@ -32,9 +32,9 @@ class TuningResults:
     """
 
     def __init__(self, info: ModelInfo, paths: Paths, say: Callable[[str], None]) -> None:
-        self.path = paths.tuning / f"{loaded_key(info)}.jsonl"
+        self.path = paths.tuning / f"{recipe_key(info)}.jsonl"
         self._info = info
-        self._key = loaded_key(info)
+        self._key = recipe_key(info)
         self.tried: dict[Recipe, Tried | str] = {}
         """Measurement of a recipe, or the reason why it yields no drafter."""
         self.replies: list[Reply] = []

@@ -7,9 +7,10 @@ from itertools import accumulate
 from math import ceil
 
 from backends.streaming.gpu_part import LayerBytes, beside_gpu, layer_bytes
+from backends.streaming.streamed_chunk import STREAMED_CHUNK
 from backends.streaming.weight_layout import Role, WeightLayout
 from models.attention import Attention
-from models.metadata.memory_bill import STREAMED_CHUNK, compute_bytes
+from models.metadata.memory_bill import compute_bytes
 from models.metadata.model_facts import ModelFacts
 
 GPU_RESERVE = 1 << 30

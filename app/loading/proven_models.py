@@ -1,7 +1,7 @@
 """Loads models, each only after it ran in a child process without a crash."""
 
 from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,10 +21,12 @@ class ProvenModels:
     """Loads models for the whole app.
 
     notify: receives a status line while a model is checked; an exception it raises stops the check.
+    with_room: entered while a child process holds the model.
     """
 
     paths: Paths
     notify: Callable[[str], None]
+    with_room: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def load(
         self,
@@ -71,7 +73,7 @@ class ProvenModels:
             return False
         status = f"checking {trial.path.name}"
         self.notify(status)
-        with closing(ProofProcess()) as process:
+        with self.with_room(), closing(ProofProcess()) as process:
             process.prove(trial, stored_bytes(trial.path), lambda: self.notify(status))
         proofs.add(key)
         return True

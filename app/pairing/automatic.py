@@ -104,7 +104,8 @@ def pays(member: ManagedDrafter, costs: CostModel) -> bool:
 def _at_hand(known: Knowledge, paths: Paths) -> Iterator[Candidate]:
     """The self-drafter and the installed models, before their files are read."""
     mine = own(known.target, paths)
-    yield mine
+    if mine.path is not None or not known.model.info.streamed_bytes_per_token:
+        yield mine  # making one takes minutes where the model is read from disk
     if predicted_speedup(lambda _: 1.0, known.costs) < WORTHWHILE:
         return  # not even a perfect drafter that takes no time would pay
     seen = [path.resolve() for path in (known.target.path, mine.path) if path]

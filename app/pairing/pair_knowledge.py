@@ -9,18 +9,20 @@ from typing import Self
 from app.drafting.drafter_engine import drafter_runner
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
+from app.learned.memory_bandwidth import processor_bandwidth
 from app.learned.run_key import run_key
 from app.learned.trial_results import TrialResult, TrialResults
 from app.loading.memory_plan import MemoryPlan, drafter_context
 from app.loading.session_options import DEFAULT_CONTEXT
 from app.pairing.candidate import Candidate, Kind, Target
+from app.pairing.displaced_weights import CostsBeside, displaced_seconds
 from app.pairing.ranking import CostSource, Pair
 from backends.base import DraftUnavailableError, Model, ModelError
 from backends.engines.runner import Runner
 from decoding.drafters.ngram.ngram_table import N_BYTES
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.acceptance_keys import ANY_POSITION, is_lossless
-from decoding.estimation.cost import CostModel, DraftCost, TreeCosts
+from decoding.estimation.cost import CostModel, DraftCost, DraftCosts, TreeCosts
 from decoding.planning.draft_length import break_even, predicted_speedup
 from models.metadata.fingerprint import fingerprint
 from models.metadata.memory_bill import Fit, bill, fit
@@ -69,11 +71,13 @@ class Knowledge:
         cost, source = self._draw_cost(candidate, trial)
         remembered = self._remembered(candidate)
         share = remembered.share
-        costs = TreeCosts(self.costs, candidate.tree) if candidate.tree else self.costs
+        costs = self._costs_beside(candidate, pair, planned)
         expected = candidate.tuned.acceptance if share is None and candidate.tuned else share
-        speedup = None
-        if cost is not None and expected is not None and not candidate.is_free:
-            speedup = predicted_speedup(lambda _: expected, costs, cost)
+        speedup = least = None
+        if cost is not None and costs is not None:
+            least = break_even(costs, cost)
+            if expected is not None and not candidate.is_free:
+                speedup = predicted_speedup(lambda _: expected, costs, cost)
         return replace(
             pair,
             draw_cost=cost,
@@ -82,8 +86,20 @@ class Knowledge:
             is_trial=remembered.is_trial,
             judged=remembered.judged,
             speedup=speedup,
-            break_even=None if cost is None else break_even(costs, cost),
+            break_even=least,
         )
+
+    def _costs_beside(
+        self, candidate: Candidate, pair: Pair, planned: MemoryPlan | None
+    ) -> DraftCosts | None:
+        """Costs of verifying its drafts; None if those of the weights it displaces are unknown."""
+        costs = TreeCosts(self.costs, candidate.tree) if candidate.tree else self.costs
+        budget = planned.lock_bytes if planned else None
+        if budget is None or not pair.memory_bytes:
+            return costs
+        info, paths = self.model.info, self.calibrations.paths
+        extra = displaced_seconds(info.path, info.threads, budget, pair.memory_bytes, paths)
+        return None if extra is None else CostsBeside(costs, extra / self.costs.seconds(1))
 
     def trial(self, candidate: Candidate) -> TrialResult | None:
         """Result of the last automatic attempt to use a candidate, with the present settings."""
@@ -117,7 +133,16 @@ class Knowledge:
             return measured, source
         if candidate.read_bytes is None:
             return None, None
-        return candidate.read_bytes / max(self.model.info.bytes_read_per_token, 1), CostSource.SIZE
+        return self._cost_by_size(candidate.read_bytes), CostSource.SIZE
+
+    def _cost_by_size(self, read_bytes: int) -> float:
+        """Cost of a token that reads so many bytes from memory, in plain steps."""
+        info = self.model.info
+        if info.streamed_bytes_per_token:  # then a step waits for the disk
+            memory = processor_bandwidth(info.threads, self.calibrations.paths)
+            if memory is not None:
+                return read_bytes / memory.bytes_per_second / self.costs.seconds(1)
+        return read_bytes / max(info.bytes_read_per_token, 1)
 
     def _measured_cost(
         self, candidate: Candidate, trial: TrialResult | None

@@ -11,11 +11,12 @@ from app.loading.gpu_split import GpuRoom
 from app.loading.memory_plan import MemoryPlan
 from app.loading.session_options import SessionOptions
 from app.loading.streaming.gpu_plan import GpuPlanner
-from app.loading.streaming.memory_split import Split
+from app.loading.streaming.memory_split import Split, best_split
 from app.loading.streaming.outlook import Outlook, Share
 from app.loading.streaming.pass_time import ReadRates
 from app.loading.streaming.split_time import SplitRates, SplitReads, split_seconds
-from app.pairing.stream_choice import HeldBeside, draft_cost, measured_rate, named_bytes
+from app.pairing.stream_choice import draft_cost, measured_rate
+from app.pairing.stream_contenders import StreamContenders
 from app.paths import Paths
 from backends.base import OutOfMemoryError
 from backends.hardware.bandwidth import of_gpu
@@ -54,9 +55,7 @@ class SplitChoice:
         best = self._best(first, rates) if rates else None
         taken = best.drafter.memory_bytes if best and best.drafter else 0
         if not self.spec.is_automatic:
-            taken = sum(
-                named_bytes(self.spec, self.planner.facts, first.n_ctx, self.options.backend)
-            )
+            taken = self._contenders(first).named_bytes
         chosen = first
         with suppress(OutOfMemoryError):
             chosen = replace(self._beside(first, taken), usual=first.usual)
@@ -80,17 +79,13 @@ class SplitChoice:
 
     def _best(self, first: MemoryPlan, rates: SplitRates) -> Split:
         """The drafter to hold on GPUs."""
-        held = HeldBeside(
-            self.reference,
-            self.planner.facts,
-            self.spec,
-            self.options,
-            self.paths,
-            first.n_ctx,
-            rates.gpu,
-        )
         room = sum(max(one, 0) for one in GpuRoom(self.planner.gpus).usable)
-        return held.best(split_seconds(lambda taken: self._beside(first, taken), rates), room)
+        seconds = split_seconds(lambda taken: self._beside(first, taken), rates)
+        return best_split(self._contenders(first).all(rates.gpu), seconds, room)
+
+    def _contenders(self, first: MemoryPlan) -> StreamContenders:
+        facts, paths = self.planner.facts, self.paths
+        return StreamContenders(self.reference, facts, self.spec, self.options, paths, first.n_ctx)
 
     def _outlook(
         self,

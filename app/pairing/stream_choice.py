@@ -1,28 +1,22 @@
 """Plans a model that streams: what is held beside its drafter, and what speed to expect."""
 
-from collections.abc import Callable, Iterator
+import math
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from app.drafting.drafter_engine import drafter_backend, drafter_runner
 from app.drafting.spec.draft_spec import DraftSpec
-from app.learned.acceptance_memory import AcceptanceMemory
-from app.learned.calibrations import Calibrations
 from app.learned.disk_speeds import disk_speed, known_disk_speed
 from app.learned.memory_bandwidth import processor_bandwidth
 from app.learned.plain_replies import PlainReplies
 from app.learned.run_key import run_key
-from app.loading.fetch_model import facts_before
 from app.loading.memory_plan import MemoryPlan
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
-from app.loading.streaming.memory_split import Contender, Split, best_split
+from app.loading.streaming.memory_split import Split, best_split
 from app.loading.streaming.outlook import Outlook, Share
 from app.loading.streaming.pass_time import ReadRates, pass_seconds
 from app.loading.streaming.stream_plan import stream_plan, with_drafter
-from app.pairing.candidate import Candidate, Kind, Target
-from app.pairing.candidates import unopened
-from app.pairing.pair_knowledge import share_of
+from app.pairing.stream_contenders import StreamContenders
 from app.paths import Paths
 from backends.base import ModelError
 from backends.engines.backend_names import LLAMACPP
@@ -30,12 +24,12 @@ from backends.engines.runner import expected_runner, tenths
 from backends.hardware.host import physical_cores
 from backends.streaming.lock_plan import lock_plan
 from backends.streaming.weight_layout import WeightLayout, weight_layout
-from decoding.estimation.acceptance_estimates import POSITION_PRIOR
-from models.metadata.fingerprint import fingerprint
-from models.metadata.memory_bill import bill
+from decoding.estimation.cost import CostModel
 from models.metadata.model_facts import ModelFacts, facts_of
-from models.metadata.model_files import stored_bytes
 from models.reference import Reference
+
+_LEAST_SECONDS = 1e-6
+"""Of a pass, where less is expected than nothing."""
 
 _DRAFT = 16
 """Tokens of the draft whose cost is told where its gain is unknown."""
@@ -61,23 +55,18 @@ def planned_stream(
         ModelError: the model's file cannot be read.
     """
     planned = stream_plan(reference.name, facts, options.ctx, usual, free)
-    budget = planned.lock_bytes
-    assert budget is not None
+    budget = planned.lock_bytes or 0
+    contenders = StreamContenders(reference, facts, spec, options, paths, planned.n_ctx)
     layout = weight_layout(reference.path)
     disk = disk_speed(reference.path, paths)
     memory = processor_bandwidth(options.threads or physical_cores(), paths)
     if disk is None or memory is None:
-        taken = sum(named_bytes(spec, facts, planned.n_ctx, options.backend))
-        chosen = with_drafter(planned, taken)
+        chosen = with_drafter(planned, contenders.named_bytes)
         return chosen, Outlook(_share(layout, chosen), disk)
     rates = ReadRates(disk.bytes_per_second, memory.bytes_per_second)
-    seconds = pass_seconds(layout, budget, rates)
-    target = HeldBeside(reference, facts, spec, options, paths, planned.n_ctx, rates.memory)
-    best = target.best(seconds, budget)
+    best = _best(contenders, budget, layout, rates)
     taken = best.drafter.memory_bytes if best.drafter else 0
-    if not spec.is_automatic:
-        taken = sum(named_bytes(spec, facts, planned.n_ctx, options.backend))
-    chosen = with_drafter(planned, taken)
+    chosen = with_drafter(planned, taken if spec.is_automatic else contenders.named_bytes)
     share = _share(layout, chosen)
     ran = measured_rate(
         reference.path, options, 0, share.streamed / max(layout.bytes_per_token, 1), paths
@@ -86,6 +75,33 @@ def planned_stream(
     is_claimed = best.drafter is not None and best.drafter.is_measured
     outlook = Outlook(share, disk, rate, best if is_claimed else None, draft_cost(best))
     return chosen, outlook
+
+
+def best_room(contenders: StreamContenders, budget: int, costs: CostModel, held: int) -> int:
+    """Bytes of a budget, for drafters and held weights, that the best drafter takes.
+
+    costs: of the model's passes, measured while so many bytes were held. What a pass over one token
+    reads more or less with another share is estimated from the disk's speed.
+
+    Raises:
+        ModelError: the model's file cannot be read.
+    """
+    path, options, paths = contenders.reference.path, contenders.options, contenders.paths
+    disk = known_disk_speed(path, paths)
+    memory = processor_bandwidth(options.threads or physical_cores(), paths)
+    if disk is None or memory is None:
+        return 0
+    rates = ReadRates(disk.bytes_per_second, memory.bytes_per_second)
+    expected = pass_seconds(weight_layout(path), budget, rates)
+    then = expected(budget - held, 1)
+
+    def seconds(drafter_bytes: int, n_tokens: int) -> float:
+        if n_tokens > costs.largest:
+            return math.inf
+        return max(costs.seconds(n_tokens) + expected(drafter_bytes, 1) - then, _LEAST_SECONDS)
+
+    best = best_split(contenders.all(memory.bytes_per_second), seconds, budget)
+    return best.drafter.memory_bytes if best.drafter else 0
 
 
 def expected_streaming_rate(path: Path, free: int, memory: float, paths: Paths) -> float | None:
@@ -104,90 +120,12 @@ def expected_streaming_rate(path: Path, free: int, memory: float, paths: Paths) 
     return None
 
 
-def named_bytes(spec: DraftSpec, target: ModelFacts, n_ctx: int, wanted: str) -> Iterator[int]:
-    """Memory of each drafter model that a spec names and whose file or figures are at hand.
-
-    The target itself with fewer experts needs only a context.
-    """
-    for node in spec.nodes:
-        for recipe in node.recipes:
-            if not recipe.of_weights.text:
-                yield _memory(replace(target, weight_bytes=0), n_ctx)
-        for reference in node.references:
-            with suppress(ModelError):
-                if isinstance(reference, Reference):
-                    path = reference.path
-                    facts = facts_of(path, drafter_backend(path, wanted))
-                else:
-                    facts = facts_before(reference)
-                if facts is not None:
-                    yield _memory(facts, n_ctx)
-
-
-@dataclass(frozen=True, slots=True)
-class HeldBeside:
-    """The drafter to hold beside a model, by what is known before anything is loaded.
-
-    n_ctx: tokens of the model's context. read_rate: bytes per second at which drafters are read.
-    """
-
-    reference: Reference
-    facts: ModelFacts
-    spec: DraftSpec
-    options: SessionOptions
-    paths: Paths
-    n_ctx: int
-    read_rate: float
-
-    def best(self, seconds: Callable[[int, int], float], budget: int) -> Split:
-        """The division with the most tokens per second; arguments as of best_split."""
-        return best_split(self._contenders(), seconds, budget)
-
-    def _contenders(self) -> Iterator[Contender]:
-        memory = AcceptanceMemory(self.reference.path, self.paths)
-        seen = [self.reference.path.resolve()]
-        for candidate in self._candidates(memory):
-            if candidate.path is None or candidate.path.resolve() in seen:
-                continue
-            seen.append(candidate.path.resolve())
-            with suppress(ModelError, OSError):
-                yield from self._contender(candidate, memory)
-
-    def _candidates(self, memory: AcceptanceMemory) -> Iterator[Candidate]:
-        if self.spec.is_automatic:
-            target = Target(self.reference, self.facts, backend=self.options.backend)
-            yield from unopened(target, self.paths, memory)
-            return
-        for node in self.spec.nodes:
-            for reference in node.references:
-                if isinstance(reference, Reference):
-                    path = reference.path
-                    size = stored_bytes(path)
-                    yield Candidate(reference.name, None, None, "", path, read_bytes=size)
-
-    def _contender(self, candidate: Candidate, memory: AcceptanceMemory) -> Iterator[Contender]:
-        """A candidate with its figures; nothing if no acceptance can be assumed of it."""
-        path, wanted = candidate.path, self.options.backend
-        assert path is not None
-        facts = facts_of(path, drafter_backend(path, wanted))
-        share = share_of(memory.recall(fingerprint(path)))
-        is_related = candidate.kind is Kind.SAME_VOCABULARY or facts.n_vocab == self.facts.n_vocab
-        if share is None and not is_related:
-            return
-        runner = drafter_runner(path, wanted, self.options.threads, self.options.gpu_layers)
-        known = Calibrations(self.paths, lambda _: None).known_drafter(path, runner)
-        read = candidate.read_bytes or facts.weight_bytes
-        yield Contender(
-            candidate.name,
-            _memory(facts, self.n_ctx),
-            known.draw_seconds if known else read / self.read_rate,
-            POSITION_PRIOR if share is None else share,
-            is_measured=share is not None,
-        )
-
-
-def _memory(facts: ModelFacts, n_ctx: int) -> int:
-    return bill(facts, min(n_ctx, facts.context_limit or n_ctx)).total
+def _best(
+    contenders: StreamContenders, budget: int, layout: WeightLayout, rates: ReadRates
+) -> Split:
+    """The division of a budget with the most tokens per second."""
+    seconds = pass_seconds(layout, budget, rates)
+    return best_split(contenders.all(rates.memory), seconds, budget)
 
 
 def _share(layout: WeightLayout, planned: MemoryPlan) -> Share:

@@ -7,6 +7,7 @@ built-in prompts. Each result is saved at once, so that an interrupted run can b
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from app.builtin_prompts import built_in_prompts
 from app.drafting import self_drafter
@@ -29,12 +30,14 @@ from backends.base import (
 from backends.chat.chat_template import ChatTemplate, Message
 from backends.chat.template_process import TemplateProcess
 from backends.engines.engine_resources import free_memory
-from backends.engines.model_loading import derives
+from backends.engines.model_loading import derives, hold
 from decoding.checks.agreement import Agreement, Reply, spoken
 from decoding.estimation.cost import CostModel
 from decoding.generation import Limits
 from decoding.planning.draft_length import break_even, predicted_speedup
 from decoding.sampling.sampling_settings import SamplingSettings
+from models.metadata.memory_bill import bill
+from models.metadata.model_facts import facts_of
 from models.self_draft.candidate_files import CandidateFiles
 from models.self_draft.layer_cuts import can_cut
 from models.self_draft.recipe import Recipe, Skipped
@@ -81,6 +84,8 @@ class Tuning:
 
     notify: gets a line on each phase; what it raises ends tuning, and the next one measures the
     rest. say: gets lines that the user should know of. tell: gets one on each recipe, as measured.
+    lock_bytes: memory of a model that streams, which its candidates share; predicted speedups are
+    those over plain decoding with the weights that are held beside the candidate.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class Tuning:
         notify: Callable[[str], None],
         say: Callable[[str], None],
         tell: Callable[[str], None] = lambda _text: None,
+        lock_bytes: int | None = None,
     ) -> None:
         if target.info.rollback is not Rollback.ANY:
             name, reason = target.info.name, target.info.rollback_refusal
@@ -101,6 +107,7 @@ class Tuning:
         self._notify = notify
         self._models = ProvenModels(paths, notify)
         self._tell = tell
+        self._lock_bytes = lock_bytes
         self._failed: dict[Recipe, str] = {}
         self.best_so_far = ""
         """The best recipe and its predicted speedup, in words; empty before one was measured."""
@@ -159,6 +166,7 @@ class Tuning:
     def _measured(self, recipe: Recipe, agreement: Agreement, files: CandidateFiles) -> Tried | str:
         """Measurement of a recipe, or the reason why it yields no drafter."""
         try:
+            self._hold_beside(None)
             self._require_memory(recipe)
             with self._made(recipe, files) as model, closing(model.open(_n_ctx(model))) as context:
                 return Tried(agreement.acceptance(context), agreement.draw_cost(context))
@@ -173,7 +181,19 @@ class Tuning:
         with ExitStack() as stack:
             path = None if derives(target.info) else stack.enter_context(files.made(recipe))
             made = self_drafter.made(target, recipe, path, self._gpu_layers, self._models)
-            yield stack.enter_context(closing(made))
+            stack.enter_context(closing(made))
+            self._hold_beside(path)
+            yield made
+
+    def _hold_beside(self, candidate: Path | None) -> None:
+        """Hold the weights of a model that streams in what a candidate leaves; None: hold none."""
+        if self._lock_bytes is not None:
+            hold(self._target, self._left_by(candidate))
+
+    def _left_by(self, candidate: Path | None) -> int:
+        if candidate is None or self._lock_bytes is None:
+            return 0
+        return max(self._lock_bytes - bill(facts_of(candidate), _CONTEXT).total, 0)
 
     def _require_memory(self, recipe: Recipe) -> None:
         info = self._target.info
@@ -219,6 +239,7 @@ class Tuning:
             raise DraftUnavailableError(f"{info.name} cannot draft for itself", why)
         best = ranking[0]
         if not derives(info):
+            self._hold_beside(None)
             progress = self._progress(best.recipe)
             SelfDrafts(self._paths.self_drafts).get(info, best.recipe, progress)
         remember(Tuned(best.recipe, best.tried.acceptance, best.fitted_cost), info, self._paths)

@@ -73,6 +73,14 @@ def vocabulary(path: Path) -> AbstractContextManager[Vocabulary]:
     return vocabulary_of_file(path)
 
 
+def hold(model: Model, lock_bytes: int) -> None:
+    """Lock so many bytes of a streamed model's weights from now on. Not during a pass."""
+    from backends.llamacpp.llama_model import LlamaModel
+
+    assert isinstance(model, LlamaModel)
+    model.hold(lock_bytes)
+
+
 def derives(info: ModelInfo) -> bool:
     """Whether a model's backend derives drafters in memory; otherwise they are files."""
     return info.backend == MLX

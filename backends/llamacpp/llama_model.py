@@ -3,8 +3,9 @@
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llama_cpp import llama_cpp as api
 
@@ -23,6 +24,7 @@ from backends.llamacpp.chosen_experts import ChosenExperts
 from backends.llamacpp.llama_context import MAX_LOGITS, LlamaContext
 from backends.llamacpp.llama_tokenizer import LlamaTokenizer
 from backends.llamacpp.load_checks import checked_header, load_error
+from backends.streaming.streamed_chunk import STREAMED_CHUNK
 from backends.streaming.streamed_weights import StreamedWeights
 
 if TYPE_CHECKING:
@@ -30,14 +32,10 @@ if TYPE_CHECKING:
 
 _ACTIVE_EXPERTS = "expert_used_count"
 _ALL_LAYERS = 999
-_HALF_FLOAT_BYTES = 2
+_FLOAT_BYTES, _HALF_FLOAT_BYTES = 4, 2
 _MAPPED = 1
 """LLAMA_LOAD_MODE_MMAP."""
 _SMALL_MODEL_BYTES = 1 << 30
-_STREAMED_CHUNK = 512
-"""Tokens of a prefill pass that reads all streamed weights once, and can be stopped inside.
-
-Its buffers take 14 MB more than those for 256 tokens (1.1B body)."""
 
 
 def load(
@@ -152,6 +150,9 @@ class LlamaModel:
             weights=weights,
         )
         self._kv_bytes_per_token = _kv_bytes_per_token(pointer, header)
+        width, wide = header.integer("embedding_length"), header.integer("feed_forward_length")
+        self._activations = 4 * width + 3 * wide
+        """Numbers of a token that a pass holds at once, at most."""
 
     @property
     def streamed_weights(self) -> StreamedWeights | None:
@@ -215,6 +216,13 @@ class LlamaModel:
             return None
         return ChosenExperts.of(self.info.active_experts, weights.choose)
 
+    def hold(self, lock_bytes: int) -> None:
+        """Lock up to so many bytes of streamed weights from now on. Not during a pass."""
+        weights = self._weights
+        assert weights is not None, "the model is in memory"
+        weights.hold(lock_bytes)
+        self.info = replace(self.info, **_held(weights, self.info.expert_share))
+
     def _chunk_size(self, n_ctx: int) -> int:
         """Tokens of a prefill pass: few for slow models, so that stopping is quick.
 
@@ -223,16 +231,23 @@ class LlamaModel:
         It depends on the model, never on timing, so that a prompt is always split alike.
         """
         if self._weights is not None:
-            return min(_STREAMED_CHUNK, n_ctx)
+            return min(STREAMED_CHUNK, n_ctx)
         small = self._offloaded or self.info.weight_bytes < _SMALL_MODEL_BYTES
         return min(256 if small else 64, n_ctx)
 
     def _check_memory(self, n_ctx: int, n_chunk: int) -> None:
-        logits_bytes = 4 * self.info.n_vocab * (n_chunk + MAX_LOGITS)
-        needed = n_ctx * self._kv_bytes_per_token + logits_bytes
+        """Refuse a context that does not fit: its cache, logits and the activations of a pass.
+
+        Logits are computed in one buffer and kept in another. At 512 tokens, llama.cpp took 25 MiB
+        beside the cache of the bundled model with passes of 256 tokens (31 counted here), and 42 of
+        a 1.1B body with 512 (59 counted).
+        """
+        logits = 2 * min(MAX_LOGITS, n_chunk) * self.info.n_vocab
+        beside = _FLOAT_BYTES * (logits + n_chunk * self._activations)
+        needed = n_ctx * self._kv_bytes_per_token + beside
         free = available_memory()
         if needed > free:
-            fitting = (free - logits_bytes) // max(self._kv_bytes_per_token, 1)
+            fitting = (free - beside) // max(self._kv_bytes_per_token, 1)
             raise ContextTooLargeError(n_ctx, needed, free, fitting)
 
     def close(self) -> None:
@@ -285,11 +300,18 @@ def _describe(
         device=device,
         threads=threads,
         variant=variant,
-        locked_bytes=weights.locked_bytes if weights else 0,
-        streamed_bytes_per_token=weights.read_bytes_per_token(share or 1.0) if weights else 0,
         gpu_layers=gpu_layers if is_partial else None,
-        lock_refusal=weights.refusal if weights else "",
+        **(_held(weights, share) if weights else {}),
     )
+
+
+def _held(weights: StreamedWeights, expert_share: float | None) -> dict[str, Any]:
+    """What ModelInfo tells of streamed weights."""
+    return {
+        "locked_bytes": weights.locked_bytes,
+        "streamed_bytes_per_token": weights.read_bytes_per_token(expert_share or 1.0),
+        "lock_refusal": weights.refusal,
+    }
 
 
 def rollback(pointer: api.llama_model_p) -> Rollback:

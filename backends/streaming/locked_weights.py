@@ -1,12 +1,16 @@
 """Weights locked in memory, where the engine's own mapping of the same file finds them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 
+from backends.base.pass_stop import pass_is_stopped
 from backends.hardware.host import available_memory, memory_limit
 from backends.streaming import memory_lock
 from backends.streaming.lock_plan import LockPlan
 from backends.streaming.mapped_file import MappedFile
+
+_Pages = tuple[int, int]
+"""Address and size of a range of pages."""
 
 _RESERVE = 256 << 20
 """Free memory below which locks are let go, on machines with 8 GB or more."""
@@ -20,56 +24,104 @@ _LEAST_FREE = 64 << 20
 _SECONDS_BETWEEN_LOOKS = 0.5
 """Looking takes 1 ms."""
 
+_SECONDS_OF_CALM = 10.0
+"""Time without a shortage after which what was let go is locked again: programs that need memory
+for a moment may need it again. A guess; not measured."""
+
+_NO_MEMORY = "no more memory is free"
+
 
 class LockedWeights:
     """Locks the weights of a plan, as many as the system allows, and lets go under pressure.
 
-    The most important are locked first and let go last. Locks end with this process at the latest.
+    The most important are locked first and let go last. What was let go is locked again once memory
+    has been free for a while. Locks end with this process at the latest.
     """
 
-    def __init__(self, files: Sequence[MappedFile], plan: LockPlan) -> None:
-        self._locks: list[tuple[int, int]] = []
-        """Addresses and sizes of locked pages."""
-        self.refusal = self._lock_all(files, plan)
-        """Why less than the plan was locked, as the rest of a sentence; "" if all was."""
+    def __init__(
+        self,
+        files: Sequence[MappedFile],
+        plan: LockPlan,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._wanted: list[_Pages] = []
+        """What the plan holds, the most important first."""
+        self._locks: set[_Pages] = set()
         self._reserve = min(_RESERVE, memory_limit() // _SHARE)
-        self._looked = monotonic()
+        self._looked = self._short = clock()
+        self.refusal = ""
+        """Why less than the plan was locked, as the rest of a sentence; "" if all was."""
+        memory_lock.allow_locking()
+        self.hold(plan)
 
     @property
     def locked_bytes(self) -> int:
         """Bytes that are locked now."""
         return sum(size for _, size in self._locks)
 
-    def _lock_all(self, files: Sequence[MappedFile], plan: LockPlan) -> str:
-        memory_lock.allow_locking()
-        for extent in plan.locked:
-            for address, size in files[extent.file].ranges(extent):
-                if available_memory() < size + _LEAST_FREE:
-                    return "no more memory is free"  # beyond a container's limit, Linux kills
-                try:
-                    memory_lock.lock(address, size)
-                except OSError as error:
-                    return memory_lock.refusal(error)
-                self._locks.append((address, size))
-        return ""
+    def hold(self, plan: LockPlan) -> None:
+        """Lock what a plan holds from now on, and let go of the rest."""
+        wanted = (
+            pages for extent in plan.locked for pages in self._files[extent.file].ranges(extent)
+        )
+        self._wanted = list(dict.fromkeys(wanted))  # small tensors share a page
+        for pages in self._locks.difference(self._wanted):
+            self._unlock(pages)
+        self.refusal = self._lock_missing(_LEAST_FREE)
 
     def relieve(self) -> int:
-        """Let go of locks if other programs need memory; the bytes let go. For every pass."""
-        now = monotonic()
+        """Let go of locks if other programs need memory; the bytes let go. For every pass.
+
+        Once they have needed none for a while, lock again what was let go.
+        """
+        now = self._clock()
         if now - self._looked < _SECONDS_BETWEEN_LOOKS:
             return 0
         self._looked = now
         missing, let_go = self._reserve - available_memory(), 0
-        while self._locks and let_go < missing:
-            let_go += self._unlock_last()
+        for pages in reversed(self._wanted):
+            if let_go >= missing:
+                break
+            if pages in self._locks:
+                let_go += self._unlock(pages)
+        if missing > 0:
+            self._short = now
+        elif self._may_retake and now - self._short >= _SECONDS_OF_CALM:
+            self._short = now  # not sooner again than after such a while
+            self.refusal = self._lock_missing(2 * self._reserve)
         return let_go
 
     def release(self) -> None:
         """Let go of all locks. Safe to call again."""
-        while self._locks:
-            self._unlock_last()
+        for pages in tuple(self._locks):
+            self._unlock(pages)
+        self._wanted = []
 
-    def _unlock_last(self) -> int:
-        address, size = self._locks.pop()
+    @property
+    def _may_retake(self) -> bool:
+        """Whether more was locked, or could be: not where the system itself refuses it."""
+        is_refused = self.refusal not in ("", _NO_MEMORY)
+        return not is_refused and len(self._locks) < len(self._wanted)
+
+    def _lock_missing(self, least_free: int) -> str:
+        """Lock what is wanted as long as so many bytes stay free; why not all of it, "" if all."""
+        for pages in self._wanted:
+            if pages in self._locks:
+                continue
+            address, size = pages
+            if available_memory() < size + least_free or pass_is_stopped():
+                return _NO_MEMORY  # beyond a container's limit, Linux kills
+            try:
+                memory_lock.lock(address, size)
+            except OSError as error:
+                return memory_lock.refusal(error)
+            self._locks.add(pages)
+        return ""
+
+    def _unlock(self, pages: _Pages) -> int:
+        self._locks.discard(pages)
+        address, size = pages
         memory_lock.unlock(address, size)
         return size

@@ -45,6 +45,8 @@ def unlock(address: int, size: int) -> None:
         from backends.streaming import windows_memory
 
         windows_memory.unlock(address, size)
+        with suppress(OSError):
+            windows_memory.grow_working_set(-size)
         return
     _libc().munlock(address, size)
 

@@ -63,6 +63,18 @@ class StreamedWeights:
         """Why less is locked than was planned, as the rest of a sentence; "" if all is."""
         return self._locked.refusal
 
+    def hold(self, lock_bytes: int) -> None:
+        """Lock up to so many bytes from now on. Not during a pass."""
+        plan = lock_plan(self._layout, lock_bytes)
+        if plan == self._plan:
+            return
+        self._plan = plan
+        self._locked.hold(plan)
+        if self._readahead is not None:
+            self._readahead.close()
+        self._drop = self._readahead = None
+        self.follow()
+
     def follow(self) -> None:
         """Follow passes from now on: the engine has mapped the files, and read them while loading.
 

@@ -57,7 +57,7 @@ def open_unbuffered(path: Path) -> int:
 
 
 def grow_working_set(size: int) -> None:
-    """Let this process lock so many bytes more: Windows locks up to the minimum working set.
+    """Let this process lock so many bytes more, or fewer: up to its minimum working set.
 
     Raises:
         OSError: the system refuses.

@@ -155,7 +155,7 @@ class ModelDraftPlanner:
         growth = None
         # Above temperature 0 no gain over the planned shape was measured.
         if is_flat(self._costs) and managed.estimates.bucket == GREEDY:
-            growth = self._growth(managed, drafter, cost, rate, limit, affordable - start)
+            growth = self._growth(drafter, cost, rate, limit, affordable - start)
         elif is_line and managed.shared_lines is not None:  # left to the drafter of lines
             return Cause.PAYS_NOT
         return DraftPlan(
@@ -164,7 +164,6 @@ class ModelDraftPlanner:
 
     def _growth(
         self,
-        managed: ManagedDrafter,
         drafter: PlannedDrafter,
         cost: LevelCost,
         rate: float,
@@ -183,8 +182,7 @@ class ModelDraftPlanner:
         node = max(slope, 0.0) + further
         left = affordable - drafting - self._costs.of_tree(1)
         nodes = most if left >= most * node else max(int(left / node), 1)
-        estimates = (managed.shared_lines or managed).estimates
-        return Growth(nodes, rate * node, rate * level, self._ranks(managed), estimates.of_token)
+        return Growth(nodes, rate * node, rate * level)
 
     def _is_proven(self, managed: ManagedDrafter, cost: LevelCost, shape: TreeShape) -> bool:
         """Whether a tree pays even at one standard error below its estimated acceptance."""

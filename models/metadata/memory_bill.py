@@ -9,9 +9,6 @@ from models.metadata.model_facts import ModelFacts
 CHUNK = 256
 """Most tokens of a pass, in any backend, of a model in memory."""
 
-STREAMED_CHUNK = 512
-"""Most tokens of a pass of a model that streams from disk."""
-
 _LOGIT_ROWS = 64
 """Most rows of logits kept from a pass."""
 

@@ -11,12 +11,22 @@ from pathlib import Path
 from backends.base import DiskFullError, DraftUnavailableError, ModelInfo
 from backends.base.atomic_file import remove_leftovers
 from backends.base.private_file import make_private_folder
-from models.metadata.content_hash import content_hash
+from backends.files.gguf_header import parts, read_header
+from backends.hardware.host import available_memory
+from models.byte_sizes import gigabytes
+from models.metadata.content_hash import content_hash, known_hash
 from models.self_draft.layer_cuts import require_cut
 from models.self_draft.recipe import Recipe
 
 Progress = Callable[[int, int], None]
 """Called with tensors done and in total."""
+
+_FLOAT_BYTES = 4
+_LARGEST_BITS = 8.5
+"""Bits of a weight in the largest format made, q8_0."""
+
+_PROCESS_BYTES = 64_000_000
+"""Of the process that requantizes, without weights."""
 
 _SPARE = 1.2
 """Margin: embeddings and outputs keep more bits, and narrow rows fall back to larger formats."""
@@ -66,6 +76,21 @@ class SelfDrafts:
             return None  # avoids hashing the target
         digest = content_hash(info.path, self.folder / "hashes.json")
         return self._find(f"{digest[:24]}-{recipe.slug}")
+
+    def all_made(self, target: Path) -> list[Path]:
+        """Files of all drafters built before from the model in a file; takes milliseconds.
+
+        Raises:
+            OSError: the target's files or the folder cannot be read.
+        """
+        digest = known_hash(target, self.folder / "hashes.json")
+        if digest is None:
+            return []
+        return [
+            path
+            for path in sorted(self.folder.glob(f"{digest[:24]}-*.gguf"))
+            if path.stem.rpartition("-")[2] == str(path.stat().st_size)
+        ]
 
     def _find(self, stem: str) -> Path | None:
         """File whose size matches its name; others are damaged and removed."""
@@ -118,6 +143,8 @@ class SelfDrafts:
             ) from error
         needed = round(_SPARE * expected_bytes(source.stat().st_size, info, recipe))
         self._require_room(needed)
+        if recipe.quantization is not None:
+            _require_memory(source, recipe)
         try:
             steps = requantize(source, place, recipe.quantization, recipe.skipped_layers)
             for done, total in steps:
@@ -135,6 +162,26 @@ class SelfDrafts:
                 f"{needed / 1e6:,.0f} MB needed)",
                 "Free some space or set SPECCHAT_HOME to a folder on another disk.",
             )
+
+
+def _require_memory(source: Path, recipe: Recipe) -> None:
+    """Refuse to requantize where there is too little memory: Linux would end the process.
+
+    Weights are read tensor by tensor; llama.cpp holds one, in floats and in the new format. The
+    padded 1.1B body, whose largest tensor has 101 million weights, took 567 MB to q4_0 and q2_k.
+
+    Raises:
+        DraftUnavailableError: there is.
+    """
+    tensors = (tensor for part in parts(source) for tensor in read_header(part).tensors)
+    largest = max((tensor.parameters for tensor in tensors), default=0)
+    needed = round(largest * (_FLOAT_BYTES + _LARGEST_BITS / 8)) + _PROCESS_BYTES
+    if needed > (free := available_memory()):
+        raise DraftUnavailableError(
+            f"no drafter can be made from {source.name} in {recipe.text}",
+            f"its largest tensor takes {gigabytes(needed)} of memory while it is requantized; "
+            f"{gigabytes(free)} are free",
+        )
 
 
 def expected_bytes(source_bytes: int, info: ModelInfo, recipe: Recipe) -> float:

@@ -9,10 +9,11 @@ from typing import Annotated, TypeGuard
 
 import typer
 
-from app.bench.methods import methods
+from app.bench.methods import Methods, methods
 from app.bench.results import Bench
 from app.bench.runner import Runner
-from app.bench.suite import SUITES
+from app.bench.slow_suite import round_seconds, size_in_words, slow_suite
+from app.bench.suite import SUITES, Suite
 from app.bench.table import table
 from app.cli import completion, option_values, options
 from app.cli.command import STDOUT
@@ -21,6 +22,7 @@ from app.cli.opening import open_session
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
 from app.cli.terminal.interrupt import interruptible
+from app.loading.session_options import OFF_DRAFT
 from app.paths import Paths
 from app.printable import printable
 from app.settings.catalogue import known
@@ -67,16 +69,20 @@ def bench(
     session = open_session(session_options, _CONTEXT)
     try:
         environment = session.environment(stderr.status)
+        if session.shared is not None:  # the bench builds its own drafters
+            session.redraft(OFF_DRAFT, stderr.status)
         with tempfile.TemporaryDirectory() as scratch:
             compared = methods(
                 session,
                 environment,
                 session_options.draft,
                 Path(scratch),
-                with_fixed=chosen.with_fixed,
+                with_fixed=chosen.with_fixed and session.shared is None,
             )
             with closing(compared):
                 stderr.note(f"comparing {', '.join(method.name for method in compared.chosen)}")
+                if session.shared is not None:
+                    chosen = _slow_suite(chosen, compared)
                 runner = Runner(session, compared, chosen)
                 finished = _measure(runner)
                 _report(runner.bench, session.paths, json, html)
@@ -84,6 +90,22 @@ def bench(
         session.close()
     if not finished:
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _slow_suite(suite: Suite, compared: Methods) -> Suite:
+    """As much of a suite as a model that streams has time for; says how long a round takes.
+
+    Raises:
+        UsageError: even the least would take hours, or nothing drafts.
+    """
+    if compared.plain_seconds is None:
+        raise UsageError("there is nothing to compare", "; ".join(compared.notes))
+    count = len(compared.chosen)
+    chosen = slow_suite(suite, compared.plain_seconds, count)
+    minutes = round_seconds(chosen, compared.plain_seconds, count) / 60
+    words = f"a round takes at most about {minutes:.0f} minutes: {size_in_words(chosen)}"
+    stderr.note(words)
+    return chosen
 
 
 def _is_file(name: Path | None) -> TypeGuard[Path]:

@@ -11,7 +11,7 @@ import typer
 from app.cli import completion, option_values
 from app.cli.json_output import Json, Output, write_result
 from app.cli.opening import phases
-from app.cli.options import BACKEND, CTX, GPU_LAYERS, THREADS, with_options
+from app.cli.options import BACKEND, CTX, GPU_LAYERS, STREAM, THREADS, with_options
 from app.engine.session_ranking import rank
 from app.pairing.pairing_format import doubt, facts_in_words
 from app.pairing.ranking import Pair, Ranking
@@ -21,7 +21,7 @@ from app.printable import one_line
 _COLUMNS = 100
 
 
-@with_options(BACKEND, CTX, THREADS, GPU_LAYERS)
+@with_options(BACKEND, CTX, THREADS, GPU_LAYERS, STREAM)
 def pair(
     context: typer.Context,
     target: Annotated[

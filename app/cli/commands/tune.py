@@ -11,18 +11,22 @@ import typer
 from app.cli import completion, option_values
 from app.cli.json_output import Json, Output, write_result
 from app.cli.opening import phases
-from app.cli.options import GPU_LAYERS, THREADS, with_options
+from app.cli.options import GPU_LAYERS, STREAM, THREADS, with_options
 from app.cli.terminal import stderr
 from app.cli.terminal.interrupt import interruptible
-from app.loading.model_selection import choose_model
+from app.loading.memory_plan import SMALLEST_CONTEXT
+from app.loading.model_selection import choose_model, expected_backend
 from app.loading.proven_models import ProvenModels
 from app.loading.session_options import SessionOptions, check_ranges
+from app.loading.streaming.plan_alone import plan_alone
 from app.pairing.tuning import Tuning, TuningResult
 from app.paths import Paths
 from backends.base import UsageError
 from backends.engines.backend_names import check_backend
 from backends.engines.backend_selection import forms
+from backends.engines.engine_resources import free_memory
 from decoding.estimation.cost import BUSY
+from models.metadata.model_facts import facts_of
 from models.reference import Reference
 from models.tuning.recipe_search import Ranked
 
@@ -30,7 +34,7 @@ _WIDEST = 40
 """Characters of a recipe; the figures of a longer one move to the right."""
 
 
-@with_options(THREADS, GPU_LAYERS)
+@with_options(THREADS, GPU_LAYERS, STREAM)
 def tune(
     context: typer.Context,
     model: Annotated[
@@ -52,15 +56,20 @@ def tune(
     session_options = replace(option_values.session_options(context), model=model)
     paths = Paths.of_this_user()
     reference, layers = _installed(session_options, paths), session_options.gpu_layers
+    lock_bytes = _lock_bytes(reference, session_options, paths)
     with phases() as (notify, stop):
         notify(f"loading {reference.name}")
         loaded = ProvenModels(paths, notify).load(
-            reference.path, session_options.threads, layers, session_options.backend
+            reference.path,
+            session_options.threads,
+            layers,
+            session_options.backend,
+            lock_bytes=lock_bytes,
         )
         if stop.is_set():
             loaded.close()
     with closing(loaded), _steps() as notify:
-        tuning = Tuning(loaded, paths, layers, notify, stderr.note, stderr.step)
+        tuning = Tuning(loaded, paths, layers, notify, stderr.note, stderr.step, lock_bytes)
         try:
             result = tuning.run()
         except KeyboardInterrupt:
@@ -103,6 +112,15 @@ def _installed(session_options: SessionOptions, paths: Paths) -> Reference:
         "tuning measures it",
         f"Get it first: specchat models pull {reference.name}",
     )
+
+
+def _lock_bytes(reference: Reference, session_options: SessionOptions, paths: Paths) -> int | None:
+    """Memory for held weights of a model that streams; None for one in memory."""
+    backend = expected_backend(reference, session_options.backend)
+    facts = facts_of(reference.path, backend)
+    free = free_memory(backend, session_options.gpu_layers)
+    usual = SMALLEST_CONTEXT
+    return plan_alone(reference, facts, session_options, paths, usual, free).lock_bytes
 
 
 def _lines(name: str, result: TuningResult) -> Iterator[str]:

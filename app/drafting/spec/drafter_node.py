@@ -72,6 +72,14 @@ class DrafterNode:
             yield from part.recipes
 
     @property
+    def self_drafters(self) -> Iterator["DrafterNode"]:
+        """Self-drafters, including those of its parts."""
+        if self.kind is NodeKind.SELF:
+            yield self
+        for part in self.parts:
+            yield from part.self_drafters
+
+    @property
     def references(self) -> Iterator[Reference | HubReference]:
         """References of the models, including those of its parts."""
         if self.reference is not None:

@@ -23,6 +23,12 @@ class Share:
     held: int
     streamed: int
 
+    @property
+    def words(self) -> str:
+        """Both in words."""
+        held, read = gigabytes(self.held), gigabytes(self.streamed)
+        return f"{held} of its weights are held in memory, {read} are read from disk for each token"
+
 
 @dataclass(frozen=True, slots=True)
 class Outlook:

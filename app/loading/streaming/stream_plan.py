@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from app.loading.memory_plan import SMALLEST_CONTEXT, MemoryPlan
 from backends.base import OutOfMemoryError
+from backends.streaming.streamed_chunk import STREAMED_CHUNK
 from models.byte_sizes import gigabytes
-from models.metadata.memory_bill import STREAMED_CHUNK, MemoryBill, bill, compute_bytes
+from models.metadata.memory_bill import MemoryBill, bill, compute_bytes
 from models.metadata.model_facts import ModelFacts
 
 _RESERVED_SHARE = 1 / 8

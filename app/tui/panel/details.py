@@ -42,8 +42,9 @@ def time_spent(metrics: ReplyMetrics) -> list[Line]:
 
 
 def memory_limit(metrics: ReplyMetrics) -> list[Line]:
-    """Plain speed as a part of what the memory's bandwidth allows."""
-    title = "Plain speed, and the memory limit"
+    """Plain speed as a part of what the memory's bandwidth, or the disk that is read, allows."""
+    limited_by = "disk" if metrics.model.streamed_bytes_per_token else "memory"
+    title = f"Plain speed, and the {limited_by} limit"
     plain, limit = metrics.plain_tokens_per_second, metrics.wall_tokens_per_second
     if not plain or not limit or plain > limit:  # measured while the machine was busier
         return _titled(title, LIMIT, "not measured", "")

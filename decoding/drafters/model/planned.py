@@ -1,6 +1,5 @@
 """A drafter whose drafts have a shape that is planned before anything is drafted."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,15 +14,11 @@ class Growth:
 
     nodes: the most it may have. least: joint probability from which a node is worth verifying.
     level: sum of joint probabilities from which it is worth expanding nodes in one more pass.
-    by_rank: estimated acceptance of a node's children, given the node's, of one at least. of_token:
-    the same of a sampled first child, by what is expected until it is known, and its evidence.
     """
 
     nodes: int
     least: float
     level: float
-    by_rank: Sequence[float]
-    of_token: Callable[[float, int], float]
 
 
 class PlannedDrafter(Drafter, Protocol):

@@ -1,28 +1,24 @@
 """A drafted tree whose siblings are sampled without replacement.
 
-Sequoia (Chen et al. 2024, arXiv 2402.12374). The shape is fixed before anything is sampled, unless
-the tree grows (`decoding.drafters.model.sampled_growth`): a tree without the sampled tokens that
-look bad would not have the distribution it is verified by.
+Sequoia (Chen et al. 2024, arXiv 2402.12374). The shape has to be fixed before anything is sampled:
+a tree that grew where good tokens came up would not have the distribution it is verified by.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from backends.base import Context
 from backends.base.parent_array import path_to
 from decoding.draft import NO_DRAFT, Draft, KeepOn, with_q_draft
 from decoding.drafters.model.planned import Growth
 from decoding.drafters.model.reads_backlog import ReadsBacklog
-from decoding.drafters.model.sampled_growth import SampledGrowth
-from decoding.drafters.model.siblings import without_replacement
 from decoding.drafters.model.tree_reader import TreeReader
 from decoding.estimation.cost import TreeSize
 from decoding.forms import TreeWithoutReplacement
+from decoding.sampling.distribution import Distribution, uniform
 from decoding.tree_shape import TreeShape
-
-if TYPE_CHECKING:
-    from decoding.sampling.distribution import Distribution
 
 
 class SampledTree(ReadsBacklog[TreeReader]):
@@ -49,21 +45,15 @@ class SampledTree(ReadsBacklog[TreeReader]):
         self.name = name
         self.largest = TreeSize(shape.depth, shape.nodes)
         self._shape = shape
-        self._growth: Growth | None = None
         self._end_tokens = end_tokens
 
     def plan(self, shape: TreeShape, growth: Growth | None = None) -> None:
-        """Draft this shape from the next proposal on, cut to the largest size.
-
-        growth: instead, grow where tokens are likely to be accepted.
-        """
-        self._growth = growth
+        """Draft this shape from the next proposal on, cut to the largest size."""
+        del growth  # the shape has to be fixed
         self._shape = shape.within(self.largest.nodes, self.largest.depth)
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         del keep_on
-        if self._growth is not None:
-            return self._grown(self._growth, history, limit)
         shape = self._shape.within(min(limit, self._reader.room(history)), limit)
         if shape.nodes == 0:
             return NO_DRAFT
@@ -78,7 +68,7 @@ class SampledTree(ReadsBacklog[TreeReader]):
                 above = drafted.get(parent)
                 if above is None or above not in q_draft:
                     continue
-                siblings = without_replacement(q_draft[above], self._sampler.drafting)
+                siblings = _without_replacement(q_draft[above], self._sampler.drafting)
                 for node, token in zip(ranks, siblings, strict=False):
                     drafted[node] = len(tokens)
                     tokens.append(token)
@@ -98,12 +88,13 @@ class SampledTree(ReadsBacklog[TreeReader]):
         tree = TreeWithoutReplacement(tuple(tokens), tuple(parents), tuple(distributions))
         return with_q_draft(tree, self.name)
 
-    def _grown(self, growth: Growth, history: Sequence[int], limit: int) -> Draft:
-        """A tree that grew, of at most limit nodes."""
-        most = min(growth.nodes, self.largest.nodes, limit, self._reader.room(history))
-        if most <= 0:
-            return NO_DRAFT
-        tree = SampledGrowth(
-            self._reader, self._sampler, growth, history, most, self._end_tokens
-        ).tree(self.largest.depth)
-        return with_q_draft(tree, self.name)
+
+def _without_replacement(
+    distribution: Distribution, generator: np.random.Generator
+) -> Iterator[int]:
+    """Tokens sampled without replacement, until none has any probability left."""
+    left = distribution.probabilities.copy()
+    while (total := left.sum()) > 0.0:
+        token = Distribution(distribution.ids, left / total).draw(uniform(generator))
+        yield token
+        left[distribution.ids.searchsorted(token)] = 0.0

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from app.bench.results import Bench
 from app.bench.table import table
 from tests.fixtures.benches import KINDS, METHODS, synthetic_bench
 
@@ -89,6 +90,17 @@ def test_the_wall_is_told_with_its_source() -> None:
         "plain decoding reads 0.085 GB a token; memory gives 14.2 GB/s (measured: reading memory "
         "on 2 threads): at most 167.1 tok/s; plain ran at 80.0"
     ) in text
+
+
+def test_what_is_read_from_disk_is_told() -> None:
+    bench = replace(synthetic_bench(), streamed_bytes_per_token=40_000_000)
+    assert "0.040 GB of them from disk; the disk's speed was not measured" in _flat(bench)
+    told = _flat(replace(bench, disk_bytes_per_second=1e9))
+    assert "the disk 1.00 GB/s: at most 25.0 tok/s" in told
+
+
+def _flat(bench: Bench) -> str:
+    return " ".join(table(bench).split())
 
 
 def test_an_unknown_wall_is_said_to_be() -> None:

@@ -22,7 +22,8 @@ from backends.llamacpp import gpu_devices, library
 from backends.llamacpp.gpu_devices import Device
 from backends.proof.proof_process import ProofProcess
 from backends.streaming.disk_speed import DiskSpeed
-from models.metadata.memory_bill import STREAMED_CHUNK, compute_bytes
+from backends.streaming.streamed_chunk import STREAMED_CHUNK
+from models.metadata.memory_bill import compute_bytes
 from models.metadata.model_facts import facts_of
 
 Opened = Callable[..., Session]

@@ -120,4 +120,9 @@ def test_json_tells_what_streams(
     assert "--stream on" in refused.stderr
     answered = specchat(*common, "--json", "--stream", "on")
     assert isinstance(answered, CompletedProcess)
-    assert json.loads(answered.stdout)["model"]["streamed_bytes_per_token"] > 0
+    report = json.loads(answered.stdout)
+    stats, streamed = report["stats"], report["model"]["streamed_bytes_per_token"]
+    assert streamed > 0
+    memory_alone = stats["bandwidth_bytes_per_second"] / stats["bytes_per_token"]
+    wall = stats["wall_tokens_per_second"]
+    assert wall is None or wall < memory_alone

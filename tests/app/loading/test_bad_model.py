@@ -156,5 +156,5 @@ def test_no_context_of_zero_tokens_is_offered(
 def test_without_ctx_the_context_shrinks_to_the_free_memory(
     ask_json: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backends.llamacpp.llama_model.available_memory", lambda: 100_000_000)
+    monkeypatch.setattr("backends.llamacpp.llama_model.available_memory", lambda: 70_000_000)
     assert ask_json("hi", "--max-tokens", "1")["model"]["context"] == 1024

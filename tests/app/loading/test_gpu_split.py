@@ -8,8 +8,9 @@ from app.loading.gpu_split import GPU_RESERVE, GpuRoom, fullest_split, split_at
 from app.loading.memory_plan import MemoryPlan
 from app.loading.streaming.pass_time import ReadRates
 from app.loading.streaming.split_time import SplitRates, SplitReads
+from backends.streaming.streamed_chunk import STREAMED_CHUNK
 from models.attention import Attention, Layers
-from models.metadata.memory_bill import STREAMED_CHUNK, compute_bytes
+from models.metadata.memory_bill import compute_bytes
 from models.metadata.model_facts import ModelFacts
 from tests.fixtures.large_model import FACTS, HEAD_BYTES, LAYER_BYTES, LAYERS, LAYOUT
 

@@ -83,7 +83,7 @@ def test_a_drafter_is_shrunk_and_then_given_up() -> None:
 def test_a_context_is_halved_where_only_the_engine_knows_what_fits(
     demo: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backends.llamacpp.llama_model.available_memory", lambda: 150_000_000)
+    monkeypatch.setattr("backends.llamacpp.llama_model.available_memory", lambda: 100_000_000)
     planned = plan("demo", facts_of(demo.info.path), None, 8192, None)
     context, notes = open_context(demo, planned, None)
     assert context.n_ctx == 2048

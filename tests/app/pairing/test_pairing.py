@@ -5,6 +5,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -16,11 +17,14 @@ from app.engine.session_opening import open_session
 from app.engine.session_ranking import rank
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.loading.session_options import SessionOptions
+from app.loading.streaming import stream_plan
+from app.pairing import displaced_weights
 from app.pairing.candidate import Kind
 from app.pairing.pairing_format import facts_in_words
 from app.pairing.ranking import CostSource, Pair, Ranking
 from app.paths import Paths
 from backends.base import Context, OutOfMemoryError, UsageError
+from backends.streaming.disk_speed import DiskSpeed
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.cost import Measured
 from decoding.sampling.distribution import SamplingSettings
@@ -108,6 +112,28 @@ def test_what_is_installed_is_compared_without_being_run() -> None:
     assert "demo" not in pairs  # it is larger
     assert next(iter(pairs)) == "lookup"
     assert set(list(pairs)[-2:]) == {"mamba", "damaged"}
+
+
+@pytest.mark.usefixtures("costs")
+def test_a_model_that_streams_is_ranked_once_that_is_agreed(
+    folder: Path, tiny_llama: TinyLlama, demo_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copyfile(tiny_llama(layers=1), folder / "small.gguf")
+    free, disk = round(1.15 * demo_file.stat().st_size), DiskSpeed(1e9, "given")
+    monkeypatch.setattr("app.engine.session_ranking.free_memory", lambda *_: free)
+    monkeypatch.setattr("app.engine.session_ranking.disk_speed", lambda *_: disk)
+    monkeypatch.setattr(displaced_weights, "known_disk_speed", lambda *_: disk)
+    options, paths = SessionOptions("demo", threads=1, ctx=512), Paths.of_this_user()
+    with pytest.raises(OutOfMemoryError) as refused:
+        rank(options, paths, lambda _: None)
+    assert "--stream on" in refused.value.remedy
+    monkeypatch.setattr(stream_plan, "_LEAST_RESERVED", 1_000_000)
+    pairs = by_name(rank(replace(options, stream="on"), paths, lambda _: None))
+    small, lookup = pairs["small"], pairs["lookup"]
+    assert pairs["self"].fit is Fit.TOO_BIG
+    assert small.fit in (Fit.FITS, Fit.TIGHT)
+    assert (lookup.break_even, small.break_even) != (None, None)
+    assert (lookup.break_even or 1.0) < (small.break_even or 0.0)
 
 
 @pytest.mark.usefixtures("models", "costs")

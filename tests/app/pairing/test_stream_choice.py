@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,20 @@ from app.loading.session_options import SessionOptions
 from app.loading.streaming.stream_plan import stream_plan
 from app.pairing import stream_choice
 from app.pairing.stream_choice import planned_stream
+from app.pairing.stream_contenders import StreamContenders
 from app.paths import Paths
+from backends.base import Model
 from backends.engines.model_loading import load
 from backends.streaming.disk_speed import DiskSpeed
+from backends.streaming.streamed_chunk import STREAMED_CHUNK
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.acceptance_keys import ANY_POSITION
 from models.metadata.fingerprint import fingerprint
-from models.metadata.memory_bill import STREAMED_CHUNK, bill, compute_bytes
+from models.metadata.memory_bill import bill, compute_bytes
 from models.metadata.model_facts import facts_of
 from models.reference import Reference
+from models.self_draft.recipe import Recipe
+from models.self_draft.self_draft_store import SelfDrafts
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -102,3 +108,29 @@ def test_a_speed_that_was_measured_takes_the_place_of_the_estimate(
     replies.with_measured(321.0)
     _, known = planned_stream(reference, facts, spec, options, paths, 512, free)
     assert known.rate == 321.0
+
+
+def test_a_self_drafter_is_counted_before_and_after_it_is_made(demo: Model, home: Path) -> None:
+    paths, info = Paths.of_this_user(), demo.info
+    reference, facts = Reference("demo", info.path), facts_of(info.path)
+    options, recipe = SessionOptions("demo", ctx=512), Recipe.parse("skip=1-28")
+
+    def contenders(draft: str) -> StreamContenders:
+        spec = draft_spec.parse(draft, paths, reference)
+        return StreamContenders(reference, facts, spec, options, paths, 512)
+
+    expected = bill(replace(facts, weight_bytes=round(info.parameters * 4.5 / 8)), 512).total
+    assert contenders("lookup,self:q4_0").named_bytes == pytest.approx(expected, rel=0.01)
+    assert contenders("self").named_bytes == contenders("vote(lookup,self:q4_0)").named_bytes
+    assert list(contenders("auto").all(20e9)) == []
+    made = SelfDrafts(paths.self_drafts).get(info, recipe, lambda _done, _total: None)
+    assert contenders("self:skip=1-28").named_bytes == bill(facts_of(made), 512).total
+    (found,) = contenders("auto").all(20e9)
+    assert (found.name, found.is_measured) == ("self:skip1to28", False)
+    assert found.memory_bytes == bill(facts_of(made), 512).total
+    memory = AcceptanceMemory(info.path, paths)
+    counts = {f"greedy:{ANY_POSITION}": (90.0, 100.0)}
+    memory.remember(fingerprint(made), Acceptance(counts), {"name": "self:skip=1-28"})
+    memory.save()
+    (found,) = contenders("tree(self:skip=1-28)").all(20e9)
+    assert (found.acceptance, found.is_measured) == (0.9, True)

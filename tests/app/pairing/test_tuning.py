@@ -22,6 +22,7 @@ from app.pairing.tuning import Tuning, TuningResult
 from app.paths import Paths
 from backends import llamacpp
 from backends.base import DiskFullError, DraftUnavailableError, Model
+from backends.engines import model_loading
 from backends.llamacpp.requantize import requantize
 from decoding.checks.agreement import Agreement, Reply, spoken
 from decoding.checks.greedy_check import greedy_reply
@@ -59,6 +60,25 @@ def tune(
 
 def files(paths: Paths) -> list[Path]:
     return [path for path in paths.self_drafts.iterdir() if path.name != "hashes.json"]
+
+
+@pytest.mark.usefixtures("drafting_pays")
+def test_candidates_get_memory_of_the_weights_of_a_model_that_streams(
+    tiny_llama: TinyLlama, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+
+    def hold(model: Model, lock_bytes: int) -> None:
+        held.append(lock_bytes)
+        model_loading.hold(model, lock_bytes)
+
+    monkeypatch.setattr("app.pairing.tuning.hold", hold)
+    budget = 100_000_000
+    with closing(llamacpp.load(tiny_llama(layers=1), threads=1, lock_bytes=budget)) as model:
+        found = Tuning(model, paths, None, lambda _: None, lambda _: None, lock_bytes=budget).run()
+        assert own_recipe(model.info, paths) == found.best.recipe
+    assert set(held[::2]) == {0}, "none while a candidate is made"
+    assert all(0 < one < budget for one in held[1::2])
 
 
 @pytest.mark.usefixtures("drafting_pays")

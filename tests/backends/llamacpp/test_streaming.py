@@ -68,6 +68,27 @@ def test_the_model_tells_what_it_holds_and_what_it_reads(demo: Model, streamed: 
     assert demo.info.streamed_bytes_per_token == demo.info.locked_bytes == 0
 
 
+def test_more_or_less_is_held_from_now_on(demo: Model, demo_file: Path):
+    model = llamacpp.load(demo_file, lock_bytes=LOCKED)
+    prompt = demo.tokenizer.encode("The old lighthouse keeper said that", special=False)
+    in_memory, context = demo.open(256), model.open(256)
+    expected, _ = greedy(in_memory, prompt, 12)
+    ids, rows = greedy(context, prompt, 4)
+    for held in (0, LOCKED // 2, 1 << 40):
+        model_loading.hold(model, held)
+        info = model.info
+        assert info.locked_bytes <= held
+        if file_cache.CAN_DROP:
+            rest = max(info.bytes_read_per_token - held, 0)
+            assert info.streamed_bytes_per_token == pytest.approx(rest, rel=0.1)
+        for _ in range(2):
+            ids.append(int(rows[0].argmax()))
+            rows = context.forward(ids[-1:], 1)
+    assert ids == expected[: len(ids)]
+    model.close()
+    in_memory.close()
+
+
 def test_refused_locks_are_told_and_the_model_runs(
     demo_file: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -114,6 +114,62 @@ def test_locks_are_let_go_when_others_need_memory_the_least_important_first(
     assert not locks
 
 
+def test_what_was_let_go_is_locked_again_once_memory_has_been_free_for_a_while(
+    file: MappedFile, plan: LockPlan, free: list[int], locks: list[tuple[int, int]]
+):
+    now = [0.0]
+    weights = LockedWeights([file], plan, lambda: now[0])
+    held = weights.locked_bytes
+    free[0] = locked_weights._RESERVE + held - 3 * MB
+    let_go = weights.relieve()
+    assert let_go >= 3 * MB
+    free[0] = 1000 * MB
+    now[0] = locked_weights._SECONDS_OF_CALM - 0.1
+    assert (weights.relieve(), weights.locked_bytes) == (0, held - let_go)
+    now[0] += 0.2
+    assert (weights.relieve(), weights.locked_bytes) == (0, held)
+    free[0] = 0
+    now[0] += 0.1
+    weights.relieve()
+    free[0] = 2 * locked_weights._RESERVE + MB  # enough for now, and none to spare
+    now[0] += 2 * locked_weights._SECONDS_OF_CALM
+    weights.relieve()
+    assert weights.locked_bytes <= MB
+    assert weights.locked_bytes == sum(size for _, size in locks)
+
+
+def test_locks_that_the_system_refuses_are_not_tried_again(
+    file: MappedFile, plan: LockPlan, free: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    tried: list[int] = []
+
+    def refuse(address: int, _size: int) -> None:
+        tried.append(address)
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(memory_lock, "lock", refuse)
+    now = [0.0]
+    weights = LockedWeights([file], plan, lambda: now[0])
+    now[0] = 10 * locked_weights._SECONDS_OF_CALM
+    weights.relieve()
+    assert len(tried) == 1
+
+
+def test_another_plan_changes_only_what_differs(
+    file: MappedFile, demo_file: Path, free: list[int], locks: list[tuple[int, int]]
+):
+    layout = weight_layout(demo_file)
+    weights = LockedWeights([file], lock_plan(layout, 8 * MB))
+    first = list(locks)
+    weights.hold(lock_plan(layout, 16 * MB))
+    assert weights.locked_bytes > 15 * MB
+    assert set(first) & set(locks)
+    weights.hold(lock_plan(layout, 8 * MB))
+    assert sorted(locks) == sorted(first)
+    weights.hold(lock_plan(layout, 0))
+    assert (locks, weights.refusal) == ([], "")
+
+
 def test_a_file_that_was_cut_short_is_refused_before_it_ends_the_process(tmp_path: Path):
     path = tmp_path / "model.gguf"
     path.write_bytes(bytes(100_000))

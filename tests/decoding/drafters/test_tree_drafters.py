@@ -107,7 +107,7 @@ def test_a_grown_tree_has_the_nodes_that_are_worth_it_whatever_was_planned(
     least: float, table: Table, fake_context: Open
 ) -> None:
     line = TreeShape((-1, 0), (0, 0))
-    growth = Growth(50, least, 0.0, [1.0], lambda confidence, _: confidence)
+    growth = Growth(50, least, 0.0)
     for seed in range(10):
         context = fake_context(table(seed), n_ctx=128, n_chunk=64)
         drafter = DynamicTree("dynamic", context, TreeSize(4, 50), n_vocab=6)
@@ -127,7 +127,7 @@ def test_a_grown_tree_has_the_nodes_that_are_worth_it_whatever_was_planned(
 def test_a_level_that_is_not_worth_its_pass_is_not_run(table: Table, fake_context: Open) -> None:
     context = fake_context(table(3), n_ctx=128, n_chunk=64)
     drafter = DynamicTree("dynamic", context, TreeSize(4, 50), n_vocab=6)
-    drafter.plan(TreeShape((-1,), (0,)), Growth(50, 0.01, 1.01, [1.0], lambda c, _: c))
+    drafter.plan(TreeShape((-1,), (0,)), Growth(50, 0.01, 1.01))
     draft = proposed(drafter, DENSE, 60)
     assert set(parents_in(draft)) == {-1}
     assert context.forwards == [len(PROMPT)]

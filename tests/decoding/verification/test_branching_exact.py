@@ -25,7 +25,7 @@ from decoding.generation import Limits, generate
 from decoding.sampling import distribution
 from decoding.sampling.distribution import Distribution, SamplingSettings, warp
 from decoding.sampling.sampler import Sampler
-from tests.fixtures.branching import BUSHY, MAKERS, PROMPT, grown, proposed
+from tests.fixtures.branching import BUSHY, MAKERS, PROMPT
 from tests.fixtures.enumeration import (
     DENSE,
     N_VOCAB,
@@ -37,7 +37,7 @@ from tests.fixtures.enumeration import (
     plain,
     total_variation,
 )
-from tests.fixtures.forms import distributions_in, parents_in
+from tests.fixtures.forms import distributions_in
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import FakeContext
@@ -148,19 +148,11 @@ class WithTheLawOfASingleLine(SeveralPaths):
         return replace(draft, form=SampledLine(draft.tokens, tuple(laws)))
 
 
-def test_a_grown_tree_has_many_shapes(table: Table, fake_context: Open) -> None:
-    """Deep or wide by what was sampled: else its enumeration would show little."""
-    drafter = grown(fake_context(table(7, N_VOCAB)))
-    shapes = {parents_in(proposed(drafter, replace(DENSE, seed=seed))) for seed in range(40)}
-    assert len(shapes) >= 2
-
-
 @pytest.mark.usefixtures("symbolic")
 def test_controls_are_caught(table: Table, fake_context: Open) -> None:
     drafting = fake_context(table(7, N_VOCAB))
     wrong: list[Drafter] = [
         WithoutWhatCameUpUnlikely("wrong", drafting, BUSHY, n_vocab=N_VOCAB),
-        grown(drafting, kind=WithoutWhatCameUpUnlikely),
         InTheOrderOfLikelihood("wrong", drafting, BUSHY, n_vocab=N_VOCAB),
         WithTheLawOfASingleLine(drafting),
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from models.metadata import content_hash as module
-from models.metadata.content_hash import content_hash
+from models.metadata.content_hash import content_hash, known_hash
 
 
 @pytest.fixture
@@ -30,6 +30,18 @@ def test_it_is_computed_once(file: Path, tmp_path: Path, monkeypatch: pytest.Mon
     first = content_hash(file, memory)
     monkeypatch.setattr(module.hashlib, "file_digest", lambda *_: pytest.fail("read again"))
     assert content_hash(file, memory) == first
+
+
+def test_a_known_digest_is_found_without_reading(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = tmp_path / "memory.json"
+    assert known_hash(file, memory) is None
+    first = content_hash(file, memory)
+    monkeypatch.setattr(module.hashlib, "file_digest", lambda *_: pytest.fail("read again"))
+    assert known_hash(file, memory) == first
+    os.utime(file, (1, 1))
+    assert known_hash(file, memory) is None
 
 
 def test_a_changed_file_is_read_again(file: Path, tmp_path: Path) -> None:

@@ -87,6 +87,32 @@ def test_a_recipe_is_not_taken_for_the_beginning_of_another(store: SelfDrafts, d
     assert longer.exists()
 
 
+def test_all_that_was_made_from_a_model_is_found_without_reading_it(
+    store: SelfDrafts, demo: Model, demo_file: Path, tmp_path: Path
+) -> None:
+    assert store.all_made(demo_file) == []
+    first, _ = build(store, demo.info, Recipe(None, (3,)))
+    second, _ = build(store, demo.info, Recipe(None, (3, 4)))
+    assert store.all_made(demo_file) == sorted([first, second])
+    with second.open("ab") as file:
+        file.write(b"damaged")
+    assert store.all_made(demo_file) == [first]
+    copy = tmp_path / "never-hashed.gguf"
+    shutil.copyfile(demo_file, copy)
+    assert store.all_made(copy) == []
+
+
+def test_too_little_memory_for_its_largest_tensor_is_told_before_the_work(
+    store: SelfDrafts, demo: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(self_draft_store, "available_memory", lambda: 200_000_000)
+    with pytest.raises(DraftUnavailableError, match="no drafter can be made") as refused:
+        build(store, demo.info)
+    assert "its largest tensor takes 0.2 GB of memory" in refused.value.why
+    path, _ = build(store, demo.info, Recipe(None, (3,)))  # copied, and never held
+    assert path.exists()
+
+
 def test_fewer_experts_need_no_file(store: SelfDrafts, demo: Model) -> None:
     info = dataclasses.replace(demo.info, active_experts=4)
     assert build(store, info, Recipe(experts=1)) == (info.path, 0)

@@ -11,7 +11,8 @@ from app.loading.streaming.split_time import SplitRates, SplitReads, split_secon
 from app.loading.streaming.stream_plan import reserve
 from backends.base import OutOfMemoryError
 from backends.streaming.lock_plan import lock_plan
-from models.metadata.memory_bill import STREAMED_CHUNK, compute_bytes
+from backends.streaming.streamed_chunk import STREAMED_CHUNK
+from models.metadata.memory_bill import compute_bytes
 from tests.fixtures.large_model import FACTS, LAYER_BYTES, LAYERS, LAYOUT
 
 GB = 10**9

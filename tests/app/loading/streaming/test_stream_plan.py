@@ -5,9 +5,10 @@ import pytest
 from app.loading.streaming.pass_time import ReadRates, pass_seconds
 from app.loading.streaming.stream_plan import can_stream, reserve, stream_plan, with_drafter
 from backends.base import OutOfMemoryError
+from backends.streaming.streamed_chunk import STREAMED_CHUNK
 from backends.streaming.weight_layout import Extent, PlacedTensor, Role, WeightLayout
 from models.attention import Attention, Layers
-from models.metadata.memory_bill import STREAMED_CHUNK, bill, compute_bytes
+from models.metadata.memory_bill import bill, compute_bytes
 from models.metadata.model_facts import ModelFacts
 
 GIGABYTE = 1_000_000_000

@@ -1,0 +1,100 @@
+"""Memory that a streamed model and its drafters share, in sessions on the bundled model."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from app.engine import shared_memory
+from app.engine.session import Session
+from app.engine.session_opening import open_session
+from app.loading.session_options import STREAM_ON, SessionOptions
+from app.loading.streaming import stream_plan
+from app.paths import Paths
+from backends.base import Model
+from decoding.estimation.cost import Measured
+
+pytestmark = pytest.mark.usefixtures("llamacpp")
+
+ALMOST_ALL = "self:skip=1-28"
+"""A copy of two of the thirty layers, which takes no time to make."""
+
+Opened = Callable[[str], Session]
+
+
+@pytest.fixture
+def opened(home: Path, demo: Model, demo_file: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """Open a session where all but a tenth of the bundled model's weights fit."""
+    monkeypatch.setattr(stream_plan, "_LEAST_RESERVED", 1_000_000)
+    free = round(1.25 * demo_file.stat().st_size)
+    monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: free)
+    monkeypatch.setattr(
+        "app.learned.calibrations.calibrate", lambda *_: Measured({1: 0.02, 64: 0.03})
+    )
+
+    def open_with(draft: str) -> Session:
+        options = SessionOptions("demo", draft, ctx=512, threads=1, stream=STREAM_ON)
+        return open_session(options, Paths.of_this_user(), lambda _: None)
+
+    return open_with
+
+
+def _left_over(session: Session) -> int:
+    """Bytes of the budget that hold neither weights nor drafters."""
+    assert session.shared is not None
+    info = session.model.info
+    held = info.bytes_read_per_token - info.streamed_bytes_per_token
+    return session.shared.budget - held - session.drafting.memory_bytes
+
+
+def test_a_self_drafter_is_made_and_gets_its_memory_and_gives_it_back(opened: Opened) -> None:
+    with closing(opened(ALMOST_ALL)) as session:
+        assert session.drafting.names[0] == ALMOST_ALL
+        assert session.drafting.missing == ""
+        beside = session.model.info.streamed_bytes_per_token
+        assert 0 <= _left_over(session) < 5_000_000
+        session.redraft("off", lambda _: None)
+        assert session.model.info.streamed_bytes_per_token < beside
+        assert 0 <= _left_over(session) < 5_000_000
+        session.redraft(f"vote(lookup,{ALMOST_ALL})", lambda _: None)
+        assert session.model.info.streamed_bytes_per_token == beside
+
+
+def test_one_that_does_not_fit_is_not_made(opened: Opened) -> None:
+    with closing(opened("lookup,self:q8_0")) as session:
+        assert session.drafting.names == ["lookup"]
+        assert "memory is short" in session.drafting.missing
+        assert list(Paths.of_this_user().self_drafts.glob("*.gguf")) == []
+        assert 0 <= _left_over(session) < 5_000_000
+
+
+def test_memory_that_no_drafter_took_holds_weights(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+
+    def room(*_: object) -> int:
+        given.append(20_000_000)
+        return given[-1]
+
+    monkeypatch.setattr(shared_memory, "best_room", room)
+    with closing(opened("auto")) as session:
+        assert given
+        assert 0 <= _left_over(session) < 5_000_000
+
+
+def test_drafters_that_cannot_be_built_leave_the_present_ones_and_their_memory(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(opened(ALMOST_ALL)) as session:
+        before, drafting = session.model.info, session.drafting
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("broken")
+
+        monkeypatch.setattr(shared_memory, "build", fail)
+        with pytest.raises(RuntimeError):
+            session.redraft("lookup", lambda _: None)
+        assert session.drafting is drafting
+        assert session.model.info == before
