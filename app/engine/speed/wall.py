@@ -16,4 +16,4 @@ def wall(
         return memory / bytes_per_token
     if disk is None:
         return None
-    return 1.0 / ReadRates(disk, memory).seconds(streamed, bytes_per_token - streamed)
+    return 1.0 / ReadRates(disk, memory).seconds(streamed, bytes_per_token)

@@ -1,6 +1,6 @@
 """What a drafter takes of a GPU that holds a part of its target. The GPU is made up."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from app.loading.session_options import SessionOptions
 from app.loading.streaming.gpu_plan import GpuPlanner
 from app.pairing import split_choice
 from app.pairing.split_choice import SplitChoice
+from app.pairing.stream_contenders import StreamContenders
 from app.paths import Paths
 from backends.hardware.bandwidth import Bandwidth
 from backends.streaming.disk_speed import DiskSpeed
@@ -37,10 +38,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, tiny_llama: Callable[..., Path], hom
     def of(
         named: int = 0, draft: str = "off", *, streams: bool = False, planner: GpuPlanner = PLANNER
     ) -> SplitChoice:
-        def named_bytes(*_: object) -> Iterator[int]:
-            yield named
-
-        monkeypatch.setattr(split_choice, "named_bytes", named_bytes)
+        monkeypatch.setattr(StreamContenders, "named_bytes", named)
         options = SessionOptions("big", draft)
         spec = draft_spec.parse(draft, paths, reference)
         return SplitChoice(reference, spec, options, paths, planner, streams)
