@@ -39,8 +39,8 @@ class SplitRates:
     def seconds(self, reads: SplitReads, n_tokens: int = 1) -> float:
         """Seconds of a pass: GPUs and processor compute one after the other, so their times add up.
 
-        ReadRates.seconds(streamed, streamed + held, n_tokens) + n_tokens * on_gpu / gpu. An upper bound, as
-        tokens share what is read.
+        ReadRates.seconds(streamed, streamed + held, n_tokens) + n_tokens * on_gpu / gpu. An upper
+        bound, as tokens share what is read.
         """
         of_processor = self.beside.seconds(reads.streamed, reads.streamed + reads.held, n_tokens)
         return of_processor + n_tokens * reads.on_gpu / self.gpu
