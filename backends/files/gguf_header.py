@@ -17,6 +17,7 @@ from pathlib import Path
 from backends.base import ModelError
 from backends.base.regular_file import open_regular
 from backends.files import gguf_sizes
+from backends.files.brief_mapping import briefly_mapped
 from backends.files.gguf_cursor import ARRAY, SCALARS, STRING, Cursor, Number, Scalar
 
 MAX_ENTRIES = 1 << 16
@@ -157,7 +158,7 @@ def _read(path: Path, size: int, _changed: int) -> GgufHeader:
     with open_regular(path) as file:
         if size == 0:
             raise ModelError(f"{path} is empty", "", "Download or copy it again.")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with briefly_mapped(file) as data:
             return _parse(data, path)
 
 

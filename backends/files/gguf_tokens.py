@@ -5,6 +5,7 @@ import struct
 from pathlib import Path
 
 from backends.base import ModelError
+from backends.files.brief_mapping import briefly_mapped
 from backends.files.gguf_header import parts, read_header
 
 MOST_TOKENS = 1 << 20
@@ -24,7 +25,7 @@ def require_distinct_tokens(path: Path) -> None:
         return
     with (
         parts(path)[0].open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        briefly_mapped(file) as data,
     ):
         repeated = _repeated(data, header.tokens_at + struct.calcsize("<IQ"), header.n_vocab)
     if repeated is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from mmap import PAGESIZE
 from pathlib import Path
 
+from backends.files.brief_mapping import BRIEFLY_MAPPED
 from backends.streaming import memory_lock
 from backends.streaming.mapped_file import MappedFile
 from backends.streaming.weight_layout import Extent
@@ -14,6 +15,7 @@ CAN_DROP = sys.platform == "linux"
 """Whether this system lets a program drop a range of a file from the cache."""
 
 _MAPS = Path("/proc/self/maps")
+_SHARED = "r--s"
 _F_RDADVISE = 44
 """fcntl of macOS: read a range into the cache."""
 
@@ -64,12 +66,14 @@ class CacheDropper:
 
 
 def _mappings(file: MappedFile) -> list[_Mapped]:
-    """Where a file is mapped in this process, by whichever library. Source: proc(5)."""
+    """Where a file is mapped to stay in this process, by whichever library. Source: proc(5)."""
     inode = str(os.fstat(file.descriptor).st_ino)
     found: list[_Mapped] = []
-    for line in _MAPS.read_text().splitlines():
-        place, _, offset, _, its_inode, *_ = line.split(maxsplit=5)
-        if its_inode == inode:
+    with BRIEFLY_MAPPED:
+        lines = _MAPS.read_text().splitlines()
+    for line in lines:
+        place, access, offset, _, its_inode, *_ = line.split(maxsplit=5)
+        if its_inode == inode and access == _SHARED:  # of a private one, changes would be lost
             start, end = (int(part, 16) for part in place.split("-"))
             at = int(offset, 16)
             found.append(_Mapped(at, at + end - start, start))
