@@ -107,6 +107,7 @@ def test_the_app_loads_the_model_once_agreed(
         engine.close(30)
 
 
+@pytest.mark.usefixtures("demo")  # only llama.cpp streams
 def test_json_tells_what_streams(
     specchat: Callable[..., object], monkeypatch: pytest.MonkeyPatch, small: int
 ) -> None:
