@@ -72,7 +72,7 @@ class StreamedWeights:
         self._locked.hold(plan)
         if self._readahead is not None:
             self._readahead.close()
-        self._drop = self._readahead = None
+        self._drop = self._readahead = self._experts = None
         self.follow()
 
     def follow(self) -> None:
