@@ -96,6 +96,12 @@ class GgufHeader:
         return tuple(int(value) for value in values if isinstance(value, int))
 
     @property
+    def expert_share(self) -> float:
+        """Share of a layer's routed experts that one token uses; 1 without experts."""
+        used, experts = self.integer("expert_used_count"), self.integer("expert_count")
+        return used / experts if used < experts else 1.0
+
+    @property
     def n_vocab(self) -> int:
         """Number of tokens in the vocabulary."""
         return self.array_lengths.get(_TOKENS, 0)
@@ -126,8 +132,7 @@ def read_per_token(header: GgufHeader, tensors: Iterable[Tensor]) -> int:
     sizes = {tensor.name: tensor.stored_bytes for tensor in tensors}
     if "output.weight" in sizes:
         sizes.pop("token_embd.weight", None)
-    used, experts = header.integer("expert_used_count"), header.integer("expert_count")
-    share = used / experts if experts else 1.0
+    share = header.expert_share
     return sum(round(size * (share if "_exps" in name else 1.0)) for name, size in sizes.items())
 
 

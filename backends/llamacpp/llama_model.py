@@ -278,7 +278,7 @@ def _describe(
     variant: str,
     weights: StreamedWeights | None,
 ) -> ModelInfo:
-    share = _expert_share(header)
+    share = header.expert_share
     n_layers = api.llama_model_n_layer(pointer)
     is_partial = gpu_layers is not None and gpu_layers <= n_layers
     return ModelInfo(
@@ -293,7 +293,7 @@ def _describe(
         n_layers=n_layers,
         context_limit=api.llama_model_n_ctx_train(pointer),
         active_experts=header.integer(_ACTIVE_EXPERTS),
-        expert_share=share,
+        expert_share=share if share < 1.0 else 0.0,
         rollback=rollback(pointer),
         backend="llamacpp",
         engine=library.build(),
@@ -327,11 +327,6 @@ def _quantization(pointer: api.llama_model_p) -> str:
     words = buffer[: max(size, 0)].decode(errors="replace")
     match = re.search(r"\b(?:I?Q\d\w*|B?F16|F32|MXFP4\w*|TQ\d\w*|NVFP4)\b", words)
     return match.group() if match else words
-
-
-def _expert_share(header: GgufHeader) -> float:
-    used, experts = header.integer(_ACTIVE_EXPERTS), header.integer("expert_count")
-    return used / experts if used < experts else 0.0
 
 
 def _kv_bytes_per_token(pointer: api.llama_model_p, header: GgufHeader) -> int:

@@ -101,9 +101,8 @@ def weight_layout(path: Path) -> WeightLayout:
         for file, header in enumerate(headers)
         for tensor in header.tensors
     )
-    experts, used = first.integer("expert_count"), first.integer("expert_used_count")
-    share = used / experts if used < experts else 1.0
-    return WeightLayout(files, placed, first.integer("block_count"), share, experts)
+    n_layers, experts = first.integer("block_count"), first.integer("expert_count")
+    return WeightLayout(files, placed, n_layers, first.expert_share, experts)
 
 
 def _placed(file: int, tensor: Tensor, *, is_tied: bool) -> PlacedTensor:
