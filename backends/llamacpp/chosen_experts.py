@@ -2,25 +2,20 @@
 
 import ctypes
 import functools
-import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from pathlib import Path
 from typing import Self
 
-import llama_cpp
 import numpy as np
 from llama_cpp import llama_cpp as api
+
+from backends.llamacpp import library
 
 _CHOICE = b"ffn_moe_topk-"
 """Name of the tensor of chosen experts, followed by its layer (llama.cpp, src/llama-graph.cpp).
 
 A later version that calls it otherwise only reads experts without being told before.
 """
-
-_LIBRARY = {"win32": "ggml-base.dll", "darwin": "libggml-base.dylib"}.get(
-    sys.platform, "libggml-base.so"
-)
 
 
 class ChosenExperts:
@@ -78,7 +73,7 @@ def _experts(ggml: ctypes.CDLL, tensor: int, used: int) -> set[int]:
 def _ggml() -> ctypes.CDLL | None:
     """Functions that read a tensor's facts; None in a build without this library."""
     try:
-        ggml = ctypes.CDLL(str(Path(llama_cpp.__file__).parent / "lib" / _LIBRARY))
+        ggml = library.shared_library("ggml-base")
         ggml.ggml_get_name.restype = ctypes.c_char_p
         ggml.ggml_nelements.restype = ctypes.c_int64
         ggml.ggml_nbytes.restype = ctypes.c_size_t

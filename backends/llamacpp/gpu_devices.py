@@ -1,13 +1,8 @@
 """GPUs that llama.cpp puts layers on, with their memory."""
 
 import ctypes
-import functools
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-
-import llama_cpp
 
 from backends.hardware.gpu import Gpu
 from backends.llamacpp import library
@@ -69,7 +64,7 @@ def _gpu(device: Device) -> Gpu:
 
 def _devices() -> list[Device]:
     """The engine's table."""
-    registry, base = _shared("ggml"), _shared("ggml-base")
+    registry, base = library.shared_library("ggml"), library.shared_library("ggml-base")
     registry.ggml_backend_dev_count.restype = ctypes.c_size_t
     registry.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
     registry.ggml_backend_dev_get.restype = ctypes.c_void_p
@@ -98,11 +93,3 @@ def _device(base: ctypes.CDLL, pointer: int) -> Device:
 
 def _text(read: bytes | None) -> str:
     return (read or b"").decode(errors="replace").strip()
-
-
-@functools.cache
-def _shared(name: str) -> ctypes.CDLL:
-    """A library of the engine, which is loaded already."""
-    forms = {"win32": "{}.dll", "darwin": "lib{}.dylib"}
-    file = forms.get(sys.platform, "lib{}.so").format(name)
-    return ctypes.CDLL(str(Path(llama_cpp.__file__).parent / "lib" / file))

@@ -2,9 +2,12 @@
 
 import ctypes
 import functools
+import sys
 from collections import deque
 from importlib import metadata
+from pathlib import Path
 
+import llama_cpp
 from llama_cpp import llama_cpp as api
 
 from backends.base import UsageError
@@ -27,6 +30,18 @@ def start() -> None:
     """Start the engine, quietly. Safe to call again."""
     api.llama_log_set(_keep_log, ctypes.c_void_p(0))
     api.llama_backend_init()
+
+
+@functools.cache
+def shared_library(name: str) -> ctypes.CDLL:
+    """A library of the engine, which is loaded already: ggml or ggml-base.
+
+    Raises:
+        OSError: this build has none of that name.
+    """
+    forms = {"win32": "{}.dll", "darwin": "lib{}.dylib"}
+    file = forms.get(sys.platform, "lib{}.so").format(name)
+    return ctypes.CDLL(str(Path(llama_cpp.__file__).parent / "lib" / file))
 
 
 def forget_log() -> None:
