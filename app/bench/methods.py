@@ -12,7 +12,8 @@ from app.drafting.drafter_building import DrafterEnvironment, DrafterHandle
 from app.drafting.spec import draft_spec
 from app.drafting.spec.drafter_node import LOOKUP, SELF
 from app.engine.session import Session
-from app.engine.session_drafters import Drafting, build
+from app.engine.session_drafters import Drafting
+from app.engine.shared_memory import built
 from backends.base import Model, SpecchatError, Warping
 from backends.engines.backend_names import MLX
 from backends.engines.baselines import baseline_engines
@@ -128,7 +129,7 @@ def methods(
         result = Methods(ExitStack(), [Ours(PLAIN, session, None)])
         handles: list[DrafterHandle] = []
         for text in _specs(given, session):
-            drafting = _built(text, session, environment)
+            drafting = built(session.spec(text), environment, session.shared)
             stack.enter_context(closing(drafting))
             drafting.compare(True)
             if drafting.missing:
@@ -155,15 +156,6 @@ def _specs(given: str, session: Session) -> list[str]:
     if given.lower() not in (*specs, draft_spec.OFF):
         specs.insert(2, given)
     return specs
-
-
-def _built(text: str, session: Session, environment: DrafterEnvironment) -> Drafting:
-    spec, shared = session.spec(text), session.shared
-    if shared is None:
-        return build(spec, environment)
-    drafting = shared.build(spec, environment)
-    shared.settle(drafting, session.model)
-    return drafting
 
 
 def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:

@@ -9,8 +9,7 @@ from pathlib import Path
 from app.drafting.spec import draft_spec
 from app.drafting.spec.draft_spec import DraftSpec
 from app.engine.session import Session, drafter_environment
-from app.engine.session_drafters import build
-from app.engine.shared_memory import SharedMemory
+from app.engine.shared_memory import SharedMemory, built
 from app.large_blocks import return_large_blocks
 from app.learned.memory_bandwidth import memory_bandwidth
 from app.learned.plain_replies import PlainReplies
@@ -126,11 +125,7 @@ class _Opening:
             environment = drafter_environment(model, context, paths, options, notify, room)
             bandwidth = memory_bandwidth(model.info, paths)
             environment = replace(environment, every_form=self.every_form)
-            if shared is None:
-                drafting = build(spec, environment)
-            else:
-                drafting = shared.build(spec, environment)
-                shared.settle(drafting, model)
+            drafting = built(spec, environment, shared)
             resources = stack.pop_all()
         speeds = PlainReplies.of(model.info, paths)
         return Session(

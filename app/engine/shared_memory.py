@@ -25,6 +25,21 @@ from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 
 
+def built(
+    spec: DraftSpec, environment: DrafterEnvironment, shared: "SharedMemory | None"
+) -> Drafting:
+    """The drafters of a spec, in memory of their own or shared with a model that streams.
+
+    Raises:
+        ContextInUseError, ModelError: as of build.
+    """
+    if shared is None:
+        return build(spec, environment)
+    drafting = shared.build(spec, environment)
+    shared.settle(drafting, environment.target)
+    return drafting
+
+
 @dataclass(frozen=True, slots=True)
 class SharedMemory:
     """Bytes for the held weights of a model that streams, and its drafters, together."""
