@@ -16,16 +16,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import gguf
 import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import SpecchatError
-from backends.llamacpp.requantize import requantize
 from models.self_draft.recipe import QUANTIZATIONS
 from scripts.models.pad_model import agreement, shape_of
+from scripts.models.quantized_source import quantized_source
 
 _FEED_FORWARD = re.compile(r"(blk\.\d+)\.ffn_(gate|up|down)\.weight")
 _COMPARED = 300
@@ -100,17 +99,13 @@ def main() -> None:
     parser.add_argument("--quantize", choices=QUANTIZATIONS, help="first")
     arguments = parser.parse_args()
     try:
-        with TemporaryDirectory(dir=arguments.target.parent) as folder:
-            source = arguments.source
-            if arguments.quantize:
-                source = Path(folder) / "quantized.gguf"
-                for _ in requantize(arguments.source, source, arguments.quantize):
-                    pass
-            make_experts(source, arguments.target, arguments.experts, arguments.used)
-            same, difference = agreement(source, arguments.target, _COMPARED)
+        target = arguments.target
+        with quantized_source(arguments.source, arguments.quantize, target) as source:
+            make_experts(source, target, arguments.experts, arguments.used)
+            same, difference = agreement(source, target, _COMPARED)
     except SpecchatError as error:
         sys.exit(str(error))
-    print(f"{arguments.target.stat().st_size / 1e6:,.0f} MB")
+    print(f"{target.stat().st_size / 1e6:,.0f} MB")
     print(f"same likeliest token at {same:.1%} of positions, logits differ by {difference:.3f}")
 
 

@@ -18,7 +18,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import gguf
 import numpy as np
@@ -27,9 +26,9 @@ from numpy.typing import NDArray
 from app.builtin_prompts import built_in_prompts
 from backends import llamacpp
 from backends.base import SpecchatError, UsageError
-from backends.llamacpp.requantize import requantize
 from models.self_draft.recipe import QUANTIZATIONS
 from scripts.models.padded_shape import Shape, target_shape
+from scripts.models.quantized_source import quantized_source
 
 _UNITS = {"M": 10**6, "B": 10**9}
 
@@ -206,14 +205,10 @@ def main() -> None:
     parser.add_argument("--quantize", choices=QUANTIZATIONS, help="before padding")
     arguments = parser.parse_args()
     try:
-        with TemporaryDirectory(dir=arguments.target.parent) as folder:
-            source = arguments.source
-            if arguments.quantize:
-                source = Path(folder) / "quantized.gguf"
-                for _ in requantize(arguments.source, source, arguments.quantize):
-                    pass
-            shape = pad(source, arguments.target, arguments.parameters)
-            same, difference = agreement(source, arguments.target)
+        target = arguments.target
+        with quantized_source(arguments.source, arguments.quantize, target) as source:
+            shape = pad(source, target, arguments.parameters)
+            same, difference = agreement(source, target)
     except SpecchatError as error:
         sys.exit(str(error))
     print(f"{shape.parameters:,} parameters: width {shape.width}, {shape.layers} layers")

@@ -39,7 +39,13 @@ from backends.streaming.lock_plan import LockPlan
 from backends.streaming.weight_layout import WeightLayout
 from decoding.sampling.sampling_settings import SamplingSettings
 from scripts.prompts import tokenized
-from scripts.streaming.memory_group import JOIN, GroupRefusedError, memory_group, run_in
+from scripts.streaming.memory_group import (
+    JOIN,
+    GroupRefusedError,
+    drop_from_cache,
+    memory_group,
+    run_in,
+)
 
 _OURS = ("naive", "plain", "drafted", "drafted-0.8", "lookup", "auto")
 _SERVER = "server-"
@@ -83,7 +89,7 @@ def main() -> None:
 
 def _in_group(way: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """The figures of one way; prints them."""
-    _drop_from_cache(arguments.model)
+    drop_from_cache(arguments.model)
     with memory_group(arguments.limit * 1_000_000) as group, tempfile.TemporaryDirectory() as home:
         if way.startswith(_SERVER):
             figures = _serve(way, arguments, group)
@@ -244,12 +250,6 @@ def _prompts(arguments: argparse.Namespace) -> list[list[int]]:
         return [prompt for _, prompt in _of_round(tokenized(model), arguments)]
     finally:
         model.close()
-
-
-def _drop_from_cache(path: Path) -> None:
-    if sys.platform == "linux":
-        with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from app.builtin_prompts import built_in_prompts
 from backends.base import Context
-from scripts.streaming.memory_group import GroupRefusedError, memory_group, run_in
+from scripts.streaming.memory_group import GroupRefusedError, drop_from_cache, memory_group, run_in
 
 _WAYS = ("naive", "locked", "streamed", "unlocked")
 _PROMPT = "The old lighthouse keeper said that"
@@ -74,7 +74,7 @@ def _measure(arguments: argparse.Namespace) -> dict[str, object]:
     from backends.streaming.weight_layout import weight_layout
 
     way = arguments.ways[0]
-    _drop_from_cache(arguments.model)
+    drop_from_cache(arguments.model)
     disk = measured_disk_speed(arguments.model)
     _choose(way)
     start = time.perf_counter()
@@ -121,12 +121,6 @@ def _choose(way: str) -> None:
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
         memory_lock.lock = refuse
-
-
-def _drop_from_cache(path: Path) -> None:
-    if sys.platform == "linux":
-        with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _greedy(context: Context, prompt: Sequence[int]) -> list[int]:

@@ -68,6 +68,13 @@ def run_in(group: Path, command: Sequence[str]) -> int:
     return subprocess.run([*JOIN, str(group), *command], check=False).returncode
 
 
+def drop_from_cache(path: Path) -> None:
+    """Drop a file from the system's cache, so that the next reader's group is charged for it."""
+    if sys.platform == "linux":
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def main() -> int:
     """Run the command that the arguments name, in a new group or in the one named."""
     parser = argparse.ArgumentParser(description=__doc__)
