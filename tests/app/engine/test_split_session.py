@@ -25,6 +25,7 @@ from backends.streaming.disk_speed import DiskSpeed
 from backends.streaming.streamed_chunk import STREAMED_CHUNK
 from models.metadata.memory_bill import compute_bytes
 from models.metadata.model_facts import facts_of
+from tests.fixtures.greedy import greedy_ids
 
 Opened = Callable[..., Session]
 LAYERS = 30
@@ -56,17 +57,6 @@ def opened(home: Path, monkeypatch: pytest.MonkeyPatch, demo: Model) -> Opened:
 def half(demo_file: Path) -> int:
     """Bytes for the head, which is also the largest tensor, and about half of the layers."""
     return round(0.8 * demo_file.stat().st_size)
-
-
-def _greedy(session: Session) -> list[int]:
-    tokens = list(session.model.tokenizer.encode("The capital of France is", special=False))
-    ids: list[int] = []
-    with session.context.use() as context:
-        rows = context.forward(tokens, 1)
-        for _ in range(12):
-            ids.append(int(rows[-1].argmax()))
-            rows = context.forward([ids[-1]], 1)
-    return ids
 
 
 def test_what_fits_on_the_gpu_goes_there_whole(opened: Opened) -> None:
@@ -106,10 +96,10 @@ def test_what_neither_holds_streams_if_agreed_to(opened: Opened, demo_file: Path
         opened(few, free, stream=STREAM_OFF)
     assert not isinstance(refused.value, StreamOfferError)
     with closing(opened(PLENTY)) as session:
-        whole = _greedy(session)
+        whole = greedy_ids(session)
     with closing(opened(few, free, stream=STREAM_ON)) as session:
         info = session.model.info
         assert info.gpu_layers is not None
         assert 0 < info.streamed_bytes_per_token < info.bytes_read_per_token
         assert "is larger than memory" in session.notes[0]
-        assert _greedy(session) == whole
+        assert greedy_ids(session) == whole

@@ -16,6 +16,7 @@ from app.loading.streaming.agreed_models import AgreedModels
 from app.loading.streaming.outlook import StreamOfferError
 from app.paths import Paths
 from backends.base import Model, OutOfMemoryError
+from tests.fixtures.greedy import greedy_ids
 
 Opened = Callable[..., Session]
 
@@ -38,17 +39,6 @@ def small(demo_file: Path) -> int:
     return round(1.15 * demo_file.stat().st_size)
 
 
-def _greedy(session: Session) -> list[int]:
-    tokens = list(session.model.tokenizer.encode("The capital of France is", special=False))
-    ids: list[int] = []
-    with session.context.use() as context:
-        rows = context.forward(tokens, 1)
-        for _ in range(12):
-            ids.append(int(rows[-1].argmax()))
-            rows = context.forward([ids[-1]], 1)
-    return ids
-
-
 def test_a_model_that_does_not_fit_is_offered_and_refused_when_off(
     opened: Opened, small: int
 ) -> None:
@@ -64,13 +54,13 @@ def test_a_model_that_does_not_fit_is_offered_and_refused_when_off(
 
 def test_a_streamed_model_answers_as_one_in_memory(opened: Opened, small: int) -> None:
     with closing(opened(10 * small)) as session:
-        whole = _greedy(session)
+        whole = greedy_ids(session)
         assert session.model.info.streamed_bytes_per_token == 0
     with closing(opened(small, stream=STREAM_ON)) as session:
         info = session.model.info
         assert 0 < info.streamed_bytes_per_token < info.bytes_read_per_token
         assert "larger than memory" in session.notes[0]
-        assert _greedy(session) == whole
+        assert greedy_ids(session) == whole
 
 
 def test_a_model_that_fits_never_streams(opened: Opened, small: int) -> None:
