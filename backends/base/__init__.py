@@ -1,5 +1,7 @@
 """The contract of every backend, its errors, and file helpers; imports no other package."""
 
+from backends.base.block_context import Block, BlockContext
+from backends.base.cache_type import CacheType
 from backends.base.device_sampling import DeviceRow, DeviceSampling, Drawn, Listener, Warping
 from backends.base.errors import (
     ContextTooLargeError,
@@ -20,18 +22,22 @@ from backends.base.model import (
     CacheState,
     Context,
     ContextFacts,
+    Head,
     Logits,
     Model,
     ModelInfo,
     Rollback,
     Vocabulary,
     check_context,
+    check_truncation,
 )
 from backends.base.tokenizer import Tokenizer
-from backends.base.truncation import check_truncation
 
 __all__ = [
+    "Block",
+    "BlockContext",
     "CacheState",
+    "CacheType",
     "Context",
     "ContextFacts",
     "ContextTooLargeError",
@@ -42,6 +48,7 @@ __all__ = [
     "DownloadStoppedError",
     "DraftUnavailableError",
     "Drawn",
+    "Head",
     "HubUnreachableError",
     "Listener",
     "Logits",

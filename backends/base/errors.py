@@ -65,11 +65,11 @@ class RollbackRefusedError(ModelError):
     """A context that cannot forget its last tokens."""
 
 
-class PassStoppedError(ModelError):
-    """A pass ended early because the answer was stopped; its context is as it was before."""
+class PassStoppedError(SpecchatError):
+    """A pass ended early because it was asked to stop; its context is as it was before."""
 
     def __init__(self) -> None:
-        super().__init__("the answer was stopped")
+        super().__init__("it was stopped")
 
 
 class DraftUnavailableError(SpecchatError):

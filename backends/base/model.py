@@ -6,8 +6,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from backends.base.cache_type import CacheType
 from backends.base.device_sampling import DeviceSampling
-from backends.base.errors import UsageError
+from backends.base.errors import ModelError, UsageError
 from backends.base.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class Rollback(StrEnum):
     """How far a model's context can forget its last tokens."""
 
     ANY = "any"
+    BOUNDED = "bounded"
+    """Only so many tokens of its last pass: its running state is kept once for each of them."""
     NONE = "none"
 
 
@@ -66,6 +69,8 @@ class ModelInfo:
     """Layers on GPUs, where that is not all of them or none: as the engine counts them."""
     lock_refusal: str = ""
     """Why less is locked than was planned, as the rest of a sentence; "" if nothing is missing."""
+    cache_type: CacheType | None = None
+    """Type of the KV cache's numbers; None where the engine has the model's own."""
 
     def check_context(self, n_ctx: int) -> None:
         """Refuse a context size that the model was not trained for.
@@ -87,6 +92,20 @@ def check_context(name: str, n_ctx: int, limit: int) -> None:
             f"a context of {n_ctx:,} tokens is out of range",
             f"{name} was trained for at most {limit:,}",
             f"Use --ctx {limit} or less.",
+        )
+
+
+def check_truncation(length: int, held: int) -> None:
+    """Refuse a length outside 0 to held, the tokens of a context.
+
+    Engines accept any length silently, and later output is then wrong.
+
+    Raises:
+        ModelError: length is not from 0 to held.
+    """
+    if not 0 <= length <= held:
+        raise ModelError(
+            f"a context cannot be cut to {length:,} tokens", f"it holds {held:,} of them"
         )
 
 
@@ -125,7 +144,24 @@ class ContextFacts(Protocol):
     def length(self) -> int: ...
     @property
     def can_roll_back(self) -> bool:
-        """Whether truncate accepts any length; otherwise only 0 or the present length."""
+        """Whether truncate accepts any length; otherwise only those that are reachable."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """Most tokens that truncate can take back of a pass just run, but for its first one.
+
+        No draft may be longer. 0 if none can be taken back; n_ctx if any can.
+        """
+        ...
+
+    @property
+    def draft_refusal(self) -> str:
+        """Why depth is 0, as the rest of a sentence after the model's name; "" if it is not."""
+        ...
+
+    def reachable(self, length: int) -> int:
+        """The longest length, up to this one and the present one, that truncate now accepts."""
         ...
 
     @property
@@ -145,6 +181,16 @@ class ContextFacts(Protocol):
 
     @property
     def kv_bytes_per_token(self) -> int: ...
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of its running state in all copies, which grow with no token; 0 for most models."""
+        ...
+
+    @property
+    def saved_state_bytes(self) -> int:
+        """Bytes of its running state in what save returns, which has no copies."""
+        ...
 
 
 class Context(ContextFacts, Protocol):
@@ -203,7 +249,17 @@ class Context(ContextFacts, Protocol):
 
         Raises:
             ModelError: the context is shorter, or length is negative.
-            RollbackRefusedError: this kind of model cannot forget just these tokens.
+            RollbackRefusedError: this length is not reachable.
+        """
+        ...
+
+    def checkpoint(self, *, is_brief: bool = False) -> None:
+        """Make the present length reachable for longer, as far as there is memory to.
+
+        It stays so until the context is truncated to less, or newer checkpoints take its place.
+        Nothing is done where any length is reachable.
+
+        is_brief: only until the next brief one, and in the place of no other.
         """
         ...
 
@@ -236,6 +292,10 @@ class Model(Protocol):
     def info(self) -> ModelInfo: ...
     @property
     def tokenizer(self) -> Tokenizer: ...
+    @property
+    def shortage(self) -> str:
+        """What the model lost to other programs since it was loaded, in words; "" if nothing."""
+        ...
 
     def open(self, n_ctx: int) -> Context:
         """Open an empty context of n_ctx tokens.
@@ -247,4 +307,19 @@ class Model(Protocol):
 
     def close(self) -> None:
         """Free the weights and all open contexts."""
+        ...
+
+
+class Head(Model, Protocol):
+    """Layers that draft for one model, from what the passes of its context leave.
+
+    It is loaded for one context of the model, beside which open opens, and is closed before it.
+    """
+
+    def open_beside(self, context: Context) -> Context:
+        """Open an empty context that drafts for another context of the model, and closes with it.
+
+        Raises:
+            OutOfMemoryError: its cache does not fit in free memory.
+        """
         ...

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backends.base import Tokenizer, UsageError
-from backends.base.whole_characters import whole_characters
 from backends.chat.template_process import TemplateProcess
+from backends.chat.whole_characters import whole_characters
 
 _MARKS = range(0xE000, 0xF900)
 """Private-use characters, of which an unused one, with a number, replaces a control text."""

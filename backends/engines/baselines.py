@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from backends.base import Model
+from backends.base import CacheType, Model
 from backends.base.baseline_engine import BaselineEngine
 from backends.engines.backend_names import LLAMACPP, MLX
 from backends.engines.engine_import import importing_engine
@@ -26,6 +26,6 @@ def baseline_engines(model: Model, n_ctx: int, drafter: Model | None) -> Sequenc
         return mlx_baselines(model, drafter)
     with importing_engine(LLAMACPP):
         from backends.llamacpp.llama_baseline import LlamaBaseline
-    is_on_gpu = info.device.startswith("GPU")
+    is_on_gpu, cache_type = info.device.startswith("GPU"), info.cache_type or CacheType.F16
     layers = (info.gpu_layers if info.gpu_layers is not None else _ALL) if is_on_gpu else 0
-    return [LlamaBaseline(info.path, n_ctx, info.threads, layers)]
+    return [LlamaBaseline(info.path, n_ctx, info.threads, layers, cache_type)]

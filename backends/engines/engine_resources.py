@@ -1,5 +1,6 @@
 """Memory, GPU support and bandwidth as an engine reports them."""
 
+from backends.base import CacheType, UsageError
 from backends.engines.backend_names import LLAMACPP, MLX
 from backends.engines.engine_import import importing_engine
 from backends.hardware.bandwidth import Bandwidth
@@ -60,6 +61,20 @@ def check_gpu_layers(backend: str, gpu_layers: int | None) -> None:
         else:
             from backends.llamacpp.library import check_gpu_layers as check
     check(gpu_layers)
+
+
+def check_cache_type(backend: str, cache_type: CacheType | None) -> None:
+    """Refuse a type of KV cache with a backend that offers none.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if backend == MLX and cache_type is not None:
+        raise UsageError(
+            f"--kv {cache_type} cannot be used with MLX",
+            "its cache has the model's own type",
+            "Use a GGUF file with --backend llamacpp, or leave it out.",
+        )
 
 
 def bandwidth_of_mlx() -> Bandwidth | None:

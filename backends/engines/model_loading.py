@@ -4,10 +4,23 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from backends.base import Model, ModelInfo, UsageError, Vocabulary
+from backends.base import (
+    CacheType,
+    Context,
+    DraftUnavailableError,
+    Head,
+    Model,
+    ModelError,
+    ModelInfo,
+    Rollback,
+    UsageError,
+    Vocabulary,
+)
 from backends.engines.backend_names import AUTO, LLAMACPP, MLX
 from backends.engines.backend_selection import backend_for
 from backends.engines.engine_import import importing_engine
+from backends.engines.engine_resources import check_cache_type
+from backends.files.head_folders.folder_drafter import drafter_in_folder
 
 
 def load(
@@ -17,6 +30,7 @@ def load(
     wanted: str = AUTO,
     experts: int | None = None,
     lock_bytes: int | None = None,
+    cache_type: CacheType | None = None,
     beside: Model | None = None,
 ) -> Model:
     """Load a model; only the thread that loads it may run it.
@@ -25,6 +39,7 @@ def load(
     lock_bytes: weights to lock in memory while the others stream from disk, None for a model that
     fits; llama.cpp on the processor only. beside: a loaded model of the same file that streams,
     whose held weights this one uses too.
+    cache_type: of the KV cache, None for the engine's own; llama.cpp only.
 
     Raises:
         UsageError: the wanted backend cannot run such a model, or has no such option.
@@ -38,6 +53,7 @@ def load(
                 "MLX holds all weights in memory",
                 "Use its GGUF file with --backend llamacpp.",
             )
+        check_cache_type(backend, cache_type)
         with importing_engine(backend):
             from backends import mlx
             from backends.mlx.mlx_device import raise_wired_limit
@@ -53,8 +69,74 @@ def load(
         gpu_layers=gpu_layers,
         experts=experts,
         lock_bytes=lock_bytes,
+        cache_type=cache_type,
         beside=beside,
     )
+
+
+def load_head(path: Path, target: Model, context: Context) -> Head:
+    """Load a head that drafts for a loaded model, beside a context of it.
+
+    path: the head's file or folder, or the model's own: that of a file needs no loading.
+
+    Raises:
+        DraftUnavailableError: the model's backend or this build cannot run it.
+        ModelError: a file is damaged, or head and model do not belong together.
+    """
+    if target.info.backend == MLX:
+        from backends.mlx.heads import mlx_head
+        from backends.mlx.mlx_context import MlxContext
+        from backends.mlx.mlx_model import MlxModel
+
+        assert isinstance(target, MlxModel)
+        assert isinstance(context, MlxContext)
+        return mlx_head.load_head(path, target, context)
+    from backends.llamacpp import LlamaContext, LlamaModel
+    from backends.llamacpp.heads import llama_head
+
+    assert isinstance(target, LlamaModel)
+    assert isinstance(context, LlamaContext)
+    return llama_head.load_head(path, target, context)
+
+
+def own_head(target: Model, context: Context) -> Head | None:
+    """The head in a model's own file or folder, beside a context; None if none can be run."""
+    try:
+        if not _has_own_head(target):
+            return None
+        return load_head(target.info.path, target, context)
+    except (DraftUnavailableError, ModelError):
+        return None  # told where it is asked for
+
+
+def _has_own_head(target: Model) -> bool:
+    """Whether a model brings next-token layers.
+
+    Raises:
+        ModelError: its folder cannot be read.
+    """
+    if target.info.backend == MLX:
+        path = target.info.path
+        found = drafter_in_folder(path) if path.is_dir() else None
+        return found is not None and not found.is_alone
+    from backends.llamacpp import LlamaModel
+
+    assert isinstance(target, LlamaModel)
+    return target.has_own_head
+
+
+def open_undrafted(model: Model, n_ctx: int) -> Context:
+    """Open a context in which nothing drafts: its running state has no copies to go back to.
+
+    Raises:
+        OutOfMemoryError: its cache does not fit in free memory.
+    """
+    if model.info.backend != LLAMACPP or model.info.rollback is not Rollback.BOUNDED:
+        return model.open(n_ctx)
+    from backends.llamacpp import LlamaModel
+
+    assert isinstance(model, LlamaModel)
+    return model.open(n_ctx, drafts=False)
 
 
 def vocabulary(path: Path) -> AbstractContextManager[Vocabulary]:

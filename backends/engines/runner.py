@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
-from backends.base import ModelInfo
+from backends.base import CacheType, ModelInfo
 from backends.engines.backend_names import MLX
 from backends.engines.engine_import import importing_engine
 from backends.hardware.host import physical_cores
@@ -14,19 +14,28 @@ from backends.hardware.host import physical_cores
 class Runner:
     """Build (as in ModelInfo), device (as the engine names it) and threads.
 
-    streamed_tenths: of the bytes that a token reads, those that come from disk.
+    streamed_tenths: of the bytes that a token reads, those that come from disk. cache_type: of a
+    quantized KV cache, None for any other.
     """
 
     engine: str
     device: str
     threads: int
     streamed_tenths: int = 0
+    cache_type: CacheType | None = None
 
     @classmethod
     def of(cls, info: ModelInfo) -> Self:
         """Runner of a loaded model."""
         streamed = info.streamed_bytes_per_token / max(info.bytes_read_per_token, 1)
-        return cls(info.engine, info.device, info.threads, tenths(streamed))
+        return cls(
+            info.engine, info.device, info.threads, tenths(streamed), quantized(info.cache_type)
+        )
+
+
+def quantized(cache_type: CacheType | None) -> CacheType | None:
+    """The type if it makes a pass other work than usual; None for half floats or the engine's."""
+    return None if cache_type is CacheType.F16 else cache_type
 
 
 def tenths(share: float) -> int:

@@ -125,15 +125,27 @@ def parts(path: Path) -> list[Path]:
 
 
 def read_per_token(header: GgufHeader, tensors: Iterable[Tensor]) -> int:
-    """Bytes of weights read per plain token, without an input embedding that is only looked up.
+    """Bytes of weights read per plain token.
 
+    Without an input embedding that is only looked up, and without layers that predict ahead.
     header: of the first part; tensors: of all parts.
     """
-    sizes = {tensor.name: tensor.stored_bytes for tensor in tensors}
+    last, ahead = header.integer("block_count"), header.integer("nextn_predict_layers")
+    sizes = {
+        tensor.name: tensor.stored_bytes
+        for tensor in tensors
+        if not (0 < ahead < last and last - ahead <= _layer(tensor.name) < last)
+    }
     if "output.weight" in sizes:
         sizes.pop("token_embd.weight", None)
     share = header.expert_share
     return sum(round(size * (share if "_exps" in name else 1.0)) for name, size in sizes.items())
+
+
+def _layer(name: str) -> int:
+    """Layer of a tensor; -1 for one that belongs to none."""
+    match = re.match(r"blk\.(\d{1,6})\.", name)
+    return int(match[1]) if match else -1
 
 
 def read_header(path: Path) -> GgufHeader:

@@ -1,7 +1,8 @@
-"""Duplicate tokens in a GGUF file, on which llama.cpp aborts."""
+"""Tokens of a GGUF file, and duplicates among them, on which llama.cpp aborts."""
 
 import mmap
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from backends.base import ModelError
@@ -37,15 +38,33 @@ def require_distinct_tokens(path: Path) -> None:
 def _repeated(data: mmap.mmap, at: int, count: int) -> bytes | None:
     """First duplicate in a list of texts that lies within the file."""
     seen: set[int] = set()
+    for text in _texts(data, at, count):
+        read = text.partition(b"\0")[0]  # as the engine does
+        known = hash(read)
+        if known in seen and read:  # the engine gives empty ones unique names
+            return read
+        seen.add(known)
+    return None
+
+
+def tokens_of(path: Path) -> list[bytes]:
+    """Texts of a vocabulary by token, empty without one.
+
+    Raises:
+        ModelError: the file is missing or damaged.
+    """
+    first = parts(path)[0]
+    header = read_header(first)
+    if not header.tokens_at:
+        return []
+    with first.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return list(_texts(data, header.tokens_at + struct.calcsize("<IQ"), header.n_vocab))
+
+
+def _texts(data: mmap.mmap, at: int, count: int) -> Iterator[bytes]:
+    """Texts of a list that lies within the file."""
     unpack = struct.Struct("<Q").unpack_from
     for _ in range(count):
         (size,) = unpack(data, at)
-        text = data[at + 8 : at + 8 + size]
+        yield data[at + 8 : at + 8 + size]
         at += 8 + size
-        if 0 in text:
-            text = text.partition(b"\0")[0]  # the engine reads up to there
-        known = hash(text)
-        if known in seen and text:  # the engine gives empty ones unique names
-            return text
-        seen.add(known)
-    return None

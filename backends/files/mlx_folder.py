@@ -25,6 +25,9 @@ _MAX_LAYERS = 1 << 12
 _SHAPING = re.compile(r"embed|wte|norm|proj|qkv")
 """Parts of names of tensors whose number type determines what the model computes in."""
 
+_UNREAD = "mtp"
+"""Part of the names of next-token layers, which mlx-lm drops: a head reads them by itself."""
+
 _HALVES = ({"F16"}, {"BF16"})
 
 ACTIVE_EXPERTS = "num_experts_per_tok"
@@ -108,9 +111,10 @@ def read_mlx_folder(path: Path) -> MlxFolder:
     weights = sorted(path.glob(WEIGHT_FILES))
     if not weights:
         raise ModelError(f"there are no weights in {path}", "model.safetensors is missing", REMEDY)
-    tensors = [entry for weight in weights for entry in stored_tensors(weight).items()]
-    stored = sum(tensor.bytes for _, tensor in tensors)
-    return MlxFolder(settings, stored, written, _number_bytes(tensors))
+    stored = [entry for weight in weights for entry in stored_tensors(weight).items()]
+    tensors = [(name, tensor) for name, tensor in stored if _UNREAD not in name.split(".")]
+    loaded = sum(tensor.bytes for _, tensor in tensors)
+    return MlxFolder(settings, loaded, written, _number_bytes(tensors))
 
 
 def read_settings(file: Path, most_bytes: int = _MAX_SETTINGS) -> dict[str, Any]:

@@ -25,10 +25,12 @@ _REMEDY = "Download or copy it again."
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """Size and number type of a stored tensor, the type as the format names it."""
+    """A stored tensor. dtype: as the format names it. offset: of its data in the file."""
 
     bytes: int
     dtype: str
+    shape: tuple[int, ...]
+    offset: int
 
 
 def stored_tensors(path: Path) -> dict[str, StoredTensor]:
@@ -44,7 +46,7 @@ def stored_tensors(path: Path) -> dict[str, StoredTensor]:
             if length > min(MAX_HEADER, size - 8):
                 raise ValueError(f"a header of {length:,} bytes in a file of {size:,}")
             header = json.loads(file.read(length))
-        return _tensors(header, size - 8 - length)
+        return _tensors(header, 8 + length, size)
     except FileNotFoundError as error:
         raise ModelError(f"there is no file {path}") from error
     except OSError as error:
@@ -54,18 +56,18 @@ def stored_tensors(path: Path) -> dict[str, StoredTensor]:
         raise ModelError(f"{path} is damaged or cut short", reason, _REMEDY) from error
 
 
-def _tensors(header: object, data_bytes: int) -> dict[str, StoredTensor]:
+def _tensors(header: object, start: int, size: int) -> dict[str, StoredTensor]:
     if not isinstance(header, dict):
         raise ValueError("its header is no object")
     entries = cast("dict[str, object]", header)
     return {
-        name: _checked(name, entry, data_bytes)
+        name: _checked(name, entry, start, size - start)
         for name, entry in entries.items()
         if name != "__metadata__"
     }
 
 
-def _checked(name: str, entry: object, data_bytes: int) -> StoredTensor:
+def _checked(name: str, entry: object, begin: int, data_bytes: int) -> StoredTensor:
     """Tensor of an entry, if the entry is consistent."""
     shown = repr(name[:64])
     facts = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
@@ -81,7 +83,7 @@ def _checked(name: str, entry: object, data_bytes: int) -> StoredTensor:
     size = _SIZES.get(dtype)
     if size is not None and size * math.prod(shape) != end - start:
         raise ValueError(f"tensor {shown} has {end - start:,} bytes, which is not its shape")
-    return StoredTensor(end - start, dtype)
+    return StoredTensor(end - start, dtype, tuple(shape), begin + start)
 
 
 def _are_counts(value: object) -> TypeGuard[list[int]]:

@@ -1,0 +1,43 @@
+"""Base of contexts of heads, which draft beside the context of their model."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backends.base.device_sampling import DeviceSampling
+from backends.base.errors import ModelError
+
+if TYPE_CHECKING:
+    from backends.base.model import CacheState, Logits
+
+_LINES = "drafts lines only: the other branches of a tree would need states of their own"
+
+
+class HeadLimits:
+    """What contexts of heads cannot do: sampling on a device, saved states, and trees for most."""
+
+    device_sampling: DeviceSampling | None = None
+    can_roll_back = can_verify_tree = False
+    max_branches = 1
+    draft_refusal = ""
+    tree_refusal = _LINES
+    state_bytes = saved_state_bytes = 0
+
+    def checkpoint(self, *, is_brief: bool = False) -> None:
+        """Nothing to do: what can be reached stays so."""
+
+    def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> "Logits":
+        del tokens, parents
+        raise AssertionError(_LINES)
+
+    grow_tree = forward_tree
+
+    def commit(self, path: Sequence[int]) -> None:
+        del path
+        raise AssertionError(_LINES)
+
+    def save(self) -> "CacheState":
+        raise ModelError("the cache of a head cannot be saved", "it belongs to its model's context")
+
+    def restore(self, tokens: Sequence[int], state: "CacheState") -> None:
+        del tokens, state
+        raise ModelError("a head's cache cannot be restored", "it belongs to its model's context")

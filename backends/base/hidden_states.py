@@ -1,0 +1,140 @@
+"""Hidden states of a model at the positions of its context, for a head to read later."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.float32]
+"""One row per token, shape (tokens, width)."""
+
+ReadRows = Callable[[int], Rows]
+"""Rows that the last pass over so many tokens left; may be a view."""
+
+PAGE_BYTES = 4 << 20
+"""Pieces of this size are mapped from the system: they cost what is written to, and go at once."""
+
+_FLOAT = 4
+
+
+class HiddenStates:
+    """Copies of what passes leave for a head, in step with the tokens of a context.
+
+    Those of tokens that were held before, or that a restored state brought, are unknown. Of very
+    long texts the oldest are forgotten.
+    """
+
+    def __init__(self, read: ReadRows, width: int, most: int, layers: Sequence[int] = ()) -> None:
+        """read: gets rows of the last pass, of this width. most: rows kept, at least of a pass.
+
+        layers: of the model, whose inputs the rows are; none for what leaves the last one.
+        """
+        self._read = read
+        self.layers = tuple(layers)
+        self._most = most
+        self.width = width
+        self._page = min(-(-PAGE_BYTES // (_FLOAT * width)), most)
+        """Rows of a page: so they grow and go without being copied."""
+        self._pages: dict[int, Rows] = {}
+        """Rows by their position divided by those of a page."""
+        self._nodes: list[Rows] = []
+        self.first: int = 0
+        """First position whose row is known."""
+        self.end: int = 0
+        """Position after the last one whose row is known."""
+
+    @property
+    def size(self) -> int:
+        """Bytes taken."""
+        return sum(page.nbytes for page in self._pages.values())
+
+    def begin(self, position: int) -> None:
+        """Start with a context that holds tokens up to a position, of which nothing is known."""
+        self._pages.clear()
+        self.first = self.end = position
+
+    def passed(self, start: int, count: int) -> None:
+        """Copy the rows of a pass over count tokens at positions from start on."""
+        self._append(start, self._read(count))
+
+    def passed_nodes(self, count: int) -> None:
+        """Copy the rows of a pass over count nodes of an uncommitted tree."""
+        self._nodes.append(self._read(count).copy())
+
+    def committed(self, start: int, path: Sequence[int]) -> None:
+        """Keep the rows of a path of the tree, at positions from start on."""
+        if path:
+            self._append(start, np.vstack(self._nodes)[list(path)])
+        self._nodes.clear()
+
+    def cut(self, length: int) -> None:
+        """Forget positions from length on."""
+        self.end = min(self.end, length)
+        self.first = min(self.first, self.end)
+        self._free()
+
+    def rows(self, start: int, end: int) -> Rows:
+        """Rows of known positions."""
+        assert self.first <= start <= end <= self.end
+        found = np.empty((end - start, self.width), np.float32)
+        for page, within, among in _pieces(start, end, self._page):
+            found[among] = self._pages[page][within]
+        return found
+
+    def before(self, start: int, count: int) -> Rows:
+        """Rows of the positions before each of count tokens from start on; zeros if unknown."""
+        rows = np.zeros((count, self.width), np.float32)
+        first = max(start - 1, self.first)
+        end = min(start - 1 + count, self.end)
+        if first < end:
+            rows[first - (start - 1) : end - (start - 1)] = self.rows(first, end)
+        return rows
+
+    def known_before(self, start: int, count: int, *, otherwise: bool) -> int:
+        """Number of tokens from start on to be run with the rows of the positions before them.
+
+        All of them where no row is known, as while costs are measured. otherwise: whether there is
+        something else to run those with that follow on tokens without a row.
+        """
+        if self.end == 0:
+            return count
+        if self.end >= start:
+            return min(count, self.end + 1 - start)
+        return 0 if otherwise else count
+
+    def release(self, position: int) -> None:
+        """Forget what is before a position, as its head has read it, and free the memory."""
+        self.first = max(self.first, min(position, self.end))
+        self._free()
+
+    def _append(self, start: int, rows: Rows) -> None:
+        if start != self.end:  # what lies between is unknown
+            self.begin(start)
+        end = start + len(rows)
+        self.release(end - self._most)
+        for page, within, among in _pieces(start, end, self._page):
+            if page not in self._pages:
+                self._pages[page] = np.empty((self._page, self.width), np.float32)
+            self._pages[page][within] = rows[among]
+        self.end = end
+
+    def _free(self) -> None:
+        """Free the memory of positions that are not known."""
+        known = range(self.first // self._page, -(-self.end // self._page))
+        for page in [page for page in self._pages if page not in known]:
+            del self._pages[page]
+
+
+def _pieces(start: int, end: int, size: int) -> list[tuple[int, slice, slice]]:
+    """Pages of so many rows with these positions.
+
+    Each comes with its rows of them, and with their places among these positions.
+    """
+    pieces: list[tuple[int, slice, slice]] = []
+    while start < end:
+        page, first = divmod(start, size)
+        count = min(size - first, end - start)
+        at = pieces[-1][2].stop if pieces else 0
+        pieces.append((page, slice(first, first + count), slice(at, at + count)))
+        start += count
+    return pieces

@@ -1,0 +1,216 @@
+"""What a GGUF file brings for drafting, by its header: its own layers, or a drafter for another.
+
+Names and rules are those of llama.cpp as in llama-cpp-python 0.3.36 (src/models: qwen35.cpp,
+gemma4-assistant.cpp, eagle3.cpp, dflash.cpp).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from backends.files.gguf_header import GgufHeader, Tensor
+
+
+class TrainedKind(StrEnum):
+    """How a file drafts."""
+
+    NEXT_TOKEN_LAYERS = "next-token layers"
+    ASSISTANT = "assistant"
+    EAGLE3 = "EAGLE-3 head"
+    DFLASH = "DFlash drafter"
+    DSPARK = "DSpark drafter"
+
+    @property
+    def word(self) -> str:
+        """Its short name, as in `--draft`."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    TrainedKind.NEXT_TOKEN_LAYERS: "mtp",
+    TrainedKind.ASSISTANT: "assistant",
+    TrainedKind.EAGLE3: "eagle3",
+    TrainedKind.DFLASH: "dflash",
+    TrainedKind.DSPARK: "dspark",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedDrafter:
+    """A drafter in a file.
+
+    is_alone: whether the file has nothing else and is no model by itself. architecture: of its
+    target, empty for any. layers: of the drafter. width: of the target's hidden states. n_vocab: of
+    the target; both 0 if unknown. target_layers: of the target, whose inputs it reads. longest:
+    tokens of a draft at most, 0 without a limit. draw_bytes, read_bytes: of weights read to draft a
+    token, and to read tokens before. fault: why it cannot draft for any model, empty if it may.
+    """
+
+    kind: TrainedKind
+    is_alone: bool
+    architecture: str
+    layers: int
+    width: int
+    n_vocab: int
+    target_layers: tuple[int, ...] = ()
+    longest: int = 0
+    draw_bytes: int = 0
+    read_bytes: int = 0
+    fault: str = ""
+
+
+_ASSISTANT, _EAGLE3, _DFLASH = "gemma4-assistant", "eagle3", "dflash"
+
+_MOST_LAYERS = 512
+"""As many as llama.cpp loads."""
+
+_EAGLE3_INPUTS = 3
+
+_OWN_EMBEDDING, _OWN_OUTPUT = ".nextn.embed_tokens.weight", ".nextn.shared_head_head.weight"
+
+
+def drafter_in(header: GgufHeader, tensors: Sequence[Tensor]) -> TrainedDrafter | None:
+    """The drafter in a file; None if it brings none.
+
+    header: of the first part; tensors: of all parts.
+    """
+    of_head = {_ASSISTANT: _assistant, _EAGLE3: _eagle3, _DFLASH: _dflash}
+    find = of_head.get(header.architecture, _next_token_layers)
+    return find(header, {tensor.name: tensor for tensor in tensors})
+
+
+def misfit(drafter: TrainedDrafter, target: GgufHeader) -> str:
+    """Why a drafter cannot draft for a target, as far as headers tell; empty if it may."""
+    if drafter.fault:
+        return drafter.fault
+    architecture, layers = target.architecture, trunk_layers(target)
+    width = target.integer("embedding_length")
+    if drafter.architecture not in ("", architecture):
+        return f"it drafts for {drafter.architecture}, not for {architecture}"
+    if drafter.width and drafter.width != width:
+        return f"it reads hidden states of {drafter.width:,} numbers; the model's have {width:,}"
+    if drafter.n_vocab and target.n_vocab and drafter.n_vocab != target.n_vocab:
+        return f"it knows {drafter.n_vocab:,} tokens, the model {target.n_vocab:,}"
+    beyond = [layer for layer in drafter.target_layers if not 0 <= layer <= layers]
+    if beyond:
+        return f"it reads layer {beyond[0]:,} of a model that has {layers:,}"
+    return ""
+
+
+def trunk_layers(header: GgufHeader) -> int:
+    """Layers of a model without those that predict ahead."""
+    return header.integer("block_count") - max(header.integer("nextn_predict_layers"), 0)
+
+
+_Named = dict[str, Tensor]
+
+
+def _next_token_layers(header: GgufHeader, tensors: _Named) -> TrainedDrafter | None:
+    """Layers at the end of a model, or in a file of their own."""
+    count, blocks = header.integer("nextn_predict_layers"), header.integer("block_count")
+    if not 0 < count <= blocks <= _MOST_LAYERS:
+        return None
+    own = range(blocks - count, blocks)
+    lacking = [layer for layer in own if f"blk.{layer}.nextn.eh_proj.weight" not in tensors]
+    layer_bytes = _read(header, tensors, tuple(f"blk.{layer}." for layer in own)) // count
+    return TrainedDrafter(
+        TrainedKind.NEXT_TOKEN_LAYERS,
+        is_alone="blk.0.attn_norm.weight" not in tensors,
+        architecture=header.architecture,
+        layers=count,
+        width=header.integer("embedding_length"),
+        n_vocab=header.n_vocab,
+        draw_bytes=layer_bytes + _output_bytes(tensors, f"blk.{own[0]}{_OWN_OUTPUT}"),
+        read_bytes=layer_bytes,
+        fault=_lacks(f"the weights of next-token layer {lacking[0]}") if lacking else "",
+    )
+
+
+def _assistant(header: GgufHeader, tensors: _Named) -> TrainedDrafter:
+    """Layers that read the keys and values of a Gemma 4 model."""
+    needed = ("nextn.pre_projection.weight", "nextn.post_projection.weight", "token_embd.weight")
+    return TrainedDrafter(
+        TrainedKind.ASSISTANT,
+        is_alone=True,
+        architecture="gemma4",
+        layers=header.integer("block_count"),
+        width=header.integer("embedding_length_out"),
+        n_vocab=header.n_vocab,
+        draw_bytes=_read(header, tensors, ("",)),
+        fault=_first_lacking(tensors, needed),
+    )
+
+
+def _eagle3(header: GgufHeader, tensors: _Named) -> TrainedDrafter:
+    """A layer that reads the inputs of three of the target's layers, for any architecture."""
+    inputs = header.integers("target_layers")
+    fault = _first_lacking(tensors, ("fc.weight",))
+    if len(inputs) != _EAGLE3_INPUTS:
+        fault = f"it names {len(inputs):,} of the model's layers instead of {_EAGLE3_INPUTS}"
+    layer_bytes = _read(header, tensors, ("blk.",))
+    return TrainedDrafter(
+        TrainedKind.EAGLE3,
+        is_alone=True,
+        architecture="",
+        layers=header.integer("block_count"),
+        width=header.integer("target_hidden_size"),
+        n_vocab=header.n_vocab,
+        target_layers=inputs,
+        draw_bytes=layer_bytes + _output_bytes(tensors),
+        read_bytes=layer_bytes + _read(header, tensors, ("fc.",)),
+        fault=fault,
+    )
+
+
+def _dflash(header: GgufHeader, tensors: _Named) -> TrainedDrafter:
+    """Layers that draft a block of tokens in one pass; DSpark has one more matrix.
+
+    Its rows may begin with that of the text's last token.
+    """
+    inputs, block = header.integers("target_layers"), header.integer("block_size")
+    is_dspark = "markov_w1.weight" in tensors
+    from_last = is_dspark and bool(header.integer("sample_from_anchor", 1))
+    fault = "" if inputs else "it names none of the model's layers"
+    return TrainedDrafter(
+        TrainedKind.DSPARK if is_dspark else TrainedKind.DFLASH,
+        is_alone=True,
+        architecture="",
+        layers=header.integer("block_count"),
+        width=header.integer("embedding_length"),
+        n_vocab=header.n_vocab,
+        target_layers=inputs,
+        longest=max(block if from_last else block - 1, 0),
+        draw_bytes=_read(header, tensors, ("",)),
+        read_bytes=_read(header, tensors, ("fc.",)),
+        fault=_first_lacking(tensors, ("fc.weight",)) or fault,
+    )
+
+
+def _first_lacking(tensors: _Named, names: Sequence[str]) -> str:
+    return next((_lacks(name) for name in names if name not in tensors), "")
+
+
+def _lacks(what: str) -> str:
+    return f"the file lacks {what}"
+
+
+def _output_bytes(tensors: _Named, *own: str) -> int:
+    """Bytes of the output layer: the drafter's own, the model's, or the embedding."""
+    for name in (*own, "output.weight", "token_embd.weight"):
+        if name in tensors:
+            return tensors[name].stored_bytes
+    return 0
+
+
+def _read(header: GgufHeader, tensors: _Named, prefixes: tuple[str, ...]) -> int:
+    """Bytes of the tensors of these prefixes that a pass over one token reads."""
+    used, experts = header.integer("expert_used_count"), header.integer("expert_count")
+    share = used / experts if experts > 0 else 1.0
+    looked_up = "token_embd.weight" if "output.weight" in tensors else ""
+    return sum(
+        round(tensor.stored_bytes * (share if "_exps" in name else 1.0))
+        for name, tensor in tensors.items()
+        if name.startswith(prefixes)
+        and name != looked_up
+        and not name.endswith((_OWN_EMBEDDING, _OWN_OUTPUT))
+    )

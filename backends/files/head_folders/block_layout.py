@@ -1,0 +1,328 @@
+"""Drafters of blocks in safetensors: DFlash (arXiv 2602.06036), and DSpark and DFlash2 on it.
+
+Two layouts are published: with the drafter's own settings in `dflash_config` or at the top (z-lab,
+SpecForge, DeepSpec), and with a layer's in `transformer_layer_config` (speculators of vLLM).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from backends.files.head_folders.attention_shape import (
+    AttentionShape,
+    attention_shape,
+    known_names,
+)
+from backends.files.head_folders.drafted_tokens import MAP
+from backends.files.head_folders.eagle3_layout import INNER
+from backends.files.head_folders.rotary import Rotary, rotary_of
+from backends.files.head_folders.settings import Settings
+from backends.files.head_folders.stored_head import StoredHead
+from backends.files.head_folders.tensors import Tensors, parts_of
+
+OWN = "dflash_config"
+
+_MOST_LAYERS = 64
+_MOST_TOKENS = 256
+"""Of a block: published ones have up to 16."""
+
+_IGNORED = re.compile(r"t2d$|verifier_|confidence_(?:head|proj)\.|.*rotary_emb\.inv_freq$")
+_LAYER = re.compile(r"layers\.(\d{1,4})\.")
+_NORMS = ("input_layernorm", "post_attention_layernorm")
+_CONVOLUTIONS = ("attention_conv", "mlp_conv")
+_SELECTOR = "candidate_selector"
+_CODEBOOKS = ("predecessor_codebook", "successor_codebook")
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """What joins the tokens of a block (DFlash2).
+
+    candidates: of each place. rank: of the scores of pairs. kernel, group: taps of the convolutions
+    over a block, and numbers that share their coefficients.
+    """
+
+    candidates: int
+    rank: int
+    kernel: int
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSight:
+    """What a layer sees. window: tokens back, 0 for all. is_causal: nothing later in its block."""
+
+    window: int = 0
+    is_causal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLayout:
+    """Shapes of a drafter of blocks, and what its variant does.
+
+    names: of its tensors in the files, by common name. width: of its hidden states; target_width:
+    of the model's. taps: layers of the model whose inputs it reads. n_vocab: of the model;
+    n_drafted: tokens that it knows. block: tokens of a pass; mask: the one that stands for those to
+    be drafted; from_last: whether the row of the text's last token drafts too. markov_rank: of the
+    scores of a token after another (DSpark), 0 without. scales: of the embeddings, of attention's
+    values and of the logits. softcap: of the logits, 0 for none.
+    """
+
+    names: Mapping[str, str]
+    width: int
+    target_width: int
+    taps: tuple[int, ...]
+    n_vocab: int
+    n_drafted: int
+    feed_forward: int
+    layers: tuple[LayerSight, ...]
+    attention: AttentionShape
+    rotary: Rotary
+    epsilon: float
+    block: int
+    mask: int
+    from_last: bool
+    markov_rank: int
+    selector: Selector | None
+    embedding_scale: float
+    value_scale: float
+    logit_scale: float
+    softcap: float
+    has_embeddings: bool
+    has_output: bool
+    has_map: bool
+    ties_output: bool
+
+    @property
+    def longest(self) -> int:
+        """Most tokens of a draft."""
+        return self.block if self.from_last else self.block - 1
+
+
+def block_layout(head: StoredHead) -> BlockLayout:
+    """The layout of a drafter in a folder.
+
+    Raises:
+        ValueError: a part is missing, or is not known, in words.
+    """
+    written = head.settings
+    settings = written.under(written.part(INNER))
+    own = settings.under(settings.part(OWN))
+    names = head.renamed(_common)
+    group = written.part("quantization").count("group_size", 64)
+    tensors = Tensors({name: head.tensors[stored] for name, stored in names.items()}, group)
+    count = _layers(tensors, settings)
+    tensors.refuse_others(_known(count))
+    _refuse_variants(head, own)
+    width = tensors.vector("hidden_norm.weight")
+    taps = _taps(own, settings)
+    target_width = settings.count("target_hidden_size") or tensors.matrix("fc")[1] // len(taps)
+    tensors.require("fc", width, len(taps) * target_width)
+    tensors.vector("norm.weight", width)
+    attention, feed_forward = _shape_of_layers(tensors, settings, count, width)
+    n_vocab, n_drafted = _vocabularies(tensors, settings, width, target_width)
+    markov_rank = _markov_rank(tensors, own, n_vocab, n_drafted)
+    block, mask = own.count("block_size"), own.count("mask_token_id", n_vocab)
+    if not 2 <= block <= _MOST_TOKENS:
+        raise ValueError(f"it drafts in blocks of {block:,} tokens (block_size)")
+    if mask >= n_vocab:
+        raise ValueError("it does not say which token stands for drafted ones (mask_token_id)")
+    return BlockLayout(
+        names=names,
+        width=width,
+        target_width=target_width,
+        taps=taps,
+        n_vocab=n_vocab,
+        n_drafted=n_drafted,
+        feed_forward=feed_forward,
+        layers=tuple(_sight(own, settings, layer) for layer in range(count)),
+        attention=attention,
+        rotary=rotary_of(settings, attention.head_size),
+        epsilon=settings.positive("rms_norm_eps", 1e-6),
+        block=block,
+        mask=mask,
+        from_last=own.flag("sample_from_anchor", bool(markov_rank) and not _is_of_vllm(settings)),
+        markov_rank=markov_rank,
+        selector=_selector(tensors, own, count, width, n_vocab),
+        embedding_scale=own.positive("input_embedding_scale", 1.0),
+        value_scale=own.positive("attention_value_scale", 1.0),
+        logit_scale=own.positive("output_multiplier", 1.0),
+        softcap=max(own.number("final_logit_softcapping", 0.0), 0.0),
+        has_embeddings=tensors.has("embed_tokens"),
+        has_output=tensors.has("lm_head"),
+        has_map=MAP in tensors.by_name,
+        ties_output=settings.flag("tie_word_embeddings") and tensors.has("embed_tokens"),
+    )
+
+
+def _common(name: str) -> str:
+    """Common name of a tensor, empty for one that drafting does without."""
+    rest = name.removeprefix("model.")
+    if _IGNORED.match(rest):
+        return ""
+    return f"{rest}.weight" if rest.endswith(_CODEBOOKS) else rest
+
+
+def _known(count: int) -> set[str]:
+    """Names of the tensors that a drafter of so many layers may have."""
+    known = {MAP, "hidden_norm.weight", "norm.weight"}
+    known.update(parts_of("fc", "embed_tokens", "lm_head"))
+    known.update(parts_of("markov_head.markov_w1", "markov_head.markov_w2"))
+    known.update(parts_of(f"{_SELECTOR}.hidden_projection"))
+    known.update(f"{_SELECTOR}.{book}.weight" for book in _CODEBOOKS)
+    for layer in range(count):
+        module = f"layers.{layer}"
+        known.update(known_names(f"{module}.self_attn"))
+        known.update(f"{module}.{norm}.weight" for norm in _NORMS)
+        known.update(f"{module}.{part}.base_kernel" for part in _CONVOLUTIONS)
+        known.update(parts_of(*(f"{module}.{part}.kernel_projection" for part in _CONVOLUTIONS)))
+        known.update(parts_of(*(f"{module}.mlp.{part}_proj" for part in ("gate", "up", "down"))))
+    return {name for name in known if not name.endswith(_UNBIASED)}
+
+
+_UNBIASED = (
+    "fc.bias", "embed_tokens.bias", "lm_head.bias", "gate_proj.bias", "up_proj.bias",
+    "down_proj.bias", "markov_w1.bias", "markov_w2.bias", "hidden_projection.bias",
+    "kernel_projection.bias",
+)  # fmt: skip
+
+
+def _layers(tensors: Tensors, settings: Settings) -> int:
+    found = {match[1] for name in tensors.by_name if (match := _LAYER.match(name))}
+    count = settings.count("num_hidden_layers") or len(found)
+    if not 0 < count <= _MOST_LAYERS or len(found) != count:
+        raise ValueError(f"it has tensors of {len(found):,} layers, not {count:,}")
+    return count
+
+
+def _refuse_variants(head: StoredHead, own: Settings) -> None:
+    """Refuse what is drafted with otherwise, though the tensors may be the same."""
+    for key, usual in (("hidden_act", "silu"), ("markov_head_type", "vanilla")):
+        if (found := own.text(key) or usual) != usual:
+            raise ValueError(f"{key} in its config.json is {found[:40]}, which is not known")
+    for key in _OTHER_WAYS:
+        if own.flag(key):
+            raise ValueError(f"{key} in its config.json is true, which is not known")
+    if "mask_embedding.pt" in head.pickles:
+        raise ValueError("a part of it is in mask_embedding.pt, a program, which is never run")
+
+
+_OTHER_WAYS = ("dflash_query_causal", "log_snr_conditioning", "enable_qwen35_gated_q_proj")
+"""Variants of DSpark's trainers, which have no tensors of their own."""
+
+
+def _is_of_vllm(settings: Settings) -> bool:
+    """Whether layers are counted by inputs, and the text's last token drafts nothing."""
+    return settings.has(INNER) or settings.has("aux_hidden_state_layer_ids")
+
+
+def _taps(own: Settings, settings: Settings) -> tuple[int, ...]:
+    """Layers whose inputs are read; listed by outputs, each is the input of the next layer."""
+    if of_vllm := settings.counts("aux_hidden_state_layer_ids"):
+        return of_vllm
+    if listed := own.counts("target_layer_ids"):
+        return tuple(layer + 1 for layer in listed)
+    raise ValueError("it does not say which layers of a model it reads (target_layer_ids)")
+
+
+def _shape_of_layers(
+    tensors: Tensors, settings: Settings, count: int, width: int
+) -> tuple[AttentionShape, int]:
+    """The shape that the attention of all layers has, and the width of their feed-forward parts."""
+    shapes: set[tuple[AttentionShape, int]] = set()
+    for layer in range(count):
+        module = f"layers.{layer}"
+        for norm in _NORMS:
+            tensors.vector(f"{module}.{norm}.weight", width)
+        inner = tensors.matrix(f"{module}.mlp.gate_proj")[0]
+        tensors.require(f"{module}.mlp.gate_proj", inner, width)
+        tensors.require(f"{module}.mlp.up_proj", inner, width)
+        tensors.require(f"{module}.mlp.down_proj", width, inner)
+        attention = attention_shape(tensors, f"{module}.self_attn", settings, width, width)
+        shapes.add((attention, inner))
+    if len(shapes) > 1:
+        raise ValueError("its layers differ in shape")
+    return shapes.pop()
+
+
+def _vocabularies(
+    tensors: Tensors, settings: Settings, width: int, target_width: int
+) -> tuple[int, int]:
+    """Tokens of the model, and those that the drafter knows."""
+    n_vocab = settings.count("vocab_size")
+    if not n_vocab:
+        raise ValueError("its config.json does not say how many tokens there are (vocab_size)")
+    if tensors.has("embed_tokens"):
+        tensors.require("embed_tokens", n_vocab, width)
+    listed = tensors.by_name.get(MAP)
+    n_drafted = settings.count("draft_vocab_size") or n_vocab
+    if listed is not None and listed.shape != (n_drafted,):
+        raise ValueError(f"it drafts {n_drafted:,} tokens, and {MAP} has {list(listed.shape)}")
+    if tensors.has("lm_head"):
+        tensors.require("lm_head", n_drafted, width)
+    if n_drafted != n_vocab and (listed is None or not tensors.has("lm_head")):
+        what = MAP if listed is None else "lm_head.weight"
+        raise ValueError(f"it drafts {n_drafted:,} of {n_vocab:,} tokens and lacks {what}")
+    if width != target_width and not (tensors.has("embed_tokens") and tensors.has("lm_head")):
+        raise ValueError(f"its width is {width:,}, and the embeddings that it borrows have another")
+    return n_vocab, n_drafted
+
+
+def _markov_rank(tensors: Tensors, own: Settings, n_vocab: int, n_drafted: int) -> int:
+    if not tensors.has("markov_head.markov_w1") and not tensors.has("markov_head.markov_w2"):
+        return 0
+    rank = tensors.matrix("markov_head.markov_w1")[1]
+    tensors.require("markov_head.markov_w1", n_vocab, rank)
+    tensors.require("markov_head.markov_w2", n_drafted, rank)
+    if own.count("markov_rank", rank) != rank:
+        raise ValueError(
+            f"markov_rank is {own.count('markov_rank'):,}, and its tensors have {rank:,}"
+        )
+    return rank
+
+
+def _selector(
+    tensors: Tensors, own: Settings, count: int, width: int, n_vocab: int
+) -> Selector | None:
+    if not tensors.has(f"{_SELECTOR}.hidden_projection"):
+        return None
+    if tensors.has("markov_head.markov_w1"):
+        raise ValueError("it joins its tokens in two ways")
+    found = Selector(
+        candidates=own.count("selector_top_k"),
+        rank=own.count("selector_rank"),
+        kernel=own.count("conv_kernel_size"),
+        group=own.count("conv_group_size"),
+    )
+    if not 0 < found.candidates <= min(n_vocab, 1024) or not 0 < found.kernel <= _MOST_TOKENS:
+        raise ValueError(f"it selects among {found.candidates:,} tokens of each place")
+    if not found.group or width % found.group:
+        raise ValueError(f"{width:,} numbers are no whole groups of {found.group:,}")
+    tensors.require(f"{_SELECTOR}.hidden_projection", found.rank, width)
+    for book in _CODEBOOKS:
+        tensors.require(f"{_SELECTOR}.{book}", n_vocab, found.rank)
+    coefficients = 2 * found.kernel * (width // found.group)
+    for layer in range(count):
+        for part in (f"layers.{layer}.{part}" for part in _CONVOLUTIONS):
+            tensors.require(f"{part}.kernel_projection", coefficients, width)
+            tensors.require_block(f"{part}.base_kernel", (2, found.kernel, width))
+    return found
+
+
+def _sight(own: Settings, settings: Settings, layer: int) -> LayerSight:
+    """What a layer sees, as llama.cpp's converter reads it (conversion/qwen.py).
+
+    In vLLM's layout a layer with a window sees no later places of its block, unless it says so.
+    """
+    is_causal = own.flag("is_causal", own.flag("causal"))
+    all_windows = own.flag("use_swa")
+    kinds = settings.texts("layer_types")
+    has_window = layer < len(kinds) and kinds[layer] == "sliding_attention"
+    window = own.count("swa_window_size") or settings.count("sliding_window")
+    used = all_windows or (
+        has_window and settings.flag("use_sliding_window", _is_of_vllm(settings))
+    )
+    if not used or not window:
+        return LayerSight(0, is_causal)
+    is_causal_inside = settings.has(INNER) and not own.flag("sliding_window_non_causal")
+    return LayerSight(window, is_causal or is_causal_inside)

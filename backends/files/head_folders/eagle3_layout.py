@@ -1,0 +1,224 @@
+"""EAGLE-3 heads in safetensors: Li et al. 2025 (arXiv 2503.01840), section 3.
+
+Two layouts are published: with `midlayer.*` (SafeAILab's EAGLE, SpecForge, AngelSlim), and with
+`layers.0.*` and the layer's settings in `transformer_layer_config` (speculators of vLLM).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from backends.files.head_folders.attention_shape import (
+    AttentionShape,
+    attention_shape,
+    known_names,
+)
+from backends.files.head_folders.drafted_tokens import MAP
+from backends.files.head_folders.rotary import Rotary, rotary_of
+from backends.files.head_folders.settings import Settings
+from backends.files.head_folders.stored_head import StoredHead
+from backends.files.head_folders.tensors import Tensors, parts_of
+
+TAPS = 3
+"""Layers of the model that a head reads if it does not say which."""
+
+LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
+INNER = "transformer_layer_config"
+
+_LAYER = "layer"
+"""Common name of the one layer."""
+
+_IGNORED = re.compile(r"t2d$|verifier_|.*rotary_emb\.inv_freq$")
+_PREFIX = re.compile(r"^(?:model\.)?(?:(?:midlayer|layers\.0)\.)?")
+_NORMS = ("input_layernorm", "hidden_norm", "post_attention_layernorm")
+
+
+@dataclass(frozen=True, slots=True)
+class Eagle3Layout:
+    """Shapes of a head, and what its variant does.
+
+    names: of its tensors in the files, by common name. width: of its hidden states; target_width:
+    of the model's. taps: layers of the model whose inputs it reads; none if those by default.
+    n_vocab: of the model; n_drafted: tokens that the head knows. window: tokens that it sees, 0 for
+    all. keeps_normed: whether what its layer adds to is the normed state (norm_before_residual).
+    norms_inputs, norms_taps: whether the model's states are normed together, or each
+    (norm_before_fc, fc_norm). hands_on_normed: whether it drafts on from the normed state
+    (norm_output).
+    """
+
+    names: Mapping[str, str]
+    width: int
+    target_width: int
+    taps: tuple[int, ...]
+    n_taps: int
+    n_vocab: int
+    n_drafted: int
+    feed_forward: int
+    attention: AttentionShape
+    rotary: Rotary
+    epsilon: float
+    window: int
+    keeps_normed: bool
+    norms_inputs: bool
+    norms_taps: bool
+    hands_on_normed: bool
+    has_bias: bool
+    has_embeddings: bool
+    has_output: bool
+    has_map: bool
+
+    def taps_in(self, layers: int) -> tuple[int, ...]:
+        """The layers whose inputs it reads of a model with so many: by default as in the paper."""
+        return self.taps or (2, layers // 2, layers - 3)
+
+
+def eagle3_layout(head: StoredHead) -> Eagle3Layout:
+    """The layout of a head in a folder.
+
+    Raises:
+        ValueError: a part is missing, or is not known, in words.
+    """
+    written = head.settings
+    settings = written.under(written.part(INNER))
+    names = head.renamed(_common)
+    group = written.part("quantization").count("group_size", 64)
+    tensors = Tensors({name: head.tensors[stored] for name, stored in names.items()}, group)
+    tensors.refuse_others(_KNOWN | {f"fc_norm.{tap}.weight" for tap in range(16)})
+    _refuse_variants(written, settings)
+    width = tensors.vector(f"{_LAYER}.hidden_norm.weight")
+    taps = _taps(written)
+    n_taps = len(taps) or TAPS
+    inputs = tensors.matrix("fc")[1]
+    target_width = settings.count("target_hidden_size") or inputs // n_taps
+    tensors.require("fc", width, n_taps * target_width)
+    for norm in (*(f"{_LAYER}.{norm}" for norm in _NORMS), "norm"):
+        tensors.vector(f"{norm}.weight", width)
+    feed_forward = tensors.matrix(f"{_LAYER}.mlp.gate_proj")[0]
+    tensors.require(f"{_LAYER}.mlp.gate_proj", feed_forward, width)
+    tensors.require(f"{_LAYER}.mlp.up_proj", feed_forward, width)
+    tensors.require(f"{_LAYER}.mlp.down_proj", width, feed_forward)
+    n_vocab, n_drafted = _vocabularies(tensors, settings, width)
+    attention = attention_shape(tensors, f"{_LAYER}.self_attn", settings, 2 * width, width)
+    return Eagle3Layout(
+        names=names,
+        width=width,
+        target_width=target_width,
+        taps=taps,
+        n_taps=n_taps,
+        n_vocab=n_vocab,
+        n_drafted=n_drafted,
+        feed_forward=feed_forward,
+        attention=attention,
+        rotary=rotary_of(settings, attention.head_size),
+        epsilon=settings.positive("rms_norm_eps", 1e-6),
+        window=_window(settings),
+        keeps_normed=_keeps_normed(written),
+        norms_inputs=_has_norm(tensors, written, "norm_before_fc", "input_norm", inputs),
+        norms_taps=_norms_taps(tensors, written, n_taps, target_width),
+        hands_on_normed=written.flag("norm_output"),
+        has_bias="fc.bias" in tensors.by_name,
+        has_embeddings=tensors.has("embed_tokens"),
+        has_output=tensors.has("lm_head"),
+        has_map=MAP in tensors.by_name,
+    )
+
+
+def _common(name: str) -> str:
+    """Common name of a tensor, empty for one that drafting does without."""
+    match = _PREFIX.match(name)
+    assert match is not None, "it matches nothing too"
+    rest = name[match.end() :]
+    if _IGNORED.match(rest):
+        return ""
+    is_of_layer = match[0].endswith(("midlayer.", "layers.0."))
+    return f"{_LAYER}.{rest}" if is_of_layer else rest
+
+
+_KNOWN = frozenset(
+    (
+        MAP,
+        "norm.weight",
+        "input_norm.weight",
+        *(f"{_LAYER}.{norm}.weight" for norm in _NORMS),
+        *parts_of("fc", "embed_tokens", "lm_head"),
+        *parts_of(*(f"{_LAYER}.mlp.{part}_proj" for part in ("gate", "up", "down"))),
+        *known_names(f"{_LAYER}.self_attn"),
+    )
+) - {f"{_LAYER}.mlp.{part}_proj.bias" for part in ("gate", "up", "down")}
+
+
+def _refuse_variants(written: Settings, settings: Settings) -> None:
+    """Refuse what is drafted with otherwise, though the tensors may be the same."""
+    if settings.count("num_hidden_layers", 1) != 1:
+        raise ValueError(f"it has {settings.count('num_hidden_layers'):,} layers, and 1 can be run")
+    kind = written.text("speculators_model_type") or "eagle3"
+    if kind != "eagle3":
+        raise ValueError(f"it is a speculator of the kind {kind[:40]}, which is not known")
+    if (activation := settings.text("hidden_act") or "silu") != "silu":
+        raise ValueError(f"its activation is {activation[:40]}, which is not known")
+
+
+def _taps(written: Settings) -> tuple[int, ...]:
+    """Layers whose inputs are read, none if it does not say.
+
+    At the top, as vLLM and llama.cpp read them, they are counted by inputs; inside eagle_config, as
+    SGLang and SpecForge do, by outputs, of which each is the input of the next layer.
+    """
+    if top := written.counts(LAYER_IDS):
+        return top
+    inner = written.part("eagle_config")
+    if not inner.flag("use_aux_hidden_state", True):
+        raise ValueError("it reads the last layer alone, as EAGLE does and EAGLE-3 does not")
+    return tuple(layer + 1 for layer in inner.counts(LAYER_IDS))
+
+
+def _vocabularies(tensors: Tensors, settings: Settings, width: int) -> tuple[int, int]:
+    """Tokens of the model, and those that the head drafts."""
+    n_vocab = settings.count("vocab_size")
+    if tensors.has("embed_tokens"):
+        rows = tensors.matrix("embed_tokens")[0]
+        n_vocab = n_vocab or rows
+        tensors.require("embed_tokens", n_vocab, width)
+    if not n_vocab:
+        raise ValueError("its config.json does not say how many tokens there are (vocab_size)")
+    n_drafted = settings.count("draft_vocab_size") or n_vocab
+    if tensors.has("lm_head"):
+        tensors.require("lm_head", n_drafted, width)
+    listed = tensors.by_name.get(MAP)
+    if listed is not None and listed.shape != (n_drafted,):
+        raise ValueError(f"it drafts {n_drafted:,} tokens, and {MAP} has {list(listed.shape)}")
+    if n_drafted != n_vocab and (listed is None or not tensors.has("lm_head")):
+        what = MAP if listed is None else "lm_head.weight"
+        raise ValueError(f"it drafts {n_drafted:,} of {n_vocab:,} tokens and lacks {what}")
+    return n_vocab, n_drafted
+
+
+def _window(settings: Settings) -> int:
+    if settings.texts("layer_types")[:1] != ("sliding_attention",):
+        return 0
+    return settings.count("sliding_window") if settings.flag("use_sliding_window", True) else 0
+
+
+def _keeps_normed(written: Settings) -> bool:
+    """Whether the residual is normed. Programs differ in what they take a missing value for."""
+    if written.has(INNER) and not written.has("norm_before_residual"):
+        raise ValueError("it does not say what its layer adds to (norm_before_residual)")
+    return written.flag("norm_before_residual")
+
+
+def _has_norm(tensors: Tensors, written: Settings, key: str, module: str, size: int) -> bool:
+    has_it = tensors.has(module)
+    if written.flag(key, has_it) != has_it:
+        raise ValueError(f"{key} is {written.flag(key)}, and {module}.weight says otherwise")
+    if has_it:
+        tensors.vector(f"{module}.weight", size)
+    return has_it
+
+
+def _norms_taps(tensors: Tensors, written: Settings, taps: int, width: int) -> bool:
+    has_them = written.flag("fc_norm", tensors.has("fc_norm.0"))
+    if has_them != tensors.has("fc_norm.0") or tensors.has(f"fc_norm.{taps}"):
+        raise ValueError(f"fc_norm is {has_them}, and its tensors say otherwise")
+    for tap in range(taps if has_them else 0):
+        tensors.vector(f"fc_norm.{tap}.weight", width)
+    return has_them

@@ -1,0 +1,131 @@
+"""Context of a head that drafts a block of tokens in one pass, whatever engine runs it."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from backends.base import Block, Logits, ModelError, check_truncation
+from backends.base.head_limits import HeadLimits
+from backends.base.hidden_states import HiddenStates
+from backends.heads.block_layers import BlockLayers
+
+
+class BlockHead(HeadLimits):
+    """Reads layers of its model at each position, and predicts a block of tokens after the last.
+
+    The last token, and drafted ones that its model has not passed, go into the block before the
+    masks; the others have entries made from what the model left. Positions of which nothing is
+    known have none, nor has what is before them.
+    """
+
+    def __init__(
+        self,
+        layers: BlockLayers,
+        states: HiddenStates,
+        *,
+        longest: int,
+        n_vocab: int,
+        n_ctx: int,
+        n_chunk: int,
+        kv_bytes_per_token: int,
+        on_close: Callable[[], None],
+    ) -> None:
+        """Take over layers without entries. longest: tokens of a draft at most."""
+        self._layers: BlockLayers | None = layers
+        self._states = states
+        self._n_vocab = n_vocab
+        self.n_ctx = self.depth = n_ctx
+        self.n_chunk = self.max_logits = n_chunk
+        self.kv_bytes_per_token = kv_bytes_per_token
+        self._closing = ExitStack()
+        self._closing.callback(on_close)
+        self.longest = min(longest, n_chunk - 1)
+        self.tokens: list[int] = []
+        self._injected = 0
+        """Leading tokens that have their entries, or none for want of what the model left."""
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+    def reachable(self, length: int) -> int:
+        return min(length, len(self.tokens))
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        assert 0 <= n_logits <= len(tokens) <= self.n_chunk
+        if n_logits > 1:  # a pass for each, as every row sees its whole block
+            first = len(tokens) - n_logits + 1
+            rows = [self.forward(tokens[:first], 1).copy()]
+            rows += [self.forward([token], 1).copy() for token in tokens[first:]]
+            return np.vstack(rows)
+        self._append(tokens)
+        if n_logits == 0:
+            return np.empty((0, self._n_vocab), np.float32)
+        row = self.draft(1)(())
+        if row is None:
+            self.truncate(len(self.tokens) - len(tokens))
+            raise ModelError("the head could not draft", "its model has to read the text first")
+        return row[np.newaxis]
+
+    def _append(self, tokens: Sequence[int]) -> None:
+        start, injected = len(self.tokens), self._injected
+        if start + len(tokens) > self.n_ctx:
+            raise ModelError(
+                f"{len(tokens)} tokens do not fit after {start:,}", "the context is full"
+            )
+        self.tokens.extend(tokens)
+        try:
+            self._inject()
+        except ModelError:
+            self._injected = injected
+            self.truncate(start)
+            raise
+
+    def _inject(self) -> None:
+        """Make entries from what the model left, as far as it goes; of all but the last token.
+
+        Where it has left nothing, as while costs are measured, from zeros.
+        """
+        states, layers = self._states, self._opened()
+        start, end = self._injected, len(self.tokens) - 1
+        if states.end:
+            end = min(end, states.end)
+            if start < states.first and start < end:
+                layers.remove(0)
+                start = min(states.first, end)
+        for at in range(start, end, self.n_chunk):
+            until = min(at + self.n_chunk, end)
+            zeros = np.zeros((until - at, states.width), np.float32)
+            layers.inject(at, states.rows(at, until) if states.end else zeros)
+        self._injected = max(start, end)
+        states.release(self._injected)
+
+    def draft(self, count: int) -> Block:
+        known = self.tokens[self._injected :]
+        assert known, "a block begins with the last token"
+        count = min(count, self.longest + 1 - len(known))
+        if count <= 0:
+            return lambda _: None
+        return self._opened().draft(self._injected, known, count)
+
+    def truncate(self, length: int) -> None:
+        check_truncation(length, len(self.tokens))
+        del self.tokens[length:]
+        self._injected = min(self._injected, length)
+        self._opened().remove(self._injected)
+
+    def _opened(self) -> BlockLayers:
+        assert self._layers is not None, "the context is closed"
+        return self._layers
+
+    def on_close(self, told: Callable[[], None]) -> None:
+        """Call this when the context is closed."""
+        self._closing.callback(told)
+
+    def close(self) -> None:
+        if self._layers is None:
+            return
+        self._layers.close()
+        self._layers = None
+        self._closing.close()
