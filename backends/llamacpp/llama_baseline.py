@@ -6,9 +6,10 @@ from pathlib import Path
 from llama_cpp import Llama
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-from backends.base import ModelError, Warping
+from backends.base import CacheType, ModelError, Warping
 from backends.base.baseline_engine import Reply, timed_reply
 from backends.llamacpp import library
+from backends.llamacpp.cache_types import GGML_TYPES
 
 
 class LlamaBaseline:
@@ -16,8 +17,12 @@ class LlamaBaseline:
 
     name = "llama-cpp-python lookup"
 
-    def __init__(self, path: Path, n_ctx: int, threads: int, gpu_layers: int) -> None:
+    def __init__(
+        self, path: Path, n_ctx: int, threads: int, gpu_layers: int, cache_type: CacheType
+    ) -> None:
         """Load the model; raises ModelError if that fails. gpu_layers: negative for all."""
+        is_quantized = cache_type is not CacheType.F16
+        kind = GGML_TYPES[cache_type]
         library.start()
         try:
             self._llama = Llama(
@@ -26,6 +31,9 @@ class LlamaBaseline:
                 n_threads=threads,
                 n_threads_batch=threads,
                 n_gpu_layers=gpu_layers,
+                type_k=kind,
+                type_v=kind,
+                flash_attn=is_quantized,  # which quantized values need
                 draft_model=LlamaPromptLookupDecoding(num_pred_tokens=10 if gpu_layers else 2),
                 verbose=False,
             )

@@ -6,23 +6,28 @@
 import ctypes
 from collections.abc import Callable, Sequence
 from typing import cast
+from weakref import WeakSet
 
 import numpy as np
 from llama_cpp import llama_cpp as api
 
 from backends.base import (
     CacheState,
+    Context,
     Logits,
     ModelError,
     OutOfMemoryError,
     PassStoppedError,
     RollbackRefusedError,
+    SpecchatError,
     check_truncation,
 )
+from backends.base.hidden_states import HiddenStates
 from backends.base.parent_array import check_branches
 from backends.base.pass_stop import pass_is_stopped
 from backends.hardware.host import available_memory
 from backends.llamacpp.chosen_experts import ChosenExperts
+from backends.llamacpp.recurrent.running_state import RunningState
 from backends.llamacpp.tree_sequences import TreePass
 from backends.streaming.streamed_weights import StreamedWeights
 
@@ -31,6 +36,10 @@ MAX_LOGITS = 64
 
 _NO_SLOT = 1
 _ABORTED = 2
+_INVALID = -1
+_UNCHANGED = (_NO_SLOT, _INVALID)
+"""Statuses of a pass that did not begin."""
+
 _SEQUENCE = ctypes.c_int32(0)
 
 
@@ -49,12 +58,17 @@ class LlamaContext:
         n_chunk: int,
         max_logits: int,
         kv_bytes_per_token: int,
-        can_roll_back: bool,
+        state: RunningState | None,
+        state_bytes: int,
+        saved_state_bytes: int,
+        draft_refusal: str,
         tree_refusal: str,
         on_close: Callable[["LlamaContext"], None],
         weights: StreamedWeights | None = None,
         choices: ChosenExperts | None = None,
+        has_window: bool = False,
     ) -> None:
+        """Take over an open context; has_window: whether layers see only the last tokens."""
         self.pointer: api.llama_context_p | None = pointer
         self._memory = memory
         self._batch = api.llama_batch_init(n_chunk, 0, 1)
@@ -64,8 +78,11 @@ class LlamaContext:
         self.n_chunk = n_chunk
         self.max_logits = self.max_branches = max_logits
         self.kv_bytes_per_token = kv_bytes_per_token
-        self.can_roll_back = can_roll_back
+        self.state_bytes = state_bytes
+        self.saved_state_bytes = saved_state_bytes
+        self.draft_refusal = draft_refusal
         self.tree_refusal = tree_refusal
+        self._state = state
         self.tokens: list[int] = []
         self._trees: TreePass | None = None
         self._views: dict[int, Logits] = {}
@@ -75,6 +92,11 @@ class LlamaContext:
         self._fill_constant_part()
         self._weights = weights
         self._choices = choices
+        self._has_window = has_window
+        self._restored = 0
+        """Tokens of a restored state that lacks entries which none of its own tokens sees."""
+        self._states: list[HiddenStates] = []
+        self._readers: WeakSet[Context] = WeakSet()
         if weights is not None:  # passes in memory end soon enough
             self._callback = _follow_passes(pointer, weights)
 
@@ -93,6 +115,21 @@ class LlamaContext:
         return len(self.tokens)
 
     @property
+    def can_roll_back(self) -> bool:
+        return self._state is None and not self._has_window  # a restored one goes back to nothing
+
+    @property
+    def depth(self) -> int:
+        return self.n_ctx if self._state is None else self._state.depth
+
+    def reachable(self, length: int) -> int:
+        held = len(self.tokens)
+        length = min(length, held)
+        if length < self._restored:
+            return 0  # what lies before would see those entries
+        return length if self._state is None else self._state.reachable(length, held)
+
+    @property
     def can_verify_tree(self) -> bool:
         return not self.tree_refusal
 
@@ -106,20 +143,40 @@ class LlamaContext:
         assert self.pointer is not None, "the context is closed"
         if self._weights is not None:
             self._weights.begin_pass()
-        status = self._ended(api.llama_decode(self.pointer, self._batch))
-        if status != 0:
-            self._forget_from(start)
-            raise _failure(status)
+        status, error = self._ended(api.llama_decode(self.pointer, self._batch))
+        if error is not None:
+            self._undo(start, status)
+            raise error
         self.tokens.extend(tokens)
+        for states in self._states:
+            states.passed(start, count)
+        if self._state is not None:
+            self._state.passed(count)
         if n_logits == 0:
             return np.empty((0, self._n_vocab), dtype=np.float32)
         return self._rows(n_logits)
 
-    def _forget_from(self, length: int) -> None:
-        """Remove what a failed pass left behind; a running state can only be emptied."""
-        if not api.llama_memory_seq_rm(self._memory, 0, length, -1):
-            api.llama_memory_seq_rm(self._memory, 0, -1, -1)
-            self.tokens.clear()
+    def _ended(self, status: int) -> tuple[int, SpecchatError | None]:
+        """The status of a pass that has ended, and why it failed, None if it did not.
+
+        One that was interrupted inside was stopped.
+        """
+        if self._choices is not None and self._choices.was_interrupted:
+            self._choices.was_interrupted, status = False, _ABORTED
+        fault = None
+        if self._weights is not None:
+            fault = self._weights.end_pass(is_whole=status == 0)
+        return status, fault or (_failure(status) if status else None)
+
+    def _undo(self, length: int, status: int) -> None:
+        """Remove what a failed pass left behind; a running state goes back to a checkpoint.
+
+        The engine seems to undo a short pass, but leaves the state as the pass left it.
+        """
+        if self._state is None:
+            api.llama_memory_seq_rm(self._memory, 0, length, -1)
+        elif status not in _UNCHANGED:
+            self._forget_after(self._state.recover(length))
 
     def _fill(self, tokens: Sequence[int], start: int, n_logits: int) -> None:
         count = len(tokens)
@@ -182,22 +239,18 @@ class LlamaContext:
         assert 0 < len(tokens) == len(parents) <= self.max_logits
         if self._weights is not None:
             self._weights.begin_pass()
-        status = self._ended(tree.decode(self.pointer, tokens, parents))
-        if status != 0:
+        _, error = self._ended(tree.decode(self.pointer, tokens, parents))
+        if error is not None:
             self._drop_tree()
-            raise _failure(status)
+            raise error
+        for states in self._states:
+            states.passed_nodes(len(tokens))
         return self._rows(len(tokens))
-
-    def _ended(self, status: int) -> int:
-        """The status of a pass that ended; one that was interrupted inside was stopped."""
-        if self._choices is not None and self._choices.was_interrupted:
-            self._choices.was_interrupted, status = False, _ABORTED
-        if self._weights is not None:
-            self._weights.end_pass(is_whole=status == 0)
-        return status
 
     def commit(self, path: Sequence[int]) -> None:
         assert self._trees is not None, "no tree was run"
+        for states in self._states:
+            states.committed(len(self.tokens), path)
         self.tokens.extend(self._trees.keep(path))
 
     def _drop_tree(self) -> None:
@@ -209,13 +262,47 @@ class LlamaContext:
         check_truncation(length, len(self.tokens))
         if length == len(self.tokens):
             return
-        possible = self.can_roll_back or length == 0
-        if not possible or not api.llama_memory_seq_rm(self._memory, 0, length, -1):
+        held = len(self.tokens)
+        reached = self._go_back(length) if self.reachable(length) == length else held
+        self._forget_after(reached)
+        if reached != length:
             raise RollbackRefusedError(
-                f"the context cannot go back from {len(self.tokens):,} to {length:,} tokens",
+                f"the context cannot go back from {held:,} to {length:,} tokens",
                 "this model keeps a running state instead of one entry per token",
             )
+
+    def _forget_after(self, length: int) -> None:
+        """Note that the engine holds no more than so many tokens."""
         del self.tokens[length:]
+        self._restored = min(self._restored, length)
+        for states in self._states:
+            states.cut(length)
+
+    def add_states(self, states: HiddenStates) -> None:
+        """Let passes leave hidden states for a head, from the next one on."""
+        states.begin(len(self.tokens))
+        self._states.append(states)
+
+    def remove_states(self, states: HiddenStates) -> bool:
+        """Leave them no longer; whether another head still reads what leaves the last layer."""
+        self._states.remove(states)
+        return any(not each.layers for each in self._states)
+
+    @property
+    def read_layers(self) -> frozenset[int]:
+        """Layers whose inputs heads read."""
+        return frozenset(layer for states in self._states for layer in states.layers)
+
+    def _go_back(self, length: int) -> int:
+        """Let the engine go back; the number of tokens that it holds then."""
+        if self._state is not None:
+            return self._state.go_back(length, len(self.tokens))
+        is_done = api.llama_memory_seq_rm(self._memory, 0, length, -1)
+        return length if is_done else len(self.tokens)
+
+    def checkpoint(self, *, is_brief: bool = False) -> None:
+        if self._state is not None:
+            self._state.checkpoint(len(self.tokens), is_brief=is_brief)
 
     def save(self) -> CacheState:
         self._drop_tree()
@@ -244,10 +331,17 @@ class LlamaContext:
             api.llama_memory_seq_rm(self._memory, 0, -1, -1)
             raise ModelError("the saved cache cannot be used", "it is of another model or damaged")
         self.tokens.extend(tokens)
+        self._restored = len(tokens) if self._has_window else 0
+
+    def close_with(self, reader: Context) -> None:
+        """Close a head's context before this one, which it reads or points to."""
+        self._readers.add(reader)
 
     def close(self) -> None:
         if self.pointer is None:
             return
+        for reader in list(self._readers):
+            reader.close()
         api.llama_batch_free(self._batch)
         if self._trees is not None:
             self._trees.close()
@@ -261,14 +355,13 @@ def _follow_passes(pointer: api.llama_context_p, weights: StreamedWeights) -> ob
 
     @api.ggml_abort_callback
     def is_stopped(_data: object) -> bool:  # asked after each operation, in the pass's own thread
-        weights.advance()
-        return pass_is_stopped()
+        return weights.advance() or pass_is_stopped()
 
     api.llama_set_abort_callback(pointer, is_stopped, ctypes.c_void_p(0))
     return is_stopped
 
 
-def _failure(status: int) -> ModelError:
+def _failure(status: int) -> SpecchatError:
     if status == _ABORTED:
         return PassStoppedError()
     why = "no free place in its cache" if status == _NO_SLOT else f"llama.cpp code {status}"

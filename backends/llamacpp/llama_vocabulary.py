@@ -10,9 +10,9 @@ from llama_cpp import llama_cpp as api
 from backends.base import Vocabulary
 from backends.files.gguf_header import parts
 from backends.llamacpp import library
-from backends.llamacpp.llama_model import rollback
 from backends.llamacpp.llama_tokenizer import LlamaTokenizer
-from backends.llamacpp.load_checks import checked_header, load_error
+from backends.llamacpp.loading.load_checks import checked_header, load_error
+from backends.llamacpp.model_description import rollback
 
 
 @contextmanager
@@ -31,6 +31,6 @@ def vocabulary(path: Path) -> Generator[Vocabulary]:
     if pointer is None:
         raise load_error(path, header)
     try:
-        yield Vocabulary(LlamaTokenizer(pointer, None), rollback(pointer))
+        yield Vocabulary(LlamaTokenizer(pointer, None), rollback(pointer, header.architecture))
     finally:
         api.llama_model_free(pointer)

@@ -5,11 +5,14 @@ sequences share the cells of the context's own sequence, number 0. The first chi
 continues its sequence; each further child gets a new one, which starts as a copy of its ancestors.
 """
 
+import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from llama_cpp import llama_cpp as api
 
+from backends.base.hidden_states import Rows
 from backends.base.parent_array import is_path, is_tree
 
 _OWN = 0
@@ -19,9 +22,15 @@ _ALL = -1
 class TreePass:
     """Batch for the trees of a context, one of which may be uncommitted."""
 
-    def __init__(self, memory: api.llama_memory_t, most_nodes: int, most_leaves: int) -> None:
+    def __init__(
+        self, memory: api.llama_memory_t, most_nodes: int, most_leaves: int, width: int = 0
+    ) -> None:
+        """width: of the row that each node comes with, 0 for tokens alone."""
         self._memory = memory
-        self._batch = api.llama_batch_init(most_nodes, 0, most_leaves)
+        self._batch: Any = api.llama_batch_init(most_nodes, 0, most_leaves)
+        self._rows = np.empty((most_nodes, width), np.float32)
+        if width:
+            self._batch.embd = self._rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
         self._start = 0
         self._tokens: list[int] = []
         self.parents: list[int] = []
@@ -43,7 +52,11 @@ class TreePass:
             nodes.clear()
 
     def decode(
-        self, pointer: api.llama_context_p, tokens: Sequence[int], parents: Sequence[int]
+        self,
+        pointer: api.llama_context_p,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        rows: Rows | None = None,
     ) -> int:
         """Run nodes and add them to the tree; the engine's status, 0 on success."""
         assert is_tree([*self.parents, *parents])
@@ -53,6 +66,8 @@ class TreePass:
             self._append(parent)
         batch = self._batch
         batch.n_tokens = count
+        if rows is not None:
+            self._rows[:count] = rows
         np.ctypeslib.as_array(batch.token, shape=(count,))[:] = tokens
         np.ctypeslib.as_array(batch.pos, shape=(count,))[:] = [
             end - 1 for end in self._ends[first:]
@@ -101,4 +116,5 @@ class TreePass:
 
     def close(self) -> None:
         """Free the batch."""
+        self._batch.embd = None  # these rows are not the engine's
         api.llama_batch_free(self._batch)

@@ -5,7 +5,8 @@ from pathlib import Path
 from backends.base import ModelError
 from backends.files.gguf_header import GgufHeader, read_header
 from backends.llamacpp import library
-from backends.llamacpp.header_assertions import broken_assertion
+from backends.llamacpp.file_checks.header_assertions import broken_assertion
+from backends.llamacpp.head_checks.alone import why_not_alone
 
 
 def checked_header(path: Path) -> GgufHeader:
@@ -17,6 +18,8 @@ def checked_header(path: Path) -> GgufHeader:
     header = read_header(path)
     if reason := broken_assertion(header):
         raise ModelError(f"cannot run {path}", reason, "Choose another conversion of the model.")
+    if reason := why_not_alone(header):
+        raise ModelError(f"cannot run {path}", reason, "Name the model itself.")
     if not header.can_spell_any_text:
         # llama.cpp aborts at the first letter without a token.
         raise ModelError(

@@ -8,14 +8,16 @@ import re
 from collections.abc import Callable, Iterator
 
 from backends.files.gguf_header import GgufHeader
+from backends.llamacpp.file_checks.architecture_assertions import broken_by_architecture
 
 _MOST_LAYERS = 512
 _MOST_EXPERTS = 1024
-_NOT_MULTIPLIED = range(24, 29)
-"""Type numbers of integers and doubles in ggml, which has no multiplication for them."""
+_NOT_MULTIPLIED = frozenset({9, 15, *range(24, 29)})
+"""Type numbers in ggml that it cannot multiply by: those of activations, integers and doubles."""
 
 _MULTIPLIED = re.compile(
-    r"(?:^|\.)(?:attn_\w+|ffn_(?:gate|up|down)(?:_exps)?|\w*norm|output|ssm_\w+)\.weight$"
+    r"(?:^|\.)(?:(?:attn|ssm|markov|selector)_\w+|ffn_(?!\w*tid2eid)\w+"
+    r"|\w*(?:norm(?:_\d)?|proj(?:ection)?)|output|token_embd|fc|conv|layer_output_scale)\.weight$|\.bias$|\.ssm_[ad]$"
 )
 _KV_HEADS = "attention.head_count_kv"
 _ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
@@ -75,9 +77,28 @@ def _rotation(header: GgufHeader) -> Iterator[str]:
         width = _number(header, key) or 0
         if width % 2:
             yield f"it rotates {width:,} numbers of each head, an odd count"
+    yield from _rotated_heads(header)
     scaling = header.metadata.get(f"{header.architecture}.rope.scaling.type")
     if isinstance(scaling, str) and scaling not in _ROPE_SCALINGS:
         yield f"its rotary embedding is scaled by {scaling[:40]!r}"
+
+
+def _rotated_heads(header: GgufHeader) -> Iterator[str]:
+    """More numbers of a head may not be rotated than it has; with sections, some must be."""
+    heads, width = _number(header, "attention.head_count") or 0, header.integer("embedding_length")
+    if heads <= 0:
+        return
+    size = header.integer("attention.key_length", width // heads)
+    window_size = header.integer("attention.key_length_swa", size)
+    rotated = _number(header, "rope.dimension_count")
+    in_window = _number(header, "rope.dimension_count_swa")
+    for count, whole in ((rotated or 0, size), (in_window or 0, window_size)):
+        if count > whole:
+            yield f"it rotates {count:,} numbers of heads that have {whole:,}"
+    sections = _numbers(header, "rope.dimension_sections")
+    turned = sum(sections) * (4 if len(sections) == 1 else 1)
+    if sections and (rotated == 0 or not 0 < turned <= size):
+        yield f"it rotates heads of {size:,} numbers in sections of {sections[:4]}"
 
 
 def _epsilons(header: GgufHeader) -> Iterator[str]:
@@ -95,7 +116,7 @@ def _tensors(header: GgufHeader) -> Iterator[str]:
 
 
 _RULES: tuple[Callable[[GgufHeader], Iterator[str]], ...] = (
-    _layers, _experts, _heads, _rotation, _epsilons, _tensors,
+    _layers, _experts, _heads, _rotation, _epsilons, _tensors, broken_by_architecture,
 )  # fmt: skip
 
 

@@ -1,0 +1,127 @@
+"""Opening the engine's context of a head beside that of its model."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from llama_cpp import llama_cpp as api
+
+from backends.base import CacheType, OutOfMemoryError
+from backends.base.hidden_states import HiddenStates
+from backends.files.gguf_header import GgufHeader
+from backends.llamacpp import library
+from backends.llamacpp.cache_types import GGML_TYPES
+from backends.llamacpp.head_checks.header_facts import head_sizes
+from backends.llamacpp.llama_context import LlamaContext
+
+HEAD_CHUNK = 64
+"""Most tokens of a head's pass: of EAGLE-3's, each reserves a row of logits."""
+
+_HALF = 2
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSource:
+    """What a context of a head is opened from.
+
+    pointer: of the model with the head's weights. header: of its file. layers: with a cache.
+    cache_type: of the model's KV cache.
+    """
+
+    pointer: api.llama_model_p
+    header: GgufHeader
+    layers: int
+    n_vocab: int
+    threads: int
+    cache_type: CacheType | None = None
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of the keys and values of a token."""
+        heads = self.header.integer("attention.head_count_kv") or max(
+            self.header.integers("attention.head_count_kv"), default=0
+        )
+        return _HALF * self.layers * heads * sum(head_sizes(self.header))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedHead:
+    """The engine's context of a head, and what its model's passes leave for it.
+
+    resources: frees both. n_chunk: most tokens of a pass.
+    """
+
+    pointer: api.llama_context_p
+    states: HiddenStates
+    resources: ExitStack
+    n_vocab: int
+    n_ctx: int
+    n_chunk: int
+    kv_bytes_per_token: int = 0
+
+
+def open_context(
+    source: HeadSource,
+    target: LlamaContext,
+    resources: ExitStack,
+    *,
+    predicts: bool = False,
+    reads_target: bool = False,
+    most_branches: int = 1,
+) -> api.llama_context_p:
+    """Open the engine's context.
+
+    resources: to free it. predicts: of next-token layers. reads_target: the model's own cache,
+    token by token. most_branches: of trees that it runs.
+
+    Raises:
+        OutOfMemoryError: it does not fit in free memory.
+    """
+    assert target.pointer is not None, "the context is closed"
+    parameters = api.llama_context_default_params()
+    parameters.n_ctx = target.n_ctx
+    parameters.n_batch = parameters.n_ubatch = chunk(target)
+    parameters.n_outputs_max = chunk(target)
+    parameters.n_seq_max = most_branches
+    parameters.n_threads = parameters.n_threads_batch = source.threads
+    parameters.kv_unified = parameters.swa_full = parameters.no_perf = True
+    parameters.ctx_other = target.pointer
+    if reads_target:  # the layout of the cache that is read
+        parameters.n_batch = parameters.n_ubatch = parameters.n_outputs_max = 1
+        parameters.type_k = parameters.type_v = GGML_TYPES[source.cache_type or CacheType.F16]
+    if predicts:
+        parameters.ctx_type = api.LLAMA_CONTEXT_TYPE_MTP
+    library.forget_log()
+    pointer = api.llama_init_from_model(source.pointer, parameters)
+    if pointer is None:
+        raise OutOfMemoryError("cannot open a context for the head", library.last_reason())
+    resources.callback(api.llama_free, pointer)
+    return pointer
+
+
+def chunk(target: LlamaContext) -> int:
+    """Most tokens of a pass of a head beside this context."""
+    return min(HEAD_CHUNK, target.n_ctx)
+
+
+def branches(target: LlamaContext) -> int:
+    """Most branches of a tree of a head beside this context; 1 where no tree is verified."""
+    return chunk(target) if target.can_verify_tree else 1
+
+
+def opened(
+    source: HeadSource,
+    target: LlamaContext,
+    pointer: api.llama_context_p,
+    states: HiddenStates,
+    resources: ExitStack,
+) -> OpenedHead:
+    """What was opened for a head with a cache of its own."""
+    return OpenedHead(
+        pointer,
+        states,
+        resources,
+        n_vocab=source.n_vocab,
+        n_ctx=target.n_ctx,
+        n_chunk=chunk(target),
+        kv_bytes_per_token=source.kv_bytes_per_token,
+    )
