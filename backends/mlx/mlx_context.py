@@ -6,6 +6,7 @@
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import mlx.core as mx
 import numpy as np
@@ -13,22 +14,34 @@ from mlx import nn
 
 from backends.base import (
     CacheState,
+    Context,
     DeviceSampling,
     Logits,
     ModelError,
     OutOfMemoryError,
+    Rollback,
     RollbackRefusedError,
     check_truncation,
 )
+from backends.base.hidden_states import HiddenStates
 from backends.base.parent_array import check_branches, is_path, is_tree
+from backends.files.mlx_state import COPIES
 from backends.hardware.host import available_memory
 from backends.mlx.caches.layer_caches import evaluate, leaves, lengths, make_caches, pack, unpack
 from backends.mlx.caches.next_pass import NextPass
 from backends.mlx.caches.tree_batch import TreePass, tree_refusal
+from backends.mlx.layer_taps import Inputs, LayerTaps
+from backends.mlx.recurrent.recorded_mixers import CallLog, recording_view
+from backends.mlx.recurrent.running_state import RunningState
 from backends.mlx.sampling.mlx_sampling import MlxSampling
 
 MAX_LOGITS = 64
 """Most rows of logits of one forward pass."""
+
+_ONE_LINE = "keeps a running state, which cannot follow several branches"
+
+_CHECKPOINTS_SHARE = 16
+"""Free bytes per byte of checkpoints of a running state. A guess; not measured."""
 
 
 class MlxContext:
@@ -42,25 +55,39 @@ class MlxContext:
         n_ctx: int,
         n_chunk: int,
         kv_bytes_per_token: int,
-        can_roll_back: bool,
+        rollback: Rollback,
+        rollback_refusal: str,
+        state_bytes: int,
         on_close: Callable[["MlxContext"], None],
     ) -> None:
         self._model: nn.Module | None = model
-        self._caches: list[Any] = make_caches(model)
+        self._caches: list[Any] = []
+        self._log = CallLog() if rollback is Rollback.BOUNDED else None
+        self._recorded = model if self._log is None else recording_view(model, self._log)
+        """The model as passes over several tokens run it."""
+        self._state: RunningState | None = None
+        self.taps = LayerTaps()
+        self._readers = WeakSet[Context]()
+        """Contexts of heads, which read what this one leaves."""
         self._on_close = on_close
         self._n_vocab = n_vocab
         self.n_ctx = n_ctx
         self.n_chunk = n_chunk
         self.max_logits = self.max_branches = min(MAX_LOGITS, n_chunk)
         self.kv_bytes_per_token = kv_bytes_per_token
-        self.can_roll_back = can_roll_back
+        self.can_roll_back = rollback is Rollback.ANY
+        self.draft_refusal = rollback_refusal
+        self.state_bytes = COPIES * state_bytes if rollback is Rollback.BOUNDED else 0
+        self.saved_state_bytes = state_bytes
         self.tokens: list[int] = []
-        self._next: NextPass | None = None
+        self._next: tuple[NextPass, Inputs] | None = None
+        """Prepared pass with what it leaves for heads."""
         self._tree: tuple[TreePass, list[int]] | None = None
         """Uncommitted tree with its tokens."""
         self._tree_refusal: str | None = None
         """None until first needed: finding out takes passes."""
         self.device_sampling: DeviceSampling | None = MlxSampling(self)
+        self._forget_all()
 
     @property
     def length(self) -> int:
@@ -72,9 +99,26 @@ class MlxContext:
         assert 0 <= n_logits <= min(count, self.max_logits)
         with self.growing(count):
             rows = self.logits(mx.array(list(tokens)), n_logits)
-            evaluate(self._caches, rows)
-        self.tokens.extend(tokens)
+            evaluate(self._caches, rows, *self.unread)
+        self.passed(tokens)
         return np.array(rows, copy=False)
+
+    @property
+    def depth(self) -> int:
+        if self._state is not None:
+            return self.max_logits - 1
+        return self.n_ctx if self.can_roll_back else 0
+
+    def reachable(self, length: int) -> int:
+        length = min(length, self.length)
+        if self.can_roll_back or length == self.length:
+            return length
+        return self._state.reachable(length) if self._state is not None else 0
+
+    def checkpoint(self, *, is_brief: bool = False) -> None:
+        if self._state is not None:
+            self._drop_unsettled()
+            self._state.checkpoint(is_brief=is_brief)
 
     @contextmanager
     def growing(self, count: int) -> Generator[None]:
@@ -102,16 +146,30 @@ class MlxContext:
         silent = tokens.size - n_logits
         if silent:
             self._run(tokens[:silent])
-            evaluate(self._caches)
+            evaluate(self._caches, *self.unread)
         return self._run(tokens[silent:]) if n_logits else mx.zeros((0, self._n_vocab))
 
     def _run(self, tokens: mx.array) -> mx.array:
         self._drop_unsettled()
-        return self._logits(tokens[None], self._caches)[0]
+        if self._state is None:
+            return self._logits(tokens[None], self._caches)[0]
+        with self._state.passing(tokens.size):
+            return self._logits(tokens[None], self._caches)[0]
+
+    def _read_again(self, state: RunningState) -> None:
+        """Read what a rollback left unread: at once, so that it counts as a cost of the draft."""
+        unread = self.tokens[state.read :]
+        if unread:
+            with self.growing(0):
+                with state.passing(len(unread)):
+                    self._logits(mx.array([unread]), self._caches)
+                evaluate(self._caches)
+                self.taps.drop()  # heads have the rows of these tokens
 
     def _logits(self, tokens: mx.array, caches: Sequence[Any]) -> mx.array:
-        assert self._model is not None, "the context is closed"
-        return self._model(tokens, cache=caches).astype(mx.float32)
+        model = self._recorded if tokens.size > 1 else self._model  # of one nothing is rerun
+        assert model is not None, "the context is closed"
+        return self.taps.run(model, tokens, caches).astype(mx.float32)
 
     @property
     def can_verify_tree(self) -> bool:
@@ -119,10 +177,13 @@ class MlxContext:
 
     @property
     def tree_refusal(self) -> str:
+        if self._state is not None:
+            return _ONE_LINE
         if self._tree_refusal is None:
             assert self._model is not None, "the context is closed"
             model = self._model
             self._tree_refusal = tree_refusal(self._logits, lambda: make_caches(model))
+            self.taps.drop()
         return self._tree_refusal
 
     def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
@@ -142,10 +203,11 @@ class MlxContext:
             with self.growing(len(together)):
                 caches = tree.lend(parents)
                 rows = self._logits(mx.array(list(tokens))[:, None], caches)[:, 0]
-                evaluate(self._caches, rows)
+                evaluate(self._caches, rows, *self.unread)
         except ModelError:
             self._drop_unsettled()
             raise
+        self.taps.passed_nodes(len(tokens))
         nodes.extend(tokens)
         return np.array(rows, copy=False)
 
@@ -154,23 +216,48 @@ class MlxContext:
         (tree, tokens), self._tree = self._tree, None
         assert is_path(path, tree.parents)
         tree.keep(path)
+        self.taps.committed(self.length, path)
         self.tokens.extend(tokens[node] for node in path)
 
     def logits_of(self, token: int) -> mx.array:
         """Lazy logits of a pass over one token, prepared already if it was foreseen."""
-        prepared = self._next.take(token) if self._next is not None else None
-        self._next = None
-        return self._run(mx.array([token])) if prepared is None else prepared
+        if self._next is not None:
+            (prepared, inputs), self._next = self._next, None
+            logits = prepared.take(token)
+            if logits is not None:
+                self.taps.put_back(inputs)
+                return logits
+        return self._run(mx.array([token]))
+
+    @property
+    def unread(self) -> Sequence[mx.array]:
+        """Lazy rows that passes leave for heads, to be computed along with them."""
+        return self.taps.unread
+
+    def passed(self, tokens: Sequence[int]) -> None:
+        """Count in tokens whose passes are computed."""
+        start = self.length
+        self.tokens.extend(tokens)  # first: the caches hold them even if rows cannot be kept
+        self.taps.passed(start, len(tokens))
 
     def foresee(self, token: mx.array) -> None:
         """Prepare the pass over a token, shape (1,), that is still being computed."""
         if self.can_roll_back and self.length + 2 < self.n_ctx:
-            self._next = NextPass(leaves(self._caches), token, self._run)
+            prepared = NextPass(leaves(self._caches), token, self._run)
+            self._next = prepared, self.taps.take_last()
+
+    def settled_caches(self) -> Sequence[Any]:
+        """The caches of its layers; of each the first length entries are those of its tokens.
+
+        A prepared pass and an uncommitted tree are dropped: to read the caches would compute them.
+        """
+        self._drop_unsettled()
+        return self._caches
 
     def _drop_unsettled(self) -> None:
         """Drop a prepared pass and an uncommitted tree."""
         if self._next is not None:
-            self._next.drop()
+            self._next[0].drop()
             self._next = None
         if self._tree is not None:
             self.commit(())
@@ -185,19 +272,30 @@ class MlxContext:
         if length == 0:
             self._forget_all()
             return
-        if not self.can_roll_back:
+        if self.reachable(length) != length:
             raise RollbackRefusedError(
                 f"the context cannot go back from {len(self.tokens):,} to {length:,} tokens",
-                "this model does not keep one entry per token",
+                "this model keeps a running state, which goes back only into the last pass",
             )
-        for cache in self._caches:
-            cache.trim(len(self.tokens) - length)
+        self.taps.cut(length)
+        if self._state is None:
+            for cache in self._caches:
+                cache.trim(len(self.tokens) - length)
+            del self.tokens[length:]
+            return
+        with self.growing(0):
+            self._state.go_back(length)
         del self.tokens[length:]
+        self._read_again(self._state)
 
     def _forget_all(self) -> None:
         assert self._model is not None, "the context is closed"
         self._next = self._tree = None
+        self.taps.forget_all()
         self._caches = make_caches(self._model)
+        if self._log is not None:
+            most_bytes = available_memory() // _CHECKPOINTS_SHARE
+            self._state = RunningState(self._caches, self._log, self.max_logits, most_bytes)
         self.tokens.clear()
 
     def save(self) -> CacheState:
@@ -221,12 +319,38 @@ class MlxContext:
             self._forget_all()
             raise
         self.tokens.extend(tokens)
+        if self._state is not None:
+            self._state.read = len(tokens)
+
+    @property
+    def model(self) -> nn.Module:
+        """The model that it runs."""
+        assert self._model is not None, "the context is closed"
+        return self._model
+
+    def add_states(self, states: HiddenStates) -> None:
+        """Let passes leave hidden states for a head, from the next one on."""
+        self._drop_unsettled()
+        self.taps.add(states, self.length)
+
+    def remove_states(self, states: HiddenStates) -> None:
+        """Leave them no longer."""
+        if self._model is not None:
+            self._drop_unsettled()
+            self.taps.remove(states)
+
+    def close_with(self, reader: Context) -> None:
+        """Close a head's context before this one, which it reads."""
+        self._readers.add(reader)
 
     def close(self) -> None:
         if self._model is None:
             return
-        self._model = None
+        for reader in list(self._readers):
+            reader.close()
+        self._model = self._recorded = self._state = None
         self._next = self._tree = None
+        self.taps.close()
         self._caches.clear()
         self._on_close(self)
         mx.clear_cache()

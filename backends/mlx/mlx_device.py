@@ -26,13 +26,16 @@ def build() -> str:
 
 
 def has_gpu() -> bool:
-    """Whether models run on Apple's GPU."""
-    return mx.metal.is_available() and mx.default_device() == mx.gpu
+    """Whether models run on a GPU: Apple's, or with the extra mlx-cuda NVIDIA's."""
+    return mx.default_device() == mx.gpu and (mx.metal.is_available() or mx.cuda.is_available())
 
 
 def device() -> str:
     """Name of the device, as shown on screen."""
-    return f"GPU: {processor_name()}" if has_gpu() else f"CPU: {processor_name()}"
+    if not has_gpu():
+        return f"CPU: {processor_name()}"
+    name = mx.device_info().get("device_name") if mx.cuda.is_available() else None
+    return f"GPU: {name or processor_name()}"
 
 
 def check_gpu_layers(gpu_layers: int | None) -> None:
@@ -57,11 +60,17 @@ def working_set() -> int | None:
 
 
 def free_memory() -> int:
-    """Bytes free for models: of the working set on a GPU, else of the machine."""
-    recommended = working_set()
-    if recommended is None:
+    """Bytes free for models: of the GPU's working set or its own memory, else of the machine."""
+    most = working_set() or _own_memory()
+    if most is None:
         return available_memory()
-    return max(recommended - mx.get_active_memory(), 0)
+    return max(most - mx.get_active_memory(), 0)
+
+
+def _own_memory() -> int | None:
+    """Bytes of memory of a GPU that does not share the machine's."""
+    size = mx.device_info().get("total_memory") if has_gpu() and mx.cuda.is_available() else None
+    return int(size) if size else None
 
 
 def raise_wired_limit() -> None:

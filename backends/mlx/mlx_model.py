@@ -15,11 +15,18 @@ from mlx import nn
 from mlx.utils import tree_flatten
 from mlx_lm.utils import get_total_parameters, load_model
 
-from backends.base import ContextTooLargeError, ModelInfo, Rollback
+from backends.base import ContextTooLargeError, ModelInfo
 from backends.files.mlx_folder import MlxFolder
+from backends.files.mlx_state import COPIES
 from backends.hardware.host import available_memory, physical_cores
 from backends.mlx import mlx_device
-from backends.mlx.caches.layer_caches import bytes_per_token, make_caches, rollback_refusal
+from backends.mlx.caches.held_states import HeldStates
+from backends.mlx.caches.layer_caches import (
+    bytes_per_token,
+    make_caches,
+    rollback_of,
+    rollback_refusal,
+)
 from backends.mlx.loading.folder_checks import checked_folder
 from backends.mlx.loading.gguf_model import checked_file, load_gguf
 from backends.mlx.loading.load_error import load_error
@@ -76,6 +83,8 @@ def read_module(path: Path, *, lazy: bool = False) -> tuple[nn.Module, dict[str,
 class MlxModel:
     """Loaded weights and their open contexts."""
 
+    shortage = ""
+
     def __init__(
         self,
         module: nn.Module,
@@ -89,15 +98,18 @@ class MlxModel:
         self._contexts: set[MlxContext] = set()
         caches = _caches_after_one_token(module)
         self._kv_bytes_per_token = bytes_per_token(caches)
+        self._state_bytes = HeldStates(caches).nbytes
         self.info = _describe(module, tokenizer, path, folder, caches)
 
     def open(self, n_ctx: int) -> MlxContext:
         assert self.module is not None, "the model is closed"
         info = self.info
         info.check_context(n_ctx)
-        needed, free = n_ctx * self._kv_bytes_per_token, available_memory()
+        per_token, free = self._kv_bytes_per_token, available_memory()
+        states = COPIES * self._state_bytes
+        needed = n_ctx * per_token + states
         if needed > free:
-            fitting = free // self._kv_bytes_per_token
+            fitting = max(free - states, 0) // max(per_token, 1)
             raise ContextTooLargeError(n_ctx, needed, free, fitting)
         context = MlxContext(
             self.module,
@@ -105,7 +117,9 @@ class MlxModel:
             n_ctx=n_ctx,
             n_chunk=min(_CHUNK, n_ctx),
             kv_bytes_per_token=self._kv_bytes_per_token,
-            can_roll_back=info.rollback is Rollback.ANY,
+            rollback=info.rollback,
+            rollback_refusal=info.rollback_refusal,
+            state_bytes=self._state_bytes,
             on_close=self._contexts.discard,
         )
         self._contexts.add(context)
@@ -148,7 +162,6 @@ def _describe(
     caches: list[Any],
 ) -> ModelInfo:
     weights = weights_of(module)
-    refusal = rollback_refusal(caches)
     return ModelInfo(
         path=path,
         name=path.name,
@@ -160,12 +173,12 @@ def _describe(
         n_vocab=tokenizer.n_vocab,
         n_layers=folder.count("num_hidden_layers"),
         context_limit=folder.count("max_position_embeddings") or _UNKNOWN_CONTEXT,
-        rollback=Rollback.NONE if refusal else Rollback.ANY,
+        rollback=rollback_of(caches),
         backend="mlx",
         engine=mlx_device.build(),
         device=mlx_device.device(),
         threads=physical_cores(),
-        rollback_refusal=refusal,
+        rollback_refusal=rollback_refusal(caches),
         active_experts=folder.active_experts,
     )
 

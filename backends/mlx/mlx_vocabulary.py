@@ -4,8 +4,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from backends.base import Rollback, Vocabulary
-from backends.mlx.caches.layer_caches import make_caches, rollback_refusal
+from backends.base import Vocabulary
+from backends.mlx.caches.layer_caches import make_caches, rollback_of
 from backends.mlx.loading.folder_checks import checked_folder
 from backends.mlx.loading.load_error import load_error
 from backends.mlx.loading.tokenizer_files import read_tokenizer
@@ -23,8 +23,8 @@ def vocabulary(path: Path) -> Generator[Vocabulary]:
     try:
         module, config = read_module(path, lazy=True)
         tokenizer = read_tokenizer(path, config, n_vocab_of(module))
-        refusal = rollback_refusal(make_caches(module))
+        rollback = rollback_of(make_caches(module))
     except Exception as error:  # code of an architecture may raise anything
         raise load_error(path, error) from error
     del module
-    yield Vocabulary(tokenizer, Rollback.NONE if refusal else Rollback.ANY)
+    yield Vocabulary(tokenizer, rollback)

@@ -14,6 +14,7 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 from mlx_lm.models.cache import (
+    ArraysCache,
     CacheList,
     ChunkedKVCache,
     KVCache,
@@ -21,7 +22,7 @@ from mlx_lm.models.cache import (
     make_prompt_cache,
 )
 
-from backends.base import CacheState, ModelError
+from backends.base import CacheState, ModelError, Rollback
 from backends.mlx.caches.window_cache import WindowKVCache
 
 _LENGTH = struct.Struct("<Q")
@@ -41,14 +42,22 @@ def make_caches(model: nn.Module) -> list[Any]:
     return made if rollback_refusal(whole) else whole
 
 
+def rollback_of(caches: Sequence[Any]) -> Rollback:
+    """How far caches can be rolled back: a running state only into the last pass."""
+    if rollback_refusal(caches):
+        return Rollback.NONE
+    has_state = any(type(cache) is ArraysCache for cache in leaves(caches))
+    return Rollback.BOUNDED if has_state else Rollback.ANY
+
+
 def rollback_refusal(caches: Sequence[Any]) -> str:
-    """Why caches cannot be rolled back, to follow the model's name; "" if they can."""
-    kinds = {type(cache) for cache in leaves(caches)} - {KVCache, WindowKVCache}
+    """Why caches cannot be rolled back at all, to follow the model's name; "" if they can."""
+    kinds = {type(cache) for cache in leaves(caches)} - {KVCache, WindowKVCache, ArraysCache}
     if not kinds:
         return ""
     if kinds <= {RotatingKVCache, ChunkedKVCache}:
         return "keeps only the latest tokens, and cannot return to earlier ones"
-    return "keeps a running state, which cannot forget rejected tokens"
+    return "has a kind of cache that cannot forget rejected tokens"
 
 
 def _whole(cache: Any) -> Any:

@@ -1,5 +1,6 @@
 """Checks of an MLX folder before anything of it is loaded."""
 
+import contextlib
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -10,10 +11,19 @@ from typing import Any, cast
 from mlx_lm.utils import MODEL_REMAPPING
 
 from backends.base import ModelError, OutOfMemoryError
+from backends.files.gguf_drafter import TrainedDrafter, TrainedKind
+from backends.files.head_folders.folder_drafter import drafter_in_folder
 from backends.files.mlx_folder import REMEDY, MlxFolder, read_mlx_folder, read_settings
 from backends.hardware.host import available_memory
 from backends.mlx.loading.weight_files import require_whole
 
+_ALONE = {
+    TrainedKind.NEXT_TOKEN_LAYERS: "the next-token layers of a model",
+    TrainedKind.ASSISTANT: "an assistant of Gemma 4",
+    TrainedKind.EAGLE3: "an EAGLE-3 head",
+    TrainedKind.DFLASH: "a DFlash drafter",
+    TrainedKind.DSPARK: "a DSpark drafter",
+}
 _BITS = frozenset({2, 3, 4, 5, 6, 8})
 _GROUP_SIZES = frozenset({16, 32, 64, 128})
 _COUNTED = re.compile(r"(?:num|\bn_).*(?:layer|expert|head|loop)", re.IGNORECASE)
@@ -33,6 +43,13 @@ def checked_folder(path: Path) -> MlxFolder:
     """
     if not path.is_dir():
         raise ModelError(f"there is no folder {path}")
+    found = _head_in(path)
+    if found is not None and found.is_alone:
+        raise ModelError(
+            f"{path.name} is no model",
+            f"it is {_ALONE[found.kind]}, which drafts for another model and cannot answer alone",
+            f"Name it with its model, as in: --draft {found.kind.word}:{path}",
+        )
     tensors = require_whole(path)
     folder = read_mlx_folder(path)
     for name in _READ_BY_MLX_LM:
@@ -49,6 +66,13 @@ def checked_folder(path: Path) -> MlxFolder:
         raise ModelError(f"cannot load {path}", why, REMEDY)
     require_memory(path, folder.weight_bytes)
     return folder
+
+
+def _head_in(path: Path) -> TrainedDrafter | None:
+    """What a folder brings for drafting; None also if files of other programs are damaged."""
+    with contextlib.suppress(ModelError):
+        return drafter_in_folder(path)
+    return None
 
 
 def require_memory(path: Path, weight_bytes: int) -> None:

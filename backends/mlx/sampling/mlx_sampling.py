@@ -21,8 +21,6 @@ from backends.mlx.sampling.fixed_point import PROBABILITY_BITS, fraction
 class SampledContext(Protocol):
     """Passes of a context whose logits stay on the device."""
 
-    tokens: list[int]
-
     def growing(self, count: int) -> AbstractContextManager[None]:
         """Guard passes over count more tokens; if one fails, the context is empty.
 
@@ -41,6 +39,15 @@ class SampledContext(Protocol):
 
     def foresee(self, token: mx.array) -> None:
         """Prepare the pass over a token, shape (1,), that is still being computed."""
+        ...
+
+    @property
+    def unread(self) -> Sequence[mx.array]:
+        """Lazy rows that passes leave for heads, to be computed along with them."""
+        ...
+
+    def passed(self, tokens: Sequence[int]) -> None:
+        """Count in tokens whose passes are computed."""
         ...
 
 
@@ -86,9 +93,9 @@ class MlxSampling:
             together = mx.concatenate(drawn)
             of_drawn = mx.take_along_axis(mx.concatenate(rows), together[:, None], axis=-1)[:, 0]
             usable = mx.all(mx.concatenate(sound))
-            mx.eval(together, of_drawn, usable)
+            mx.eval(together, of_drawn, usable, *context.unread)
         ids = cast("list[int]", together.tolist())
-        context.tokens.extend([*tokens, *ids[:-1]])
+        context.passed([*tokens, *ids[:-1]])
         _check(usable)
         probabilities = np.ldexp(np.array(of_drawn), -PROBABILITY_BITS).tolist()
         return Drawn(tuple(ids), tuple(probabilities), tuple(MlxRow(row[0]) for row in rows))
@@ -112,11 +119,12 @@ class MlxSampling:
             chosen = mx.array(list(drafted), dtype=mx.int32)
             accepted, next_token, usable = judge(warp(logits, warping), chosen, q_draft, uniforms)
             likeliest = [mx.argmax(logits[-1 - len(drafted) :], axis=-1)] if listener else []
-            mx.async_eval(accepted, next_token, usable, *likeliest)
+            wanted = accepted, next_token, usable, *likeliest, *context.unread
+            mx.async_eval(*wanted)
             if not drafted:
                 context.foresee(next_token[None])
-            mx.eval(accepted, next_token, usable, *likeliest)
-        context.tokens.extend(together)
+            mx.eval(*wanted)
+        context.passed(together)
         _check(usable)
         if listener is not None:
             listener(np.array(likeliest[0]).astype(np.int64))

@@ -2,17 +2,17 @@
 
 # mlx and mlx-lm are typed in part only:
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
-import copy
-import operator
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.cache import CacheList, KVCache
 
 from backends.base import DraftUnavailableError
+from backends.mlx.layer_lists import with_layers
 
 
 class SkippedLayer(nn.Module):
@@ -57,34 +57,17 @@ def without_layers(model: nn.Module, skipped: Sequence[int]) -> nn.Module:
     Raises:
         DraftUnavailableError: its layers are not held as one list.
     """
-    layers = list(cast("Sequence[nn.Module]", getattr(model, "layers", ())))
-    wanted = [
-        SkippedLayer(layer) if number in skipped else layer for number, layer in enumerate(layers)
-    ]
-    view = _exchanged(model, layers, wanted) if layers else None
+
+    def skipping(body: nn.Module, name: str) -> nn.Module:
+        body[name] = [
+            SkippedLayer(layer) if number in skipped else layer
+            for number, layer in enumerate(body[name])
+        ]
+        return body
+
+    view = with_layers(model, skipping)
     if view is None:
         raise DraftUnavailableError(
             "layers cannot be skipped", f"{type(model).__module__} does not hold them as one list"
         )
     return view
-
-
-def _exchanged(
-    module: nn.Module, held: list[nn.Module], wanted: list[nn.Module]
-) -> nn.Module | None:
-    """Copy of a module, and of its children on the path to a list, with another list."""
-    for key, value in module.items():
-        changed = None
-        if isinstance(value, nn.Module):
-            changed = _exchanged(value, held, wanted)
-        elif isinstance(value, list) and _are_same(cast("list[object]", value), held):
-            changed = wanted
-        if changed is not None:
-            view = copy.copy(module)
-            view[key] = changed
-            return view
-    return None
-
-
-def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:
-    return len(some) == len(others) and all(map(operator.is_, some, others))

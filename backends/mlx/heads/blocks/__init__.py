@@ -1,0 +1,1 @@
+"""Heads that draft blocks, by MLX: DFlash, DSpark and DFlash2."""

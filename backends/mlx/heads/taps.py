@@ -1,0 +1,75 @@
+"""Hidden states that the passes of a context leave for a head."""
+
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+from mlx import nn
+
+from backends.base import DraftUnavailableError
+from backends.base.hidden_states import HiddenStates
+from backends.mlx.caches.layer_caches import make_caches
+from backends.mlx.layer_lists import layers_of
+from backends.mlx.layer_taps import tapped
+from backends.mlx.mlx_context import MlxContext
+
+
+def add_layer_states(context: MlxContext, layers: Sequence[int]) -> HiddenStates:
+    """Let passes leave the inputs of layers, side by side, from the next one on.
+
+    layers: numbered as `hidden_states` of Hugging Face's transformers: 0 is the embedding, number i
+    the input of layer i, and the number of layers what add_final_states gives. The rows are
+    float32, of shape (tokens, len(layers) * width).
+
+    Raises:
+        DraftUnavailableError: the model has no such layer, or does not hold its layers as a list.
+    """
+    width = sum(_widths(context.model, layers))
+    taps = context.taps
+    states = HiddenStates(lambda count: taps.rows(layers, count), width, context.n_ctx, layers)
+    context.add_states(states)
+    return states
+
+
+def add_final_states(context: MlxContext) -> HiddenStates:
+    """Let passes leave what the output layer reads, from the next one on: float32, (tokens, width).
+
+    That is after the final norm, as next-token layers are given it by vLLM and llama.cpp (`h_nextn`
+    of src/models/qwen35.cpp): their own norm (`pre_fc_norm_hidden`, `hnorm`) comes on top.
+
+    Raises:
+        DraftUnavailableError: the model does not hold its layers as a list.
+    """
+    return add_layer_states(context, (len(layers_of(context.model)),))
+
+
+def remove_states(context: MlxContext, states: HiddenStates) -> None:
+    """Leave them no longer, and free them; without other heads passes cost what they did before."""
+    context.remove_states(states)
+    states.begin(0)
+
+
+def _widths(model: nn.Module, layers: Sequence[int]) -> list[int]:
+    """Width of the input of each layer, by a pass of which only shapes are found out."""
+    count = len(layers_of(model))
+    if wrong := [layer for layer in layers if not 0 <= layer <= count]:
+        raise DraftUnavailableError(
+            "a head cannot read this model", f"it reads layer {wrong[0]} of {count}"
+        )
+    found: dict[int, mx.array] = {}
+
+    def add(number: int, given: mx.array) -> None:
+        found[number] = given
+
+    view = tapped(model, set(layers), add)
+    if view is not None:
+        view(mx.array([[0]]), cache=make_caches(model))
+    given = [found.get(layer) for layer in layers]
+    if not all(isinstance(one, mx.array) and one.shape[:-1] == (1, 1) for one in given):
+        raise DraftUnavailableError(
+            "a head cannot read this model",
+            f"{type(model).__module__} does not hand its layers states one by one",
+        )
+    return [found[layer].shape[-1] for layer in layers]

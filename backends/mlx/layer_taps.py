@@ -1,0 +1,200 @@
+"""What the layers of a context's model are given in its passes, for heads to read."""
+
+# mlx and mlx-lm are typed in part only:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+
+from backends.base.hidden_states import HiddenStates, Rows
+from backends.mlx.layer_lists import layers_of, with_layers
+
+Inputs = dict[int, mx.array]
+"""What layers were given in a pass, by number; lazy, float32 of (tokens, width).
+
+The number of layers stands for what the output layer is given.
+"""
+
+
+@dataclass(slots=True)
+class _PassLog:
+    """Where layers leave what they are given."""
+
+    inputs: Inputs = field(default_factory=dict[int, mx.array])
+
+    def add(self, number: int, given: Any) -> None:
+        if not isinstance(given, mx.array):
+            raise ValueError(f"layer {number} was given {type(given).__name__}")
+        self.inputs[number] = given.reshape(-1, given.shape[-1]).astype(mx.float32)
+
+
+class _Tapped:
+    """Takes the place of a module, which it runs."""
+
+    def __init__(self, module: nn.Module, run: Callable[..., Any]) -> None:
+        self._module = module
+        self._run = run
+
+    @property
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """That of the module: architectures tell kinds of layers apart by it (olmo_hybrid)."""
+        return type(self.__dict__["_module"])
+
+    def __getattr__(self, name: str) -> Any:
+        """Attribute that an architecture reads from the module."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.__dict__["_module"], name)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._module[name]
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        return self._run(*given, **named)
+
+
+class LayerTaps:
+    """Follows the passes of a context while heads read what its layers are given.
+
+    Without a head the model runs as it is. With some, layers are wrapped: what they are given is
+    computed in a pass anyway, and is kept until the pass is counted in.
+    """
+
+    def __init__(self) -> None:
+        self._states: list[HiddenStates] = []
+        self._views: dict[int, tuple[nn.Module, Any]] = {}
+        self._log = _PassLog()
+        self._passes: list[Inputs] = []
+        """Of passes that are not counted in yet, oldest first."""
+
+    def add(self, states: HiddenStates, held: int) -> None:
+        """Let passes leave rows from the next one on; held: tokens of the context."""
+        states.begin(held)
+        self._states.append(states)
+        self.drop()
+        self._views.clear()
+
+    def remove(self, states: HiddenStates) -> None:
+        self._states.remove(states)
+        self.drop()
+        self._views.clear()
+
+    def rows(self, layers: Sequence[int], count: int) -> Rows:
+        """Inputs of layers side by side, of the count tokens that are not counted in yet."""
+        rows = np.hstack([
+            np.concatenate([np.array(inputs[layer], copy=False) for inputs in self._passes])
+            for layer in layers
+        ])  # fmt: skip
+        assert len(rows) == count, "passes are counted in one by one"
+        return rows
+
+    def run(self, model: nn.Module, tokens: mx.array, caches: Sequence[Any]) -> mx.array:
+        """Run a pass of the model or of a view of it; logits, lazy."""
+        if not self._states:
+            return model(tokens, cache=caches)
+        self._log.inputs = {}
+        logits = self._view_of(model)(tokens, cache=caches)
+        inputs, self._log.inputs = self._log.inputs, {}
+        self._passes.append(inputs)
+        return logits
+
+    def _view_of(self, model: nn.Module) -> Any:
+        if id(model) not in self._views:
+            wanted = {layer for states in self._states for layer in states.layers}
+            self._views[id(model)] = model, tapped(model, wanted, self._log.add)
+        return self._views[id(model)][1]
+
+    @property
+    def unread(self) -> list[mx.array]:
+        """What passes leave that are not counted in yet: to be computed along with them."""
+        return [array for inputs in self._passes for array in inputs.values()]
+
+    def take_last(self) -> Inputs:
+        """Take out what the last pass left, as it may be dropped."""
+        return self._passes.pop() if self._states else {}
+
+    def put_back(self, inputs: Inputs) -> None:
+        """Count in a pass that was taken out, with the ones to come."""
+        if self._states:
+            self._passes.append(inputs)
+
+    def passed(self, start: int, count: int) -> None:
+        """Hand on the rows of the last passes, over count tokens from position start on."""
+        try:
+            for states in self._states:
+                states.passed(start, count)
+        finally:
+            self.drop()
+
+    def passed_nodes(self, count: int) -> None:
+        """Hand on the rows of the nodes of an uncommitted tree."""
+        try:
+            for states in self._states:
+                states.passed_nodes(count)
+        finally:
+            self.drop()
+
+    def committed(self, start: int, path: Sequence[int]) -> None:
+        for states in self._states:
+            states.committed(start, path)
+
+    def cut(self, length: int) -> None:
+        """Forget rows of positions from length on, and of passes that are not counted in."""
+        for states in self._states:
+            states.cut(length)
+        self.drop()
+
+    def forget_all(self) -> None:
+        """Forget all rows, those of an uncommitted tree as well."""
+        self.committed(0, ())
+        self.cut(0)
+
+    def drop(self) -> None:
+        """Forget the passes that are not counted in."""
+        self._passes.clear()
+
+    def close(self) -> None:
+        self._states.clear()
+        self._views.clear()
+        self.drop()
+
+
+def tapped(model: nn.Module, wanted: set[int], add: Callable[[int, Any], None]) -> Any:
+    """View of a model that hands what layers are given to add; None if it cannot be made.
+
+    wanted: numbers of layers; that of all layers stands for what the output layer is given, which
+    is what the module with the layers returns.
+    """
+    count = len(layers_of(model))
+
+    def entering(layer: nn.Module, number: int) -> _Tapped:
+        def run(*given: Any, **named: Any) -> Any:
+            add(number, given[0] if given else None)
+            return layer(*given, **named)
+
+        return _Tapped(layer, run)
+
+    def leaving(body: nn.Module) -> _Tapped:
+        def run(*given: Any, **named: Any) -> Any:
+            left = body(*given, **named)
+            add(count, left)
+            return left
+
+        return _Tapped(body, run)
+
+    def exchange(body: nn.Module, name: str) -> Any:
+        body[name] = [
+            entering(layer, number) if number in wanted else layer
+            for number, layer in enumerate(body[name])
+        ]
+        if count not in wanted:
+            return body
+        return None if type(body) is type(model) else leaving(body)  # that returns logits
+
+    return with_layers(model, exchange)

@@ -1,0 +1,1 @@
+"""Models of MLX that keep a running state: what a pass changed, and ways back from it."""
