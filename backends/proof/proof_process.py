@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import psutil
 
-from backends.base import ModelError, OutOfMemoryError, SpecchatError, UsageError
+from backends.base import CacheType, ModelError, OutOfMemoryError, SpecchatError, UsageError
 from backends.engines.backend_names import LLAMACPP, MLX
 from backends.engines.runner import expected_runner
 
@@ -57,6 +57,7 @@ class Trial:
     """A model to run with its options, as for engines.model_loading.load.
 
     vocabulary_only: the weights stay on disk. streams: they are read from disk in every pass.
+    head: drafts for the model too; None for the one in its own file, if it has one.
     """
 
     path: Path
@@ -66,6 +67,13 @@ class Trial:
     experts: int | None = None
     vocabulary_only: bool = False
     streams: bool = False
+    cache_type: CacheType | None = None
+    head: Path | None = None
+
+    @property
+    def proven(self) -> Path:
+        """The file that is in question."""
+        return self.head or self.path
 
 
 class ProofProcess:
@@ -160,7 +168,8 @@ class _Child:
         Raises:
             ModelError: the child crashed, took too long or used too much memory.
         """
-        self._send({**asdict(trial), "path": str(trial.path), "seconds": seconds})
+        paths = {"path": str(trial.path), "head": str(trial.head) if trial.head else None}
+        self._send({**asdict(trial), **paths, "seconds": seconds})
         self._line(trial, _START_SECONDS, most_bytes, tick)  # the engine has started
         return _checked(self._line(trial, seconds, most_bytes, tick), trial)
 
@@ -229,7 +238,7 @@ def _checked(line: bytes, trial: Trial) -> dict[str, str]:
 
 
 def _stops(trial: Trial, why: str) -> ModelError:
-    return ModelError(f"{trial.path} stops the engine", why, _REMEDY)
+    return ModelError(f"{trial.proven} stops the engine", why, _REMEDY)
 
 
 def _named(code: int) -> str:

@@ -9,15 +9,15 @@ import faulthandler
 import json
 import os
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-from backends.base import Model, SpecchatError
+from backends.base import CacheType, Model, SpecchatError
 from backends.engines.engine_resources import check_gpu_layers
-from backends.engines.model_loading import load, vocabulary
+from backends.engines.model_loading import load, load_head, own_head, vocabulary
 from backends.files.gguf_tokens import require_distinct_tokens
 
 _CONTEXT = 256
@@ -83,8 +83,10 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
             return {}
         settings = (request[name] for name in ("threads", "gpu_layers", "backend", "experts"))
         lock_bytes = 0 if request["streams"] else None
-        with closing(load(path, *settings, lock_bytes=lock_bytes)) as model:
-            _generate_token(model)
+        cache_type = CacheType(request["cache_type"]) if request["cache_type"] else None
+        loaded = load(path, *settings, lock_bytes=lock_bytes, cache_type=cache_type)
+        with closing(loaded) as model:
+            _generate_token(model, Path(request["head"]) if request["head"] else None)
     except SpecchatError as error:
         kind = type(error).__name__
         return {"kind": kind, "what": error.what, "why": error.why, "remedy": error.remedy}
@@ -94,14 +96,20 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
     return {}
 
 
-def _generate_token(model: Model) -> None:
+def _generate_token(model: Model, head: Path | None) -> None:
+    """Generate a token, and draft one with a head: None for the model's own, if it has one."""
     tokenizer = model.tokenizer
     tokens = [*tokenizer.encode(_TEXT, special=False), *tokenizer.encode(_TEXT, special=True)]
     tokens = tokens[:_PROMPT_TOKENS] or [tokenizer.bos or 0]
     n_ctx = min(_CONTEXT, model.info.context_limit)
-    with closing(model.open(n_ctx)) as context:
-        token = int(context.forward(tokens[: max(n_ctx - 1, 1)], 1)[-1].argmax())
+    with closing(model.open(n_ctx)) as context, ExitStack() as stack:
+        loaded = load_head(head, model, context) if head else own_head(model, context)
+        drafting = stack.enter_context(closing(loaded)).open(n_ctx) if loaded else None
+        first = tokens[: max(n_ctx - 1, 1)]
+        token = int(context.forward(first, 1)[-1].argmax())
         if context.length < n_ctx:
+            if drafting is not None:
+                drafting.forward([*first, token], 1)
             context.forward([token], 1)
     tokenizer.piece(token)
     tokenizer.entry(token)

@@ -71,9 +71,16 @@ def _read_pieces(path: Path, pieces: Iterator[int], deadline: float) -> int:
             offset = next(pieces, None)
             if offset is None:
                 break
+            _forget(file, offset)
             file.seek(offset)
             done += file.readinto(memoryview(buffer)) or 0
     return done
+
+
+def _forget(file: FileIO, offset: int) -> None:
+    """Drop a piece from the cache (Linux): compressed and some other files are read through it."""
+    if sys.platform == "linux":
+        os.posix_fadvise(file.fileno(), offset, _PIECE, os.POSIX_FADV_DONTNEED)
 
 
 def _open_uncached(path: Path) -> FileIO:

@@ -65,6 +65,13 @@ class CacheDropper:
         os.posix_fadvise(self._file.descriptor, first, last - first, os.POSIX_FADV_DONTNEED)
 
 
+def mapped_ranges(file: MappedFile) -> list[tuple[int, int]]:
+    """Addresses and sizes of all mappings of a file in this process (Linux; none elsewhere)."""
+    if sys.platform != "linux":
+        return []
+    return [(one.address, one.end - one.offset) for one in _mappings(file)]
+
+
 def _mappings(file: MappedFile) -> list[_Mapped]:
     """Where a file is mapped to stay in this process, by whichever library. Source: proc(5)."""
     inode = str(os.fstat(file.descriptor).st_ino)

@@ -15,6 +15,13 @@ _PIECE = 16 << 20
 """Most bytes of one range: locked, and let go, at once."""
 
 
+def unreadable(path: Path, why: str) -> ModelError:
+    """Error for a file of a running model that its disk no longer gives."""
+    return ModelError(
+        f"{path.name} can no longer be read", why, "Check its disk, then load the model again."
+    )
+
+
 class MappedFile:
     """Mapping of a whole file, with the addresses of its pages."""
 
@@ -50,27 +57,22 @@ class MappedFile:
             for start in range(first, last, _PIECE)
         ]
 
-    def check(self) -> None:
-        """Refuse a file that was changed or cut short since it was mapped.
+    def fault(self) -> ModelError | None:
+        """Why the file cannot be used any longer: changed or cut short since it was mapped.
 
-        Reading past the end of a mapped file ends the process.
-
-        Raises:
-            ModelError: it was, or its disk does not answer.
+        None while it can. Takes a microsecond.
         """
         try:
             is_same = self._current_state() == self._state
         except OSError as error:
-            why = error.strerror or str(error)
-            raise ModelError(
-                f"{self.path.name} can no longer be read", why, "Load the model again."
-            ) from error
-        if not is_same:
-            raise ModelError(
-                f"{self.path.name} cannot be used any longer",
-                "its file was changed while the model ran",
-                "Load the model again.",
-            )
+            return unreadable(self.path, error.strerror or str(error))
+        if is_same:
+            return None
+        return ModelError(
+            f"{self.path.name} cannot be used any longer",
+            "its file was changed while the model ran",
+            "Load the model again.",
+        )
 
     def _current_state(self) -> tuple[int, int]:
         stat = os.fstat(self._file.fileno())

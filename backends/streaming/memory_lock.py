@@ -7,8 +7,8 @@ import os
 import sys
 from contextlib import suppress
 
-_DONTNEED = 4
-"""MADV_DONTNEED."""
+_NORMAL, _DONTNEED = 0, 4
+"""MADV_NORMAL and MADV_DONTNEED."""
 
 
 def allow_locking() -> None:
@@ -54,6 +54,11 @@ def unlock(address: int, size: int) -> None:
 def unmap_pages(address: int, size: int) -> None:
     """Take pages out of a mapping; they stay in the cache of files (Linux)."""
     _libc().madvise(address, size, _DONTNEED)
+
+
+def read_normally(address: int, size: int) -> None:
+    """Let the system again read more of a mapping than is asked for (Linux)."""
+    _libc().madvise(address, size, _NORMAL)
 
 
 def refusal(error: OSError) -> str:

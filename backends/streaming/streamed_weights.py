@@ -5,17 +5,21 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from backends.base import ModelError, PassStoppedError
+from backends.base.pass_stop import pass_is_stopped
 from backends.hardware.host import available_memory
-from backends.streaming import file_cache
+from backends.streaming import file_cache, memory_lock
 from backends.streaming.drop_behind import DropBehind
 from backends.streaming.expert_reader import ExpertReader
 from backends.streaming.file_cache import CacheDropper
 from backends.streaming.gpu_part import beside_gpu, on_gpu
 from backends.streaming.lock_plan import lock_plan
 from backends.streaming.locked_weights import LockedWeights
-from backends.streaming.mapped_file import MappedFile
+from backends.streaming.mapped_file import MappedFile, unreadable
+from backends.streaming.page_guard import PageGuard
 from backends.streaming.pass_position import PassPosition
 from backends.streaming.readahead import Readahead
+from backends.streaming.streamed_chunk import streamed_chunk
 from backends.streaming.weight_layout import weight_layout
 
 
@@ -29,6 +33,7 @@ class StreamedWeights:
 
         Raises:
             ModelError: a file is missing, damaged or cannot be read.
+            PassStoppedError: loading was stopped meanwhile.
         """
         whole = weight_layout(path)
         self._layout = beside_gpu(whole, gpu_layers)
@@ -36,8 +41,13 @@ class StreamedWeights:
         self._plan = lock_plan(self._layout, lock_bytes)
         with ExitStack() as stack:
             self._files = [MappedFile(file, stack) for file in self._layout.files]
+            self._locked = LockedWeights(self._files, self._plan)
+            if pass_is_stopped():
+                raise PassStoppedError
             self._closing = stack.pop_all()
-        self._locked = LockedWeights(self._files, self._plan)
+        self._guard: PageGuard | None = None
+        self._lost = False
+        """Whether an earlier guard replaced weights by zeros, which stay."""
         self._position = PassPosition(self._layout.n_layers)
         self._drop: DropBehind | None = None
         self._readahead: Readahead | None = None
@@ -47,6 +57,17 @@ class StreamedWeights:
     def locked_bytes(self) -> int:
         """Bytes of weights that are locked in memory now."""
         return min(self._locked.locked_bytes, self._plan.locked_bytes)
+
+    @property
+    def chunk(self) -> int:
+        """Tokens of a prefill pass."""
+        layout = self._layout
+        used = (
+            one.extent.size * layout.share(one.role, 1)
+            for one in layout.tensors
+            if one.layer is not None
+        )
+        return streamed_chunk(round(max(used, default=0)))
 
     def read_bytes_per_token(self, expert_share: float) -> int:
         """Bytes read from disk for one token, as far as it is planned what stays in memory.
@@ -63,6 +84,13 @@ class StreamedWeights:
         """Why less is locked than was planned, as the rest of a sentence; "" if all is."""
         return self._locked.refusal
 
+    @property
+    def shortage(self) -> str:
+        """That locks were let go because other programs need memory; "" if none was."""
+        if not self._locked.has_let_go:
+            return ""
+        return "other programs need memory, so fewer weights are held in it: answers are slower"
+
     def hold(self, lock_bytes: int) -> None:
         """Lock up to so many bytes from now on. Not during a pass."""
         plan = lock_plan(self._layout, lock_bytes)
@@ -70,20 +98,29 @@ class StreamedWeights:
             return
         self._plan = plan
         self._locked.hold(plan)
-        if self._readahead is not None:
-            self._readahead.close()
-        self._drop = self._readahead = self._experts = None
+        self._end_threads()
         self.follow()
 
     def follow(self) -> None:
-        """Follow passes from now on: the engine has mapped the files, and read them while loading.
+        """Follow passes from now on: the engine has mapped the files.
 
-        What streams is dropped then, where the system allows that, and read ahead of each pass.
+        What streams is read ahead of each pass, and dropped behind it where the system allows that.
         What GPUs have a copy of is dropped for good. To be called again when an engine has mapped
         the files once more, or let go of a mapping.
         """
         if not self._files:
             return
+        if self._drop is not None:
+            self._drop.close()
+            self._drop = None
+        mapped = [each for file in self._files for each in file_cache.mapped_ranges(file)]
+        for address, size in mapped:
+            memory_lock.read_normally(address, size)
+        guard = PageGuard(mapped)
+        if self._guard is not None:
+            self._lost = self._has_lost
+            self._guard.close()
+        self._guard = guard
         if self._copied and file_cache.CAN_DROP:
             droppers = [CacheDropper(file) for file in self._files]
             for tensor in self._copied:
@@ -117,26 +154,30 @@ class StreamedWeights:
         Raises:
             ModelError: a file was changed, or its disk does not answer.
         """
-        for file in self._files:
-            file.check()
+        if (fault := self._fault()) is not None:
+            raise fault
         self._locked.relieve()
+        self._locked.retake()
         self._position.begin()
         if self._drop is not None:
             self._drop.begin()
 
-    def advance(self) -> None:
-        """Count an operation of the pass."""
+    def advance(self) -> bool:
+        """Count an operation of the pass; whether it has to end, as weights are lost."""
+        self._locked.relieve()  # a pass may take a minute
         if not self._position.advance():
-            return
+            return self._has_lost
         if self._readahead is not None:
             self._readahead.reach(self._position.layer)
         if self._drop is not None:
             self._drop.reach(self._position.layer)
+        return self._fault() is not None
 
-    def end_pass(self, *, is_whole: bool) -> None:
+    def end_pass(self, *, is_whole: bool) -> ModelError | None:
         """Drop what a pass has used last, and start reading for the next one.
 
-        is_whole: whether it ran to its end.
+        is_whole: whether it ran to its end. Returns why its results mean nothing: a file was
+        changed meanwhile, or could not be read; else None.
         """
         if is_whole:
             self._position.end()
@@ -144,12 +185,38 @@ class StreamedWeights:
             self._drop.end()
         if self._readahead is not None:
             self._readahead.begin()
+        return self._fault()
+
+    def _fault(self) -> ModelError | None:
+        """Why the weights cannot be used any longer; None while they can."""
+        for file in self._files:
+            if (fault := file.fault()) is not None:
+                return fault
+        if self._has_lost:
+            return unreadable(self._layout.files[0], "reading it from disk failed")
+        return None
+
+    @property
+    def _has_lost(self) -> bool:
+        return self._lost or (self._guard is not None and self._guard.has_lost)
+
+    def settle(self) -> None:
+        """Finish what is done beside passes; to be called before an engine ends a mapping."""
+        if self._drop is not None:
+            self._drop.wait()
 
     def close(self) -> None:
         """Let go of all weights and files. Safe to call again."""
-        if self._readahead is not None:
-            self._readahead.close()
+        self._end_threads()
         self._locked.release()
-        self._drop = self._readahead = self._experts = None
+        if self._guard is not None:
+            self._guard.close()
         self._files = []
         self._closing.close()
+
+    def _end_threads(self) -> None:
+        if self._readahead is not None:
+            self._readahead.close()
+        if self._drop is not None:
+            self._drop.close()
+        self._drop = self._readahead = self._experts = None
