@@ -9,7 +9,7 @@ from backends.base.pass_stop import stopping_passes
 from decoding.current_drafter import CurrentDrafter, DrafterProvider, always
 from decoding.draft import NO_DRAFT, Draft
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
-from decoding.prefill import prefill, reuse
+from decoding.prefill import read_prompt, reuse
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.verification.target_pass import Judged, drawn, fits, judge, settle
@@ -79,14 +79,14 @@ def _events(
     sampler = Sampler(settings)
     cached = reuse(context, history)
     rows = None
-    for done, chunk_rows in prefill(context, history):
+    for done, chunk_rows in read_prompt(context, history):
         rows = chunk_rows
         yield Prefill(done, len(history), cached, clock() - started)
         if is_cancelled():
             yield Finish(FinishReason.CANCELLED)
             return
     assert rows is not None, "reuse leaves the last token to be computed"
-    drafter = CurrentDrafter(drafters if context.can_roll_back else always(None), sampler)
+    drafter = CurrentDrafter(drafters if context.depth else always(None), sampler)
     for _ in drafter.read(history):
         yield Prefill(len(history), len(history), cached, clock() - started)
         if is_cancelled():
@@ -113,6 +113,7 @@ def _events(
             context.n_ctx - len(history),
             context.n_chunk - 1,
             context.max_logits - 1,
+            context.depth,
         )
         step = _step(context, history, sampler, limits, drafter, room, clock)
 

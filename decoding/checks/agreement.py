@@ -99,6 +99,7 @@ class Agreement:
             reuse(context, text)
             for _ in prefill(context, text):
                 pass
+            context.checkpoint()
         started = self._clock()
         times: tuple[list[float], list[float]] = ([], [])
         while len(times[0]) < _LEAST_ROUNDS or (

@@ -45,6 +45,7 @@ def exact_distribution(
 
     def extend(rows: Logits, drawn: Outcome, probability: float) -> None:
         following = sampler.distribution(rows[-1], [*prompt, *drawn])
+        context.checkpoint()
         pairs = zip(following.ids.tolist(), following.probabilities.tolist(), strict=True)
         for token, share in pairs:
             longer = (*drawn, token)

@@ -70,6 +70,7 @@ def kernel_difference(context: Context, tokens: Sequence[int], most: int) -> flo
     context.truncate(0)
     for _ in prefill(context, tokens[:start]):
         pass
+    context.checkpoint()
     alone = np.stack([context.forward([token], 1)[0].copy() for token in tested])
     for count in range(2, most + 1):
         context.truncate(start)

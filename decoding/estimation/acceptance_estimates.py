@@ -14,6 +14,12 @@ POSITION_PRIOR = 0.65
 measured for a copy of the model itself (docs/reference/measurements.md)."""
 
 
+TRAINED_PRIOR = 0.8
+"""Acceptance assumed of layers that were trained to predict their target's next tokens. Published
+for Qwen3.8-27B's own on code and prose together: 0.88 of first tokens, 0.80 of two
+(github.com/sudoingX/qwen38-mtp, sweeps/rtx-5090.md); not measured here."""
+
+
 class AcceptanceEstimates:
     """Estimates acceptance by evidence and by position, under the sampling settings of a reply.
 
@@ -34,6 +40,7 @@ class AcceptanceEstimates:
         """Start a reply at a temperature; each lossy rule has separate counts."""
         self.bucket = temperature_bucket(temperature, rule)
         self.is_lossless = rule is None
+        self.text_kind = ""
         self.acceptance.begin()
 
     def of_token(self, confidence: float, evidence: int) -> float:

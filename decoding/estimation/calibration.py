@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from backends.base import Context, ContextFacts
 from backends.base.distinct_experts import reads_of_one_token
 from decoding.draft import MOST_DRAFTED
 from decoding.estimation.combined_measurements import AGREEING, contradictions
@@ -66,6 +66,29 @@ not measured."""
 _GUESSED_SLOPE = 0.45
 """Expected cost of each further token, in plain steps, to estimate how long a plan takes; measured
 slopes are 0.3 to 0.9 on two cores."""
+
+
+class PassFacts(Protocol):
+    """Limits of passes, as of a context."""
+
+    @property
+    def n_ctx(self) -> int: ...
+    @property
+    def n_chunk(self) -> int: ...
+    @property
+    def max_logits(self) -> int: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+
+
+class Passes(PassFacts, Protocol):
+    """Passes that are timed: of a context, or what a drafter does in their place."""
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> object: ...
+    def truncate(self, length: int) -> None: ...
+    def checkpoint(self, *, is_brief: bool = False) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +153,7 @@ class _Timings:
 
 
 def calibrate(
-    context: Context,
+    context: Passes,
     tokens: Sequence[int],
     clock: Callable[[], float] = time.perf_counter,
     expert_share: float = 0.0,
@@ -169,6 +192,7 @@ def calibrate(
     context.truncate(0)
     started = clock()
     context.forward(text.take(1), 1)  # brings the weights into memory, if they stay there
+    context.checkpoint()
     loading = clock() - started
     started = clock()
     first = min(timed(1), loading)
@@ -195,9 +219,7 @@ def calibrate(
     return Measured(timings.seconds, timings.switching, timings.unsure, expert_share=expert_share)
 
 
-def ends_early(
-    seconds: Mapping[int, float], context: ContextFacts, expert_share: float = 0.0
-) -> bool:
+def ends_early(seconds: Mapping[int, float], context: PassFacts, expert_share: float = 0.0) -> bool:
     """Whether a curve of seconds by number of tokens is so flat that longer passes are missing."""
     most = _most(context)
     if _is_slow(seconds[1]):
@@ -212,8 +234,9 @@ def _longer(seconds: Mapping[int, float], most: int) -> int | None:
     return 2 * longest if is_flat and 2 * longest <= most else None
 
 
-def _most(context: ContextFacts) -> int:
-    return min(MOST_TOKENS, context.n_chunk, context.max_logits, context.n_ctx - 1)
+def _most(context: PassFacts) -> int:
+    longest = min(MOST_TOKENS, context.n_chunk, context.max_logits, context.n_ctx - 1)
+    return min(longest, 1 + context.depth) if context.depth else longest
 
 
 def _quartile(seconds: Sequence[float]) -> float:
@@ -293,7 +316,7 @@ def _plan(single: float, most: int) -> tuple[list[int], int]:
     """The lengths beyond 1, and the least number of rounds."""
     fitting = (plan for plan in _PLANS if _seconds(single, *plan) <= _SECONDS)
     points, rounds = next(fitting, _PLANS[-1])
-    return [n for n in points if n <= most], rounds
+    return sorted({min(n, most) for n in points} - {1}), rounds
 
 
 def _seconds(single: float, points: Sequence[int], rounds: int) -> float:

@@ -254,30 +254,78 @@ def _interpolated(points: Mapping[int, float], n: int, expert_share: float) -> f
 class DraftCost:
     """Drafting cost: seconds for each drafted token, and for each token to be read first.
 
-    is_steady: whether the underlying timings agreed.
+    begin_seconds: of a draft whatever its length, such as the one pass of a drafter that proposes
+    all tokens of a draft together. is_steady: whether the underlying timings agreed. beside: passes
+    of the target, if it shares its device and weights with the drafter: what slows one slows the
+    other, also while nothing is drafted.
     """
 
-    def __init__(self, draw_seconds: float, read_seconds: float, *, is_steady: bool = True) -> None:
-        self.draw_seconds = draw_seconds
-        self.read_seconds = read_seconds
+    def __init__(
+        self,
+        draw_seconds: float,
+        read_seconds: float,
+        begin_seconds: float = 0.0,
+        *,
+        is_steady: bool = True,
+        beside: CostModel | None = None,
+    ) -> None:
         self.is_steady = is_steady
+        self._draw, self._read, self._begin = draw_seconds, read_seconds, begin_seconds
+        self._beside = beside
+        self._plain = beside.seconds(1) if beside else 1.0
 
     @staticmethod
-    def of(measured: Measured) -> "DraftCost":
-        """Cost of a drafter model, by a calibration of its passes."""
+    def of_shares(costs: CostModel, draw: float, read: float, begin: float = 0.0) -> "DraftCost":
+        """Cost of a drafter that shares weights and device with the target, in plain steps.
+
+        Such as next-token layers: before drafts are timed, a share is that of the weights read. A
+        draft is followed by reading what was kept of it once more (Step.accepted tokens), as it was
+        drafted from guesses of the target's hidden states.
+        """
+        plain = costs.seconds(1)
+        return DraftCost(draw * plain, read * plain, begin * plain, beside=costs)
+
+    @property
+    def draw_seconds(self) -> float:
+        """Seconds for each drafted token."""
+        return self._draw * self._load
+
+    @property
+    def read_seconds(self) -> float:
+        """Seconds for each token to be read before drafting."""
+        return self._read * self._load
+
+    @property
+    def begin_seconds(self) -> float:
+        """Seconds of a draft whatever its length."""
+        return self._begin * self._load
+
+    @property
+    def _load(self) -> float:
+        """By how much the target's passes have become longer since the cost was measured."""
+        return self._beside.seconds(1) / self._plain if self._beside else 1.0
+
+    @staticmethod
+    def of(measured: Measured, beside: CostModel | None = None) -> "DraftCost":
+        """Cost of a drafter model, by a calibration of its passes; beside: as of the class."""
         largest = max(measured.seconds)
         reading = measured.seconds[largest] / largest
-        return DraftCost(measured.seconds[1], reading, is_steady=measured.is_steady)
+        return DraftCost(measured.seconds[1], reading, is_steady=measured.is_steady, beside=beside)
 
     def seconds(self, drafted: int, backlog: int) -> float:
         """Seconds of a draft after backlog tokens; reading the last one drafts the first token."""
-        return drafted * self.draw_seconds + max(backlog - 1, 0) * self.read_seconds
+        begin = self.begin_seconds if drafted else 0.0
+        return begin + drafted * self.draw_seconds + max(backlog - 1, 0) * self.read_seconds
 
     def observe(self, drafted: int, backlog: int, seconds: float) -> None:
-        """Correct both costs by the seconds of a draft."""
+        """Correct all costs by the seconds of a draft."""
         expected = self.seconds(drafted, backlog)
         if expected <= 0.0 or seconds <= 0.0:
             return
-        surprise = _bounded(math.log(seconds / expected))
-        self.draw_seconds *= math.exp(_DRIFT_RATE * surprise)
-        self.read_seconds *= math.exp(_DRIFT_RATE * surprise)
+        self._slow(math.exp(_DRIFT_RATE * _bounded(math.log(seconds / expected))))
+
+    def _slow(self, factor: float) -> None:
+        """Multiply all costs by a factor."""
+        self._draw *= factor
+        self._read *= factor
+        self._begin *= factor

@@ -31,7 +31,7 @@ class LevelCost(DraftCost):
         alone = self.level(1)
         self._depth = len(widths)
         self._mean = fmean(self._relative(width) for width in widths)
-        self.draw_seconds = alone * self._mean
+        self._draw = alone * self._mean
 
     def _relative(self, width: int) -> float:
         """Cost of a pass over width nodes, in passes over one."""

@@ -77,6 +77,41 @@ def trial_across(
     return _expected(p_rows, [guess([*text, *reply[:position]]) for position in range(len(reply))])
 
 
+def trial_of_head(
+    target: Context,
+    head: Context,
+    text: Sequence[int],
+    n_vocab: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Acceptance:
+    """As trial, of a head that reads what passes of the target's context leave.
+
+    It drafts, as for an answer, before the target passes the last token. Both contexts are left
+    empty.
+
+    Raises:
+        ModelError: an engine failed.
+    """
+    started = clock()
+    target.truncate(0)
+    *_, (_, view) = prefill(target, text)
+    history = [*text, int(view[0, :n_vocab].argmax())]
+    p_rows: list[Logits] = []
+    q_draft: list[DraftDistribution] = []
+    while len(p_rows) < _LEAST_SAID or (
+        len(history) < len(text) + MOST_SAID and clock() - started < _SECONDS
+    ):
+        reuse(head, history)
+        *_, (_, row) = prefill(head, history)
+        q_draft.append(partial(warp, row[0, :n_vocab].copy()))
+        view = target.forward(history[-1:], 1)
+        p_rows.append(view[0, :n_vocab].copy())
+        history.append(int(p_rows[-1].argmax()))
+    head.truncate(0)
+    target.truncate(0)
+    return _expected(p_rows, q_draft)
+
+
 def _expected(p_rows: Sequence[Logits], q_draft: Sequence[DraftDistribution | None]) -> Acceptance:
     counts: dict[str, tuple[float, float]] = {}
     for temperature in _TEMPERATURES:

@@ -286,7 +286,7 @@ class Controller:
             return None
         made = self._planner.make(plan, history)
         if not made.draft.tokens:  # charge for it, else it would be retried at every step
-            self._probing.settle(0, plan.cost.draw_seconds / self._costs.seconds(1))
+            self._probing.settle(0, plan.cost.seconds(1, 0) / self._costs.seconds(1))
             return replace(_silent(made.silence), is_probe=True)
         return _Selection(Cause.ASKED_AGAIN, made.draft, model_draft=made, is_probe=True)
 

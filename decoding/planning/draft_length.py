@@ -112,29 +112,38 @@ def predicted_speedup(
     costs: DraftCosts,
     draft_cost: float = 0.0,
     limit: int = 1 << 30,
+    start_cost: float = 0.0,
 ) -> float:
-    """Speedup over plain decoding at the best fixed length, 1 to limit; acceptance by position."""
+    """Speedup over plain decoding at the best fixed length, 1 to limit.
+
+    acceptance: by position. draft_cost, start_cost: of a drafted token, and of starting a draft.
+    """
     best = 0.0
     expected, joint = 1.0, 1.0
     for count in range(1, min(limit + 1, costs.largest)):
         joint *= acceptance(count - 1)
         expected += joint
-        best = max(best, expected / (1.0 + costs.of_draft(count) + count * draft_cost))
+        cost = 1.0 + costs.of_draft(count) + count * draft_cost + start_cost
+        best = max(best, expected / cost)
     return best
 
 
-def break_even(costs: DraftCosts, draft_cost: float = 0.0) -> float:
+def break_even(costs: DraftCosts, draft_cost: float = 0.0, start_cost: float = 0.0) -> float:
     """Least acceptance, alike at every position, at which some length is no slower than plain.
 
     Leviathan et al. 2023 (arXiv 2211.17192), section 3.3, with measured verification costs.
     Infinite if even accepting every token would not pay.
     """
-    if predicted_speedup(lambda _: 1.0, costs, draft_cost) < 1.0:
+
+    def speedup(acceptance: float) -> float:
+        return predicted_speedup(lambda _: acceptance, costs, draft_cost, start_cost=start_cost)
+
+    if speedup(1.0) < 1.0:
         return float("inf")
     low, high = 0.0, 1.0
     while high - low > 1e-4:
         middle = (low + high) / 2
-        if predicted_speedup(lambda _, value=middle: value, costs, draft_cost) < 1.0:
+        if speedup(middle) < 1.0:
             low = middle
         else:
             high = middle

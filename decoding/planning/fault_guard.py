@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.base import Listener
+from backends.base import Listener, PassStoppedError
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.verification.soundness import is_sound
 
@@ -36,6 +36,8 @@ class FaultGuard:
         """The result of a call on the drafter; otherwise, if it raises, which drops the drafter."""
         try:
             return call()
+        except PassStoppedError:
+            raise  # of the reply
         except Exception as error:  # a drafter must never end a reply
             self._failed(error)
             return otherwise
@@ -51,6 +53,8 @@ class FaultGuard:
         """Let the drafter read history; yields tokens held after each chunk."""
         try:
             yield from self.drafter.read(history)
+        except PassStoppedError:
+            raise  # of the reply
         except Exception as error:
             self._failed(error)
 
@@ -58,6 +62,8 @@ class FaultGuard:
         """Report the text after verification to the drafter."""
         try:
             self.drafter.commit(history)
+        except PassStoppedError:
+            raise  # of the reply
         except Exception as error:
             self._failed(error)
 

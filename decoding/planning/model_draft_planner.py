@@ -7,6 +7,7 @@ from functools import partial
 from decoding.draft import Draft
 from decoding.drafters.model.planned import Growth, PlannedDrafter
 from decoding.estimation.acceptance_keys import GREEDY
+from decoding.estimation.block_cost import BlockCost
 from decoding.estimation.cost import CostModel, DraftCost, TreePasses
 from decoding.estimation.level_cost import LevelCost
 from decoding.forms import Tree
@@ -108,16 +109,20 @@ class ModelDraftPlanner:
         start = cost.seconds(0, managed.drafter.backlog(history)) / plain
         if managed.planned is not None and isinstance(cost, LevelCost):
             return self._plan_tree(managed, managed.planned, cost, start, limit, rate, budget)
-        draw = cost.draw_seconds / plain
+        if isinstance(cost, BlockCost):
+            limit = min(limit, cost.longest)
+        draw, begin = cost.draw_seconds / plain, cost.begin_seconds / plain
         costs = managed.costs(self._costs)
         expected = managed.estimates.by_position(0, limit)
         cautious = managed.estimates.shifted(expected, errors=-1.0)
-        is_proven = predicted_speedup(lambda position: cautious[position], costs, draw, limit) > 1.0
+        least = predicted_speedup(lambda position: cautious[position], costs, draw, limit, begin)
+        is_proven = least > 1.0
         affordable = budget.affordable_if_proven if is_proven else budget.affordable
-        lengths = options(expected, costs, draw, start / _START_STEPS)
+        lengths = options(expected, costs, draw, begin + start / _START_STEPS)
         best = best_affordable(lengths, rate, affordable - start)
         if best.length:
-            return DraftPlan(managed, cost, limit, affordable, rate, best.gain)
+            most = best.length if isinstance(cost, BlockCost) else limit
+            return DraftPlan(managed, cost, most, affordable, rate, best.gain)
         is_refused = best_affordable(lengths, rate, _UNBOUNDED).length > 0
         return Cause.TOO_RISKY if is_refused else Cause.PAYS_NOT
 
@@ -208,6 +213,8 @@ class ModelDraftPlanner:
         backlog = managed.drafter.backlog(history)
         if plan.shape is not None:
             managed.plan(plan.shape, plan.growth)
+        if isinstance(plan.cost, BlockCost):
+            plan.cost.plan(plan.limit)
         keep_on = _WorthOneMore(plan, self._costs, self._clock)
         proposal = managed.propose(history, plan.limit, self._n_vocab, keep_on)
         seconds = self._clock() - started
@@ -220,12 +227,12 @@ class ModelDraftPlanner:
             plan.cost.observe(1, backlog, max(seconds, expected))
             if managed.can_draft(history):  # some notice only while reading that they cannot
                 managed.estimates.add_silence()
-        draft = self._prune(proposal, plan, keep_on.draw) if proposal.prunable_suffix else proposal
+        draft = self._prune(proposal, plan, keep_on) if proposal.prunable_suffix else proposal
         return ModelDraft(plan, proposal, draft, backlog, seconds)
 
-    def _prune(self, draft: Draft, plan: DraftPlan, draw: float) -> Draft:
+    def _prune(self, draft: Draft, plan: DraftPlan, drawn: "_WorthOneMore") -> Draft:
         """A draft with as much of its prunable suffix as is expected to pay."""
-        at_risk = self._costs.of_draft(draft.body) + draft.body * draw
+        at_risk = self._costs.of_draft(draft.body) + drawn.cost(draft.body)
         kept = best_suffix(
             plan.managed.estimates.of_draft(draft),
             draft.body,
@@ -240,14 +247,20 @@ class _WorthOneMore:
     """Decides after each drafted token whether one more is worth its time."""
 
     def __init__(self, plan: DraftPlan, costs: CostModel, clock: Callable[[], float]) -> None:
-        self.draw = plan.cost.draw_seconds / costs.seconds(1)
-        """Cost of drafting a token, in plain steps."""
+        self._draw = plan.cost.draw_seconds / costs.seconds(1)
+        self._begin = plan.cost.begin_seconds / costs.seconds(1)
+        if isinstance(plan.cost, BlockCost):  # all of it is drafted before the first token is seen
+            self._begin, self._draw = self._begin + plan.limit * self._draw, 0.0
         self._plan = plan
         self._costs = costs
         self._clock = clock
         self._started = clock()
         self._joint_acceptance = 1.0
         self._drafted = 0
+
+    def cost(self, drafted: int) -> float:
+        """Cost of drafting so many tokens, in plain steps."""
+        return self._begin + drafted * self._draw
 
     def __call__(self, confidence: float, evidence: int) -> bool:
         plan, drafted = self._plan, self._drafted + 1
@@ -261,13 +274,13 @@ class _WorthOneMore:
         further = estimates.by_position(drafted, plan.limit - drafted)
         if not further:
             return False
-        at_risk = self._costs.of_draft(drafted) + drafted * self.draw
+        at_risk = self._costs.of_draft(drafted) + self.cost(drafted)
         best = best_length(
             [self._joint_acceptance * further[0], *further[1:]],
             self._costs,
             rate=plan.rate,
             affordable=plan.affordable - at_risk,
-            draft_cost=self.draw,
+            draft_cost=self._draw,
             drafted=drafted,
         )
         return best.length > 0

@@ -33,12 +33,13 @@ def drafter_status(managed: ManagedDrafter, costs: CostModel) -> DrafterStatus:
     if managed.unable:
         return DrafterStatus(managed.name, State.PARKED, managed.unable)
     if managed.cost is None:
-        draw_cost = 0.0
+        draw_cost = start_cost = 0.0
         parked = managed.unsent >= _PARKED_AFTER
     else:
-        draw_cost = managed.cost.draw_seconds / costs.seconds(1)
+        draw_cost, start_cost = _in_plain_steps(managed.cost, costs)
         acceptance, passes = managed.estimates.at_position, managed.costs(costs)
-        parked = predicted_speedup(acceptance, passes, draw_cost) <= 1.0
+        speedup = predicted_speedup(acceptance, passes, draw_cost, start_cost=start_cost)
+        parked = speedup <= 1.0
     if not parked:
         return DrafterStatus(managed.name, State.ON)
     shortfall = None
@@ -46,7 +47,7 @@ def drafter_status(managed: ManagedDrafter, costs: CostModel) -> DrafterStatus:
         reason = f"its passes are longer than the {costs.largest} tokens that were measured here"
     else:
         is_steady = costs.is_steady and (managed.cost is None or managed.cost.is_steady)
-        needed = break_even(managed.costs(costs), draw_cost)
+        needed = break_even(managed.costs(costs), draw_cost, start_cost)
         shortfall = _shortfall(managed, needed)
         reason = _reason(managed, needed)
         reason += "" if is_steady else f" (costs {BUSY})"
@@ -65,8 +66,7 @@ def is_promising(managed: ManagedDrafter, costs: CostModel) -> bool:
     if managed.cost is None or managed.dropped or managed.unable:
         return False
     if managed.estimates.is_untried:
-        draw_cost = managed.cost.draw_seconds / costs.seconds(1)
-        return break_even(managed.costs(costs), draw_cost) < 1.0
+        return break_even(managed.costs(costs), *_in_plain_steps(managed.cost, costs)) < 1.0
     return hopeful_speedup(managed, managed.cost, costs) > 1.0
 
 
@@ -74,8 +74,16 @@ def hopeful_speedup(managed: ManagedDrafter, cost: DraftCost, costs: CostModel) 
     """Predicted speedup of a drafter model at one standard error above its acceptance."""
     estimates = managed.estimates
     hopeful = estimates.shifted(estimates.by_position(0, costs.largest), errors=1.0)
-    draw_cost = cost.draw_seconds / costs.seconds(1)
-    return predicted_speedup(lambda position: hopeful[position], managed.costs(costs), draw_cost)
+    draw_cost, start_cost = _in_plain_steps(cost, costs)
+    return predicted_speedup(
+        lambda position: hopeful[position], managed.costs(costs), draw_cost, start_cost=start_cost
+    )
+
+
+def _in_plain_steps(cost: DraftCost, costs: CostModel) -> tuple[float, float]:
+    """Cost of a drafted token, and of a draft whatever its length."""
+    plain = costs.seconds(1)
+    return cost.draw_seconds / plain, cost.begin_seconds / plain
 
 
 def overall(statuses: Sequence[DrafterStatus]) -> tuple[State, str]:

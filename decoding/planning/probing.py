@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from decoding.estimation.block_cost import BlockCost
 from decoding.estimation.cost import CostModel, DraftCost
 from decoding.planning.best_tree import likeliest
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -87,17 +88,19 @@ class Probing:
         Waiting for a larger budget would not pay: the backlog grows with every step.
         """
         plain = costs.seconds(1)
-        draw = cost.draw_seconds / plain
+        draw, begin = cost.draw_seconds / plain, cost.begin_seconds / plain
         start = cost.seconds(0, managed.drafter.backlog(history)) / plain
         passes = managed.costs(costs)
         longest = min(limit, _LONGEST, passes.largest - 1)
+        if isinstance(cost, BlockCost):
+            longest = min(longest, cost.longest)
         judged, joint = 0.0, 1.0
         lengths: list[tuple[float, int]] = []
         for length, acceptance in enumerate(managed.estimates.by_position(0, longest), 1):
             judged += joint
             joint *= acceptance
             gained = judged - 1.0 + joint
-            price = start + length * draw + passes.of_draft(length)
+            price = start + begin + length * draw + passes.of_draft(length)
             if price <= self.budget:
                 lengths.append(((price - start - gained) / judged, length))
         return min(lengths)[1] if lengths else 0

@@ -174,9 +174,9 @@ def settle(context: Context, length: int, judged: Judged, accepted: int) -> None
 
 
 def fits(context: Context, length: int, draft: Draft) -> bool:
-    """Whether a tree can be run after a history of length tokens; lines are limited beforehand."""
+    """Whether a draft can be run after a history of length tokens, and taken back if rejected."""
     if not isinstance(draft.form, Tree):
-        return True
+        return len(draft) <= context.depth
     if count_leaves(draft.form.parents) > context.max_branches:
         return False
     return len(draft) < min(context.n_chunk, context.max_logits, context.n_ctx - length + 1)

@@ -115,7 +115,7 @@ class Cascade(ReadsBacklog[Reader]):
     def _drawn(self, text: Sequence[int], most: int) -> list[tuple[int, Distribution]]:
         """The tokens of one pass after text, 1 to most, each with the q_draft it came from."""
         started = self._clock()
-        draft = self._below.propose(text, most - 1)
+        draft = self._below.propose(text, min(most - 1, self._context.depth))
         assert isinstance(draft.form, Line), "a tree is not verified token by token"
         line = on_host(draft.form)
         drafted_at = self._clock()

@@ -78,4 +78,5 @@ class Follower:
         self._agreed = self._context.length
         for held, rows in prefill(self._context, tokens):
             self._agreed = held
+            self._context.checkpoint(is_brief=held == len(tokens))
             yield held, rows

@@ -30,7 +30,7 @@ class Reader:
     def backlog(self, history: Sequence[int]) -> int:
         """Number of tokens to read; the last one of the history always counts."""
         held = common_prefix(self._context.tokens, history, self._agreed)
-        return len(history) - min(held, len(history) - 1)
+        return len(history) - self._context.reachable(min(held, len(history) - 1))
 
     def room(self, history: Sequence[int]) -> int:
         """Number of tokens for which the context has room after history."""
@@ -43,24 +43,34 @@ class Reader:
     def read(self, history: Sequence[int]) -> Iterator[int]:
         """Read all of history if one more token would fit; yields tokens held after each chunk."""
         if len(history) < self._context.n_ctx:
-            for held, _ in self.rows(history):
+            for held, _ in self.rows(history, 0):
                 yield held
 
-    def rows(self, history: Sequence[int]) -> Iterator[tuple[int, Logits]]:
-        """Read all of history in chunks; yields (tokens held, logits), the last with one row."""
+    def rows(self, history: Sequence[int], n_logits: int = 1) -> Iterator[tuple[int, Logits]]:
+        """Read all of history in chunks; yields (tokens held, logits), the last with n_logits rows.
+
+        n_logits: 1, or 0 where none is asked for.
+        """
         reuse(self._context, history, self._agreed)
         self._note()
-        for held, rows in prefill(self._context, history):
+        for held, rows in prefill(self._context, history, n_logits):
             self._note()
+            self._hold(is_brief=held == len(history))
             yield held, rows
 
     def pending(self, history: Sequence[int], most: int) -> Sequence[int]:
         """Read history except for its last tokens, 1 to most of them, which are returned."""
         reuse(self._context, history, self._agreed)
-        for _ in prefill(self._context, history[:-most]):
+        for _ in prefill(self._context, history[:-most], 0):
             pass
         self._note()
+        self._hold(is_brief=True)
         return history[self._context.length :]
+
+    def _hold(self, *, is_brief: bool) -> None:
+        """Come back here after drafts, which are longer than what one pass can take back."""
+        if self._context.length <= self._committed:
+            self._context.checkpoint(is_brief=is_brief)
 
     def _note(self) -> None:
         self._agreed = min(self._context.length, self._committed)

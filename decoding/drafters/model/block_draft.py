@@ -1,0 +1,52 @@
+"""A drafter whose model drafts a block of tokens in one pass."""
+
+from collections.abc import Sequence
+
+from backends.base import BlockContext
+from decoding.draft import NO_DRAFT, Draft, KeepOn, evidence_class
+from decoding.drafters.model.growing_draft import GrowingDraft
+from decoding.drafters.model.reader import Reader
+from decoding.drafters.model.reads_backlog import ReadsBacklog
+from decoding.sampling.distribution import uniform
+
+
+class BlockDraft(ReadsBacklog[Reader]):
+    """Samples the tokens of a block, each from its own row, warped.
+
+    A row depends on the text before it alone, and the line ends by what was sampled so far, so that
+    it is verified like any other. n_vocab is the target's: entries past it are padding.
+    """
+
+    is_free = False
+
+    def __init__(
+        self,
+        name: str,
+        context: BlockContext,
+        *,
+        n_vocab: int,
+        end_tokens: frozenset[int] = frozenset(),
+    ) -> None:
+        super().__init__(Reader(context))
+        self.name = name
+        self._context = context
+        self._n_vocab = n_vocab
+        self._end_tokens = end_tokens
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        count = min(limit, self._context.longest, self._reader.room(history))
+        if count <= 0:
+            return NO_DRAFT
+        self._context.forward(self._reader.pending(history, self._context.n_chunk), 0)
+        after, draft = self._context.draft(count), GrowingDraft()
+        while (row := after(draft.tokens)) is not None:
+            q_draft = self._sampler.distribution(row[: self._n_vocab], history, draft.tokens)
+            token = q_draft.draw(uniform(self._sampler.drafting))
+            confidence = q_draft.of(token)
+            evidence = evidence_class(confidence)
+            draft.add(token, confidence, evidence, q_draft)
+            if token in self._end_tokens:
+                break
+            if keep_on is not None and not keep_on(confidence, evidence):
+                break
+        return draft.done(self.name)
