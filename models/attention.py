@@ -23,11 +23,14 @@ class Layers:
 class Attention:
     """All layers with keys and values, without those that keep a recurrent state.
 
-    number_bytes: of a cached number; llama.cpp stores half floats, MLX the model's own type.
+    number_bytes: of a cached number; llama.cpp stores half floats unless told otherwise, MLX the
+    model's own type.
     """
 
     layers: tuple[Layers, ...]
-    number_bytes: int = 2
+    number_bytes: float = 2
+    shared: int = 0
+    """Layers at the end that read the keys and values of others."""
 
     def cache_bytes(self, n_ctx: int) -> int:
         """Bytes of a cache for n_ctx tokens.
@@ -35,4 +38,5 @@ class Attention:
         Sliding-window layers count in full: the engines keep the whole context, so that rejected
         tokens can be dropped.
         """
-        return n_ctx * self.number_bytes * sum(kind.numbers_per_token for kind in self.layers)
+        numbers = n_ctx * sum(kind.numbers_per_token for kind in self.layers)
+        return round(numbers * self.number_bytes)

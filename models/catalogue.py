@@ -9,9 +9,10 @@ from typing import Any
 
 from backends.base import SpecchatError
 from backends.base.regular_file import read_text
+from backends.engines.backend_names import LLAMACPP, MLX
 from models.attention import Attention, Layers
 from models.bounded_toml import parse_toml
-from models.model_names import simplified
+from models.model_names import is_trained_drafter, simplified
 
 FILE = Path(__file__).with_name("catalogue.toml")
 
@@ -19,20 +20,51 @@ _MOST_BYTES = 1 << 18
 _MOST = 1 << 60
 _LONGEST_REASON = 200
 
+_GGUF = "-GGUF"
+"""How repositories of files for llama.cpp end."""
+
 _BITS_PER_WEIGHT = {
     "Q2_K": 3.2, "Q3_K_M": 3.9, "Q4_0": 4.6, "Q4_K_S": 4.6, "Q4_K_M": 4.9, "UD-Q4_K_M": 5.0,
-    "UD-Q4_K_XL": 5.1,
+    "UD-Q4_K_XL": 5.1, "UD-Q2_K_XL": 3.2,
     "Q5_K_M": 5.7, "Q6_K": 6.6, "Q8_0": 8.5, "MXFP4": 4.6,
 }  # fmt: skip
 """Bits per weight of a file, embeddings included: averages of 3B to 70B files."""
 
+_KEYS = ("model", "repository", "file", "published", "mlx", "licence")
+"""Keys of a drafter beside its kind, in the order of CatalogueDrafter."""
+
 
 class DrafterKind(StrEnum):
-    """How a drafter's tokens map to the target's."""
+    """What a drafter is, and how its tokens map to the target's."""
 
     SAME_VOCABULARY = "same-vocabulary"
-    NEXT_TOKEN_LAYERS = "next-token-layers"
     CROSS_VOCABULARY = "cross-vocabulary"
+    NEXT_TOKEN_LAYERS = "next-token-layers"
+    ASSISTANT = "assistant"
+    EAGLE3 = "eagle3"
+    DFLASH = "dflash"
+    DSPARK = "dspark"
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it was trained for one model, and is no model itself."""
+        return self not in (DrafterKind.SAME_VOCABULARY, DrafterKind.CROSS_VOCABULARY)
+
+    @property
+    def words(self) -> str:
+        """What it is, in a few words; empty for a model with the target's tokens."""
+        return _KINDS[self]
+
+
+_KINDS = {
+    DrafterKind.SAME_VOCABULARY: "",
+    DrafterKind.CROSS_VOCABULARY: "across vocabularies",
+    DrafterKind.NEXT_TOKEN_LAYERS: "next-token layers",
+    DrafterKind.ASSISTANT: "assistant",
+    DrafterKind.EAGLE3: "EAGLE-3 head",
+    DrafterKind.DFLASH: "DFlash drafter",
+    DrafterKind.DSPARK: "DSpark drafter",
+}
 
 
 class SizeSource(StrEnum):
@@ -58,14 +90,39 @@ class Size:
 class CatalogueDrafter:
     """Drafter with a short name.
 
-    model: its name in the catalogue; repository: its name on the hub. Both are empty for next-token
-    layers in the model's own file.
+    model: its name in the catalogue. repository, file: where it is on the hub for llama.cpp. All
+    are empty for next-token layers in the model's own file. mlx: repository of the same for MLX.
+    licence: of a trained one, empty if unknown. published: what others measured with it, relative
+    to plain decoding; empty if nothing was found.
     """
 
     alias: str
     kind: DrafterKind
     model: str = ""
     repository: str = ""
+    file: str = ""
+    published: str = ""
+    mlx: str = ""
+    licence: str = ""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether specchat drafts with it, on one of its engines."""
+        return self.runs_on(LLAMACPP) or self.runs_on(MLX)
+
+    def runs_on(self, backend: str) -> bool:
+        """Whether it was published for the backend of its model."""
+        if not self.kind.is_trained:
+            return True
+        if backend == MLX:
+            return bool(self.mlx)
+        is_own = self.kind is DrafterKind.NEXT_TOKEN_LAYERS and not self.repository
+        return bool(self.file) or is_own or self.repository.endswith(_GGUF)
+
+    @property
+    def is_in_model(self) -> bool:
+        """Whether it is a part of the model's file, perhaps only of that in its repository."""
+        return self.kind is DrafterKind.NEXT_TOKEN_LAYERS and not self.file
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +191,9 @@ def find(name: str) -> Entry | None:
 
 
 def entry_of_file(file_name: str) -> Entry | None:
-    """Entry of a model file, by the file's name."""
+    """Entry of a model file, by the file's name; None for that of a drafter trained for it."""
+    if is_trained_drafter(file_name):
+        return None
     wanted = simplified(file_name)
     starts = {simplified(entry.file_pattern.partition("{")[0]): entry for entry in entries()}
     matching = [start for start in starts if wanted.startswith(start)]
@@ -186,7 +245,11 @@ def _checked(entry: Entry) -> Entry:
     texts: tuple[object, ...] = (
         *entry.names, entry.family, entry.licence, entry.repository, entry.file_pattern, entry.mlx,
         entry.template, entry.evidence, entry.checked, *entry.quantizations, *entry.sizes,
-        *(text for each in entry.drafters for text in (each.alias, each.model, each.repository)),
+        *(
+            text
+            for each in entry.drafters
+            for text in (each.alias, *(getattr(each, key) for key in _KEYS))
+        ),
     )  # fmt: skip
     if (
         any(type(number) is not int or not 0 < number < _MOST for number in numbers)
@@ -259,7 +322,9 @@ def _drafters(
     parameters = {model["name"]: model["parameters"] for model in data["model"]}
     return tuple(
         CatalogueDrafter(
-            alias, DrafterKind(facts["kind"]), facts.get("model", ""), facts.get("repository", "")
+            alias,
+            DrafterKind(facts["kind"]),
+            *(facts.get(key, "") for key in _KEYS),
         )
         for alias, facts in drafters.items()
         if parameters.get(facts.get("model"), 0) < target["parameters"]

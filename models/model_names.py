@@ -12,6 +12,9 @@ _QUANTIZATION = re.compile(
 )
 _PART = re.compile(r"-(\d{5})-of-(\d{5})$")
 _NO_MODEL = re.compile(r"mmproj|imatrix|ggml-vocab", re.IGNORECASE)
+_TRAINED_DRAFTER = re.compile(
+    r"^(?:mtp|eagle3|dflash|dspark)-|-(?:dflash2?|dspark)[-.]", re.IGNORECASE
+)
 
 
 def simplified(name: str) -> str:
@@ -29,9 +32,26 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
 
 
 def is_model_file(name: str) -> bool:
-    """Whether a file is a GGUF model by its name: no image projector, no importance matrix."""
+    """Whether a file is a GGUF model by its name.
+
+    Image projectors, importance matrices and drafters trained for one model are none.
+    """
     file = PurePosixPath(name).name
-    return file.lower().endswith(".gguf") and not _NO_MODEL.search(file)
+    is_other = _NO_MODEL.search(file) or is_trained_drafter(name)
+    return file.lower().endswith(".gguf") and not is_other
+
+
+def is_drafter_file(name: str) -> bool:
+    """Whether a file is a GGUF drafter trained for one model, by its name."""
+    return name.lower().endswith(".gguf") and is_trained_drafter(name)
+
+
+def is_trained_drafter(name: str) -> bool:
+    """Whether a file is a drafter trained for one model, by its name.
+
+    Publishers name it as llama.cpp expects (common/download.cpp), or after the model.
+    """
+    return _TRAINED_DRAFTER.search(PurePosixPath(name).name) is not None
 
 
 def stem(name: str) -> str:

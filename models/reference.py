@@ -13,6 +13,7 @@ from models.byte_sizes import short_size
 from models.catalogue import Entry
 from models.model_names import nearest, simplified
 from models.stores.available_models import DEMO, installed, known_names, model_in
+from models.stores.hub_snapshots import repository_of
 from models.stores.installed_model import Installed, Origin
 
 _HUB_NAME = re.compile(r"(?P<repository>[\w-][\w.-]*/[\w-][\w.-]*)(?::(?P<choice>[\w./-]+))?")
@@ -127,8 +128,13 @@ def entry_of(reference: Reference | HubReference) -> Entry | None:
     """Catalogue entry of a model, by its name or its file's."""
     if isinstance(reference, HubReference):
         return reference.entry
-    name, file = reference.name, reference.path.name
-    return catalogue.find(name) or _entry_of_repository(name) or catalogue.entry_of_file(file)
+    name, path = reference.name, reference.path
+    return (
+        catalogue.find(name)
+        or _entry_of_repository(name)
+        or _entry_of_repository(repository_of(path))
+        or catalogue.entry_of_file(path.name)
+    )
 
 
 def on_hub(name: str, folder: Path, forms: Sequence[Form] = (Form.GGUF,)) -> HubReference:

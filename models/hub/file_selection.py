@@ -11,7 +11,7 @@ from backends.base import DownloadError, UsageError
 from models.byte_sizes import size_text
 from models.hub.error_mapping import shorten
 from models.hub.repository import Repository, RepositoryFile
-from models.model_names import is_model_file, part, quantization_of, stem
+from models.model_names import is_drafter_file, is_model_file, part, quantization_of, stem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,13 +41,17 @@ class Variant:
 def files_wanted(repository: Repository, wanted: str | None) -> tuple[RepositoryFile, ...]:
     """Files to download: a GGUF model, its first part first, or those of an MLX folder.
 
-    wanted: a quantization or a file name, in any case; None for Q4_K_M, or for the only model.
+    wanted: a quantization or a file name, in any case; None for Q4_K_M, or for the only model. A
+    drafter trained for one model is downloaded where its file is named, or the repository has
+    nothing else.
 
     Raises:
         UsageError: no model or several models match; the error lists them with their sizes.
         DownloadError: parts are missing in the repository.
     """
-    models = variants(repository)
+    drafters = variants(repository, is_drafter_file)
+    models = [each for each in drafters if _is_named(each, wanted)] or variants(repository)
+    models = models or drafters
     if not models:
         return _folder(repository, wanted)
     chosen = _chosen(models, wanted)
@@ -64,11 +68,20 @@ def files_wanted(repository: Repository, wanted: str | None) -> tuple[Repository
     return files
 
 
-def variants(repository: Repository) -> list[Variant]:
-    """GGUF models of a repository, the smallest first."""
+def _is_named(variant: Variant, wanted: str | None) -> bool:
+    return wanted is not None and any(
+        wanted.lower() in (file.path.lower(), PurePosixPath(file.path).name.lower())
+        for file in variant.files
+    )
+
+
+def variants(
+    repository: Repository, is_wanted: "Callable[[str], bool]" = is_model_file
+) -> list[Variant]:
+    """GGUF models of a repository, or its other GGUF files, the smallest first."""
     groups: dict[str, list[RepositoryFile]] = {}
     for file in sorted(repository.files, key=lambda file: file.path):
-        if is_model_file(file.path):
+        if is_wanted(file.path):
             folder = str(PurePosixPath(file.path).parent)
             key = f"{folder}/{stem(file.path)} {part(file.path)[1]}"
             groups.setdefault(key, []).append(file)

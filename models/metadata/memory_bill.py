@@ -4,15 +4,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from models.byte_sizes import gigabytes
-from models.metadata.model_facts import ModelFacts
-
-CHUNK = 256
-"""Most tokens of a pass, in any backend, of a model in memory."""
-
-_LOGIT_ROWS = 64
-"""Most rows of logits kept from a pass."""
+from models.metadata.model_facts import CHUNK, LOGIT_ROWS, ModelFacts
 
 _HALF, _FLOAT = 2, 4
+_NODE_BYTES, _PLANS = 420, 3
+"""Bytes of an operation in a plan (ggml_tensor_overhead and its part of a graph), and plans that a
+context keeps: for the most tokens, and the last two."""
+
 _TIGHT = 0.9
 
 
@@ -36,19 +34,21 @@ class MemoryBill:
     cache: int
     compute: int
     drafter: int = 0
-    """Weights, cache and compute buffer of a drafter."""
+    """Weights, cache, running state and compute buffer of a drafter."""
+    state: int = 0
+    """Running state, with the copies that it goes back to."""
 
     @property
     def total(self) -> int:
         """Sum of all items."""
-        return self.weights + self.cache + self.compute + self.drafter
+        return self.weights + self.cache + self.state + self.compute + self.drafter
 
     @property
     def words(self) -> str:
         """Items of the bill in words."""
         parts = {
             "weights": self.weights,
-            "context": self.cache,
+            "context": self.cache + self.state,
             "working memory": self.compute,
             "drafter": self.drafter,
         }
@@ -56,29 +56,56 @@ class MemoryBill:
 
 
 def bill(facts: ModelFacts, n_ctx: int, drafter: MemoryBill | None = None) -> MemoryBill:
-    """Bill of a model with a context of n_ctx tokens, plus a drafter's bill."""
+    """Bill of a model with a context of n_ctx tokens, plus a drafter's bill.
+
+    With weights it was 0.990 to 1.020 of what a process took, without 0.949 to 1.092: models of
+    width 1,024 with 32,000 tokens in half floats, dense, with an EAGLE-3 head, a DFlash head, an
+    assistant, and with copies of a running state and a next-token layer; 2,048 tokens read
+    (scripts.heads.measure_memory; llama-cpp-python 0.3.36, processor only, Linux). Not in it are
+    notes that llama.cpp takes of each line of a tree: 12 MB for 64 lines after 4,096 tokens.
+    """
+    tokens = facts.most_tokens
     return MemoryBill(
         weights=facts.weight_bytes,
-        cache=facts.attention.cache_bytes(n_ctx),
-        compute=compute_bytes(facts, n_ctx),
+        cache=facts.attention.cache_bytes(n_ctx) + facts.kept_bytes(n_ctx),
+        compute=compute_bytes(facts, n_ctx, tokens) + host_bytes(facts, n_ctx, tokens),
         drafter=drafter.total if drafter else 0,
+        state=facts.state_bytes,
     )
 
 
-def compute_bytes(facts: ModelFacts, n_ctx: int, most_tokens: int = CHUNK) -> int:
-    """Upper bound of llama.cpp's compute buffer.
+def host_bytes(facts: ModelFacts, n_ctx: int, most_tokens: int = CHUNK) -> int:
+    """What llama.cpp takes of the machine's memory beside the compute buffer, which may be a GPU's.
 
-    Sums the logits kept, the activations of a pass (per token three feed-forward rows and four of
-    the model's width), and the attention mask in half floats. llama.cpp lets these share memory: it
-    reported 0.48 to 0.92 of the bound for the bundled 135M model, also padded to 1B and 3B, with
-    passes of 64, 256 and 512 tokens and contexts of 512, 2,048 and 8,192 (llama-cpp-python 0.3.36,
-    processor only). most_tokens: of a pass.
+    Rows of logits that are kept (output_reserve of src/llama-context.cpp); for a head what a pass
+    of its model leaves, in the compute buffer and copied out of it; three plans of a pass; inputs
+    of a product in the type of its weights; the vocabulary. Nothing for models of other engines.
+    """
+    logits = _FLOAT * facts.n_vocab * min(facts.output_rows, n_ctx)
+    rows = 2 * facts.row_bytes * min(CHUNK, n_ctx)
+    plans = _PLANS * _NODE_BYTES * facts.graph_nodes
+    inputs = _HALF * min(most_tokens, n_ctx) * max(facts.feed_forward, facts.width)
+    return logits + rows + plans + facts.vocabulary_bytes + (inputs if facts.graph_nodes else 0)
+
+
+def compute_bytes(facts: ModelFacts, n_ctx: int, most_tokens: int = CHUNK) -> int:
+    """Upper bound of llama.cpp's compute buffer, in bytes. most_tokens: of a pass.
+
+    Sums the attention mask in half floats (two with a window), all copies of a layer's running
+    state, and the larger one of the activations of a pass (per token three feed-forward rows, or a
+    row of a layer with a running state, and four of the model's width) and the rows of logits after
+    it, which take the same memory. llama.cpp reported 0.80 to 0.99 of it for the bundled model with
+    contexts of 512 to 8,192, and 0.92 to 1.00 for models of width 1,024 and 32,000 tokens, with a
+    running state or without (llama-cpp-python 0.3.36, processor only).
     """
     chunk = min(most_tokens, n_ctx)
-    logits = _FLOAT * facts.n_vocab * min(_LOGIT_ROWS, chunk)
-    rows = _FLOAT * chunk * (3 * facts.feed_forward + 4 * facts.width)
-    mask = _HALF * chunk * n_ctx
-    return logits + rows + mask
+    outputs = min(LOGIT_ROWS, chunk)
+    logits = outputs * (facts.n_vocab + facts.own_vocab + facts.width) + chunk * facts.width
+    widest = max(3 * facts.feed_forward, facts.state_row)
+    rows = chunk * (widest + 4 * facts.width)
+    masks = 1 + any(kind.window for kind in facts.attention.layers)
+    held = facts.state_bytes // max(facts.state_layers, 1)
+    return _FLOAT * max(rows, logits) + masks * _HALF * chunk * n_ctx + held
 
 
 def fit(needed: int, free: int) -> Fit:

@@ -1,16 +1,35 @@
 """Facts of a model for its memory bill, from its files or the catalogue."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backends.base import ModelError
+from backends.base import CacheType, ModelError
 from backends.engines.backend_names import LLAMACPP, MLX
 from backends.files.gguf_header import GgufHeader, parts, read_header
-from backends.files.mlx_folder import MlxFolder, read_mlx_folder
-from backends.files.mlx_gguf import read_settings
+from backends.files.gguf_state import keeps_cache, keeps_state, state_row
+from backends.files.mlx_folder import MlxFolder
+from backends.files.mlx_state import COPIES, count_layers, state_bytes
+from backends.files.rollback_depth import all_state_bytes, usual_depth
 from models.attention import Attention, Layers
 from models.catalogue import Entry
+from models.metadata.mlx_settings import mlx_settings
+
+CHUNK = 256
+"""Most tokens of a pass, in any backend, of a model in memory."""
+
+SCANNING = frozenset({
+    "bailingmoe3", "deepseek4", "hy_v4", "kimi-linear", "minimax-01", "minimax-m3", "nanbeige",
+    "qwen35", "qwen35moe", "qwen3next", "qwen4exp",
+})  # fmt: skip
+"""Architectures whose plans have more operations the more tokens a pass has."""
+
+LOGIT_ROWS = 64
+"""Most rows of logits of a pass."""
+
+_TOKEN, _BPE_TOKEN = 180, 380
+"""Bytes per token of a vocabulary: llama.cpp took 177 of a SentencePiece one of 32,000 tokens, and
+378 of the bundled model's with its merges (llama-cpp-python 0.3.36, Linux)."""
 
 _MAX_LAYERS = 1 << 12
 _UNKNOWN_WIDTH = 4096
@@ -28,8 +47,40 @@ class ModelFacts:
     attention: Attention
     n_layers: int = 0
     """All layers, including those without attention."""
+    state_bytes: int = 0
+    """Running state with its usual copies."""
+    state_layers: int = 0
+    """Layers with such a state."""
+    state_row: int = 0
+    """Numbers per token that such a layer works on at once."""
     active_experts: int | None = None
     """Experts used per token, 0 in a model without experts, None if unknown."""
+    row_bytes: int = 0
+    """Bytes that a pass of its model leaves of each token for a head; 0 for a model."""
+    most_rows: int | None = None
+    """Tokens of which these are kept, at most; None for the whole context."""
+    output_rows: int = 0
+    """Rows of logits that the engine keeps of a pass, apart from those it computes."""
+    own_vocab: int = 0
+    """Tokens that a head knows, where these are fewer than the model has; else 0."""
+    vocabulary_bytes: int = 0
+    """What the engine makes of its file's vocabulary."""
+    graph_nodes: int = 0
+    """Operations that the engine has room for in the plan of a pass; 0 if it keeps none."""
+    most_tokens: int = CHUNK
+    """Most tokens of a pass."""
+
+    def kept_bytes(self, n_ctx: int) -> int:
+        """Bytes kept for a head of what passes left, in a context of n_ctx tokens."""
+        rows = n_ctx if self.most_rows is None else min(self.most_rows, n_ctx)
+        return rows * self.row_bytes
+
+    def with_cache(self, cache_type: CacheType | None) -> "ModelFacts":
+        """The same model with a KV cache of another type; None for the engine's own."""
+        if cache_type is None:
+            return self
+        attention = replace(self.attention, number_bytes=cache_type.number_bytes)
+        return replace(self, attention=attention)
 
 
 def facts_of(path: Path, backend: str = LLAMACPP) -> ModelFacts:
@@ -40,11 +91,10 @@ def facts_of(path: Path, backend: str = LLAMACPP) -> ModelFacts:
     Raises:
         ModelError: it is missing, damaged, inconsistent, or not for this backend.
     """
-    if path.is_dir():
-        facts = _of_folder(read_mlx_folder(path))
-    else:
-        facts = _of_folder(read_settings(path)) if backend == MLX else _of_file(path)
+    is_for_mlx = path.is_dir() or backend == MLX
+    facts = _of_folder(mlx_settings(path)) if is_for_mlx else _of_file(path)
     figures = [facts.width, facts.feed_forward, facts.n_vocab, facts.context_limit]
+    figures += [facts.state_bytes, facts.state_row]
     for kind in facts.attention.layers:
         figures += [kind.kv_heads, kind.key_size, kind.value_size, kind.window or 0]
     if min(figures) < 0:
@@ -55,7 +105,8 @@ def facts_of(path: Path, backend: str = LLAMACPP) -> ModelFacts:
 def _of_file(path: Path) -> ModelFacts:
     headers = [read_header(part) for part in parts(path)]
     weights = sum(tensor.stored_bytes for header in headers for tensor in header.tensors)
-    return _of_header(headers[0], weights)
+    count = sum(len(header.tensors) for header in headers)
+    return _of_header(headers[0], weights, count)
 
 
 def facts_of_entry(entry: Entry, quantization: str) -> ModelFacts | None:
@@ -68,7 +119,7 @@ def facts_of_entry(entry: Entry, quantization: str) -> ModelFacts | None:
     )
 
 
-def _of_header(header: GgufHeader, weight_bytes: int) -> ModelFacts:
+def _of_header(header: GgufHeader, weight_bytes: int, n_tensors: int) -> ModelFacts:
     width = header.integer("embedding_length")
     return ModelFacts(
         weight_bytes=weight_bytes,
@@ -80,8 +131,35 @@ def _of_header(header: GgufHeader, weight_bytes: int) -> ModelFacts:
         context_limit=header.integer("context_length"),
         attention=_attention_of_header(header, width),
         n_layers=header.integer("block_count"),
+        state_bytes=all_state_bytes(header, weight_bytes),
+        state_layers=sum(keeps_state(header)),
+        state_row=state_row(header),
         active_experts=header.integer("expert_used_count"),
+        output_rows=_output_rows(header, weight_bytes),
+        vocabulary_bytes=vocabulary_bytes(header),
+        graph_nodes=graph_nodes(header, n_tensors),
     )
+
+
+def vocabulary_bytes(header: GgufHeader) -> int:
+    """What llama.cpp takes for the vocabulary of a file."""
+    has_merges = header.metadata.get("tokenizer.ggml.model") == "gpt2"
+    return header.n_vocab * (_BPE_TOKEN if has_merges else _TOKEN)
+
+
+def _output_rows(header: GgufHeader, weight_bytes: int) -> int:
+    """Rows of logits of a pass: of all branches of a tree, or of the longest line it verifies."""
+    return 1 + usual_depth(header, weight_bytes) if any(keeps_state(header)) else LOGIT_ROWS
+
+
+def graph_nodes(header: GgufHeader, n_tensors: int, most_tokens: int = CHUNK) -> int:
+    """Operations that llama.cpp has room for in the plan of a pass over at most so many tokens.
+
+    n_tensors: of the model. (graph_max_nodes of src/llama-context.cpp.)
+    """
+    if header.architecture in SCANNING:
+        return max(40 * most_tokens, 32 * n_tensors)
+    return max(1024, 8 * n_tensors)
 
 
 def _attention_of_header(header: GgufHeader, width: int) -> Attention:
@@ -101,36 +179,32 @@ def _attention_of_header(header: GgufHeader, width: int) -> Attention:
     pattern = header.integers("attention.sliding_window_pattern")
     window_key = header.integer("attention.key_length_swa", key_size)
     window_value = header.integer("attention.value_length_swa", value_size)
-    interval = header.integer("full_attention_interval")
+    has_cache = keeps_cache(header)
     layers: list[Layers] = []
-    for index, heads in enumerate(by_layer[:count]):
-        if interval > 0 and (index + 1) % interval:
-            continue  # it keeps a recurrent state
+    shared = min(max(header.integer("attention.shared_kv_layers"), 0), count)
+    for index, heads in enumerate(by_layer[: count - shared]):
+        if not has_cache[index]:
+            continue
         in_window = bool(pattern[index]) if index < len(pattern) else False
         layers.append(
             Layers(1, heads, window_key, window_value, window)
             if in_window
             else Layers(1, heads, key_size, value_size)
         )
-    return Attention(_merged(layers))
+    return Attention(_merged(layers), shared=shared)
 
 
 def _of_folder(folder: MlxFolder) -> ModelFacts:
     width, count = folder.count("hidden_size"), folder.count("num_hidden_layers")
-    kinds = folder.layer_kinds or ("full_attention",) * count
+    layers = count_layers(folder)
     n_heads = folder.count("num_attention_heads")
     size = folder.count("head_dim") or (width // n_heads if n_heads else 0)
     kv_heads = folder.count("num_key_value_heads", n_heads)
     full_heads = folder.count("num_global_key_value_heads") or kv_heads
     full_size = folder.count("global_head_dim") or size
-    full = Layers(kinds.count("full_attention"), full_heads, full_size, full_size)
-    windowed = Layers(
-        kinds.count("sliding_attention"),
-        kv_heads,
-        size,
-        size,
-        folder.count("sliding_window") or None,
-    )
+    full = Layers(layers.full, full_heads, full_size, full_size)
+    window = folder.count("sliding_window") or None
+    windowed = Layers(layers.window, kv_heads, size, size, window)
     return ModelFacts(
         weight_bytes=folder.weight_bytes,
         n_vocab=folder.count("vocab_size"),
@@ -141,6 +215,8 @@ def _of_folder(folder: MlxFolder) -> ModelFacts:
             tuple(kind for kind in (full, windowed) if kind.count), folder.number_bytes
         ),
         n_layers=count,
+        state_bytes=COPIES * state_bytes(folder),
+        state_layers=layers.state,
         active_experts=folder.active_experts,
     )
 

@@ -7,6 +7,7 @@ from backends.base import ModelError
 from backends.engines.backend_selection import Form, form_of
 from backends.files.gguf_header import parts, read_header
 from backends.files.mlx_folder import is_mlx_folder, read_mlx_folder
+from models.metadata.trained_drafters import drafter_alone
 from models.stores.bundled import demo_path
 from models.stores.installed_model import Installed, Origin
 from models.stores.store_folders import Places
@@ -50,12 +51,15 @@ def model_in(folder: Path) -> Path | None:
 
 
 def is_readable(path: Path) -> bool:
-    """Whether a model's header or folder can be read."""
+    """Whether a model's header or folder can be read; a drafter trained for one is no model."""
+    if drafter_alone(path) is not None:
+        return False
     try:
         if path.is_dir():
             read_mlx_folder(path)
         else:
-            read_header(path)
+            for part in parts(path):
+                read_header(part)
     except ModelError:
         return False
     return True

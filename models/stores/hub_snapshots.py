@@ -17,6 +17,19 @@ def hub_models(cache: Path) -> Iterator[Installed]:
             yield from _in_snapshot(snapshot, repository)
 
 
+def snapshots(cache: Path, repository: str) -> list[Path]:
+    """Folders of a repository's snapshots, the latest first."""
+    return _latest_first(cache / (_PREFIX + repository.replace("/", "--")) / "snapshots")
+
+
+def repository_of(snapshot: Path) -> str:
+    """Repository of a snapshot's folder, by the names above it; empty for another path."""
+    above = snapshot.parent
+    if above.name != "snapshots" or not above.parent.name.startswith(_PREFIX):
+        return ""
+    return above.parent.name.removeprefix(_PREFIX).replace("--", "/", 1)
+
+
 def repository_file(path: Path, cache: Path) -> tuple[str, str, str] | None:
     """Repository, commit and file name of a path in the cache, None for any other path."""
     if not path.is_relative_to(cache):

@@ -1,0 +1,169 @@
+"""Trained drafters that a model's file or folder brings, or that lie beside it."""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from backends.base import ModelError
+from backends.engines.backend_names import LLAMACPP, MLX
+from backends.files import gguf_drafter
+from backends.files.gguf_drafter import TrainedDrafter, drafter_in
+from backends.files.gguf_header import parts, read_header
+from backends.files.head_folders import folder_drafter
+from backends.files.head_folders.folder_drafter import drafter_in_folder
+from backends.files.mlx_folder import is_mlx_folder
+from models.metadata.mlx_settings import mlx_settings
+from models.metadata.model_files import stored_bytes
+
+_FOLDERS = (".", "MTP")
+"""Where publishers put drafters, from the model's own folder."""
+
+_MOST_FILES = 64
+"""Most files that are read in a folder, so that a folder full of models delays nothing."""
+
+_MOST_PARTS = 4
+"""Most weight files of a head: published ones have one or two, large models many, with a header
+each."""
+
+_MOST_KEPT = 256
+"""Folders whose drafter is remembered."""
+
+
+_SPARE = 1 << 20
+"""Bytes by which a drafter may be larger than its model, which only tiny ones are; larger files are
+models themselves, and not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDrafter:
+    """A trained drafter, and its file or folder; misfit: why it cannot draft for the model."""
+
+    path: Path
+    drafter: TrainedDrafter
+    misfit: str = ""
+
+
+def expected_backend(path: Path) -> str:
+    """The backend of a model that is not loaded: a folder is run by MLX alone."""
+    return MLX if path.is_dir() else LLAMACPP
+
+
+def drafter_of(path: Path) -> TrainedDrafter | None:
+    """The trained drafter in a GGUF file with all its parts, or in a folder of safetensors.
+
+    None if it brings none.
+
+    Raises:
+        ModelError: it is missing or damaged.
+    """
+    if path.is_dir():
+        return _in_folder(path, _stamps(path))
+    headers = [read_header(part) for part in parts(path)]
+    return drafter_in(headers[0], [tensor for header in headers for tensor in header.tensors])
+
+
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def _in_folder(path: Path, _stamps: tuple[object, ...]) -> TrainedDrafter | None:
+    """Headers of all tensors are read once, until a file changes."""
+    return drafter_in_folder(path)
+
+
+def _stamps(path: Path) -> tuple[object, ...]:
+    """What changes with the content of a folder.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    try:
+        found = [(file.name, file.stat()) for file in sorted(path.iterdir()) if file.is_file()]
+    except OSError as error:
+        raise ModelError(f"cannot read {path}", error.strerror or str(error)) from error
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in found)
+
+
+def drafter_alone(path: Path) -> TrainedDrafter | None:
+    """The trained drafter that a file or folder is; None for a model, and for what cannot be read.
+
+    A folder's files that are for other programs do not keep its model from being used.
+    """
+    with contextlib.suppress(ModelError):
+        found = drafter_of(path)
+        return found if found is not None and found.is_alone else None
+    return None
+
+
+def misfit(drafter: TrainedDrafter, target: Path, backend: str = LLAMACPP) -> str:
+    """Why a drafter cannot draft for a model, as far as headers tell; empty if it may.
+
+    backend: the one that runs the model.
+
+    Raises:
+        ModelError: the model is missing or damaged.
+    """
+    if backend == MLX:
+        return folder_drafter.misfit(drafter, mlx_settings(target))
+    return gguf_drafter.misfit(drafter, read_header(parts(target)[0]))
+
+
+def found_for(path: Path, backend: str | None = None) -> list[FoundDrafter]:
+    """Trained drafters for a model: its own layers, then those beside it.
+
+    backend: the one that runs the model, by default the expected one; only what it can read is
+    looked for. What is damaged, or is a model itself, is left out.
+
+    Raises:
+        ModelError: the model itself is missing or damaged.
+    """
+    backend = backend or expected_backend(path)
+    own = _brought(path)
+    if own is not None and own.is_alone:
+        return []
+    mine = [FoundDrafter(path, own, own.fault)] if own else []
+    return [*mine, *_beside(path, backend)]
+
+
+def _brought(path: Path) -> TrainedDrafter | None:
+    """What a model brings; files of other programs in its folder may be damaged."""
+    with contextlib.suppress(ModelError) if path.is_dir() else contextlib.nullcontext():
+        return drafter_of(path)
+    return None
+
+
+def _beside(path: Path, backend: str) -> Iterator[FoundDrafter]:
+    largest = stored_bytes(path) + _SPARE
+    for place in _places(path, backend):
+        with contextlib.suppress(ModelError, OSError):
+            drafter = drafter_of(place) if stored_bytes(place) <= largest else None
+            if drafter is not None and drafter.is_alone:
+                yield FoundDrafter(place, drafter, misfit(drafter, path, backend))
+
+
+def _places(path: Path, backend: str) -> Iterator[Path]:
+    """Files, or folders, in which a drafter for a model may be."""
+    if backend == MLX:
+        inside = [path] if path.is_dir() else []
+        for folder in (*inside, path.parent):
+            near = [each for each in _listed(folder) if each != path and _may_be_head(each)]
+            yield from near[:_MOST_FILES]
+        return
+    own = set(parts(path))
+    for folder in _FOLDERS:
+        files = sorted((path.parent / folder).glob("*.gguf"))
+        yield from [file for file in files if file not in own][:_MOST_FILES]
+
+
+def _may_be_head(folder: Path) -> bool:
+    """Whether a folder has the files of a model, in no more parts than heads have."""
+    try:
+        return is_mlx_folder(folder) and len(list(folder.glob("*.safetensors"))) <= _MOST_PARTS
+    except OSError:  # such as lost+found, which nobody may read
+        return False
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(each for each in folder.iterdir() if each.is_dir())
+    except OSError:
+        return []
