@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from app.bench.results import PLAIN
+from app.bench.results import PLAIN, DraftSeconds
 from app.drafting.drafter_building import DrafterEnvironment, DrafterHandle
 from app.drafting.spec import draft_spec
 from app.drafting.spec.drafter_node import LOOKUP, SELF
@@ -105,6 +105,8 @@ class Methods:
     auto: Controller | None = None
     plain_seconds: float | None = None
     """Of a token without drafts, None where nothing drafts."""
+    drafts: dict[str, DraftSeconds] = field(default_factory=dict[str, DraftSeconds])
+    """Cost of drafting by method, where one drafter takes time."""
 
     def close(self) -> None:
         """Free drafter models and baseline engines."""
@@ -124,6 +126,7 @@ def methods(
     given: the requested --draft. scratch: an empty folder, so that drafters start without anything
     learned before. Unavailable methods are left out, with a note.
     """
+    session.context.be_ready_to_draft()
     environment = replace(environment, paths=replace(environment.paths, data=scratch))
     with ExitStack() as stack:
         result = Methods(ExitStack(), [Ours(PLAIN, session, None)])
@@ -139,6 +142,8 @@ def methods(
             handles += drafting.handles
             result.plain_seconds = drafting.controller.costs.seconds(1)
             result.chosen.append(Ours(text, session, drafting.controller))
+            if (cost := _draft_seconds(drafting)) is not None:
+                result.drafts[text] = cost
             if text == draft_spec.AUTO:
                 result.auto = drafting.controller
             if with_fixed:
@@ -156,6 +161,14 @@ def _specs(given: str, session: Session) -> list[str]:
     if given.lower() not in (*specs, draft_spec.OFF):
         specs.insert(2, given)
     return specs
+
+
+def _draft_seconds(drafting: Drafting) -> DraftSeconds | None:
+    """Cost of the one drafter that takes time; None if there are several, or none."""
+    costs = [handle.member.cost for handle in drafting.handles if handle.member.cost]
+    if len(costs) != 1:
+        return None
+    return DraftSeconds(costs[0].draw_seconds, costs[0].read_seconds, costs[0].begin_seconds)
 
 
 def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:

@@ -56,6 +56,15 @@ class Speedup:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftSeconds:
+    """Seconds of drafting: for each drafted token, each token read before, and each draft."""
+
+    draw: float
+    read: float
+    begin: float
+
+
+@dataclass(frozen=True, slots=True)
 class Bench:
     """All results of one bench. Rates are in tokens per second, sizes in bytes."""
 
@@ -82,6 +91,8 @@ class Bench:
     streamed_bytes_per_token: int = 0
     """Of bytes_per_token, those read from disk."""
     disk_bytes_per_second: float | None = None
+    drafts: dict[str, DraftSeconds] = field(default_factory=dict[str, DraftSeconds])
+    """Measured cost of drafting, by method, where one drafter takes time."""
     notes: tuple[str, ...] = ()
     """Methods and prompts left out, with reasons, and remarks on the model."""
 
@@ -142,18 +153,18 @@ class Bench:
     def acceptance_by_position(self, method: str) -> list[float]:
         """Share of accepted tokens at each position of a draft."""
         runs = self.select(method)
-        accepted = _added(run.accepted_at for run in runs)
-        drafted = _added(run.drafted_at for run in runs)
+        accepted = added(run.accepted_at for run in runs)
+        drafted = added(run.drafted_at for run in runs)
         return [right / all_ for right, all_ in zip(accepted, drafted, strict=True) if all_]
 
     def lengths(self, method: str) -> list[int]:
         """Number of steps by drafted tokens, from 0 up."""
-        return _added(run.lengths for run in self.select(method))
+        return added(run.lengths for run in self.select(method))
 
     def accepted_lengths(self, method: str, temperature: float | None = None) -> list[int]:
         """Number of drafting steps by accepted tokens, from 0 up."""
         runs = self.select(method, temperature=temperature)
-        return _added(run.accepted_lengths for run in runs)
+        return added(run.accepted_lengths for run in runs)
 
     def steps_by_shape(self, method: str, temperature: float | None = None) -> dict[Shape, int]:
         """Number of steps by the shape of their draft."""
@@ -200,7 +211,8 @@ def _rate(runs: Sequence[Run]) -> float | None:
     return sum(run.tokens for run in runs) / seconds if seconds > 0 else None
 
 
-def _added(rows: Iterable[Sequence[int]]) -> list[int]:
+def added(rows: Iterable[Sequence[int]]) -> list[int]:
+    """The sum of rows of counts, position by position; as long as the longest."""
     total: list[int] = []
     for row in rows:
         total += [0] * (len(row) - len(total))

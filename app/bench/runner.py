@@ -173,6 +173,7 @@ class Runner:
             bandwidth_source=bandwidth.source if bandwidth else None,
             streamed_bytes_per_token=info.streamed_bytes_per_token,
             disk_bytes_per_second=session.disk.bytes_per_second if session.disk else None,
+            drafts=dict(self._methods.drafts),
             runs=_compared(runs),
             notes=tuple(self._notes),
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 from app.chat.attachment import Attachment, AttachmentKind
 from backends.base import UsageError
 from backends.base.regular_file import TooLargeError, read_text
-from backends.base.whole_characters import whole_characters
+from backends.chat.whole_characters import whole_characters
 
 _MOST_BYTES = 1 << 20
 _BEGUN = re.compile(r"(?<!\S)@(\"[^\"]*|\S*)$")

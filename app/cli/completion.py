@@ -23,6 +23,13 @@ def stream_choices(incomplete: str) -> list[str]:
     return _starting(incomplete, STREAM_CHOICES)
 
 
+def kv_choices(incomplete: str) -> list[str]:
+    """Values of --kv."""
+    from app.loading.session_options import KV_CHOICES
+
+    return _starting(incomplete, KV_CHOICES)
+
+
 def suites(incomplete: str) -> list[str]:
     """Values of --suite."""
     from app.bench.suite import SUITES

@@ -10,6 +10,8 @@ from app.engine import session_opening
 from app.engine.session import Session
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
 from app.paths import Paths
+from backends.base import PassStoppedError
+from backends.base.pass_stop import stopping_passes
 
 
 def open_session(
@@ -38,7 +40,7 @@ def open_session(
 def phases() -> Generator[tuple[Callable[[str], None], Event], None, None]:
     """Yield a function that shows a phase of long work, and the event of an interrupt.
 
-    The first Ctrl-C sets the event, and the work ends at its next phase.
+    The first Ctrl-C sets the event, and the work ends at its next phase or within a pass.
 
     Raises:
         KeyboardInterrupt: the user interrupted it.
@@ -51,7 +53,10 @@ def phases() -> Generator[tuple[Callable[[str], None], Event], None, None]:
                     raise KeyboardInterrupt
                 stderr.status(text)
 
-            yield notify, stop
+            with stopping_passes(stop.is_set):
+                yield notify, stop
+    except PassStoppedError as stopped:
+        raise KeyboardInterrupt from stopped
     except KeyboardInterrupt as interrupt:
         stderr.note("\n".join(getattr(interrupt, "__notes__", [])))
         raise

@@ -64,7 +64,8 @@ def _layers(value: Any) -> int | str:
 
 _DRAFT_HELP = (
     "drafter: auto, off, lookup, retrieval, ngram, jacobi, lookahead[:w=N,n=N,g=N], self[:RECIPE], "
-    "a model, cascade(A,B), vote(A,B), tree(A), paths(A), or a comma-separated list"
+    "a model, mtp, eagle3, dflash, dspark or assistant (what was trained for the model; [:FILE]), "
+    "cascade(A,B), vote(A,B), tree(A), paths(A), or a comma-separated list"
 )
 
 MODEL = option("model", str | None, None, "REF", complete=completion.models)
@@ -73,10 +74,11 @@ BACKEND = option("backend", str, "auto", "NAME", complete=completion.backends)
 CTX = option("ctx", int | None, None, "N")
 THREADS = option("threads", int | None, None, "N")
 GPU_LAYERS = option("gpu_layers", str, AUTO_LAYERS, "N|auto", parser=_layers)
+KV = option("kv", str | None, None, "TYPE", complete=completion.kv_choices)
 STREAM = option("stream", str, STREAM_AUTO, "WHEN", complete=completion.stream_choices)
 OFFLINE = option("offline", bool, False)
 LOSSY_RULE = option(LOSSY, str, OFF, "RULE")
-SESSION = (MODEL, DRAFT, BACKEND, CTX, THREADS, GPU_LAYERS, STREAM, OFFLINE)
+SESSION = (MODEL, DRAFT, BACKEND, CTX, THREADS, GPU_LAYERS, KV, STREAM, OFFLINE)
 """What a session is opened with: the fields of SessionOptions."""
 
 ANSWER = (

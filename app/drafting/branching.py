@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from app.drafting.drafter_handle import DrafterHandle
 from app.drafting.drafter_id import composed
+from app.drafting.one_by_one import why_no_line
 from app.drafting.spec.branching_spec import Children, PathsSettings, TreeSettings
 from app.drafting.spec.drafter_node import NodeKind
 from app.learned.acceptance_memory import AcceptanceMemory
@@ -153,7 +154,7 @@ class Branching:
         if not isinstance(drafter, DraftModel) or context is None or cost is None:
             raise DraftUnavailableError(
                 f"{name} cannot draft",
-                f"{drafter.name} has another vocabulary than {self.target.info.name}",
+                why_no_line(drafter, self.target),
             )
         if not context.can_verify_tree:
             why = f"{drafter.name} {context.tree_refusal}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from app.drafting.drafter_handle import DrafterHandle
 from app.drafting.drafter_id import composed
+from app.drafting.one_by_one import why_no_line
 from app.drafting.spec.drafter_node import NodeKind
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
@@ -49,8 +50,7 @@ class Composer:
         if not isinstance(drafter, DraftModel) or not context or not cost or not model.model:
             raise DraftUnavailableError(
                 f"{name} cannot draft",
-                f"{drafter.name} has another vocabulary than {self.target.info.name}: "
-                "only the first drafter of a cascade may have",
+                f"{why_no_line(drafter, self.target)}: only the first drafter of a cascade may",
             )
         key = composed(NodeKind.CASCADE, [below.key, model.key])
         below = self._for(model, below)
@@ -70,7 +70,9 @@ class Composer:
             known = model.member.estimates.acceptance
             acceptance = Acceptance(known.counts(), is_trial=known.is_trial)
         # The cost of the model alone, until its speed in the cascade is known.
-        alone = DraftCost(cost.draw_seconds, cost.read_seconds, is_steady=cost.is_steady)
+        alone = DraftCost(
+            cost.draw_seconds, cost.read_seconds, cost.begin_seconds, is_steady=cost.is_steady
+        )
         return DrafterHandle(
             key,
             ManagedDrafter(cascade, acceptance, alone),
@@ -95,6 +97,7 @@ class Composer:
         together = DraftCost(
             sum(cost.draw_seconds for cost in costs),
             sum(cost.read_seconds for cost in costs),
+            sum(cost.begin_seconds for cost in costs),
             is_steady=all(cost.is_steady for cost in costs),
         )
         member = ManagedDrafter(drafter, self.memory.recall(key), together if costs else None)

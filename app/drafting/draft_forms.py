@@ -9,6 +9,7 @@ from decoding.draft import Drafter
 from decoding.drafters.composed.cascade import Cascade
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
 from decoding.drafters.lookahead.lookahead import Lookahead
+from decoding.drafters.model.block_draft import BlockDraft
 from decoding.drafters.model.draft_model import DraftModel
 from decoding.drafters.model.dynamic_tree import DynamicTree
 from decoding.drafters.model.multi_draft import SeveralPaths
@@ -73,7 +74,7 @@ def _of(drafter: Drafter, on_device: bool, *, is_greedy: bool) -> Form:
             return Form(name, Shape.PATHS, Rule.BLOCK)
         case DraftModel():
             return Form(name, Shape.LINE, Rule.BLOCK, on_device and drafter.draws_on_device)
-        case AcrossVocabularies() | Cascade():
+        case AcrossVocabularies() | Cascade() | BlockDraft():
             return Form(name, Shape.LINE, Rule.BLOCK)
         case _:
             return Form(name, Shape.LINE, Rule.SAMPLE_MATCH, on_device)

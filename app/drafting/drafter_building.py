@@ -1,73 +1,39 @@
 """Builds the drafters of a session from the nodes of a parsed spec."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 
-from app.drafting import self_drafter, self_speculation
+from app.drafting import self_speculation
 from app.drafting.branching import Branching
 from app.drafting.composed_drafter import Composer
-from app.drafting.drafter_engine import drafter_backend, load_drafter
+from app.drafting.drafter_environment import DrafterEnvironment
 from app.drafting.drafter_handle import DrafterHandle
 from app.drafting.drafter_id import composed
 from app.drafting.drafter_model import open_drafter, tried
+from app.drafting.model_source import LoadedDrafter, source_of
 from app.drafting.spec.branching_spec import PathsSettings, TreeSettings
 from app.drafting.spec.drafter_node import DrafterNode, NodeKind
 from app.learned.acceptance_memory import AcceptanceMemory
-from app.learned.calibrations import Calibrations
+from app.learned.calibrations import CONTEXT, Calibrations
 from app.learned.ngram_file import NgramFile
 from app.learned.ngram_memory import NgramMemory
-from app.learned.tuned_recipe import own_recipe, set_aside_unusable
-from app.loading.fetch_model import facts_before
-from app.loading.memory_plan import drafter_context
-from app.loading.proven_models import ProvenModels
-from app.loading.target_context import TargetContext
 from app.paths import Paths
 from app.settings.learning import may_index, may_learn
-from backends.base import DraftUnavailableError, Model
-from backends.engines.backend_names import AUTO
-from backends.engines.model_loading import derives
+from backends.base import Context, DraftUnavailableError, Model
 from decoding.draft import Drafter
 from decoding.drafters.lookup.prompt_lookup import PromptLookup
 from decoding.drafters.ngram.ngram import Ngram
 from decoding.drafters.retrieval.corpus import Corpus
 from decoding.drafters.retrieval.retrieval import Retrieval
-from decoding.estimation.cost import CostModel
+from decoding.estimation.acceptance_estimates import POSITION_PRIOR, TRAINED_PRIOR
+from decoding.estimation.cost import CostModel, DraftCost
 from decoding.planning.managed_drafter import ManagedDrafter
 from models.metadata.fingerprint import fingerprint
 from models.metadata.memory_bill import bill
-from models.metadata.model_facts import ModelFacts, facts_of
 from models.metadata.vocabulary_match import vocabulary_digest
-from models.reference import HubReference, Reference, at_hand
 
 _FOLDER_DIGITS = 24
-
-
-@dataclass(frozen=True, slots=True)
-class DrafterEnvironment:
-    """Environment of drafters: the target, its context, and options for running models."""
-
-    target: Model
-    context: TargetContext
-    paths: Paths
-    threads: int | None
-    gpu_layers: int | None
-    notify: Callable[[str], None]
-    room: int | None = None
-    """Memory for drafters in bytes, None if unknown."""
-    obtain: Callable[[Reference | HubReference], Reference] = at_hand
-    """Downloads a missing drafter, or raises with a remedy."""
-    backend: str = AUTO
-    """The requested backend."""
-    every_form: bool = False
-    """Whether drafter models also draft trees and paths that are not expected to gain."""
-    with_room: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Entered while a child process makes or checks a drafter, which takes memory."""
-
-    @property
-    def models(self) -> ProvenModels:
-        """Loader of drafter models."""
-        return ProvenModels(self.paths, self.notify, self.with_room)
 
 
 def open_corpus(paths: Paths, target: Model) -> Corpus:
@@ -83,12 +49,18 @@ class Builder:
     """
 
     def __init__(
-        self, environment: DrafterEnvironment, calibrations: Calibrations, memory: AcceptanceMemory
+        self,
+        environment: DrafterEnvironment,
+        calibrations: Calibrations,
+        memory: AcceptanceMemory,
+        costs: CostModel | None = None,
     ) -> None:
+        """costs: of the target's passes, if they are known."""
         self.reductions: list[str] = []
         self._environment = environment
         self._calibrations = calibrations
         self._memory = memory
+        self._costs = costs
         self._room = environment.room
 
     def build(self, node: DrafterNode) -> DrafterHandle:
@@ -128,10 +100,10 @@ class Builder:
                 return DrafterHandle(
                     node.name, self_speculation.member(node, info, context, self._memory)
                 )
-            case NodeKind.SELF | NodeKind.MODEL:
-                return self._on_a_model(node)
             case NodeKind.CASCADE | NodeKind.VOTE | NodeKind.TREE | NodeKind.PATHS:
                 return self._composed(node)
+            case _:
+                return self._on_a_model(node)
 
     def _free(self, node: DrafterNode, drafter: Drafter) -> DrafterHandle:
         """A drafter without a model; its key is its name."""
@@ -184,62 +156,53 @@ class Builder:
             case _:
                 return composer.vote(node.name, key, parts)
 
+    def _cost(self, node: DrafterNode, loaded: LoadedDrafter, context: Context) -> DraftCost:
+        """Cost of a drafter, measured unless it was before; its context is left empty."""
+        calibrations, name = self._calibrations, node.known_as
+        beside = loaded.beside
+        if beside is None:
+            return calibrations.drafter(loaded.model, context, name)
+        target = self._environment.context
+
+        @contextmanager
+        def empty() -> Generator[Context]:
+            with target.for_measuring(CONTEXT) as own, closing(beside(own)) as drafting:
+                yield drafting
+
+        return calibrations.head(loaded.model, context, empty, name, self._costs)
+
     def _on_a_model(self, node: DrafterNode) -> DrafterHandle:
         environment = self._environment
-        expected = facts_before(node.reference) if node.reference else None
-        if expected is not None:  # what cannot fit is not downloaded
-            drafter_context(node.name, expected, environment.context.n_ctx, self._room)
-        facts, loaded = self._source(node)
-        n_ctx, reductions = drafter_context(node.name, facts, environment.context.n_ctx, self._room)
+        source = source_of(node, environment, self._room)
+        n_ctx, reductions = source.context(node.name, environment.context.n_ctx, self._room)
         with ExitStack() as stack:
-            model = stack.enter_context(closing(loaded()))
-            is_own = node.reference is None
-            opened = open_drafter(node.name, model, environment.target, n_ctx, is_own=is_own)
+            loaded = source.load()
+            model = stack.enter_context(closing(loaded.model))
+            opened = open_drafter(
+                node.name,
+                model,
+                environment.target,
+                n_ctx,
+                is_own=loaded.is_own,
+                beside=loaded.beside,
+            )
             context = opened.context
-            cost = self._calibrations.drafter(model, context, node.known_as)
+            cost = self._cost(node, loaded, context)
             key = fingerprint(model.info.path, model.info.variant)
             acceptance = self._memory.recall(key)
             if not acceptance.counts():
                 acceptance = tried(opened, environment.target, environment.context)
             stack.pop_all()
         self.reductions += reductions
-        kv_bytes = context.n_ctx * context.kv_bytes_per_token
-        member = ManagedDrafter(opened.drafter, acceptance, cost)
+        prior = TRAINED_PRIOR if source.is_head else POSITION_PRIOR
+        member = ManagedDrafter(opened.drafter, acceptance, cost, prior=prior)
+        kept = source.facts.kept_bytes(context.n_ctx)
         return DrafterHandle(
             key,
             member,
             model,
-            kv_bytes,
-            bill(facts, context.n_ctx).compute,
+            context.n_ctx * context.kv_bytes_per_token + kept + context.state_bytes,
+            bill(source.facts, context.n_ctx).compute,
             note=opened.note,
             context=context,
-        )
-
-    def _source(self, node: DrafterNode) -> tuple[ModelFacts, Callable[[], Model]]:
-        """Facts about a drafter's model, and a function that loads it."""
-        environment = self._environment
-        info = environment.target.info
-        if node.reference is not None:
-            path = environment.obtain(node.reference).path
-            facts = facts_of(path, drafter_backend(path, environment.backend))
-            return facts, lambda: load_drafter(
-                environment.models,
-                path,
-                environment.backend,
-                environment.threads,
-                environment.gpu_layers,
-            )
-        if node.recipe is None:
-            set_aside_unusable(info, environment.paths, environment.notify)
-        recipe = node.recipe or own_recipe(info, environment.paths)
-        own = (
-            None
-            if derives(info)
-            else self_drafter.own_file(info, recipe, environment.paths, environment.notify)
-        )
-        return (
-            self_drafter.file_facts(info, own) if own else self_drafter.facts(info, recipe),
-            lambda: self_drafter.made(
-                environment.target, recipe, own, environment.gpu_layers, environment.models
-            ),
         )

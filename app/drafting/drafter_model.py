@@ -1,5 +1,7 @@
 """A drafter that runs a model, with the target's vocabulary or another one."""
 
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from app.builtin_prompts import built_in_prompts
@@ -12,9 +14,9 @@ from decoding.drafters.cross_vocabulary.retokenizer import Retokenizer
 from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
 from decoding.drafters.cross_vocabulary.shared_vocabulary import same_control
 from decoding.drafters.cross_vocabulary.text_level import TextLevel
-from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.model.of_head import drafter_of_head
 from decoding.estimation.acceptance import Acceptance
-from decoding.estimation.trial import MOST_SAID, Guess, trial, trial_across
+from decoding.estimation.trial import MOST_SAID, Guess, trial, trial_across, trial_of_head
 from models.metadata.vocabulary_match import require_same_vocabulary
 
 _ENOUGH_SHARED = 0.5
@@ -25,25 +27,35 @@ _ENOUGH_SHARED = 0.5
 class DrafterModel:
     """A drafter with its context; note: its peculiarities, in words.
 
-    guess: proposes tokens in a trial, if the vocabulary is not the target's.
+    guess: proposes tokens in a trial, if the vocabulary is not the target's. beside: opens a
+    context that drafts for another context of the target; None if any does.
     """
 
     drafter: Drafter
     context: Context
     note: str = ""
     guess: Guess | None = None
+    beside: Callable[[Context], Context] | None = None
 
 
 def open_drafter(
-    name: str, model: Model, target: Model, n_ctx: int, *, is_own: bool
+    name: str,
+    model: Model,
+    target: Model,
+    n_ctx: int,
+    *,
+    is_own: bool,
+    beside: Callable[[Context], Context] | None = None,
 ) -> DrafterModel:
-    """Open a context of at most n_ctx tokens on a model; is_own: it was made from the target.
+    """Open a context of at most n_ctx tokens on a model.
+
+    is_own: it was made from the target or for it. beside: as in DrafterModel.
 
     Raises:
         DraftUnavailableError: it cannot be rolled back, or cannot represent the target's text.
         ModelError: there is not enough memory for its context.
     """
-    if model.info.rollback is not Rollback.ANY:
+    if model.info.rollback is Rollback.NONE:
         raise DraftUnavailableError(f"{name} cannot draft", f"it {model.info.rollback_refusal}")
     try:
         if not is_own:
@@ -51,13 +63,13 @@ def open_drafter(
     except DraftUnavailableError as mismatch:
         return _across(name, model, target, n_ctx, mismatch)
     context = model.open(min(n_ctx, model.info.context_limit))
-    drafter = DraftModel(
+    drafter = drafter_of_head(
         name,
         context,
         n_vocab=target.info.n_vocab,
         end_tokens=target.tokenizer.end_tokens,
     )
-    return DrafterModel(drafter, context)
+    return DrafterModel(drafter, context, beside=beside)
 
 
 def tried(opened: DrafterModel, target: Model, context: TargetContext) -> Acceptance:
@@ -73,7 +85,10 @@ def tried(opened: DrafterModel, target: Model, context: TargetContext) -> Accept
     with context.for_measuring(len(text) + MOST_SAID) as own:
         if opened.guess is not None:
             return trial_across(own, opened.guess, text, target.info.n_vocab)
-        return trial(own, opened.context, text, target.info.n_vocab)
+        if opened.beside is None:
+            return trial(own, opened.context, text, target.info.n_vocab)
+        with closing(opened.beside(own)) as drafting:
+            return trial_of_head(own, drafting, text, target.info.n_vocab)
 
 
 def _across(

@@ -20,7 +20,8 @@ from app.engine.token_counts import TokenCounts
 from app.large_blocks import return_large_blocks
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from backends.base import ModelError, SpecchatError
+from backends.base import ModelError, PassStoppedError, SpecchatError
+from backends.base.pass_stop import stopping_passes
 
 if TYPE_CHECKING:
     from app.engine.active_session import ActiveSession
@@ -119,7 +120,7 @@ class Engine:
         self.load(offer.model)
 
     def stop_loading(self) -> None:
-        """Stop loading a model, if one is being loaded, at its next phase."""
+        """Stop loading a model, if one is being loaded, at its next phase or within a pass."""
         self._loading_stopped.set()
 
     def count(self, text: str) -> Future[int]:
@@ -220,7 +221,14 @@ class Engine:
         from app.engine.session_opening import open_session
 
         opened = self._open or open_session
-        session = opened(self.options, self.paths, self._notify_of_load)
+        try:
+            with stopping_passes(self._loading_stopped.is_set):
+                session = opened(self.options, self.paths, self._notify_of_load)
+            if self._loading_stopped.is_set():
+                session.close()
+                raise PassStoppedError
+        except PassStoppedError as stopped:
+            raise LoadingStoppedError from stopped
         self._active = ActiveSession.of(session)
         self._publish_ready(session)
 
@@ -268,9 +276,9 @@ class Engine:
             self._publish_text("")
         try:
             self._redraft(session, spec)
-        except ContextInUseError:
+        except ContextInUseError as error:
             self._deferred_draft = spec
-            self._publish_text(f"drafting with {spec} begins after this answer: memory is short")
+            self._publish_text(f"drafting with {spec} begins after this answer: {error.reason}")
         except Exception as error:  # a faulty drafter must not end the answer
             with self._draft_lock:
                 if self._draft == spec:
@@ -322,6 +330,7 @@ class Engine:
             self._stream(session, answer, prompt, reply)
         finally:
             active.answered()
+            answer.note = "; ".join(filter(None, [answer.note, session.model.shortage]))
             answer.metrics = reply_metrics(session, reply)
             if session.plain_replies.replies != known:
                 self._status = replace(self._status, loaded=Loaded.of(session))

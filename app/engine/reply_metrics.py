@@ -184,7 +184,7 @@ def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) ->
         memory=MemoryUse(
             info.weight_bytes,
             drafting.drafter_bytes,
-            context.n_ctx * context.kv_bytes_per_token + drafting.kv_bytes,
+            context.n_ctx * context.kv_bytes_per_token + context.state_bytes + drafting.kv_bytes,
         ),
     )
 

@@ -49,6 +49,7 @@ def reply_report(
             "parameters": info.parameters,
             "weight_bytes": info.weight_bytes,
             "streamed_bytes_per_token": info.streamed_bytes_per_token or None,
+            "kv": info.cache_type,
             "gpu_layers": info.gpu_layers,
             "context": session.context.n_ctx,
         },

@@ -84,11 +84,13 @@ class Session:
         If this raises, the present drafters are kept.
 
         Raises:
-            ContextInUseError: measuring them takes a second context, for which there is not enough
-                memory while a reply uses the first.
+            ContextInUseError: a reply uses the context, which has to be opened anew first, or there
+                is not enough memory for a second one to measure them in.
             UsageError: the spec cannot be parsed, or does not fit the model.
         """
         spec = self.spec(requested)
+        if spec.nodes:
+            self.context.be_ready_to_draft()
         self.drafting.remember()
         self.drafting.save()  # the new ones read it
         environment, shared = self.environment(notify), self.shared

@@ -16,7 +16,7 @@ from app.pairing import automatic
 from app.pairing.candidate import Target
 from app.pairing.candidates import own
 from app.pairing.pair_knowledge import Knowledge
-from backends.base import DownloadError, DraftUnavailableError, ModelError, Rollback
+from backends.base import DownloadError, DraftUnavailableError, ModelError
 from backends.hardware.host import available_memory
 from decoding.drafters.ngram.ngram import Ngram
 from decoding.drafting_state import Shortfall, State
@@ -159,12 +159,12 @@ def build(spec: DraftSpec, environment: DrafterEnvironment) -> Drafting:
     info = environment.target.info
     if not spec.nodes:
         return Drafting(spec.requested, "switched off")
-    if info.rollback is not Rollback.ANY:
-        return Drafting(spec.requested, f"{info.name} {info.rollback_refusal}")
+    if why := environment.context.draft_refusal:
+        return Drafting(spec.requested, f"{info.name} {why}")
     calibrations = Calibrations(environment.paths, environment.notify)
     costs = calibrations.target(environment.target, environment.context)
     memory = AcceptanceMemory(info.path, environment.paths)
-    builder = Builder(environment, calibrations, memory)
+    builder = Builder(environment, calibrations, memory, costs)
     with ExitStack() as stack:
         handles, missing = _requested(spec, environment, builder, costs, stack)
         if spec.is_automatic:

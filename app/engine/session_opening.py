@@ -25,7 +25,7 @@ from app.loading.session_options import (
     check_ranges,
 )
 from app.loading.streaming.gpu_plan import GpuPlanner
-from app.loading.streaming.outlook import Outlook, StreamOfferError
+from app.loading.streaming.outlook import Outlook, StreamOfferError, streaming_rate
 from app.loading.streaming.permission import is_agreed, may_stream
 from app.loading.streaming.stream_plan import can_stream
 from app.loading.target_context import TargetContext
@@ -66,6 +66,7 @@ def open_session(
 
     Raises:
         SpecchatError: an option cannot be met, or no model can be run.
+        PassStoppedError: loading was stopped (see base.pass_stop).
     """
     return_large_blocks()
     for entry in own_entries(paths):
@@ -105,6 +106,9 @@ class _Opening:
         options, paths, notify = self.options, self.paths, self.notify
         spec = draft_spec.parse(options.draft, paths, chosen, forms(options.backend))
         reference, planned, outlook = self._obtained(chosen, spec)
+        if outlook is not None and outlook.streams:
+            speed = f": {streaming_rate(outlook.rate)}" if outlook.rate else ""
+            notify(f"loading {reference.name}, which streams{speed}")
         with ExitStack() as stack:
             templates = stack.enter_context(closing(TemplateProcess()))
             model = ProvenModels(paths, notify).load(
@@ -113,10 +117,12 @@ class _Opening:
                 planned.split.gpu_layers if planned.split else options.gpu_layers,
                 options.backend,
                 lock_bytes=planned.lock_bytes,
+                cache_type=options.cache_type,
             )
             stack.callback(model.close)
-            opened, reductions = open_context(model, planned, options.ctx)
-            context = TargetContext(model, opened)
+            drafts = bool(spec.nodes)
+            opened, reductions = open_context(model, planned, options.ctx, drafts=drafts)
+            context = TargetContext(model, opened, drafts=drafts)
             spec.check(reference.name, model.info.n_layers, model.info.active_experts)
             if options.threads and model.info.backend == MLX:
                 reductions.append("--threads has no effect: MLX chooses its threads itself")
@@ -157,10 +163,11 @@ class _Opening:
         options, paths, notify, usual = self.options, self.paths, self.notify, self.usual_context
         free = free_memory(expected_backend(chosen, options.backend), options.gpu_layers)
         if (expected := facts_before(chosen)) is not None:  # what cannot fit is not downloaded
-            self._check_before_download(chosen.name, expected, free)
+            self._check_before_download(chosen.name, expected.with_cache(options.cache_type), free)
         reference = fetch_model(chosen, paths, notify, offline=options.offline)
         notify(f"loading {reference.name}")
         facts = facts_of(reference.path, expected_backend(reference, options.backend))
+        facts = facts.with_cache(options.cache_type)
         spec.check(reference.name, facts.n_layers, facts.active_experts)
         planner = self._gpu_planner(reference, facts)
         try:

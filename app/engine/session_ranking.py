@@ -49,6 +49,7 @@ def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -
     is_here = isinstance(reference, Reference)
     backend = expected_backend(reference, options.backend)
     facts = facts_of(reference.path, backend) if is_here else facts_before(reference)
+    facts = facts.with_cache(options.cache_type) if facts else None
     free = free_memory(backend, options.gpu_layers)
     planned, lock_bytes = None, None
     if is_here and facts:
@@ -69,6 +70,7 @@ def rank(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -
                 options.threads,
                 options.gpu_layers,
                 options.backend,
+                cache_type=options.cache_type,
                 lock_bytes=lock_bytes,
             )
             stack.enter_context(closing(model))
@@ -107,11 +109,13 @@ def list_for(session: Session) -> Ranking:
     measured = calibrations.known_target(info)
     memory = AcceptanceMemory(info.path, paths)
     known = None
-    if measured is not None and info.rollback is Rollback.ANY:
+    if measured is not None and info.rollback is not Rollback.NONE:
         costs = CostModel.of(measured)
-        own = replace(target, tree_refusal=session.context.tree_refusal)
+        target = replace(target, tree_refusal=session.context.tree_refusal)
         threads, gpu_layers = options.threads, options.gpu_layers
-        known = Knowledge.of(own, session.model, costs, calibrations, memory, threads, gpu_layers)
+        known = Knowledge.of(
+            target, session.model, costs, calibrations, memory, threads, gpu_layers
+        )
     pairs = _pairs(target, known, planned, listed(target, paths, memory))
     spread = measured.spread if measured else 0.0
     return Ranking(target.reference.name, True, _plain_seconds(known), tuple(pairs), spread)
@@ -119,7 +123,7 @@ def list_for(session: Session) -> Ranking:
 
 def _of_session(session: Session) -> tuple[Target, MemoryPlan]:
     reference, model = session.reference, session.model
-    facts = facts_of(reference.path, model.info.backend)
+    facts = facts_of(reference.path, model.info.backend).with_cache(model.info.cache_type)
     n_ctx = session.context.n_ctx
     target = Target(reference, facts, model, session.options.backend)
     return target, MemoryPlan(n_ctx, n_ctx, session.room)
@@ -150,7 +154,7 @@ def _pairs(
     drafters: Iterable[Candidate],
 ) -> list[Pair]:
     drafters = list(drafters)
-    if target.model and target.model.info.rollback is not Rollback.ANY:
+    if target.model and target.model.info.rollback is Rollback.NONE:
         why = f"{target.reference.name} {target.model.info.rollback_refusal}"
         drafters = undraftable(why, drafters)
     paired = known.pair if known else unmeasured
@@ -170,7 +174,7 @@ def _known(
 ) -> tuple[Knowledge | None, float]:
     """Knowledge about a target's drafters, None if none can draft, and the spread of its costs."""
     model = target.model
-    if model is None or model.info.rollback is not Rollback.ANY:
+    if model is None or model.info.rollback is Rollback.NONE:
         return None, 0.0
     calibrations = Calibrations(paths, notify)
     measured = calibrations.measured_target(model, context)

@@ -17,7 +17,7 @@ from app.settings.catalogue import BY_NAME, PREFIX, known, variable_of
 from backends.base import ModelError, OutOfMemoryError, SpecchatError, UsageError, check_context
 from backends.engines.backend_names import AUTO, LLAMACPP
 from backends.engines.backend_selection import forms
-from backends.engines.engine_resources import check_gpu_layers, free_memory
+from backends.engines.engine_resources import check_cache_type, check_gpu_layers, free_memory
 from models.metadata.model_facts import ModelFacts, facts_of
 from models.reference import HubReference, Reference
 
@@ -125,8 +125,10 @@ class _Target:
         if options.offline:
             chosen = fetch_model(chosen, paths, lambda _: None, offline=True)
         if isinstance(chosen, Reference):
-            return cls(chosen, backend, facts_of(chosen.path, backend))
-        return cls(chosen, backend, facts_before(chosen))
+            facts = facts_of(chosen.path, backend)
+        else:
+            facts = facts_before(chosen)
+        return cls(chosen, backend, facts.with_cache(options.cache_type) if facts else None)
 
 
 def _rejected(given: _Given, paths: Paths) -> Iterator[tuple[str, SpecchatError]]:
@@ -142,6 +144,7 @@ def _rejected(given: _Given, paths: Paths) -> Iterator[tuple[str, SpecchatError]
         return
     if "draft" in given.values:
         yield from _rejected_draft(options, target, paths)
+    yield from _rejected_cache(options, target)
     yield from _rejected_sizes(given, target)
 
 
@@ -166,6 +169,15 @@ def _rejected_draft(
             spec.check(target.reference.name, facts.n_layers, facts.active_experts)
     except UsageError as error:
         yield "draft", error
+
+
+def _rejected_cache(
+    options: SessionOptions, target: _Target
+) -> Iterator[tuple[str, SpecchatError]]:
+    try:
+        check_cache_type(target.backend, options.cache_type)
+    except UsageError as error:
+        yield "kv", error
 
 
 def _rejected_sizes(given: _Given, target: _Target) -> Iterator[tuple[str, SpecchatError]]:

@@ -19,7 +19,7 @@ from app.history.schema import (
 )
 from backends.base.private_file import FILE_MODE, make_private_folder, private_opener
 from backends.base.regular_file import NotRegularError
-from backends.base.whole_characters import whole_characters
+from backends.chat.whole_characters import whole_characters
 
 _WAIT_SECONDS = 3.0
 """Time to wait for a lock that another program holds."""

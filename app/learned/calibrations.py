@@ -6,8 +6,8 @@ combined with their results.
 
 import math
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,17 @@ from app.learned.machine_load import ProcessorTimes
 from app.learned.run_key import run_key
 from app.loading.target_context import TargetContext
 from app.paths import Paths
-from backends.base import Context, ContextFacts, Model, ModelInfo
+from backends.base import BlockContext, Context, Model, ModelInfo
 from backends.engines.runner import Runner
-from decoding.estimation.calibration import MOST_TOKENS, calibrate, ends_early
+from decoding.estimation.block_cost import BlockCost
+from decoding.estimation.block_passes import BlockPasses
+from decoding.estimation.calibration import (
+    MOST_TOKENS,
+    Passes,
+    PassFacts,
+    calibrate,
+    ends_early,
+)
 from decoding.estimation.combined_measurements import combined
 from decoding.estimation.cost import CostModel, DraftCost, Measured
 from models.json_file import change_object, read_object
@@ -38,6 +46,13 @@ On a simulated machine whose passes are interrupted four times in five, a curve 
 one measurement in 27 of 60 cases, after two in 48, after three in 57, and never in more
 (tests/decoding/estimation/test_noisy_calibration.py).
 """
+
+
+Beside = Callable[[], AbstractContextManager[Context]]
+"""Opens a context of a head beside an empty one of its model."""
+
+_READING = "-reading"
+"""Kind of passes, in the name of their file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +104,34 @@ class Calibrations:
         """
         return DraftCost.of(self._measured(model, context, lambda: nullcontext(context), name))
 
+    def head(
+        self,
+        model: Model,
+        context: Context,
+        beside: Beside,
+        name: str,
+        costs: CostModel | None = None,
+    ) -> DraftCost:
+        """Cost of a head that drafts from its context; name: what the user knows it by.
+
+        beside: opens a context like it where nothing has been read, to be measured. costs: of
+        passes of its model, with which it shares the device.
+
+        Raises:
+            ModelError: the engine failed.
+        """
+        if not isinstance(context, BlockContext):
+            cost = DraftCost.of(self._measured(model, context, beside, name), costs)
+            if context.kv_bytes_per_token:
+                return cost
+            # It reads what its model has in the cache, and so nothing itself.
+            return DraftCost(cost.draw_seconds, 0.0, is_steady=cost.is_steady, beside=costs)
+        drawing, reading = (
+            self._measured(model, BlockPasses(context, reads), _blocks(beside, reads), name, kind)
+            for reads, kind in ((False, ""), (True, _READING))
+        )
+        return BlockCost.of_block(drawing, reading, context.longest, costs)
+
     def known_drafter(self, path: Path, runner: Runner, variant: str = "") -> DraftCost | None:
         """Stored measurement of a model under a runner; None if there is none."""
         kept = _read(read_object(self._file(path, variant, runner)))
@@ -97,24 +140,30 @@ class Calibrations:
     def _measured(
         self,
         model: Model,
-        facts: ContextFacts,
-        for_measuring: Callable[[], AbstractContextManager[Context]],
+        facts: PassFacts,
+        for_measuring: Callable[[], AbstractContextManager[Passes]],
         name: str,
+        kind: str = "",
     ) -> Measured:
-        """Stored measurement of a model's passes; taken now if missing or improvable."""
-        path = self.file(model.info)
+        """Stored measurement of a model's passes; taken now if missing or improvable.
+
+        kind: of passes, if these are not the usual ones.
+        """
+        info = replace(model.info, variant=model.info.variant + kind)
+        path = self.file(info)
         kept = _read(read_object(path))
-        if kept is not None and not _is_to_improve(kept, path, facts, _expert_share(model.info)):
+        if kept is not None and not _is_to_improve(kept, path, facts, _expert_share(info)):
             return kept.measured
         with for_measuring() as context:
-            self.notify(f"measuring what {name} costs here")
+            if not kind:  # told once
+                self.notify(f"measuring what {name} costs here")
             tokens = _text(model)
             before = ProcessorTimes.now()
-            measured = calibrate(context, tokens, expert_share=_expert_share(model.info))
+            measured = calibrate(context, tokens, expert_share=_expert_share(info))
             measured = replace(measured, load=before.load_until(ProcessorTimes.now()))
 
         def added(before: dict[str, Any]) -> dict[str, Any]:
-            return _record(model.info, _with(_read(before), measured))
+            return _record(info, _with(_read(before), measured))
 
         now = _read(change_object(path, added))  # other processes may have measured meanwhile
         return now.measured if now else measured
@@ -127,12 +176,22 @@ class Calibrations:
         return self.paths.calibrations / f"{run_key(path, variant, runner)}.json"
 
 
+def _blocks(beside: Beside, reads: bool) -> Callable[[], AbstractContextManager[BlockPasses]]:
+    @contextmanager
+    def opened() -> Generator[BlockPasses]:
+        with beside() as context:
+            assert isinstance(context, BlockContext), "it is like the one to be drafted from"
+            yield BlockPasses(context, reads)
+
+    return opened
+
+
 def _expert_share(info: ModelInfo) -> float:
     """Share of the experts that one token uses, if passes read theirs from disk; else 0."""
     return info.expert_share if info.streamed_bytes_per_token else 0.0
 
 
-def _is_to_improve(kept: _Kept, path: Path, facts: ContextFacts, expert_share: float) -> bool:
+def _is_to_improve(kept: _Kept, path: Path, facts: PassFacts, expert_share: float) -> bool:
     """Whether to measure again: only if uncertain, and when the load may have ended.
 
     Never if the context holds a conversation, as the user would have to wait.

@@ -10,7 +10,7 @@ from models.metadata.fingerprint import fingerprint
 
 
 def run_key(path: Path, variant: str, runner: Runner) -> str:
-    """Filename-safe key of a model, its engine, device and threads, and how much of it streams.
+    """Filename-safe key of a model, and of what runs it: all that Runner tells.
 
     Raises:
         OSError: the files of the model cannot be read.
@@ -18,6 +18,8 @@ def run_key(path: Path, variant: str, runner: Runner) -> str:
     described = f"{runner.engine} {runner.device} {runner.threads}"
     if runner.streamed_tenths:
         described += f" streams {runner.streamed_tenths} tenths"
+    if runner.cache_type:
+        described += f" cache {runner.cache_type}"
     digest = hashlib.sha256(described.encode()).hexdigest()[:16]
     return f"{fingerprint(path, variant)}-{digest}"
 

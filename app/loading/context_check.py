@@ -29,6 +29,7 @@ def check_new_context(n_ctx: int, info: ModelInfo | None, present: int, layers: 
     facts = facts_for_bill(info.path) if n_ctx > present else None
     if facts is None:
         return
+    facts = facts.with_cache(info.cache_type)
     free = free_memory(info.backend, layers)
     if free is None:
         return

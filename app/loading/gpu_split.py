@@ -138,9 +138,10 @@ def _cache(attention: Attention, n_ctx: int, count: int, n_layers: int) -> int:
     total = attention.cache_bytes(n_ctx)
     if count in (0, n_layers):
         return total if count else 0
-    share = ceil(total * count / n_layers)
+    own = max(n_layers - attention.shared, 1)  # the first ones
+    share = ceil(total * min(count, own) / own)
     kinds = attention.layers
     if len(kinds) == 1 and kinds[0].count == n_layers:
         return share
     largest = max((kind.numbers_per_token // max(kind.count, 1) for kind in kinds), default=0)
-    return min(share + n_ctx * attention.number_bytes * largest, total)
+    return min(share + round(n_ctx * attention.number_bytes * largest), total)

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from app.loading.gpu_split import GpuSplit
 from backends.base import Context, DraftUnavailableError, Model, OutOfMemoryError
+from backends.engines.model_loading import open_undrafted
 from models.byte_sizes import gigabytes
-from models.metadata.memory_bill import bill
+from models.metadata.memory_bill import MemoryBill, bill
 from models.metadata.model_facts import ModelFacts
 
 SMALLEST_CONTEXT = 512
@@ -64,8 +65,12 @@ def largest_context(facts: ModelFacts, wanted: int, least: int, free: int) -> in
     return n_ctx
 
 
-def open_context(model: Model, planned: MemoryPlan, asked: int | None) -> tuple[Context, list[str]]:
+def open_context(
+    model: Model, planned: MemoryPlan, asked: int | None, *, drafts: bool = True
+) -> tuple[Context, list[str]]:
     """Open a context as planned; returns it with notes on reductions.
+
+    drafts: whether drafts are to be verified in it.
 
     A GPU reports a shortage only now; the context is then halved until it fits.
 
@@ -76,7 +81,7 @@ def open_context(model: Model, planned: MemoryPlan, asked: int | None) -> tuple[
     n_ctx = planned.n_ctx
     while True:
         try:
-            context = model.open(n_ctx)
+            context = model.open(n_ctx) if drafts else open_undrafted(model, n_ctx)
         except OutOfMemoryError:
             if asked or n_ctx // 2 < SMALLEST_CONTEXT:
                 raise
@@ -101,14 +106,31 @@ def drafter_context(
         return wanted, []
     fitting = largest_context(facts, wanted, min(wanted, SMALLEST_CONTEXT), room)
     if fitting is None:
-        needed = bill(facts, min(wanted, SMALLEST_CONTEXT))
-        raise DraftUnavailableError(
-            f"{name} is not used: memory is short",
-            f"it needs {gigabytes(needed.total)} ({needed.words}), and {gigabytes(max(room, 0))} "
-            "are free beside the model",
-        )
+        raise _too_big(name, bill(facts, min(wanted, SMALLEST_CONTEXT)), room)
     shrunk = f"memory is short: {name} drafts up to {fitting:,} tokens of context, not {wanted:,}"
     return fitting, [shrunk] if fitting < wanted else []
+
+
+def head_context(
+    name: str, facts: ModelFacts, n_ctx: int, room: int | None
+) -> tuple[int, list[str]]:
+    """The context of a head, which is as large as its model's; nothing is ever reduced.
+
+    Raises:
+        DraftUnavailableError: it does not fit in room bytes.
+    """
+    needed = bill(facts, n_ctx)
+    if room is not None and needed.total > room:
+        raise _too_big(name, needed, room)
+    return n_ctx, []
+
+
+def _too_big(name: str, needed: MemoryBill, room: int) -> DraftUnavailableError:
+    return DraftUnavailableError(
+        f"{name} is not used: memory is short",
+        f"it needs {gigabytes(needed.total)} ({needed.words}), and {gigabytes(max(room, 0))} "
+        "are free beside the model",
+    )
 
 
 def _remedy(facts: ModelFacts, asked: int | None, free: int) -> str:

@@ -12,9 +12,10 @@ from backends.files.gguf_header import IncompleteFileError
 from backends.hardware.host import available_memory
 from models import catalogue
 from models.byte_sizes import short_size
-from models.catalogue import Entry
+from models.catalogue import CatalogueDrafter, DrafterKind, Entry
 from models.metadata.memory_bill import Fit, bill, fit
 from models.metadata.model_facts import ModelFacts, facts_of, facts_of_entry
+from models.metadata.trained_drafters import drafter_alone, expected_backend
 from models.reference import Reference, entry_of
 from models.stores.available_models import installed
 from models.stores.installed_model import Installed
@@ -53,6 +54,15 @@ class Offered:
     is_gated: bool = False
     fault: str = ""
     speed: Speed | None = None
+    drafters: tuple[CatalogueDrafter, ...] = ()
+    """Drafters that the catalogue names for it, without those for any model."""
+    trained: str = ""
+    """What drafter an installed file is that is no model; empty for a model."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether nothing is known against loading it."""
+        return not (self.fault or self.trained)
 
     @property
     def is_installed(self) -> bool:
@@ -99,7 +109,7 @@ class Speeds:
 
     def of(self, model: Offered, free: int = 0) -> Speed | None:
         """The speed of a model with so much memory free; None if unknown or it cannot run."""
-        if model.fault:
+        if not model.is_usable:
             return None
         if model.fit is Fit.STREAMS and model.path:
             return self.streaming(model.path, free)
@@ -134,6 +144,11 @@ def _installed(local: Sequence[Installed], room: int) -> Iterator[Offered]:
         size = model.size_bytes
         origin = model.origin.value
         try:
+            drafter = drafter_alone(model.path)
+            if drafter is not None:
+                trained = drafter.kind.value
+                yield Offered(model.name, size, size, None, origin, model.path, trained=trained)
+                continue
             facts = facts_of(model.path)
         except SpecchatError as error:
             fault = _fault(error)
@@ -141,9 +156,13 @@ def _installed(local: Sequence[Installed], room: int) -> Iterator[Offered]:
             continue
         n_ctx, needed = _memory(facts)
         found = _fit(model.path, facts, needed, room)
+        entry = entry_of(Reference(model.name, model.path))
+        licence = licence_name(entry.licence) if entry else ""
+        backend = expected_backend(model.path)
+        known = tuple(one for one in _own(entry) if one.runs_on(backend))
         yield Offered(
             model.name, size, size, found, origin, model.path, needed, n_ctx,
-            _licence_of(model),
+            licence, drafters=known,
         )  # fmt: skip
 
 
@@ -164,9 +183,10 @@ def _fault(error: SpecchatError) -> str:
     return f"incomplete: {present.removesuffix(f' {unit}')} of {complete}"
 
 
-def _licence_of(model: Installed) -> str:
-    entry = entry_of(Reference(model.name, model.path))
-    return licence_name(entry.licence) if entry else ""
+def _own(entry: Entry | None) -> tuple[CatalogueDrafter, ...]:
+    """Drafters of an entry that are not for any model."""
+    known = entry.drafters if entry else ()
+    return tuple(one for one in known if one.kind is not DrafterKind.CROSS_VOCABULARY)
 
 
 def _downloadable(present: Sequence[Entry | None], room: int) -> Iterator[Offered]:
@@ -187,6 +207,7 @@ def _downloadable(present: Sequence[Entry | None], room: int) -> Iterator[Offere
             n_ctx=n_ctx,
             licence=licence_name(entry.licence),
             is_gated=entry.is_gated,
+            drafters=_own(entry),
         )
 
 

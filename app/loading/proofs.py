@@ -3,16 +3,18 @@
 import hashlib
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from backends.base import ModelError
-from backends.engines.runner import expected_runner
+from backends.engines.runner import expected_runner, quantized
 from backends.proof.proof_process import Trial
 from models.json_file import change_object, read_object
 from models.metadata.content_hash import stamp
 from models.metadata.model_files import model_files
+from models.metadata.trained_drafters import drafter_of
 
 SCHEMA = 1
 _SOME_LAYERS = re.compile(r"GPU: \d+ layers")
@@ -49,15 +51,28 @@ def proof_key(trial: Trial) -> str:
         ModelError: a file is missing, or the engine cannot be started.
     """
     try:
-        stamps = [stamp(file) for file in _files(trial.path)]
+        heads = _files(trial.head) if trial.head else []
+        stamps = [stamp(file) for file in (*_files(trial.path), *heads)]
     except OSError as error:
-        raise ModelError(f"cannot read {trial.path}", error.strerror or str(error)) from error
+        raise ModelError(f"cannot read {trial.proven}", error.strerror or str(error)) from error
     runner = expected_runner(trial.backend, trial.threads, trial.gpu_layers)
     device = _SOME_LAYERS.sub("GPU: some layers", runner.device)
     settings = (runner.engine, device, trial.experts, trial.vocabulary_only)
     settings += ("streams",) if trial.streams else ()
+    settings += (f"cache {one}",) if (one := quantized(trial.cache_type)) else ()
+    settings += ("own head",) if _brings_head(trial) else ()
     identity = os.fsencode("\n".join(map(str, (*stamps, *settings))))
     return hashlib.sha256(identity).hexdigest()[:32]
+
+
+def _brings_head(trial: Trial) -> bool:
+    """Whether the proof of a model runs its own next-token layers too."""
+    if trial.vocabulary_only or trial.streams:
+        return False
+    with suppress(ModelError):  # the proof tells what is wrong
+        found = drafter_of(trial.path)
+        return found is not None and not found.is_alone
+    return False
 
 
 def _files(path: Path) -> list[Path]:

@@ -8,10 +8,11 @@ from pathlib import Path
 from app.loading.fitting_layers import fitting_layers
 from app.loading.proofs import Proofs, proof_key
 from app.paths import Paths
-from backends.base import Model, Vocabulary
+from backends.base import CacheType, Context, Head, Model, Vocabulary
 from backends.engines.backend_names import AUTO, LLAMACPP, MLX
 from backends.engines.backend_selection import backend_for
-from backends.engines.model_loading import load, vocabulary
+from backends.engines.model_loading import load, load_head, vocabulary
+from backends.hardware.host import available_memory
 from backends.proof.proof_process import ProofProcess, Trial
 from models.metadata.model_files import stored_bytes
 
@@ -36,6 +37,7 @@ class ProvenModels:
         wanted: str = AUTO,
         experts: int | None = None,
         lock_bytes: int | None = None,
+        cache_type: CacheType | None = None,
         beside: Model | None = None,
     ) -> Model:
         """Load a model with the backend for it, as model_loading.load does.
@@ -50,9 +52,31 @@ class ProvenModels:
         streams = lock_bytes is not None or beside is not None
         if gpu_layers is None and not streams:
             gpu_layers = fitting_layers(path, backend)
-        if self._prove(Trial(path, backend, threads, gpu_layers, experts, streams=streams)):
+        trial = Trial(
+            path, backend, threads, gpu_layers, experts, streams=streams, cache_type=cache_type
+        )
+        if self._prove(trial):
             self.notify(f"loading {path.name}")
-        return load(path, threads, gpu_layers, backend, experts, lock_bytes, beside)
+        return load(path, threads, gpu_layers, backend, experts, lock_bytes, cache_type, beside)
+
+    def load_head(self, path: Path, target: Model, context: Context) -> Head:
+        """Load a head that drafts for a loaded model, as model_loading.load_head does.
+
+        It runs in a child process before, beside its model on the processor. Where there is no
+        memory for the model a second time, the comparison of their headers has to do.
+
+        Raises:
+            DraftUnavailableError: it cannot be run beside this model.
+            ModelError: it cannot be loaded, or crashed or hung in the child process.
+        """
+        info = target.info
+        layers = 0 if info.backend == LLAMACPP else None
+        trial = Trial(info.path, info.backend, info.threads, layers, head=path)
+        is_own = path == info.path  # which is run in the proof of the model
+        if not is_own and _held_twice(trial) < available_memory():
+            self._prove(trial)
+        self.notify(f"loading {path.name}")
+        return load_head(path, target, context)
 
     @contextmanager
     def vocabulary(self, path: Path) -> Generator[Vocabulary, None, None]:
@@ -71,9 +95,19 @@ class ProvenModels:
         proofs, key = Proofs(self.paths.proofs), proof_key(trial)
         if proofs.hold(key):
             return False
-        status = f"checking {trial.path.name}"
+        status = f"checking {trial.proven.name}"
         self.notify(status)
         with self.with_room(), closing(ProofProcess()) as process:
-            process.prove(trial, stored_bytes(trial.path), lambda: self.notify(status))
+            process.prove(trial, _bytes(trial), lambda: self.notify(status))
         proofs.add(key)
         return True
+
+
+def _bytes(trial: Trial) -> int:
+    """Bytes of all files of a trial."""
+    return stored_bytes(trial.path) + (stored_bytes(trial.head) if trial.head else 0)
+
+
+def _held_twice(trial: Trial) -> int:
+    """Bytes that a child may take: weights are mapped, and copied where they are rearranged."""
+    return 2 * _bytes(trial)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from backends.base import UsageError
+from backends.base import CacheType, UsageError
 
 DEFAULT_CONTEXT = 8192
 _MOST_THREADS = 512
@@ -28,6 +28,9 @@ AUTO_LAYERS = "auto"
 
 STREAM_CHOICES = (STREAM_AUTO, STREAM_ON, STREAM_OFF)
 
+KV_CHOICES = tuple(map(str, CacheType))
+"""Types of the KV cache."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
@@ -42,8 +45,14 @@ class SessionOptions:
     ctx: int | None = None
     threads: int | None = None
     gpu_layers: int | None = None
+    kv: str | None = None
     stream: str = STREAM_AUTO
     offline: bool = False
+
+    @property
+    def cache_type(self) -> CacheType | None:
+        """Type of the model's KV cache; None for the engine's own."""
+        return None if self.kv is None else CacheType(self.kv)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
@@ -56,7 +65,7 @@ class SessionOptions:
 
 
 def check_ranges(options: SessionOptions) -> None:
-    """Check all numeric options, and --stream.
+    """Check all numeric options, --stream and --kv.
 
     Raises:
         UsageError: one is out of range.
@@ -64,6 +73,9 @@ def check_ranges(options: SessionOptions) -> None:
     if options.stream not in STREAM_CHOICES:
         known = f"known: {', '.join(STREAM_CHOICES)}"
         raise UsageError(f"--stream cannot be {options.stream!r}", known)
+    if options.kv is not None and options.kv not in KV_CHOICES:
+        known = f"known: {', '.join(KV_CHOICES)}"
+        raise UsageError(f"--kv cannot be {options.kv!r}", known)
     for name in RANGES:
         if (value := getattr(options, name)) is not None:
             check_range(name, value)

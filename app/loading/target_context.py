@@ -1,19 +1,26 @@
 """Exclusive access to the context of a session's model."""
 
-from collections.abc import Generator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import TypeVar
 
-from backends.base import Context, Model, OutOfMemoryError, SpecchatError
+from backends.base import Context, Model, ModelError, OutOfMemoryError, Rollback, SpecchatError
+
+OpenedT = TypeVar("OpenedT")
 
 
 class ContextInUseError(SpecchatError):
-    """The context is in use by a reply, and nothing else may run it before the reply ends."""
+    """The context is in use by a reply, and nothing else may run it before the reply ends.
 
-    def __init__(self) -> None:
+    reason: why nothing else will do, in a few words.
+    """
+
+    def __init__(self, reason: str = "memory for a second one is short") -> None:
+        self.reason = reason
         super().__init__(
-            "the model cannot be measured now",
-            "an answer is being generated, and there is not enough memory for a second context",
-            "It is measured once the answer has ended.",
+            "the model's context is in use",
+            f"an answer is being generated, and {reason}",
+            "It is free once the answer has ended.",
         )
 
 
@@ -24,10 +31,13 @@ class TargetContext:
     context in use cannot be reached.
     """
 
-    def __init__(self, model: Model, context: Context) -> None:
+    def __init__(self, model: Model, context: Context, *, drafts: bool = True) -> None:
+        """drafts: whether drafts can be verified in it, as far as the model allows."""
         self._model = model
         self._context = context
         self._is_in_use = False
+        is_bare = not drafts and not context.depth
+        self._lacks_copies = is_bare and model.info.rollback is Rollback.BOUNDED
 
     @property
     def n_ctx(self) -> int:
@@ -54,6 +64,17 @@ class TargetContext:
         return self._context.can_roll_back
 
     @property
+    def depth(self) -> int:
+        return self._context.depth
+
+    @property
+    def draft_refusal(self) -> str:
+        return self._context.draft_refusal
+
+    def reachable(self, length: int) -> int:
+        return self._context.reachable(length)
+
+    @property
     def can_verify_tree(self) -> bool:
         return self._context.can_verify_tree
 
@@ -68,6 +89,57 @@ class TargetContext:
     @property
     def kv_bytes_per_token(self) -> int:
         return self._context.kv_bytes_per_token
+
+    @property
+    def state_bytes(self) -> int:
+        return self._context.state_bytes
+
+    @property
+    def saved_state_bytes(self) -> int:
+        return self._context.saved_state_bytes
+
+    def beside(self, opened: Callable[[Context], OpenedT]) -> OpenedT:
+        """Open something that reads what passes of the context leave; allowed during a reply.
+
+        opened: must not run the context.
+        """
+        return opened(self._context)
+
+    def empty(self, reason: str) -> None:
+        """Forget all that the context holds; reason: why, in a few words.
+
+        Raises:
+            ContextInUseError: a reply needs what it holds.
+        """
+        if self._is_in_use and self.length:
+            raise ContextInUseError(reason)
+        self._context.truncate(0)
+
+    def be_ready_to_draft(self) -> None:
+        """Open the context anew with copies of its running state, if it was opened without.
+
+        What it holds stays, but for want of memory to copy it: then it is read again.
+
+        Raises:
+            ContextInUseError: a reply uses it.
+            OutOfMemoryError: others have taken its memory meanwhile.
+        """
+        if not self._lacks_copies:
+            return
+        if self._is_in_use:
+            raise ContextInUseError("the context holds no copies of the model's running state yet")
+        previous = self._context
+        tokens, state = list(previous.tokens), None
+        if tokens:
+            with suppress(ModelError, MemoryError):
+                state = previous.save()
+        opened = self._model.open(previous.n_ctx)  # if this raises, all is as before
+        previous.close()
+        self._context = opened
+        self._lacks_copies = False
+        if state is not None:
+            with suppress(ModelError):
+                self._context.restore(tokens, state)
 
     @contextmanager
     def use(self) -> Generator[Context]:

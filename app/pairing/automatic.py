@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from app.drafting.drafter_building import Builder
 from app.drafting.drafter_handle import DrafterHandle
-from app.drafting.spec.drafter_node import SELF, DrafterNode, NodeKind
+from app.drafting.spec.drafter_node import HEADS, SELF, DrafterNode, NodeKind
 from app.learned.trial_results import TrialResult
 from app.loading.memory_plan import MemoryPlan
 from app.loading.proven_models import ProvenModels
@@ -16,6 +16,7 @@ from app.pairing.candidate import Candidate, Kind
 from app.pairing.candidates import compared, own, unopened
 from app.pairing.pair_knowledge import Knowledge, share_of
 from app.pairing.ranking import Pair
+from app.pairing.trained_candidates import trained
 from app.paths import Paths
 from backends.base import (
     DiskFullError,
@@ -102,13 +103,16 @@ def pays(member: ManagedDrafter, costs: CostModel) -> bool:
 
 
 def _at_hand(known: Knowledge, paths: Paths) -> Iterator[Candidate]:
-    """The self-drafter and the installed models, before their files are read."""
+    """Trained drafters, the self-drafter and the installed models, before files are read."""
+    heads = [head for head in trained(known.target, paths) if head.path and head.is_compatible]
+    yield from heads
     mine = own(known.target, paths)
     if mine.path is not None or not known.model.info.streamed_bytes_per_token:
         yield mine  # making one takes minutes where the model is read from disk
     if predicted_speedup(lambda _: 1.0, known.costs) < WORTHWHILE:
         return  # not even a perfect drafter that takes no time would pay
-    seen = [path.resolve() for path in (known.target.path, mine.path) if path]
+    others = [head.path for head in heads]
+    seen = [path.resolve() for path in (known.target.path, mine.path, *others) if path]
     for candidate in unopened(known.target, paths, known.memory):
         if candidate.path is not None and candidate.path.resolve() not in seen:
             seen.append(candidate.path.resolve())
@@ -154,6 +158,9 @@ def _node(candidate: Candidate) -> DrafterNode:
     if candidate.recipe is not None:
         return DrafterNode(NodeKind.SELF, SELF)
     assert candidate.path is not None
-    return DrafterNode(
-        NodeKind.MODEL, candidate.name, reference=Reference(candidate.name, candidate.path)
-    )
+    reference = Reference(candidate.name, candidate.path)
+    word = candidate.name.partition(":")[0]
+    if candidate.kind is Kind.TRAINED and word in HEADS:
+        file = str(candidate.path)
+        return DrafterNode(NodeKind(word), candidate.name, reference=reference, settings=file)
+    return DrafterNode(NodeKind.MODEL, candidate.name, reference=reference)

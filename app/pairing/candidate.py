@@ -24,7 +24,7 @@ class Kind(StrEnum):
     SELF = "self"
     SAME_VOCABULARY = "same vocabulary"
     ACROSS_VOCABULARIES = "across vocabularies"
-    NEXT_TOKEN_LAYERS = "next-token layers"
+    TRAINED = "trained for one model"
     COMPOSED = "made of others"
 
     @property

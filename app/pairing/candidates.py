@@ -23,6 +23,7 @@ from app.learned.tuned_recipe import tuned
 from app.loading.fetch_model import facts_before
 from app.loading.proven_models import ProvenModels
 from app.pairing.candidate import Candidate, Kind, Target
+from app.pairing.trained_candidates import of_file, trained
 from app.paths import Paths
 from app.settings.learning import may_index
 from backends.base import (
@@ -38,6 +39,7 @@ from models import catalogue
 from models.catalogue import CatalogueDrafter, DrafterKind
 from models.metadata.model_facts import facts_of
 from models.metadata.model_files import stored_bytes
+from models.metadata.trained_drafters import drafter_alone
 from models.metadata.vocabulary_match import require_same_vocabulary
 from models.reference import Reference, entry_of, resolve
 from models.self_draft.self_draft_store import SelfDrafts
@@ -76,7 +78,10 @@ def listed(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Ite
     yield mine
     if not mine.doubt:
         yield from _composed(mine, target)
-    seen = [path.resolve() for path in (target.path, mine.path) if path]
+    heads = list(trained(target, paths))
+    yield from heads
+    known = [target.path, mine.path, *(head.path for head in heads)]
+    seen = [path.resolve() for path in known if path]
     for candidate in unopened(target, paths, memory):
         if candidate.path is None:
             yield candidate
@@ -92,7 +97,8 @@ def unopened(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> I
     ones, then those that drafted for it before.
     """
     for drafter in catalogue.drafters(entry_of(target.reference)):
-        yield _of_catalogue(drafter, target, paths)
+        if not drafter.kind.is_trained:
+            yield _of_catalogue(drafter, target, paths)
     for model in installed(paths.models):
         if target.facts and model.size_bytes < target.facts.weight_bytes:
             yield _unopened(model.name, model.path)
@@ -193,9 +199,6 @@ def _with_file(candidate: Candidate, target: Target, paths: Paths) -> Candidate:
 
 
 def _of_catalogue(drafter: CatalogueDrafter, target: Target, paths: Paths) -> Candidate:
-    if drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS:
-        why = "next-token layers are not run by this version"
-        return Candidate(drafter.alias, Kind.NEXT_TOKEN_LAYERS, False, why)
     same = drafter.kind is DrafterKind.SAME_VOCABULARY
     kind = Kind.SAME_VOCABULARY if same else Kind.ACROSS_VOCABULARIES
     model = resolve(drafter.model, paths.models, forms=forms(target.backend))
@@ -232,6 +235,9 @@ def _described(candidate: Candidate, target: Target) -> Candidate:
     path = candidate.path
     assert path is not None
     try:
+        head = drafter_alone(path)
+        if head is not None:
+            return of_file(path, head, target, candidate.name)
         headers = [read_header(part) for part in parts(path)] if path.is_file() else []
         tensors = [tensor for header in headers for tensor in header.tensors]
         facts = facts_of(path, drafter_backend(path, target.backend))
@@ -242,7 +248,7 @@ def _described(candidate: Candidate, target: Target) -> Candidate:
 
 
 def _compared(candidate: Candidate, drafter: Vocabulary, target: Target) -> Candidate:
-    if drafter.rollback is not Rollback.ANY:
+    if drafter.rollback is Rollback.NONE:
         why = "it keeps a running state, which cannot be rolled back"
         return replace(candidate, is_compatible=False, why=why)
     if candidate.kind is Kind.SELF:

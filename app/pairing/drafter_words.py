@@ -28,6 +28,14 @@ _NATURES = {
     "paths": "self, several lines",
 }
 
+_HEADS = {
+    "mtp": "layers that predict ahead",
+    "assistant": "an assistant of this model",
+    "eagle3": "a head for this model",
+    "dflash": "a head that drafts blocks",
+    "dspark": "a head that drafts blocks",
+}
+
 _EXPLANATIONS = {
     "auto": "auto uses the free drafters, and another one if it was measured to pay off.",
     "off": "off answers with the model alone.",
@@ -55,6 +63,12 @@ def _family(name: str) -> str:
     return name.partition("(")[0]
 
 
+def _of_head(pair: Pair) -> str:
+    if not pair.is_installed:
+        return "to download"
+    return _HEADS.get(pair.drafter.name.partition(":")[0], "a head for this model")
+
+
 def nature(pair: Pair) -> str:
     """What a drafter is, in up to 31 characters."""
     drafter = pair.drafter
@@ -62,6 +76,8 @@ def nature(pair: Pair) -> str:
         return known
     if drafter.kind is Kind.SELF:
         return _of_self(pair)
+    if drafter.kind is Kind.TRAINED:
+        return _of_head(pair)
     if pair.is_installed and drafter.kind is Kind.ACROSS_VOCABULARIES:
         return "different vocabulary"
     size = _size(pair)
@@ -125,7 +141,7 @@ def explanation(name: str, pair: Pair | None, *, is_narrow: bool = False) -> str
         return known.replace("{name}", name)
     if pair is None:
         return f"{name} was asked for by name."
-    if pair.drafter.kind is Kind.SELF:
+    if pair.drafter.kind in (Kind.SELF, Kind.TRAINED):
         return f"{name}: {pair.drafter.why}."
     memory = f" It needs {short_size(pair.memory_bytes)} of memory." if pair.memory_bytes else ""
     return f"{name} is a smaller model that guesses ahead.{memory}"

@@ -170,6 +170,8 @@ class Knowledge:
         """Engine, device and threads that would run a candidate; None if none can."""
         if candidate.path is None:
             return None
+        if candidate.kind is Kind.TRAINED:  # in memory, with a cache of the usual type
+            return replace(Runner.of(self.model.info), streamed_tenths=0, cache_type=None)
         if candidate.variant:  # derived from the target's loaded weights
             return Runner.of(self.model.info)
         try:
@@ -237,16 +239,16 @@ def unmeasured(candidate: Candidate, planned: MemoryPlan | None) -> Pair:
 
 def _memory(candidate: Candidate, planned: MemoryPlan | None) -> tuple[int | None, Fit | None]:
     """Memory of a candidate with the context it would get, and whether it fits."""
-    if candidate.kind is Kind.NGRAM:
-        return N_BYTES, Fit.FITS
     if candidate.needs_no_model:
-        return 0, Fit.FITS
+        return N_BYTES if candidate.kind is Kind.NGRAM else 0, Fit.FITS
     if candidate.facts is None:
         return None, None
     n_ctx = planned.n_ctx if planned else DEFAULT_CONTEXT
     wanted = bill(candidate.facts, _context(candidate.facts, n_ctx)).total
     if planned is None or planned.room is None:
         return wanted, None
+    if candidate.kind is Kind.TRAINED:  # its context is as large as the target's
+        return wanted, fit(wanted, planned.room)
     try:
         n_ctx, reductions = drafter_context(candidate.name, candidate.facts, n_ctx, planned.room)
     except DraftUnavailableError:

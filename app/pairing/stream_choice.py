@@ -20,7 +20,7 @@ from app.pairing.stream_contenders import StreamContenders
 from app.paths import Paths
 from backends.base import ModelError
 from backends.engines.backend_names import LLAMACPP
-from backends.engines.runner import expected_runner, tenths
+from backends.engines.runner import expected_runner, quantized, tenths
 from backends.hardware.host import physical_cores
 from backends.streaming.lock_plan import lock_plan
 from backends.streaming.weight_layout import WeightLayout, weight_layout
@@ -141,7 +141,8 @@ def measured_rate(
     gpu_layers: as the engine counts them. streamed: share of the bytes that a token reads.
     """
     runner = expected_runner(LLAMACPP, options.threads, gpu_layers)
-    runner = replace(runner, streamed_tenths=tenths(streamed))
+    cache_type = quantized(options.cache_type)
+    runner = replace(runner, streamed_tenths=tenths(streamed), cache_type=cache_type)
     try:
         file = paths.plain_replies / f"{run_key(path, '', runner)}.json"
     except OSError:

@@ -8,6 +8,7 @@ from pathlib import Path
 from app.drafting.drafter_engine import drafter_backend, drafter_runner
 from app.drafting.spec.draft_spec import DraftSpec
 from app.drafting.spec.drafter_node import SELF, DrafterNode
+from app.drafting.spec.head_reference import head_beside
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
 from app.loading.fetch_model import facts_before
@@ -18,13 +19,16 @@ from app.pairing.candidates import unopened
 from app.pairing.pair_knowledge import share_of
 from app.paths import Paths
 from backends.base import ModelError
+from backends.files.gguf_drafter import TrainedKind
 from backends.files.gguf_header import parts, read_header
 from decoding.estimation.acceptance_estimates import POSITION_PRIOR
 from models.metadata.fingerprint import fingerprint
+from models.metadata.head_facts import head_facts
 from models.metadata.memory_bill import bill
 from models.metadata.model_facts import ModelFacts, facts_of
 from models.metadata.model_files import stored_bytes
-from models.reference import Reference
+from models.metadata.trained_drafters import drafter_of
+from models.reference import HubReference, Reference
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 
@@ -66,11 +70,10 @@ class StreamContenders:
         """
         sizes: list[int] = []
         for node in self.spec.nodes:
-            for reference in node.references:
+            for reference in self._references(node):
                 with suppress(ModelError):
                     if isinstance(reference, Reference):
-                        path = reference.path
-                        facts = facts_of(path, drafter_backend(path, self.options.backend))
+                        facts = self._facts_of(reference.path)
                     else:
                         facts = facts_before(reference)
                     if facts is not None:
@@ -87,12 +90,21 @@ class StreamContenders:
             yield from map(_own_candidate, self._made())
             return
         for node in self.spec.nodes:
-            for reference in node.references:
+            for reference in self._references(node):
                 if isinstance(reference, Reference):
                     path = reference.path
                     size = stored_bytes(path)
                     yield Candidate(reference.name, None, None, "", path, read_bytes=size)
             yield from self._named_own(node)
+
+    def _references(self, node: DrafterNode) -> Iterator[Reference | HubReference]:
+        """Models of a node; for own layers, which are left out, those beside the model."""
+        own = self.reference.path
+        for reference in node.references:
+            if not isinstance(reference, Reference) or reference.path != own:
+                yield reference
+            elif beside := head_beside(TrainedKind.NEXT_TOKEN_LAYERS, own, is_alone=True):
+                yield Reference(beside.name, beside)
 
     def _named_own(self, node: DrafterNode) -> Iterator[Candidate]:
         """Self-drafters of a node that were made before."""
@@ -133,7 +145,7 @@ class StreamContenders:
         """A candidate with its figures; nothing if no acceptance can be assumed of it."""
         path, options = candidate.path, self.options
         assert path is not None
-        facts = facts_of(path, drafter_backend(path, options.backend))
+        facts = self._facts_of(path)
         share = share_of(memory.recall(fingerprint(path)))
         is_related = candidate.kind is Kind.SAME_VOCABULARY or facts.n_vocab == self.facts.n_vocab
         if share is None and not is_related:
@@ -148,6 +160,13 @@ class StreamContenders:
             POSITION_PRIOR if share is None else share,
             is_measured=share is not None,
         )
+
+    def _facts_of(self, path: Path) -> ModelFacts:
+        """Facts of a drafter's file, which may be a head."""
+        found = drafter_of(path) if path.is_file() else None
+        if found is not None and (found.is_alone or path == self.reference.path):
+            return head_facts(path, self.reference.path)
+        return facts_of(path, drafter_backend(path, self.options.backend))
 
     def _memory(self, facts: ModelFacts) -> int:
         return bill(facts, min(self.n_ctx, facts.context_limit or self.n_ctx)).total

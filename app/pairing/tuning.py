@@ -98,7 +98,7 @@ class Tuning:
         tell: Callable[[str], None] = lambda _text: None,
         lock_bytes: int | None = None,
     ) -> None:
-        if target.info.rollback is not Rollback.ANY:
+        if target.info.rollback is Rollback.NONE:
             name, reason = target.info.name, target.info.rollback_refusal
             raise DraftUnavailableError(f"{name} cannot be drafted for", f"it {reason}")
         self._target = target

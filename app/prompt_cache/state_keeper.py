@@ -79,7 +79,8 @@ class StateKeeper:
     def prepare(self, prompt: Sequence[int]) -> None:
         """Restore the saved state that spares most of a prompt; first save the one it replaces."""
         context = self._context
-        kept = self._spared(context.tokens, prompt)
+        shared = common_prefix(list(context.tokens), list(prompt))
+        kept = context.reachable(min(shared, len(prompt) - 1))
         if kept < context.length / 2:
             self._save_within(_CHANGE_SECONDS)
         if self._key is None or len(prompt) - 1 - kept < WORTHWHILE:
@@ -117,7 +118,8 @@ class StateKeeper:
 
     @property
     def _state_bytes(self) -> int:
-        return self._context.length * self._context.kv_bytes_per_token
+        context = self._context
+        return context.length * context.kv_bytes_per_token + context.saved_state_bytes
 
     def _forget_shorter(self, tokens: Sequence[int]) -> None:
         """Remove saved states that are nearly contained in the one just saved."""
@@ -141,7 +143,7 @@ class StateKeeper:
         return True
 
     def _spared(self, held: Sequence[int], prompt: Sequence[int]) -> int:
-        """Number of prompt tokens that need not be computed if the cache holds these."""
+        """Number of prompt tokens that need not be computed once a state of these is restored."""
         spared = min(common_prefix(list(held), list(prompt)), len(prompt) - 1)
         return spared if spared == len(held) or self._context.can_roll_back else 0
 

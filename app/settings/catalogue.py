@@ -9,6 +9,7 @@ from typing import Any
 
 from app.loading.session_options import (
     AUTO_LAYERS,
+    KV_CHOICES,
     RANGES,
     STREAM_AUTO,
     STREAM_CHOICES,
@@ -93,6 +94,15 @@ KEYS = (
         "layers on the GPU; auto: as many as fit",
         AUTO_LAYERS,
         title="GPU layers",
+    ),
+    Key(
+        "kv",
+        Kind.TEXT,
+        Part.START,
+        "type of the KV cache: f16, q8_0 or q4_0, which take less memory",
+        "f16",
+        KV_CHOICES,
+        title="KV cache",
     ),
     Key(
         "stream",

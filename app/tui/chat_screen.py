@@ -220,14 +220,15 @@ class ChatScreen(Screen[None]):
         self.prompt.area.focus()
 
     async def action_leave(self) -> None:
-        """Return to the prompt; from there stop the answer, remove an error, or keep the demo."""
+        """Return to the prompt; from there stop what runs, remove an error, or keep the demo."""
         if self.focused is not self.prompt.area:
             self.prompt.area.focus()
         elif not self.view.is_idle:
-            self.view.stop()
+            await self.action_perform("stop")
         elif not await self.view.dismiss_fault():
-            for welcome in self.query(Welcome):
-                welcome.keep_demo()
+            kept = [welcome.keep_demo() for welcome in self.query(Welcome)]
+            if not any(kept):
+                await self.action_perform("stop")
 
     def action_interrupt(self) -> None:
         """Copy the text selected with the mouse; else do what Ctrl+C does in the prompt."""

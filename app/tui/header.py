@@ -100,7 +100,9 @@ class Header(Static):
         status = self._store.status
         if status.loaded is None or status.phase is Phase.LOADING:
             return ""
-        return status.loaded.info.device.partition(":")[0]
+        info = status.loaded.info
+        device = info.device.partition(":")[0]
+        return f"{device}, streams" if info.streamed_bytes_per_token else device
 
     def _share_of_context(self) -> str:
         """How full the context is; while the next prompt is read, as full as before."""

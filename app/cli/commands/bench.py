@@ -10,6 +10,8 @@ from typing import Annotated, TypeGuard
 import typer
 
 from app.bench.methods import Methods, methods
+from app.bench.public_names import public_methods, public_model
+from app.bench.report import Report, ReportedModel
 from app.bench.results import Bench
 from app.bench.runner import Runner
 from app.bench.slow_suite import round_seconds, size_in_words, slow_suite
@@ -18,10 +20,13 @@ from app.bench.table import table
 from app.cli import completion, option_values, options
 from app.cli.command import STDOUT
 from app.cli.json_output import Output
+from app.cli.machine import machine, version
 from app.cli.opening import open_session
+from app.cli.report_file import ReportFile, check_writable, write_report
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
 from app.cli.terminal.interrupt import interruptible
+from app.engine.session import Session
 from app.loading.session_options import OFF_DRAFT
 from app.paths import Paths
 from app.printable import printable
@@ -57,14 +62,16 @@ def bench(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page with charts.")
     ] = None,
+    report: ReportFile = None,
 ) -> None:
     """Measure lookup, self, auto and --draft against plain decoding, on six kinds of prompts."""
     chosen = SUITES[known(suite, SUITES, f"there is no suite {suite!r}")]
     json = output or json
-    if json is not None and json == html:
-        raise UsageError("--json and --html name the same file", str(json))
-    for file in filter(_is_file, (json, html)):
-        _check_writable(file)
+    files = [file for file in (json, html, report) if _is_file(file)]
+    if len(set(files)) < len(files):
+        raise UsageError("two results would be written to the same file", str(files[-1]))
+    for file in files:
+        check_writable(file)
     session_options = option_values.session_options(context)
     session = open_session(session_options, _CONTEXT)
     try:
@@ -86,6 +93,8 @@ def bench(
                 runner = Runner(session, compared, chosen)
                 finished = _measure(runner)
                 _report(runner.bench, session.paths, json, html)
+                if report is not None:
+                    write_report(report, _to_send(runner.bench, session))
     finally:
         session.close()
     if not finished:
@@ -112,14 +121,6 @@ def _is_file(name: Path | None) -> TypeGuard[Path]:
     return name is not None and str(name) != STDOUT
 
 
-def _check_writable(file: Path) -> None:
-    """Raise a usage error before the long measurement rather than after it."""
-    target = file if file.exists() else file.parent
-    if file.is_dir() or not os.access(target, os.W_OK):
-        why = "it is a folder" if file.is_dir() else "the folder is missing or read-only"
-        raise UsageError(f"cannot write {file}", why)
-
-
 def _measure(runner: Runner) -> bool:
     """Run the suite under a progress bar; False if it was stopped."""
     with interruptible() as stop:
@@ -144,6 +145,16 @@ def _report(result: Bench, paths: Paths, json: Path | None, html: Path | None) -
             html.write_text(_page(result, paths), encoding="utf-8", errors="replace")
     except OSError as error:
         raise SpecchatError("cannot write the results", error.strerror or str(error)) from error
+
+
+def _to_send(result: Bench, session: Session) -> Report:
+    """A bench without names that are not published."""
+    given = session.options.draft
+    names = public_methods(result.methods, given, session.spec(given))
+    info = session.model.info
+    model = ReportedModel.of(public_model(session.reference), info, result.bytes_per_token)
+    here = machine(session.bandwidth)
+    return Report.of(version("specchat"), here, model, result, names)
 
 
 def _page(result: Bench, paths: Paths) -> str:

@@ -62,6 +62,7 @@ class _Talk:
         self._conversation = Conversation(system)
         self._last_warning = ""
         self._last_stats = "no answer yet"
+        self._told_shortage = ""
 
     def greeting(self) -> str:
         info = self._session.model.info
@@ -183,10 +184,18 @@ class _Talk:
                 conversation.turns.pop()
             self._last_stats = stats_line(session, reply)
         stdout.write("\n")
+        self._tell_shortage()
         if sys.stderr.isatty() or reply.finish_reason is FinishReason.CANCELLED:
             stderr.note(self._last_stats)
         if reply.finish_reason is FinishReason.CANCELLED and _must_end():
             raise KeyboardInterrupt
+
+    def _tell_shortage(self) -> None:
+        """Say once what the model lost to other programs."""
+        shortage = self._session.model.shortage
+        if shortage and shortage != self._told_shortage:
+            stderr.note(f"note: {shortage}")
+        self._told_shortage = shortage
 
 
 def _opened(options: SessionOptions) -> Session:

@@ -5,12 +5,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from importlib import metadata
 from typing import Any
 
 import typer
 
+from app.bench.report import Report
 from app.cli.json_output import Json, Output, write_result
+from app.cli.machine import llamacpp_gpus, machine, version
+from app.cli.report_file import ReportFile, today, write_report
 from app.cli.terminal.exit_codes import EXIT_USAGE
 from app.evaluation.settings_check import Fault, check_settings
 from app.learned.disk_speeds import disk_speed
@@ -25,9 +27,7 @@ from backends.engines.engine_overview import (
     describe_engines,
     wired_limit_advice,
 )
-from backends.engines.engine_resources import gpus
 from backends.hardware.bandwidth import Bandwidth, of_gpu
-from backends.hardware.gpu import Gpu
 from backends.hardware.host import available_memory, physical_cores, processor_name, total_memory
 from backends.streaming.disk_speed import DiskSpeed
 from models.stores.available_models import installed, readable_names
@@ -47,30 +47,35 @@ _PACKAGES = (
 _TITLES = {LLAMACPP: "llama.cpp", MLX: "MLX"}
 
 
-def doctor(json: Json = False, output: Output = None) -> None:
+def doctor(json: Json = False, output: Output = None, report: ReportFile = None) -> None:
     """Show the backend and why it was chosen, devices, memory, versions, and wrong settings.
 
     Exits with 2 if a setting cannot be used.
     """
     faults = check_settings(Paths.of_this_user())
-    facts = _facts(faults)
+    engines = describe_engines()
+    bandwidth = _measured(engines.chosen)
+    if report is not None:
+        write_report(report, Report(version("specchat"), today(), machine(bandwidth, engines)))
+    facts = _facts(faults, engines, bandwidth)
     wrong = [_row("wrong setting", " ".join(str(fault).split())) for fault in faults]
     write_result(facts, [*_lines(facts), *wrong], json, output)
     if faults:
         raise typer.Exit(EXIT_USAGE)
 
 
-def _facts(faults: Sequence[Fault]) -> dict[str, Any]:
-    engines = describe_engines()
+def _facts(
+    faults: Sequence[Fault], engines: Engines, bandwidth: Bandwidth | None
+) -> dict[str, Any]:
     chosen = engines.chosen
     largest = _largest_file()
-    bandwidth, disk = _measured(chosen), _disk_of(largest)
+    disk = _disk_of(largest)
     return {
         "backend": chosen.backend,
         "backend_reason": engines.reason,
         "engine": chosen.build,
         "gpu": chosen.on_gpu,
-        "gpus": [asdict(gpu) for gpu in _gpus()],
+        "gpus": [asdict(gpu) for gpu in llamacpp_gpus()],
         "gpu_split": _split_of(largest),
         "engines": [asdict(chosen), asdict(engines.other)],
         "advice": engines.advice,
@@ -87,7 +92,7 @@ def _facts(faults: Sequence[Fault]) -> dict[str, Any]:
         },
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": sys.version.split()[0],
-        "versions": {name: _version(name) for name in _PACKAGES},
+        "versions": {name: version(name) for name in _PACKAGES},
         "demo_model": str(demo_path()) if demo_path() else None,
         "models": sorted(readable_names(Paths.of_this_user().models)),
         "settings": {
@@ -115,14 +120,6 @@ def _largest_file() -> Installed | None:
 def _disk_of(model: Installed | None) -> DiskSpeed | None:
     """Speed of reading a model's file; None without one, and where it is unknown."""
     return disk_speed(model.path, Paths.of_this_user()) if model else None
-
-
-def _gpus() -> tuple[Gpu, ...]:
-    """GPUs that llama.cpp puts layers on."""
-    try:
-        return gpus(LLAMACPP)
-    except ModelError:
-        return ()  # the row of the engine tells why
 
 
 def _split_of(model: Installed | None) -> dict[str, Any] | None:
@@ -175,13 +172,6 @@ def _engine(engine: dict[str, Any]) -> str:
     if engine["problem"]:
         return engine["problem"]
     return f"{engine['build']}, {'on the GPU' if engine['on_gpu'] else 'on the processor'}"
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:

@@ -11,12 +11,15 @@ from app.loading.model_list import facts_for_bill, fit_here
 from app.paths import Paths
 from backends.base import ModelError, UsageError
 from backends.engines.backend_names import LLAMACPP
+from backends.engines.head_support import head_refusal
+from backends.files.gguf_header import parts, read_header
 from backends.files.mlx_folder import is_mlx_folder
 from models import catalogue
 from models.byte_sizes import size_text
 from models.catalogue import DrafterKind, Entry, SizeSource
 from models.metadata.model_facts import facts_of_entry
 from models.metadata.model_files import stored_bytes
+from models.metadata.trained_drafters import expected_backend, found_for
 from models.reference import HubReference, Reference, entry_of, resolve
 from models.stores.available_models import installed
 from models.stores.installed_model import Installed
@@ -25,7 +28,8 @@ KEYS = (
     "name", "installed", "path", "size_bytes", "size_source", "fit", "gpu_layers", "origin", "get",
     "format", "title", "family", "architecture", "parameters", "active_parameters", "quantization",
     "context", "layers", "vocabulary", "chat_template", "template", "license", "gated", "parts",
-    "repository", "file", "mlx", "quantizations", "drafters", "evidence", "checked",
+    "repository", "file", "mlx", "quantizations", "drafters", "trained_drafters", "evidence",
+    "checked",
 )  # fmt: skip
 """Keys of every model's metadata, in this order; None where unknown."""
 
@@ -37,11 +41,6 @@ _SIZES = {
 _EVIDENCE = {
     "files": "its files were seen in stored pages of the hub",
     "name": "its repository was seen in stored pages of the hub",
-}
-_KINDS = {
-    DrafterKind.SAME_VOCABULARY: "",
-    DrafterKind.CROSS_VOCABULARY: ", across vocabularies",
-    DrafterKind.NEXT_TOKEN_LAYERS: "next-token layers, not run by this version",
 }
 
 
@@ -71,7 +70,20 @@ def as_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if facts["active_parameters"] == facts["parameters"]:
         shown["active_parameters"] = None
     if facts["drafters"] is not None:
-        shown["drafters"] = [_drafter_text(drafter) for drafter in facts["drafters"]]
+        at_hand = facts["trained_drafters"] or ()
+        here = [drafter for drafter in at_hand if not drafter["misfit"]]
+        shown["drafters"] = [_found_text(drafter) for drafter in here]
+        words = {drafter["alias"] for drafter in here}
+        named = [one for one in facts["drafters"] if one["alias"] not in words]
+        is_folder = facts["format"] == "MLX"
+        used = (drafter for drafter in named if _can_be_used(drafter, is_folder))
+        shown["drafters"] += [_drafter_text(drafter, is_folder) for drafter in used]
+        shown["trained_drafters"] = None
+        useless = [_found_text(drafter) for drafter in at_hand if drafter["misfit"]]
+        shown["cannot_draft"] = "; ".join(useless) or None
+        others = [_drafter_text(drafter, is_folder) for drafter in named if not drafter["used"]]
+        shown["other_programs"] = "; ".join(others) or None
+        shown["published"] = _published(facts["drafters"]) or None
     if facts["evidence"] is not None:
         shown["evidence"] = _EVIDENCE[facts["evidence"]]
     if facts["gpu_layers"] is not None:
@@ -93,8 +105,33 @@ def _shown(value: Any) -> str:
             return str(value)
 
 
-def _drafter_text(drafter: dict[str, Any]) -> str:
-    return f"{drafter['alias']} ({drafter['model'] or ''}{_KINDS[drafter['kind']]})"
+def _can_be_used(drafter: dict[str, Any], is_folder: bool) -> bool:
+    """Whether a drafter of the catalogue can draft for a model: MLX reads no heads in files."""
+    return drafter["used"] and bool(drafter["mlx"] or drafter["model"] or not is_folder)
+
+
+def _drafter_text(drafter: dict[str, Any], is_folder: bool) -> str:
+    """A drafter of the catalogue; is_folder: whether it is to draft for an MLX folder."""
+    kind = DrafterKind(drafter["kind"])
+    place, words = drafter["model"] or drafter["file"] or drafter["repository"], kind.words
+    if is_folder and drafter["mlx"]:
+        place = drafter["mlx"]
+    elif not place and kind is not DrafterKind.NEXT_TOKEN_LAYERS:
+        place, words = drafter["mlx"], f"{words} for MLX"
+    return f"{drafter['alias']} ({', '.join(filter(None, [place, words]))})"
+
+
+def _found_text(drafter: dict[str, Any]) -> str:
+    """A trained drafter at hand, with the reason if it cannot draft."""
+    file = Path(drafter["path"]).name
+    why = f": {drafter['misfit']}" if drafter["misfit"] else ""
+    return f"{drafter['alias']} ({drafter['kind']} in {file}{why})"
+
+
+def _published(drafters: list[dict[str, Any]]) -> str:
+    """What others measured, relative to plain decoding."""
+    told = (each for each in drafters if each["published"])
+    return "; ".join(f"{each['alias']} {each['published']}" for each in told)
 
 
 def _of_file(name: str, path: Path) -> dict[str, Any]:
@@ -107,6 +144,7 @@ def _of_file(name: str, path: Path) -> dict[str, Any]:
         "fit": fit_here(facts_for_bill(path), path),
         "gpu_layers": _gpu_layers(path),
         "drafters": _drafters(entry),
+        "trained_drafters": _trained(path),
     }
     if entry is not None:
         more |= {"family": entry.family, "template": entry.template or None}
@@ -163,8 +201,33 @@ def _of_catalogue(reference: HubReference) -> dict[str, Any]:
 
 def _drafters(entry: Entry | None) -> list[dict[str, Any]]:
     return [
-        {"alias": drafter.alias, "kind": drafter.kind.value, "model": drafter.model or None}
+        {
+            "alias": drafter.alias,
+            "kind": drafter.kind.value,
+            "used": drafter.is_used,
+            "model": drafter.model or None,
+            "repository": drafter.repository or None,
+            "file": drafter.file or None,
+            "mlx": drafter.mlx or None,
+            "license": drafter.licence or None,
+            "published": drafter.published or None,
+        }
         for drafter in catalogue.drafters(entry)
+    ]
+
+
+def _trained(path: Path) -> list[dict[str, Any]]:
+    """Trained drafters that a model brings, and those beside it."""
+    backend = expected_backend(path)
+    architecture = read_header(parts(path)[0]).architecture if path.is_file() else ""
+    return [
+        {
+            "alias": each.drafter.kind.word,
+            "kind": each.drafter.kind,
+            "path": str(each.path),
+            "misfit": each.misfit or head_refusal(each.drafter, architecture, backend) or None,
+        }
+        for each in found_for(path)
     ]
 
 

@@ -15,12 +15,14 @@ from app.cli.json_output import Json, Output, write_result
 from app.cli.pulling import pull_model
 from app.cli.terminal import stderr
 from app.learned.memory_bandwidth import processor_bandwidth
+from app.loading.drafters_offered import drafters_in_short
 from app.loading.fetch_model import request_for
 from app.loading.model_list import Offered, offered, recommended
 from app.loading.streaming.outlook import streaming_rate
 from app.pairing.stream_choice import expected_streaming_rate
 from app.paths import Paths
 from backends.base import HubUnreachableError, SpecchatError, UsageError
+from backends.engines.backend_names import LLAMACPP
 from backends.engines.backend_selection import forms
 from backends.hardware.host import available_memory, physical_cores, total_memory
 from models.byte_sizes import size_text
@@ -94,7 +96,10 @@ def _listing(listed: Sequence[Offered]) -> Iterator[str]:
         yield f"{title:<{width + 2}}  {'size':>10}  memory   {about}"
         for model in models_in:
             size = size_text(model.size_bytes) if model.size_bytes else "?"
-            words = ", ".join(filter(None, [model.about, _streaming_words(model)]))
+            trained = f"{model.trained}: no model, but for --draft" if model.trained else ""
+            drafters = drafters_in_short(model.drafters)
+            parts = [model.about, trained, _streaming_words(model), drafters]
+            words = ", ".join(filter(None, parts))
             yield f"  {model.name:<{width}}  {size:>10}  {model.fit or '?':7}  {words}"
         yield ""
     yield _LEGEND
@@ -205,11 +210,24 @@ def _streaming_rate(model: Offered) -> float | None:
 
 
 def _offered_here(model: Offered) -> dict[str, Any]:
-    facts = {"name": model.name, "path": str(model.path), "size_bytes": model.size_bytes}
+    facts: dict[str, Any] = {
+        "name": model.name, "path": str(model.path), "size_bytes": model.size_bytes
+    }  # fmt: skip
     rate = _streaming_rate(model)
-    return {**facts, "origin": model.about, "fit": model.fit, "streaming_tokens_per_second": rate}
+    facts |= {"origin": model.about, "fit": model.fit, "streaming_tokens_per_second": rate}
+    return {**facts, "trained_drafter": model.trained or None, **_drafters(model)}
 
 
 def _offered_there(model: Offered) -> dict[str, Any]:
     facts = {"name": model.name, "size_bytes": model.size_bytes, "fit": model.fit}
-    return {**facts, "about": model.about}
+    return {**facts, "about": model.about, **_drafters(model)}
+
+
+def _drafters(model: Offered) -> dict[str, list[str]]:
+    """Short names of what the catalogue names to draft for a model."""
+    known = model.drafters
+    return {
+        "drafters": [one.alias for one in known if one.runs_on(LLAMACPP)],
+        "mlx_drafters": [one.alias for one in known if one.mlx],
+        "drafters_not_used_yet": [one.alias for one in known if not one.is_used],
+    }

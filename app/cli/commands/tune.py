@@ -11,7 +11,7 @@ import typer
 from app.cli import completion, option_values
 from app.cli.json_output import Json, Output, write_result
 from app.cli.opening import phases
-from app.cli.options import GPU_LAYERS, STREAM, THREADS, with_options
+from app.cli.options import GPU_LAYERS, KV, STREAM, THREADS, with_options
 from app.cli.terminal import stderr
 from app.cli.terminal.interrupt import interruptible
 from app.loading.memory_plan import SMALLEST_CONTEXT
@@ -34,7 +34,7 @@ _WIDEST = 40
 """Characters of a recipe; the figures of a longer one move to the right."""
 
 
-@with_options(THREADS, GPU_LAYERS, STREAM)
+@with_options(THREADS, GPU_LAYERS, KV, STREAM)
 def tune(
     context: typer.Context,
     model: Annotated[
@@ -64,6 +64,7 @@ def tune(
             session_options.threads,
             layers,
             session_options.backend,
+            cache_type=session_options.cache_type,
             lock_bytes=lock_bytes,
         )
         if stop.is_set():
@@ -117,7 +118,7 @@ def _installed(session_options: SessionOptions, paths: Paths) -> Reference:
 def _lock_bytes(reference: Reference, session_options: SessionOptions, paths: Paths) -> int | None:
     """Memory for held weights of a model that streams; None for one in memory."""
     backend = expected_backend(reference, session_options.backend)
-    facts = facts_of(reference.path, backend)
+    facts = facts_of(reference.path, backend).with_cache(session_options.cache_type)
     free = free_memory(backend, session_options.gpu_layers)
     usual = SMALLEST_CONTEXT
     return plan_alone(reference, facts, session_options, paths, usual, free).lock_bytes

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from app.drafting.spec.branching_spec import PathsSettings, TreeSettings
 from app.drafting.spec.drafter_node import (
+    HEADS,
     JACOBI,
     LOOKAHEAD,
     LOOKUP,
@@ -16,20 +17,21 @@ from app.drafting.spec.drafter_node import (
     DrafterNode,
     NodeKind,
 )
+from app.drafting.spec.head_reference import head_beside, head_of_catalogue
 from app.drafting.spec.spec_parts import EXAMPLE, split, unreadable
 from app.loading.session_options import AUTO_DRAFT
 from app.paths import Paths
 from backends.base import ModelError, UsageError
+from backends.engines.backend_names import LLAMACPP, MLX
 from backends.engines.backend_selection import Form
 from decoding.drafters.lookahead.lookahead import LookaheadShape
 from decoding.estimation.calibration import MOST_TOKENS
 from models import catalogue
-from models.catalogue import DrafterKind, Entry
 from models.reference import HubReference, Reference, entry_of, resolve
 from models.self_draft.recipe import Recipe
 
 OFF, AUTO = "off", AUTO_DRAFT
-WORDS = (LOOKUP, RETRIEVAL, NGRAM, JACOBI, LOOKAHEAD, SELF, OFF, AUTO)
+WORDS = (LOOKUP, RETRIEVAL, NGRAM, JACOBI, LOOKAHEAD, SELF, *HEADS, OFF, AUTO)
 
 _BRANCHING = frozenset({NodeKind.TREE, NodeKind.PATHS})
 """Drafters that run one drafter model along several branches."""
@@ -92,18 +94,30 @@ def parse(
         return DraftSpec(
             text, () if word == OFF else tuple(DrafterNode(kind, kind) for kind in _FREE)
         )
-    return DraftSpec(text, _Reader(text, paths, entry_of(target) if target else None, forms).read())
+    return DraftSpec(text, _Reader(text, paths, target, forms).read())
+
+
+def _is_for_mlx(target: Reference | HubReference | None) -> bool:
+    return isinstance(target, HubReference) and target.form is Form.MLX
 
 
 class _Reader:
     """Parses one SPEC that is neither auto nor off."""
 
     def __init__(
-        self, text: str, paths: Paths, target: Entry | None, forms: Sequence[Form]
+        self,
+        text: str,
+        paths: Paths,
+        target: Reference | HubReference | None,
+        forms: Sequence[Form],
     ) -> None:
         self._text = text
         self._paths = paths
-        self._target = target
+        self._path = target.path if isinstance(target, Reference) else None
+        is_folder = self._path.is_dir() if self._path else _is_for_mlx(target)
+        self._backend = MLX if is_folder else LLAMACPP
+        """Expected to run the target."""
+        self._target = entry_of(target) if target else None
         self._forms = forms
 
     def read(self) -> tuple[DrafterNode, ...]:
@@ -135,6 +149,8 @@ class _Reader:
         if word.lower() == SELF:
             recipe = Recipe.parse(settings) if colon else None
             return DrafterNode(NodeKind.SELF, f"{SELF}{colon}{settings.lower()}", recipe)
+        if word.lower() in HEADS:
+            return self._head(NodeKind(word.lower()), part, settings)
         named = set(NodeKind) - MODELS - _WITH_PARTS
         if word.lower() in (_WITH_SETTINGS if colon else named):
             kind = NodeKind(word.lower())
@@ -187,17 +203,29 @@ class _Reader:
             why = f"{wrong[0]} is no model, which all but the first drafter of a cascade are"
             raise unreadable(self._text, why, example)
 
+    def _head(self, kind: NodeKind, part: str, file: str) -> DrafterNode:
+        """A drafter trained for the target; file: as the user named it, empty if not."""
+        if file:
+            name = f"{kind}:{file}"
+            return DrafterNode(kind, name, reference=self._resolved(file), settings=file)
+        if part.endswith(":"):
+            raise unreadable(self._text, f"no file is named after {kind}:")
+        beside = head_beside(HEADS[kind], self._path) if self._path else None
+        if beside is not None:
+            return DrafterNode(kind, kind.value, reference=Reference(beside.name, beside))
+        folder, backend = self._paths.models, self._backend
+        known = head_of_catalogue(HEADS[kind], self._target, folder, backend)
+        return DrafterNode(kind, kind.value, reference=known)
+
     def _model(self, part: str) -> DrafterNode:
-        target = self._target
-        drafter = catalogue.drafter(part, target)
-        if drafter and drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS:
-            raise UsageError(
-                f"{part} cannot draft", "next-token layers are not run by this version"
-            )
-        words = [*WORDS, *(known.alias for known in target.drafters)] if target else WORDS
+        drafter = catalogue.drafter(part, self._target)
+        reference = self._resolved(drafter.model if drafter else part)
+        return DrafterNode(NodeKind.MODEL, part, reference=reference)
+
+    def _resolved(self, name: str) -> Reference | HubReference:
+        known = self._target.drafters if self._target else ()
+        words = dict.fromkeys([*WORDS, *(each.alias for each in known)])
         try:
-            name = drafter.model if drafter else part
-            reference = resolve(name, self._paths.models, words, self._forms)
+            return resolve(name, self._paths.models, [*words], self._forms)
         except ModelError as error:
             raise UsageError(error.what, error.why, error.remedy) from error
-        return DrafterNode(NodeKind.MODEL, part, reference=reference)

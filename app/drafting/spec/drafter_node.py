@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from backends.files.gguf_drafter import TrainedKind
 from models.reference import HubReference, Reference
 from models.self_draft.recipe import Recipe
 
@@ -23,13 +24,21 @@ class NodeKind(StrEnum):
     VOTE = "vote"
     TREE = "tree"
     PATHS = "paths"
+    MTP = "mtp"
+    EAGLE3 = "eagle3"
+    DFLASH = "dflash"
+    DSPARK = "dspark"
+    ASSISTANT = "assistant"
 
 
 LOOKUP, SELF = NodeKind.LOOKUP.value, NodeKind.SELF.value
 RETRIEVAL, NGRAM = NodeKind.RETRIEVAL.value, NodeKind.NGRAM.value
 JACOBI, LOOKAHEAD = NodeKind.JACOBI.value, NodeKind.LOOKAHEAD.value
 
-MODELS = frozenset({NodeKind.SELF, NodeKind.MODEL})
+HEADS = {NodeKind(kind.word): kind for kind in TrainedKind}
+"""Words of drafters that were trained for one model."""
+
+MODELS = frozenset({NodeKind.SELF, NodeKind.MODEL, *HEADS})
 """Drafters that consist of one model."""
 
 
@@ -37,8 +46,9 @@ MODELS = frozenset({NodeKind.SELF, NodeKind.MODEL})
 class DrafterNode:
     """One drafter of a --draft list; name: its normalized text.
 
-    recipe: of a self-drafter, None for the default. reference: of a model. parts: the drafters it
-    is composed of. settings: the text after its colon.
+    recipe: of a self-drafter, None for the default. reference: of a model; of a head that is asked
+    for by its word alone, what is known before the target is here. parts: the drafters it is
+    composed of. settings: the text after its colon.
     """
 
     kind: NodeKind
@@ -51,6 +61,8 @@ class DrafterNode:
     @property
     def known_as(self) -> str:
         """Name of the drafter's model in messages."""
+        if self.kind in HEADS:
+            return self.kind.value
         if self.reference is None:
             return "the self-drafter"
         return Path(self.reference.name).name.removesuffix(".gguf")

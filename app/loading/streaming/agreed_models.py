@@ -9,6 +9,9 @@ from models.json_file import change_object, read_object
 _SCHEMA = 1
 _MOST = 1000
 
+_agreed_now: set[tuple[Path, str]] = set()
+"""What this process was told, as record and model: the record may be on a disk that is full."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgreedModels:
@@ -18,11 +21,13 @@ class AgreedModels:
 
     def has(self, model: Path) -> bool:
         """Whether the user agreed to stream the model at a path."""
-        return str(model.resolve()) in _paths(read_object(self.file))
+        path = str(model.resolve())
+        return (self.file, path) in _agreed_now or path in _paths(read_object(self.file))
 
     def add(self, model: Path) -> None:
-        """Record that the user agreed."""
+        """Record that the user agreed, at least until this process ends."""
         added = str(model.resolve())
+        _agreed_now.add((self.file, added))
 
         def changed(before: dict[str, Any]) -> dict[str, Any]:
             others = [path for path in _paths(before) if path != added]

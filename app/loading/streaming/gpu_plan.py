@@ -9,7 +9,7 @@ from app.loading.streaming.stream_plan import stream_plan
 from backends.base import OutOfMemoryError
 from backends.streaming.weight_layout import WeightLayout
 from models.byte_sizes import gigabytes
-from models.metadata.memory_bill import MemoryBill, compute_bytes
+from models.metadata.memory_bill import MemoryBill, compute_bytes, host_bytes
 from models.metadata.model_facts import ModelFacts
 
 
@@ -83,7 +83,7 @@ class GpuPlanner:
 
     def _beside(self, split: GpuSplit, n_ctx: int) -> MemoryBill:
         """What the processor's part takes of the machine's memory."""
-        compute = compute_bytes(self.facts, n_ctx)
+        compute = compute_bytes(self.facts, n_ctx) + host_bytes(self.facts, n_ctx)
         return MemoryBill(split.beside.weight_bytes, split.beside_cache, compute)
 
     def _refusal(self, n_ctx: int) -> OutOfMemoryError:

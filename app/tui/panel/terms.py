@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from app.printable import one_line
+from backends.files.gguf_drafter import TrainedKind
 
 _FREE = "; free"
+_TRAINED = frozenset(kind.word for kind in TrainedKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ def drafter_term(drafter: str) -> Term:
     family = drafter.rsplit("/", 1)[-1].partition(":")[0]
     if family == "jacobi":
         return Term(family, _DRAFTERS["lookahead"].text)
+    if family in _TRAINED:
+        return Term(family, "guesses ahead, and was trained for this model")
     return _DRAFTERS.get(family) or Term(one_line(drafter), "a smaller model that guesses ahead")
 
 

@@ -130,6 +130,8 @@ class ModelColumns:
         known = {DEMO: "tiny, often wrong", self.models.loaded: "in use", **self.downloads}
         if model.fault or model.name in known:
             return model.fault or known[model.name]
+        if model.trained:
+            return "a drafter"
         if model.fit is not None and model.fit in _FITS:
             return _FITS[model.fit]
         return "asks for a login" if model.is_gated else self._compared(model)

@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
+from app.loading.drafters_offered import drafters_in_sentences
 from app.loading.model_list import ModelList, Offered
 from app.printable import one_line
 from app.tui.prompt.text_fields import PrintableInput
@@ -51,7 +52,9 @@ class ModelsScreen(ModalScreen[str | None]):
     ModelsScreen { align: center middle; }
     ModelsScreen Input, ModelsScreen Input:focus { padding: 0 1; background-tint: $surface 0%; }
     ModelsScreen #gap { height: 1; }
-    ModelsScreen #details { height: 2; padding: 0 1; color: $secondary; }
+    ModelsScreen #details {
+        height: auto; min-height: 2; max-height: 5; padding: 0 1; color: $secondary;
+    }
     """
 
     def __init__(
@@ -142,6 +145,8 @@ class ModelsScreen(ModalScreen[str | None]):
             lines.append(_details(model, self._found.free_bytes, is_narrow=is_small))
             if model.fit is Fit.STREAMS:
                 lines.append(_STREAMS)
+            elif not is_small and model.drafters:
+                lines.append(drafters_in_sentences(model.drafters))
             elif not is_small and model.speed and not model.speed.is_measured:
                 lines.append(_ESTIMATE)
         self._details.update(Content("\n".join(lines)))
@@ -156,7 +161,8 @@ class ModelsScreen(ModalScreen[str | None]):
             return "Enter tries it" if is_typed and self._found else ""
         if model.name in self._store.downloads:
             return "Del stop"
-        is_useless = model.fault or (self._found and model.name == self._found.loaded)
+        is_loaded = self._found is not None and model.name == self._found.loaded
+        is_useless = is_loaded or not model.is_usable
         return "" if is_useless else "Enter use" if model.is_installed else "Enter download"
 
     @property
@@ -186,7 +192,7 @@ class ModelsScreen(ModalScreen[str | None]):
             self._rows.highlighted = place
         elif chosen not in self._store.downloads:
             model = self._focused
-            if model is None or not model.fault:
+            if model is None or model.is_usable:
                 is_in_use = self._found is not None and chosen == self._found.loaded
                 self.dismiss(None if is_in_use else chosen)
 
@@ -212,6 +218,8 @@ def _details(model: Offered, free: int, *, is_narrow: bool) -> str:
     name = one_line(model.name)
     if model.fault:
         return f"{name}: the file is {model.fault}. Download or copy it again."
+    if model.trained:
+        return f"{name} is no model: it drafts for one ({model.trained})."
     licence = f" Licence: {one_line(model.licence)}." if model.licence else ""
     gate = " Its authors ask for a login first." if model.is_gated else ""
     if model.memory_bytes is None:

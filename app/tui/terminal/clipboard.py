@@ -5,7 +5,7 @@ from typing import Any
 import pyperclip
 from textual.app import App
 
-from backends.base.whole_characters import whole_characters
+from backends.chat.whole_characters import whole_characters
 
 
 def copy(app: App[Any], text: str, what: str) -> str:

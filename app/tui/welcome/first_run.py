@@ -64,7 +64,7 @@ def offer_of(engine: Engine, loaded: Loaded) -> Offer | None:
     if loaded.name != DEMO or engine.options.model is not None:
         return None
     found = models_here(engine)
-    if any(model.is_installed and model.name != DEMO and not model.fault for model in found.models):
+    if any(model.is_installed and model.name != DEMO and model.is_usable for model in found.models):
         return None
     return Offer(
         tuple(suggested(found.models, loaded.reach)),

@@ -1,0 +1,152 @@
+"""Where the model of a drafter comes from: a file, the target itself, or a head beside it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.drafting import self_drafter
+from app.drafting.drafter_engine import drafter_backend, load_drafter
+from app.drafting.drafter_environment import DrafterEnvironment
+from app.drafting.spec.drafter_node import HEADS, DrafterNode, NodeKind
+from app.drafting.spec.head_reference import head_beside, head_of_catalogue, why_without
+from app.learned.tuned_recipe import own_recipe, set_aside_unusable
+from app.loading.fetch_model import facts_before
+from app.loading.memory_plan import drafter_context, head_context
+from backends.base import Context, DraftUnavailableError, Head, Model
+from backends.engines.backend_names import LLAMACPP
+from backends.engines.head_support import refuse_unread_head
+from backends.engines.model_loading import derives
+from backends.files.gguf_drafter import TrainedKind
+from models.metadata.head_facts import head_facts
+from models.metadata.model_facts import ModelFacts, facts_of
+from models.metadata.trained_drafters import drafter_alone, drafter_of, expected_backend
+from models.reference import HubReference, Reference, entry_of
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedDrafter:
+    """A drafter's model; is_own: made from the target or for it, with its vocabulary.
+
+    beside: opens a context that drafts for another context of the target; None if any does.
+    """
+
+    model: Model
+    is_own: bool
+    beside: Callable[[Context], Context] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Facts of a drafter's model for its memory bill, and a function that loads it."""
+
+    facts: ModelFacts
+    load: Callable[[], LoadedDrafter]
+    is_head: bool = False
+
+    def context(self, name: str, n_ctx: int, room: int | None) -> tuple[int, list[str]]:
+        """Tokens of its context beside a target's n_ctx, and what was reduced.
+
+        room: bytes of memory for drafters, None if unknown.
+
+        Raises:
+            DraftUnavailableError: it does not fit.
+        """
+        fitting = head_context if self.is_head else drafter_context
+        return fitting(name, self.facts, n_ctx, room)
+
+
+def source_of(node: DrafterNode, environment: DrafterEnvironment, room: int | None) -> ModelSource:
+    """The source of a node that is one model; what is missing is downloaded, if it can fit.
+
+    Raises:
+        DraftUnavailableError: there is no such drafter for the target, or it cannot fit.
+        DownloadError: it cannot be downloaded.
+        ModelError: a file is damaged.
+    """
+    if node.kind in HEADS:
+        return _head(node, environment)
+    if node.reference is None:
+        return _own(node, environment)
+    expected = facts_before(node.reference)
+    if expected is not None:  # what cannot fit is not downloaded
+        drafter_context(node.name, expected, environment.context.n_ctx, room)
+    path = environment.obtain(node.reference).path
+    found = drafter_alone(path)
+    if found is not None:
+        refuse_unread_head(path, environment.target.info.backend)
+        return _head_in(path, found.kind, environment)
+    facts = facts_of(path, drafter_backend(path, environment.backend))
+
+    def load() -> LoadedDrafter:
+        options = environment.backend, environment.threads, environment.gpu_layers
+        return LoadedDrafter(load_drafter(environment.models, path, *options), is_own=False)
+
+    return ModelSource(facts, load)
+
+
+def _head(node: DrafterNode, environment: DrafterEnvironment) -> ModelSource:
+    """The head that a word asks for: of a file that was named, of the target, or downloaded."""
+    info, kind = environment.target.info, HEADS[node.kind]
+    target, backend, streams = info.path, info.backend, info.streamed_bytes_per_token > 0
+    path = None if node.settings else head_beside(kind, target, backend, is_alone=streams)
+    if path is None:
+        is_meant = bool(node.settings) or backend == expected_backend(target)
+        reference = node.reference if is_meant else _published(kind, environment)
+        path = _same(environment.obtain(reference).path, target) if reference else None
+    if path is None:
+        why = why_without(kind, target, backend)
+        raise DraftUnavailableError(f"{node.name} cannot draft for {target.name}", why)
+    refuse_unread_head(path, backend)
+    found = drafter_of(path)
+    if found is None or found.kind is not kind:
+        why = f"is for --draft {found.kind.word}" if found is not None else "is a model"
+        raise DraftUnavailableError(f"{node.name} cannot draft", f"{path.name} {why}")
+    return _head_in(path, kind, environment)
+
+
+def _head_in(path: Path, kind: TrainedKind, environment: DrafterEnvironment) -> ModelSource:
+    """The head of a kind in a file."""
+    target, context = environment.target, environment.context
+
+    def load() -> LoadedDrafter:
+        if kind is TrainedKind.ASSISTANT and environment.target.info.backend == LLAMACPP:
+            context.empty("an assistant shares its model's cache from the start")
+        head: Head = context.beside(lambda own: environment.models.load_head(path, target, own))
+        return LoadedDrafter(head, is_own=True, beside=head.open_beside)
+
+    return ModelSource(head_facts(path, target.info.path), load, is_head=True)
+
+
+def _published(
+    kind: TrainedKind, environment: DrafterEnvironment
+) -> Reference | HubReference | None:
+    """The head that the catalogue names for a target that another backend runs than expected."""
+    info = environment.target.info
+    entry = entry_of(Reference(info.name, info.path))
+    return head_of_catalogue(kind, entry, environment.paths.models, info.backend)
+
+
+def _same(path: Path, target: Path) -> Path:
+    """The target's own path if it names the same file."""
+    return target if path.exists() and path.samefile(target) else path
+
+
+def _own(node: DrafterNode, environment: DrafterEnvironment) -> ModelSource:
+    """A drafter made from the target."""
+    assert node.kind is NodeKind.SELF
+    info, paths = environment.target.info, environment.paths
+    if node.recipe is None:
+        set_aside_unusable(info, paths, environment.notify)
+    recipe = node.recipe or own_recipe(info, paths)
+    own = None
+    if not derives(info):
+        own = self_drafter.own_file(info, recipe, paths, environment.notify)
+    facts = self_drafter.file_facts(info, own) if own else self_drafter.facts(info, recipe)
+
+    def load() -> LoadedDrafter:
+        model = self_drafter.made(
+            environment.target, recipe, own, environment.gpu_layers, environment.models
+        )
+        return LoadedDrafter(model, is_own=True)
+
+    return ModelSource(facts, load)
