@@ -104,6 +104,7 @@ def main() -> None:
         options = SessionOptions(given.model, draft=PLAIN, ctx=1024, threads=given.threads)
         session = open_session(options, Paths.of_this_user(), print)
         stack.callback(session.close)
+        session.context.be_ready_to_draft()
         first_answers(session, settings, given.tokens)
         ways = [Ours(PLAIN, session, None)]
         for spec in given.draft:

@@ -55,7 +55,7 @@ _MODULES = (
     "app.tui.app",
     "app.chat.composer_draft",
     "backends.llamacpp",
-    "backends.llamacpp.llama_model",
+    "backends.llamacpp.loading.load_model",
     "huggingface_hub",
     "textual.drivers.linux_driver",
 )

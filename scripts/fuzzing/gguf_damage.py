@@ -44,7 +44,9 @@ _MORE_KEYS = (
     "rope.dimension_count_swa", "rope.freq_base_swa", "ssm.group_count", "ssm.dt_b_c_rms",
     "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank",
     "use_parallel_residual", "vocab_size", "decoder_start_token_id", "moe_every_n_layers",
-    "token_shift_count",
+    "token_shift_count", "target_layers", "target_hidden_size", "block_size", "shortconv.l_cache",
+    "norm_before_residual", "norm_before_fc", "attention.recurrent_layers", "conv_kernel_size",
+    "attention.layer_norm_rms_epsilon", "hyper_connection.count",
 )  # fmt: skip
 _OTHER_KEYS = (
     "general.alignment", "general.file_type", "general.type", "split.count", "split.no",
@@ -180,9 +182,14 @@ def change_all_types(parts: GgufParts, random: Random) -> None:
 
 
 def lose_tensor(parts: GgufParts, random: Random) -> None:
-    """Remove a tensor."""
-    if parts.tensors:
-        del parts.tensors[random.randrange(len(parts.tensors))]
+    """Remove a tensor, with its bytes or without."""
+    if not parts.tensors:
+        return
+    lost = random.choice(parts.tensors)
+    if random.randrange(2):
+        parts.keep(lambda one: one is not lost)
+    else:
+        parts.tensors.remove(lost)
 
 
 def add_tensor(parts: GgufParts, random: Random) -> None:

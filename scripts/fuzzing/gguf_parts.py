@@ -1,6 +1,8 @@
 """Splits a GGUF file into its entries, so that single values can be damaged."""
 
+import itertools
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from backends.files.gguf_cursor import ARRAY, SCALARS, STRING
@@ -59,6 +61,18 @@ class GgufParts:
     def entry(self, key: bytes) -> Entry | None:
         """Entry whose key has this suffix, None if there is none."""
         return next((one for one in self.entries if one.key.endswith(key)), None)
+
+    def keep(self, is_kept: Callable[[TensorEntry], bool]) -> None:
+        """Remove tensors with their bytes; the engine accepts no gaps."""
+        ends = sorted({*(one.offset for one in self.tensors), len(self.data)})
+        after = dict(itertools.pairwise(ends))
+        data = b""
+        kept = [one for one in self.tensors if is_kept(one)]
+        for one in kept:
+            bytes_ = self.data[one.offset : after.get(one.offset, one.offset)]
+            one.offset = len(data)
+            data += bytes_ + bytes(-len(bytes_) % _ALIGNMENT)
+        self.tensors, self.data = kept, data
 
     def whole(self) -> bytes:
         """Serialize the file."""

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 from scripts.fuzzing.chat_database import ChatDatabaseKind
+from scripts.fuzzing.heads.folder_kind import HeadFolders
+from scripts.fuzzing.heads.head_kinds import Heads, RecentModels
 from scripts.fuzzing.json_kind import JsonKind
 from scripts.fuzzing.kind import Kind
 from scripts.fuzzing.model_files import Engine, Gguf, MlxConfig, Safetensors
@@ -11,7 +13,7 @@ from scripts.fuzzing.stored_kinds import IndexKind, NgramKind, SavedStateKind
 from scripts.fuzzing.template_kind import TemplateKind
 
 _KINDS: tuple[Callable[[], Kind], ...] = (
-    Gguf, Safetensors, MlxConfig, Engine,
+    Gguf, Safetensors, MlxConfig, Engine, RecentModels, Heads, HeadFolders,
     SettingsKind, CatalogueKind, JsonKind, NgramKind, SavedStateKind, IndexKind, ChatDatabaseKind,
     TemplateKind,
 )  # fmt: skip

@@ -134,7 +134,7 @@ def _figures(path: Path) -> None:
 
 def _checked_header(path: Path) -> object:
     """Whether llama.cpp would be given the file; imported late, as it may not be installed."""
-    from backends.llamacpp.load_checks import checked_header
+    from backends.llamacpp.loading.load_checks import checked_header
 
     return checked_header(path)
 

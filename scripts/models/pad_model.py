@@ -14,6 +14,7 @@ multiplied by sqrt(d/D) and its epsilon by d/D.
 
 import argparse
 import math
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -52,8 +53,10 @@ def shape_of(reader: gguf.GGUFReader) -> Shape:
     )
 
 
-def pad(source: Path, target: Path, parameters: float) -> Shape:
+def pad(source: Path, target: Path, parameters: float, *, is_sparse: bool = False) -> Shape:
     """Write source, padded to about so many parameters, to target; returns its shape.
+
+    is_sparse: rows of zeros take no room on the disk, and are read from it in no time.
 
     Raises:
         UsageError: source is no plain llama model, or not smaller.
@@ -71,10 +74,29 @@ def pad(source: Path, target: Path, parameters: float) -> Shape:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for tensor in tensors:
-        writer.write_tensor_data(tensor.data())
+    if not is_sparse:
+        for tensor in tensors:
+            writer.write_tensor_data(tensor.data())
     writer.close()
+    if is_sparse:
+        _append_sparsely(target, tensors, writer.data_alignment)
     return large
+
+
+def _append_sparsely(target: Path, tensors: Sequence["_Padded"], alignment: int) -> None:
+    """Append tensors to a header, leaving out the zeros at the end of every row."""
+    with target.open("r+b") as file:
+        at = _aligned(file.seek(0, os.SEEK_END), alignment)
+        for tensor in tensors:
+            for row, held in enumerate(tensor.source):
+                file.seek(at + row * tensor.row_bytes)
+                file.write(held.tobytes())
+            at = _aligned(at + tensor.size, alignment)
+        file.truncate(at)
+
+
+def _aligned(offset: int, alignment: int) -> int:
+    return -(-offset // alignment) * alignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +225,20 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("--parameters", type=parameters_of, default="1.1B", help="such as 8B")
     parser.add_argument("--quantize", choices=QUANTIZATIONS, help="before padding")
+    parser.add_argument(
+        "--sparse", action="store_true", help="zeros take no room on disk; nothing is compared"
+    )
     arguments = parser.parse_args()
     try:
-        target = arguments.target
+        target, is_sparse = arguments.target, arguments.sparse
         with quantized_source(arguments.source, arguments.quantize, target) as source:
-            shape = pad(source, target, arguments.parameters)
+            shape = pad(source, target, arguments.parameters, is_sparse=is_sparse)
+            print(f"{shape.parameters:,} parameters: width {shape.width}, {shape.layers} layers")
+            if is_sparse:
+                return
             same, difference = agreement(source, target)
     except SpecchatError as error:
         sys.exit(str(error))
-    print(f"{shape.parameters:,} parameters: width {shape.width}, {shape.layers} layers")
     print(f"same likeliest token at {same:.1%} of positions, logits differ by {difference:.3f}")
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from models.catalogue import FILE, Entry, read
+from models.catalogue import FILE, CatalogueDrafter, Entry, read
 
 _TOLERANCE = 0.02
 """How far a rounded size may be from the exact one."""
@@ -67,8 +67,8 @@ class Hub:
 def check(entry: Entry, hub: Hub) -> Finding:
     """Ask the hub about one model."""
     found = hub.repository(entry.repository)
-    others = [entry.mlx, *(one.repository for one in entry.drafters)]
-    faults = [f"no {name}" for name in others if name and hub.repository(name) is None]
+    faults = [f"no {entry.mlx}"] if entry.mlx and hub.repository(entry.mlx) is None else []
+    faults += [fault for one in entry.drafters if (fault := _missing(one, hub))]
     if found is None:
         return Finding(entry, faults=(f"no {entry.repository}", *faults))
     if found.is_gated != entry.is_gated:
@@ -81,6 +81,19 @@ def check(entry: Entry, hub: Hub) -> Finding:
         if stated and abs(stated - size) > _TOLERANCE * size:
             faults.append(f"{quantization} is {size:,} bytes, not {stated:,.0f}")
     return Finding(entry, exact, tuple(faults))
+
+
+def _missing(drafter: CatalogueDrafter, hub: Hub) -> str:
+    """The repository or file of a drafter that the hub has not; empty if there is all."""
+    if drafter.mlx and hub.repository(drafter.mlx) is None:
+        return f"no {drafter.mlx}"
+    if not drafter.repository:
+        return ""
+    found = hub.repository(drafter.repository)
+    if found is None:
+        return f"no {drafter.repository}"
+    is_there = not drafter.file or drafter.file in found.sizes
+    return "" if is_there else f"no {drafter.file} in {drafter.repository}"
 
 
 def written(text: str, findings: Sequence[Finding], day: str) -> str:

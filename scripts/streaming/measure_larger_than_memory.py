@@ -27,7 +27,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,8 @@ def _of_round(prompts: list[_Prompt], arguments: argparse.Namespace) -> list[_Pr
 
 
 def _stream_naively() -> None:
-    """Only map the file: hold nothing, read nothing ahead and drop nothing."""
+    """Only map the file as usual: hold nothing, read nothing ahead and drop nothing."""
+    from backends.llamacpp.loading import load_model
     from backends.streaming import streamed_weights
 
     planned = streamed_weights.lock_plan
@@ -161,6 +162,7 @@ def _stream_naively() -> None:
     def hold_nothing(layout: WeightLayout, _budget_bytes: int) -> LockPlan:
         return planned(layout, 0)
 
+    load_model.mapping_only = nullcontext
     streamed_weights.lock_plan = hold_nothing
     streamed_weights.StreamedWeights.follow = lambda self: None  # noqa: ARG005
 
