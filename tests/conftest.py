@@ -14,8 +14,15 @@ from models.stores.bundled import demo_path
 pytest_plugins = [
     "tests.fixtures.costs",
     "tests.fixtures.enumeration",
+    "tests.fixtures.hybrids",
     "tests.fixtures.local_hub",
     "tests.fixtures.mlx_models",
+    "tests.fixtures.mlx_prediction",
+    "tests.fixtures.tiny.kinds",
+    "tests.fixtures.tiny.head_pair",  # imports the one above
+    "tests.fixtures.tiny.assisted_pair",
+    "tests.fixtures.tiny.pairs",
+    "tests.fixtures.tiny.twin_pair",
     "tests.fixtures.tiny_models",
 ]
 

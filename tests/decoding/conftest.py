@@ -31,12 +31,20 @@ class FakeContext:
         n_ctx: int = 64,
         n_chunk: int = 16,
         can_roll_back: bool = True,
+        depth: int | None = None,
     ) -> None:
+        """depth: of a context that is bounded, which then cannot roll back to any length."""
         self.table = table
         self.n_ctx = n_ctx
         self.n_chunk = n_chunk
         self.max_logits = self.max_branches = n_chunk
-        self.can_roll_back = can_roll_back
+        self.can_roll_back = can_roll_back and depth is None
+        self.depth = depth if depth is not None else n_ctx if can_roll_back else 0
+        self.state_bytes = self.saved_state_bytes = 0 if depth is None else 1
+        self.draft_refusal = "" if self.depth else "cannot go back"
+        self.checkpoints: set[int] = set()
+        self.brief = 0
+        self._takeable = 0
         self.tokens: list[int] = []
         self.forwards: list[int] = []
         """The number of tokens of each pass."""
@@ -63,6 +71,7 @@ class FakeContext:
         self._given.fill(np.nan)  # the rows given before are no longer valid
         self.forwards.append(count)
         self.tokens.extend(tokens)
+        self._takeable = min(self.depth, count - 1)
         ends = range(self.length - n_logits + 1, self.length + 1)
         rows = [self.row(self.tokens[:end]) for end in ends]
         self._given = np.array(rows, dtype=np.float32).reshape(n_logits, self.table.shape[-1])
@@ -99,10 +108,27 @@ class FakeContext:
         assert 0 <= length <= self.length
         if length == self.length:
             return
-        if not self.can_roll_back and length != 0:
+        if length != self.reachable(length):
             raise RollbackRefusedError("it keeps a running state")
         self.truncations += 1
+        self._takeable = 0
         del self.tokens[length:]
+        self.checkpoints = {held for held in self.checkpoints if held <= length}
+        self.brief = self.brief if self.brief <= length else 0
+
+    def reachable(self, length: int) -> int:
+        length = min(length, self.length)
+        if self.can_roll_back or self.length - length <= self._takeable:
+            return length
+        known = (*self.checkpoints, self.brief)
+        return max((held for held in known if held <= length), default=0)
+
+    def checkpoint(self, *, is_brief: bool = False) -> None:
+        if self.depth and not self.can_roll_back:
+            if is_brief:
+                self.brief = self.length
+            else:
+                self.checkpoints.add(self.length)
 
     def save(self) -> CacheState:
         return np.array(self.tokens, dtype="<i4").view(np.uint8)

@@ -55,6 +55,8 @@ NO_END: frozenset[int] = frozenset()
 common = hypothesis_settings(max_examples=60, deadline=None, derandomize=True)
 seeds = st.integers(0, 2**32)
 prompts = st.lists(st.integers(0, N_VOCAB - 1), min_size=1, max_size=20)
+depths = st.none() | st.integers(1, 7)
+"""How far the target's context can go back; None for any length."""
 
 
 class Scripted(IdleDrafter):
@@ -113,7 +115,7 @@ class Setting:
     open: Open
     seed: int
 
-    def context(self, **options: int | bool) -> "FakeContext":
+    def context(self, **options: int | bool | None) -> "FakeContext":
         return self.open(self.table, **options)
 
     def drafter_context(self, **options: int) -> "FakeContext":
@@ -129,9 +131,9 @@ class Setting:
     def model(self, **options: int) -> DraftModel:
         return DraftModel("model", self.drafter_context(**options), n_vocab=N_VOCAB)
 
-    def cascade(self) -> Cascade:
+    def cascade(self, **options: int) -> Cascade:
         """Prompt lookup under the worse model, with a tail."""
-        context = self.drafter_context()
+        context = self.drafter_context(**options)
         lookup = PromptLookup(min_match=1)
         below = controlled(lookup)
         return Cascade(
@@ -142,10 +144,12 @@ class Setting:
         yield PromptLookup(min_match=2)
         yield self.model()
         yield self.model(n_ctx=20, n_chunk=3)
+        yield self.model(depth=2)
         yield FirstHit([PromptLookup(), self.model()])
         yield controlled(PromptLookup(), self.model())
         yield self.cascade()
-        yield Vote("vote", [PromptLookup(), self.model(), self.cascade()])
+        yield self.cascade(depth=2)
+        yield Vote("vote", [PromptLookup(), self.model(depth=3), self.cascade()])
         yield Adversary(self.seed, self.best)
 
 
@@ -200,13 +204,14 @@ def greedy_reply(
 
 
 @common
-@given(seeds, prompts, st.integers(1, 40), st.sets(st.integers(0, N_VOCAB - 1), max_size=1))
+@given(seeds, prompts, st.integers(1, 40), st.sets(st.integers(0, N_VOCAB - 1), max_size=1), depths)
 def test_greedy_replies_are_those_of_plain_decoding_with_every_drafter(
     setting: Callable[[int], Setting],
     seed: int,
     prompt: list[int],
     max_tokens: int,
     ends: set[int],
+    depth: int | None,
 ) -> None:
     one = setting(seed)
     end_tokens = frozenset(ends)
@@ -214,23 +219,28 @@ def test_greedy_replies_are_those_of_plain_decoding_with_every_drafter(
     expected = greedy_reply(one, prompt, max_tokens, end_tokens)
     stopped = bool(expected) and expected[-1] in end_tokens
     for drafter in (None, *one.drafters()):
-        context = one.context()
+        context = one.context(depth=depth)
         events = checked(
             context, prompt, generate(context, prompt, GREEDY, limits, drafters=always(drafter))
         )
         assert tokens_of(events) == expected
+        assert all(step.drafted <= context.depth for step in steps_of(events))
         assert reason_of(events) is (FinishReason.STOP if stopped else FinishReason.LENGTH)
 
 
 @common
-@given(seeds, prompts, seeds)
+@given(seeds, prompts, seeds, depths)
 def test_sampled_replies_keep_the_cache_in_step_with_every_drafter(
-    setting: Callable[[int], Setting], seed: int, prompt: list[int], draw_seed: int
+    setting: Callable[[int], Setting],
+    seed: int,
+    prompt: list[int],
+    draw_seed: int,
+    depth: int | None,
 ) -> None:
     one = setting(seed)
     settings = SamplingSettings(1.0, 4, 0.95, 0.01, repeat_penalty=1.1, seed=draw_seed)
     for drafter in one.drafters():
-        context = one.context()
+        context = one.context(depth=depth)
         events = generate(
             context, prompt, settings, Limits(25, frozenset([0])), drafters=always(drafter)
         )
@@ -482,6 +492,28 @@ def test_a_model_that_cannot_roll_back_reuses_a_whole_prefix_or_starts_afresh(
         assert tokens_of(events) == greedy_reply(one, prompt, 4)
 
 
+def test_a_bounded_context_comes_back_to_where_its_prompt_began_and_nearly_ended(
+    setting: Callable[[int], Setting],
+) -> None:
+    """An edited question goes back to the first, another answer to the second."""
+    one = setting(4)
+    context = one.context(depth=3, n_ctx=256)
+    question = [1, 2, 3, 4, 5] * 20
+    said = tokens_of(list(generate(context, question, GREEDY, Limits(4, NO_END))))
+    longer = [*question, *said, *question[::-1]]
+    for prompt, cached in (
+        (question, 84),
+        (longer, 103),
+        (longer, 188),
+        ([*longer[:120], 0], 103),
+        ([0, *longer], 0),
+    ):
+        events = list(generate(context, prompt, GREEDY, Limits(4, NO_END)))
+        assert isinstance(events[0], Prefill)
+        assert events[0].cached == cached
+        assert tokens_of(events) == greedy_reply(one, prompt, 4)
+
+
 def test_a_draft_model_catches_up_after_full_acceptance(setting: Callable[[int], Setting]) -> None:
     context = setting(0).drafter_context()
     model = DraftModel("model", context, n_vocab=N_VOCAB, max_draft=3)
@@ -514,6 +546,24 @@ def test_a_draft_model_forgets_what_was_rejected(setting: Callable[[int], Settin
     fresh = DraftModel("model", one.drafter_context(), n_vocab=N_VOCAB)
     fresh.begin(history, Sampler(GREEDY))
     assert fresh.propose(history, 1).tokens == second.tokens
+
+
+def test_a_bounded_draft_model_comes_back_to_the_end_of_the_text(
+    setting: Callable[[int], Setting],
+) -> None:
+    """Its passes over one token each leave nothing to take back."""
+    context = setting(0).drafter_context(depth=3)
+    model = DraftModel("model", context, n_vocab=N_VOCAB, max_draft=6)
+    history = [1, 2, 3, 4]
+    model.begin(history, Sampler(GREEDY))
+    draft = model.propose(history, 8)
+    assert len(draft) == 6
+    history += [draft.tokens[0], (draft.tokens[1] + 1) % N_VOCAB]
+    context.forwards.clear()
+    model.commit(history)
+    assert model.backlog(history) == 2
+    model.propose(history, 8)
+    assert context.forwards == [2, 1, 1, 1, 1, 1]
 
 
 def test_a_draft_model_left_out_for_some_steps_catches_up(

@@ -6,12 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from backends.engines.backend_names import LLAMACPP, MLX
 from models import catalogue
 from models.catalogue import DrafterKind, Size, SizeSource, entries, entry_of_file, find
 from models.metadata.model_facts import facts_of_entry
 from models.model_names import simplified
 
-FAMILIES = {"llama3", "qwen3", "qwen3.5", "gemma3", "gemma4", "mistral", "phi4", "smollm2"}
+FAMILIES = {
+    "llama3", "qwen3", "qwen3.5", "gemma3", "gemma4", "mistral", "phi4", "smollm2", "lfm2.5",
+    "nemotron",
+}  # fmt: skip
 
 
 def test_it_has_models_of_every_size_and_family_people_run() -> None:
@@ -50,8 +54,12 @@ def test_an_entry_is_whole(entry: catalogue.Entry) -> None:
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)
 def test_its_drafters_are_in_the_catalogue_and_smaller(entry: catalogue.Entry) -> None:
     for drafter in entry.drafters:
-        if drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS:
+        if drafter.kind.is_trained:
             assert not drafter.model
+            is_own = drafter.kind is DrafterKind.NEXT_TOKEN_LAYERS
+            assert drafter.repository or drafter.mlx or is_own
+            assert drafter.is_used
+            assert drafter.repository or not drafter.file
             continue
         found = find(drafter.model)
         assert found is not None
@@ -93,6 +101,30 @@ def test_gpt_2_drafts_across_vocabularies() -> None:
     assert found.kind is DrafterKind.CROSS_VOCABULARY
 
 
+def test_trained_drafters_say_what_was_measured_with_them() -> None:
+    target = find("qwen3.8-27b")
+    assert target is not None
+    mtp = catalogue.drafter("mtp", target)
+    assert mtp is not None
+    assert (mtp.is_used, mtp.is_in_model) == (True, True)
+    dspark = catalogue.drafter("dspark", target)
+    assert dspark is not None
+    assert (dspark.runs_on(LLAMACPP), dspark.runs_on(MLX)) == (False, True)
+    assert (mtp.runs_on(LLAMACPP), mtp.mlx) == (True, "mlx-community/Qwen3.8-27B-MTP-4bit")
+    other = catalogue.drafter("eagle3", find("gpt-oss-20b"))
+    assert other is not None
+    assert (other.is_used, other.is_in_model) == (True, False)
+    plain = catalogue.drafter("1b", find("llama3-8b"))
+    assert plain is not None
+    assert plain.is_used
+    assert all(one.is_used for one in catalogue.drafters(None))
+    assert mtp.kind.words == "next-token layers"
+    assert "prose 0.8 on an M4" in mtp.published
+    dflash = catalogue.drafter("dflash", target)
+    assert dflash is not None
+    assert dflash.file.endswith(".gguf")
+
+
 def test_where_a_size_is_from_is_told() -> None:
     text = """
 quantizations = ["Q8_0", "Q4_0", "Q6_K", "odd"]
@@ -125,6 +157,10 @@ sizes = { Q8_0 = 1_062_500_001, Q4_0 = 0.6e9 }
         ("Qwen_Qwen3-30B-A3B-Q4_K_M.gguf", "qwen3-30b-a3b"),
         ("SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2-135m"),
         ("mine.gguf", None),
+        ("LFM2.5-1.2B-Instruct-Q4_K_M.gguf", "lfm2.5-1.2b"),
+        ("LFM2.5-1.2B-Instruct-DSpark-Q4_K_M.gguf", None),
+        ("Qwen3.8-27B-DFlash2-Q4_K_M.gguf", None),
+        ("mtp-Qwen3.8-27B-Q4_0.gguf", None),
     ],
 )
 def test_a_file_is_known_by_its_name(file: str, name: str | None) -> None:

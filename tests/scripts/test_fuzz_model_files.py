@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from scripts.fuzzing.campaign import Summary, readings
+from scripts.fuzzing.heads.head_kinds import Heads, RecentModels
 from scripts.fuzzing.kind import READ, REFUSED, Kind
 from scripts.fuzzing.model_files import (
     ANSWERED,
@@ -37,6 +38,15 @@ def test_readers_refuse_by_name_or_read(kind: Callable[[], Kind]) -> None:
 
 def test_no_model_file_ends_the_program() -> None:
     found = summary_of(Engine, 40)
+    assert not found.faults
+    outcomes = (ANSWERED, REFUSED_BY_CHECK, REFUSED_BY_ENGINE)
+    assert min(found.outcomes[one] for one in outcomes) > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [RecentModels, Heads])
+def test_no_recent_model_or_head_ends_the_program(kind: Callable[[], Kind]) -> None:
+    found = summary_of(kind, 60)
     assert not found.faults
     outcomes = (ANSWERED, REFUSED_BY_CHECK, REFUSED_BY_ENGINE)
     assert min(found.outcomes[one] for one in outcomes) > 2

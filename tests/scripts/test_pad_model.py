@@ -40,6 +40,13 @@ def test_a_padded_random_model_gives_the_logits_of_the_small_one(
     assert same > 0.99
 
 
+def test_a_sparse_file_reads_as_a_full_one(tiny_llama: Callable[..., Path], tmp_path: Path):
+    full, sparse = tmp_path / "full.gguf", tmp_path / "sparse.gguf"
+    pad(tiny_llama(), full, 400_000)
+    pad(tiny_llama(), sparse, 400_000, is_sparse=True)
+    assert sparse.read_bytes() == full.read_bytes()
+
+
 @pytest.mark.parametrize("size", ["1.1B", "8B", "70B"])
 def test_usual_sizes_are_met_within_a_twentieth_and_change_no_rounding(shape: Shape, size: str):
     large = target_shape(shape, parameters_of(size))

@@ -70,13 +70,14 @@ def test_a_model_that_streams(
     free = round(1.4 * demo_file.stat().st_size)
     monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: free)
     monkeypatch.setattr("app.loading.streaming.stream_plan._LEAST_RESERVED", 1_000_000)
+    monkeypatch.setattr("app.loading.streaming.stream_plan._FEWEST_RESERVED", 1_000_000)
     file = tmp_path / "bench.json"
-    common = ("bench", "--draft", "self:skip=1-28", "--ctx", "1024", "--json", str(file))
+    common = ("bench", "--draft", "ngram", "--ctx", "1024", "--json", str(file))
     ended = specchat(*common, "--stream", "on")
     assert ended.returncode == 0, ended.stderr
     assert "a round takes at most about" in ended.stderr
     found = json.loads(file.read_text())
-    assert found["methods"] == ["off", "lookup", "self:skip=1-28"]
+    assert found["methods"] == ["off", "lookup", "ngram"]
     assert found["max_tokens"] <= SMALL.max_tokens
     assert 0 < found["streamed_bytes_per_token"] < found["bytes_per_token"]
     assert any("other engines were left out" in note for note in found["notes"])

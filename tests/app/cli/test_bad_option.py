@@ -33,6 +33,7 @@ OUT_OF_RANGE = [
     ("--gpu-layers", "-1"),
     ("--backend", "vulkan"),
     ("--stream", "perhaps"),
+    ("--kv", "q3_k"),
 ]
 
 

@@ -68,7 +68,17 @@ def test_help_names_the_variable_of_every_common_option(
     ended = specchat(*command, "--help")
     words = "".join(ended.stdout.split())
     assert ended.returncode == 0
-    for name in ("model", "draft", "backend", "ctx", "threads", "gpu_layers", "stream", "offline"):
+    for name in (
+        "model",
+        "draft",
+        "backend",
+        "ctx",
+        "threads",
+        "gpu_layers",
+        "kv",
+        "stream",
+        "offline",
+    ):
         assert f"--{name.replace('_', '-')}" in words
         assert f"SPECCHAT_{name.upper()}" in words
 

@@ -24,7 +24,7 @@ KEY = catalogue.BY_NAME["gpu_layers"]
 
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = GPU_RESERVE + 130_000_000
+    free = GPU_RESERVE + 100_000_000
     device = Device(1, "CUDA", "made up", free, 8 * 10**9)
     monkeypatch.setattr(library, "can_offload", lambda: True)
     monkeypatch.setattr(gpu_devices, "_devices", lambda: [device])

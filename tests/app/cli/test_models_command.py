@@ -16,6 +16,7 @@ import pytest
 from app.loading.fetch_model import stopped
 from app.paths import Paths
 from models.hub import DownloadJob, DownloadRequest, HubSettings, Phase
+from tests.fixtures.drafter_files import EAGLE3, EAGLE3_KEYS, OWN, TARGET_KEYS, written
 from tests.fixtures.local_hub import COMMIT, LocalHub
 
 Specchat = Callable[..., CompletedProcess[str]]
@@ -122,14 +123,45 @@ def test_info_of_what_the_catalogue_offers(specchat: Specchat) -> None:
     }
     assert {key: facts[key] for key in expected} == expected
     assert facts["fit"] in ("fits", "tight", "too big")
-    one = {"alias": "1b", "kind": "same-vocabulary", "model": "llama3.2-1b"}
-    assert one in facts["drafters"]
+    one = {"alias": "1b", "kind": "same-vocabulary", "used": True, "model": "llama3.2-1b"}
+    assert one.items() <= next(each for each in facts["drafters"] if each["alias"] == "1b").items()
     shown = specchat("models", "info", "llama3-8b:q8_0").stdout
     assert "installed         no\n" in shown
     assert "8.5 GB (rounded, from a page of the hub)\n" in shown
     assert "specchat models pull llama3.1-8b:q8_0\n" in shown
     assert "1b (llama3.2-1b)" in shown
     assert "None" not in shown
+
+
+@pytest.mark.usefixtures("llamacpp")
+def test_info_names_trained_drafters_and_what_was_published(specchat: Specchat) -> None:
+    shown = specchat("models", "info", "qwen3.8-27b").stdout
+    assert re.search(r"drafters +124m .*, mtp \(next-token layers\), dflash \(Qwen3.8", shown)
+    assert "dspark (RedHatAI/Qwen3.8-27B-speculator.dspark, DSpark drafter for MLX)" in shown
+    assert "mtp code 1.8, prose 1.3 on an RTX 3090; code 1.1, prose 0.8 on an M4;" in shown
+    listed = specchat("models", "list").stdout
+    words = "drafters: 0.8b, mtp, dflash; with MLX: dspark\n"
+    assert re.search(rf"qwen3.8-27b .*, {words}", listed)
+    refused = specchat("ask", "--model", "qwen3.8-27b", "--draft", "mtp", "--offline", "Hello")
+    assert refused.returncode == 3, "the model is not here"
+
+
+@pytest.mark.usefixtures("llamacpp")
+def test_info_of_a_file_names_what_it_brings(specchat: Specchat) -> None:
+    folder = Paths.of_this_user().models
+    folder.mkdir(parents=True)
+    keys = {**TARGET_KEYS, "nextn_predict_layers": 1}
+    written(folder / "Hybrid-Q8_0.gguf", "qwen35", keys, OWN)
+    written(folder / "eagle3-Hybrid.gguf", "eagle3", EAGLE3_KEYS, EAGLE3)
+    facts = json.loads(specchat("models", "info", "Hybrid-Q8_0", "--json").stdout)
+    kinds = [drafter["kind"] for drafter in facts["trained_drafters"]]
+    assert kinds == ["next-token layers", "EAGLE-3 head"]
+    assert all(drafter["misfit"] is None for drafter in facts["trained_drafters"])
+    shown = specchat("models", "info", "Hybrid-Q8_0").stdout
+    expected = (
+        "mtp (next-token layers in Hybrid-Q8_0.gguf), eagle3 (EAGLE-3 head in eagle3-Hybrid.gguf)"
+    )
+    assert f"drafters          {expected}, 124m" in shown
 
 
 def test_info_has_the_same_keys_wherever_a_model_is(specchat: Specchat) -> None:

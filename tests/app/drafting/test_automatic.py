@@ -250,9 +250,9 @@ def test_what_failed_is_not_tried_again_until_what_runs_it_changes(
         loads.append(path.stem)
         raise ModelError("it cannot be loaded", "it was made so")
 
-    monkeypatch.setattr("app.drafting.drafter_building.load_drafter", load)
+    monkeypatch.setattr("app.drafting.model_source.load_drafter", load)
     monkeypatch.setattr(
-        "app.drafting.drafter_building.self_drafter.made", lambda *_: load(None, Path(SELF))
+        "app.drafting.model_source.self_drafter.made", lambda *_: load(None, Path(SELF))
     )
     for _ in range(3):
         started(target, paths)
@@ -276,7 +276,7 @@ def test_a_disk_that_was_full_is_not_held_against_a_drafter(
     def full(*_: object) -> Model:
         raise DiskFullError("there is too little disk space for the self-drafter")
 
-    monkeypatch.setattr("app.drafting.drafter_building.self_drafter.made", full)
+    monkeypatch.setattr("app.drafting.model_source.self_drafter.made", full)
     monkeypatch.setattr("app.pairing.candidates.installed", lambda _: [])
     for count in (1, 2):
         started(target, paths)

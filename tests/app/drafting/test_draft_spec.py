@@ -51,9 +51,32 @@ def test_a_drafter_of_the_family_that_was_fetched_is_a_file(paths: Paths) -> Non
     assert node.reference == Reference("llama3.2-1b", file)
 
 
-def test_next_token_layers_are_refused_with_the_reason(paths: Paths) -> None:
-    with pytest.raises(UsageError, match="next-token layers"):
-        parse("mtp", paths, Reference("qwen3.5-9b", Path("x.gguf")))
+def test_a_head_is_what_the_catalogue_names_until_the_model_is_here(paths: Paths) -> None:
+    (own,) = parse("MTP", paths, Reference("qwen3.5-9b", Path("x.gguf"))).nodes
+    assert (own.kind, own.name, own.reference) == (NodeKind.MTP, "mtp", None)
+    (dflash,) = parse("dflash", paths, Reference("qwen3.8-27b", Path("x.gguf"))).nodes
+    assert isinstance(dflash.reference, HubReference)
+    assert dflash.reference.repository == "z-lab/Qwen3.8-27B-DFlash2-GGUF"
+    assert dflash.reference.file == "Qwen3.8-27B-DFlash2-Q4_K_M.gguf"
+    (other,) = parse("dspark", paths, Reference("qwen3.8-27b", Path("x.gguf"))).nodes
+    assert other.reference is None, "it is for MLX"
+    paths.models.mkdir(parents=True)
+    (folder,) = parse("dspark", paths, Reference("qwen3.8-27b", paths.models)).nodes
+    repository = "RedHatAI/Qwen3.8-27B-speculator.dspark"
+    assert folder.reference == HubReference(repository, repository)
+
+
+def test_the_file_of_a_head_can_be_named(paths: Paths) -> None:
+    file = paths.models / "mtp-Some.gguf"
+    paths.models.mkdir(parents=True)
+    file.touch()
+    (head,) = parse(f"mtp:{file}", paths).nodes
+    assert (head.kind, head.reference) == (NodeKind.MTP, Reference("mtp-Some.gguf", file))
+    (tree,) = parse("tree(eagle3):nodes=4,depth=2", paths).nodes
+    assert tree.parts[0].kind is NodeKind.EAGLE3
+    for wrong in ("mtp:", "mtp:no-such-file.gguf", "mtp,lookup,mtp"):
+        with pytest.raises(UsageError):
+            parse(wrong, paths)
 
 
 def test_a_drafter_is_called_what_the_user_knows_it_by(paths: Paths) -> None:

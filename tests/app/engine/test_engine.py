@@ -10,7 +10,7 @@ import pytest
 
 from app.chat.conversation import Conversation
 from app.engine.answer import Answer, Request, Stage
-from app.engine.engine import Engine, LoadingStoppedError
+from app.engine.engine import Engine, LoadingStoppedError, OpenSession
 from app.engine.engine_status import Phase
 from app.engine.reply import Piece
 from app.engine.session import Session
@@ -18,7 +18,8 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.prompt_cache import state_keeper
 from app.prompt_cache.saved_states import SavedStates
-from backends.base import ModelError, OutOfMemoryError, UsageError
+from backends.base import ModelError, OutOfMemoryError, PassStoppedError, UsageError
+from backends.base.pass_stop import pass_is_stopped
 from backends.chat.chat_template import Message
 from decoding.events import FinishReason, Origin
 from decoding.sampling.distribution import SamplingSettings
@@ -140,9 +141,18 @@ def never_ends(_options: SessionOptions, _paths: Paths, notify: Callable[[str], 
         notify("checking a file")
 
 
+def runs_long(_options: SessionOptions, _paths: Paths, notify: Callable[[str], None]) -> NoReturn:
+    """Opens a model by a pass that takes for ever, as long as nobody stops it."""
+    notify("checking a file")
+    while not pass_is_stopped():
+        Event().wait(0.001)
+    raise PassStoppedError
+
+
+@pytest.mark.parametrize("opens", [never_ends, runs_long])
 @pytest.mark.parametrize("way", ["stop_loading", "close"])
-def test_a_model_that_is_being_loaded_is_given_up(way: str) -> None:
-    opening = [never_ends, opened(ScriptedModel(WORDS))]
+def test_a_model_that_is_being_loaded_is_given_up(way: str, opens: OpenSession) -> None:
+    opening = [opens, opened(ScriptedModel(WORDS))]
 
     def open_next(options: SessionOptions, paths: Paths, notify: Callable[[str], None]) -> Session:
         return opening.pop(0)(options, paths, notify)

@@ -121,6 +121,7 @@ def test_a_folder_that_was_asked_for_answers_the_next_time_too(
     [
         (("--backend", "llamacpp"), "llama.cpp cannot run"),
         (("--gpu-layers", "3"), "--gpu-layers has no effect with MLX"),
+        (("--kv", "q8_0"), "--kv q8_0 cannot be used with MLX"),
     ],
 )
 def test_what_does_not_fit_mlx_is_a_usage_error(

@@ -27,7 +27,10 @@ Opened = Callable[[str], Session]
 def opened(home: Path, demo: Model, demo_file: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Open a session where all but a tenth of the bundled model's weights fit."""
     monkeypatch.setattr(stream_plan, "_LEAST_RESERVED", 1_000_000)
-    free = round(1.25 * demo_file.stat().st_size)
+    monkeypatch.setattr(stream_plan, "_FEWEST_RESERVED", 1_000_000)
+    # the vocabulary takes a quarter as much as this model
+    monkeypatch.setattr("models.metadata.model_facts._BPE_TOKEN", 0)
+    free = round(1.4 * demo_file.stat().st_size)
     monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: free)
     monkeypatch.setattr(
         "app.learned.calibrations.calibrate", lambda *_, **__: Measured({1: 0.02, 64: 0.03})
@@ -50,8 +53,8 @@ def _left_over(session: Session) -> int:
 
 def test_a_self_drafter_is_made_and_gets_its_memory_and_gives_it_back(opened: Opened) -> None:
     with closing(opened(ALMOST_ALL)) as session:
-        assert session.drafting.names[0] == ALMOST_ALL
         assert session.drafting.missing == ""
+        assert session.drafting.names[0] == ALMOST_ALL
         beside = session.model.info.streamed_bytes_per_token
         assert 0 <= _left_over(session) < 5_000_000
         session.redraft("off", lambda _: None)

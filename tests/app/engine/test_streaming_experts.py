@@ -13,6 +13,7 @@ from app.loading.session_options import STREAM_ON, SessionOptions
 from app.loading.streaming import stream_plan
 from app.paths import Paths
 from decoding.sampling.distribution import SamplingSettings
+from models.metadata.memory_bill import bill
 from models.metadata.model_facts import facts_of
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
@@ -24,9 +25,12 @@ def opened(
 ) -> Callable[[str], Session]:
     """Open a session on a mixture of 2 of 8 experts with drafters, where little is free."""
     file = tiny_llama(layers=8, experts=(8, 2))
-    free = facts_of(file).weight_bytes
+    # plans of its passes are as large as such a model
+    monkeypatch.setattr("models.metadata.memory_bill._NODE_BYTES", 0)
+    free = bill(facts_of(file), 64).total - 1
     monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: free)
     monkeypatch.setattr(stream_plan, "_LEAST_RESERVED", 0)
+    monkeypatch.setattr(stream_plan, "_FEWEST_RESERVED", 0)
 
     def open_with(draft: str) -> Session:
         options = SessionOptions(str(file), draft=draft, ctx=64, threads=1, stream=STREAM_ON)

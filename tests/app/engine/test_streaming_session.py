@@ -25,10 +25,12 @@ Opened = Callable[..., Session]
 def opened(home: Path, monkeypatch: pytest.MonkeyPatch, demo: Model) -> Opened:
     """Open a session on the bundled model where so many bytes are free."""
 
-    def open_with(free: int, **options: str | int | None) -> Session:
+    def open_with(
+        free: int, notify: Callable[[str], None] = lambda _: None, **options: str | int | None
+    ) -> Session:
         monkeypatch.setattr("app.engine.session_opening.free_memory", lambda *_: free)
         given = SessionOptions(**{"model": "demo", "draft": "off", "ctx": 512, **options})  # type: ignore[arg-type]
-        return open_session(given, Paths.of_this_user(), lambda _: None)
+        return open_session(given, Paths.of_this_user(), notify)
 
     return open_with
 
@@ -36,7 +38,7 @@ def opened(home: Path, monkeypatch: pytest.MonkeyPatch, demo: Model) -> Opened:
 @pytest.fixture
 def small(demo_file: Path) -> int:
     """Bytes in which the bundled model's context fits and its weights do not."""
-    return round(1.15 * demo_file.stat().st_size)
+    return round(1.45 * demo_file.stat().st_size)
 
 
 def test_a_model_that_does_not_fit_is_offered_and_refused_when_off(
@@ -56,7 +58,9 @@ def test_a_streamed_model_answers_as_one_in_memory(opened: Opened, small: int) -
     with closing(opened(10 * small)) as session:
         whole = greedy_ids(session)
         assert session.model.info.streamed_bytes_per_token == 0
-    with closing(opened(small, stream=STREAM_ON)) as session:
+    told: list[str] = []
+    with closing(opened(small, told.append, stream=STREAM_ON)) as session:
+        assert any("which streams" in text for text in told)
         info = session.model.info
         assert 0 < info.streamed_bytes_per_token < info.bytes_read_per_token
         assert "larger than memory" in session.notes[0]

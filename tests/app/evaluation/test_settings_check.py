@@ -40,6 +40,7 @@ REFUSED = [
     ("ctx", "100000000", "at most 8,192"),
     ("gpu_layers", "3", "processor alone"),
     ("stream", '"perhaps"', "known: auto, off, on"),
+    ("kv", '"q3_k"', "known: f16, q4_0, q8_0"),
     ("zzz", "1", "known: "),
 ]
 

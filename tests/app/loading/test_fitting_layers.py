@@ -38,7 +38,7 @@ def test_without_a_gpu_nothing_is_said(demo_file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "fewest", "most"), [(10**12, None, None), (130_000_000, 1, 30), (50_000_000, 0, 0)]
+    ("size", "fewest", "most"), [(10**12, None, None), (120_000_000, 1, 30), (50_000_000, 0, 0)]
 )
 def test_as_many_layers_as_fit(
     card: Card, demo_file: Path, size: int, fewest: int | None, most: int | None

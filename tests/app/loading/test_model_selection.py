@@ -86,9 +86,9 @@ def test_only_a_model_that_was_named_is_remembered(
 
 @pytest.fixture
 def crashing(tmp_path: Path) -> Path:
-    """A model over which the engine ends the process, for no reason that its header tells."""
-    parts = good_parts(tmp_path / "good", "hybrid")
-    set_number(parts, "rope.dimension_count", 512)
+    """A model over which the engine ends the process, for no reason that we know."""
+    parts = good_parts(tmp_path / "good", "qwen2")
+    set_number(parts, "rope.dimension_count", 4)
     return written(tmp_path, parts, "crashing.gguf")
 
 

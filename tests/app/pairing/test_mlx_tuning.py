@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -32,7 +33,7 @@ from app.pairing.candidates import candidates
 from app.pairing.tuning import Tuning, TuningResult
 from app.paths import Paths
 from backends import mlx
-from backends.base import DiskFullError, DraftUnavailableError, Model
+from backends.base import DiskFullError, DraftUnavailableError, Model, Rollback
 from backends.engines.model_loading import derive
 from decoding.checks.agreement import Agreement, spoken
 from decoding.estimation.cost import CostModel
@@ -174,11 +175,17 @@ def test_auto_believes_what_tuning_measured(target: Model, paths: Paths) -> None
 def test_a_model_that_cannot_be_drafted_for_is_refused(
     small_mlx: Callable[..., Path], paths: Paths
 ) -> None:
-    with (
-        closing(mlx.load(small_mlx("hybrid"))) as model,
-        pytest.raises(DraftUnavailableError, match="cannot be drafted for"),
-    ):
-        tune(model, paths, [])
+    with closing(mlx.load(small_mlx("plain"))) as model:
+        model.info = replace(model.info, rollback=Rollback.NONE)
+        with pytest.raises(DraftUnavailableError, match="cannot be drafted for"):
+            tune(model, paths, [])
+
+
+def test_a_model_with_a_running_state_is_tuned(
+    small_mlx: Callable[..., Path], paths: Paths
+) -> None:
+    with closing(mlx.load(small_mlx("hybrid"))) as model:
+        assert tune(model, paths, []).ranking
 
 
 def test_fewer_experts_are_tried(small_mlx: Callable[..., Path], paths: Paths) -> None:

@@ -31,6 +31,7 @@ from decoding.sampling.distribution import SamplingSettings
 from models.metadata.fingerprint import fingerprint
 from models.metadata.memory_bill import Fit
 from scripts.models.change_vocabulary import Change, change_vocabulary
+from tests.fixtures.drafter_files import EAGLE3, EAGLE3_KEYS, written
 from tests.fixtures.local_hub import LocalHub
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
@@ -119,7 +120,7 @@ def test_a_model_that_streams_is_ranked_once_that_is_agreed(
     folder: Path, tiny_llama: TinyLlama, demo_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copyfile(tiny_llama(layers=1), folder / "small.gguf")
-    free, disk = round(1.15 * demo_file.stat().st_size), DiskSpeed(1e9, "given")
+    free, disk = round(1.45 * demo_file.stat().st_size), DiskSpeed(1e9, "given")
     monkeypatch.setattr("app.engine.session_ranking.free_memory", lambda *_: free)
     monkeypatch.setattr("app.engine.session_ranking.disk_speed", lambda *_: disk)
     monkeypatch.setattr(displaced_weights, "known_disk_speed", lambda *_: disk)
@@ -128,12 +129,23 @@ def test_a_model_that_streams_is_ranked_once_that_is_agreed(
         rank(options, paths, lambda _: None)
     assert "--stream on" in refused.value.remedy
     monkeypatch.setattr(stream_plan, "_LEAST_RESERVED", 1_000_000)
+    monkeypatch.setattr(stream_plan, "_FEWEST_RESERVED", 1_000_000)
     pairs = by_name(rank(replace(options, stream="on"), paths, lambda _: None))
     small, lookup = pairs["small"], pairs["lookup"]
     assert pairs["self"].fit is Fit.TOO_BIG
     assert small.fit in (Fit.FITS, Fit.TIGHT)
     assert (lookup.break_even, small.break_even) != (None, None)
     assert (lookup.break_even or 1.0) < (small.break_even or 0.0)
+
+
+def test_a_head_beside_the_target_that_does_not_fit_is_named(models: Path) -> None:
+    written(models / "head-for-another.gguf", "eagle3", EAGLE3_KEYS, EAGLE3)
+    (head,) = [pair for pair in ranked("big").pairs if pair.drafter.kind is Kind.TRAINED]
+    assert head.drafter.name == "head-for-another.gguf"
+    assert head.drafter.is_compatible is False
+    assert head.drafter.why.startswith(
+        "EAGLE-3 head beside the model: it reads hidden states of 64"
+    )
 
 
 @pytest.mark.usefixtures("models", "costs")
@@ -269,7 +281,7 @@ def test_what_does_not_fit_beside_the_target_comes_after_what_does(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = (models / "big.gguf").stat().st_size
-    monkeypatch.setattr("app.engine.session_ranking.free_memory", lambda *_: 6 * size)
+    monkeypatch.setattr("app.engine.session_ranking.free_memory", lambda *_: 40_000_000)
     found = [pair for pair in ranked("big").pairs if pair.drafter.is_compatible]
     assert found[-1].drafter.name == "124m"
     assert found[-1].fit is Fit.TOO_BIG

@@ -23,8 +23,8 @@ from backends.streaming.streamed_chunk import STREAMED_CHUNK
 from decoding.estimation.acceptance import Acceptance
 from decoding.estimation.acceptance_keys import ANY_POSITION
 from models.metadata.fingerprint import fingerprint
-from models.metadata.memory_bill import bill, compute_bytes
-from models.metadata.model_facts import facts_of
+from models.metadata.memory_bill import bill, compute_bytes, host_bytes
+from models.metadata.model_facts import CHUNK, ModelFacts, facts_of
 from models.reference import Reference
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
@@ -36,6 +36,11 @@ pytestmark = pytest.mark.usefixtures("llamacpp")
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disks that read a kilobyte a second."""
     monkeypatch.setattr(stream_choice, "disk_speed", lambda *_: DiskSpeed(1e3, "measured"))
+
+
+def working(facts: ModelFacts, most_tokens: int = STREAMED_CHUNK) -> int:
+    """Working memory of a context of 512 tokens."""
+    return compute_bytes(facts, 512, most_tokens) + host_bytes(facts, 512, most_tokens)
 
 
 @pytest.mark.usefixtures("slow_disk")
@@ -54,7 +59,7 @@ def test_a_named_drafter_gets_its_memory_and_a_claim_only_if_measured(
         memory.remember(fingerprint(drafter), Acceptance(counts), {"name": "drafter"})
         memory.save()
     needed = bill(facts_of(drafter), min(512, facts_of(drafter).context_limit)).total
-    beside = bill(facts, 512).cache + compute_bytes(facts, 512, STREAMED_CHUNK)
+    beside = bill(facts, 512).cache + working(facts)
     free = 64_000_000 + beside + needed
     alone = stream_plan("target", facts, 512, 512, free).lock_bytes
     planned, outlook = planned_stream(reference, facts, spec, options, paths, 512, free)
@@ -74,9 +79,9 @@ def test_the_model_with_fewer_experts_needs_a_context_only(tiny_llama: Callable[
     facts = facts_of(target)
     options = SessionOptions("target", "self:experts=1", ctx=512)
     spec = draft_spec.parse(options.draft, paths, reference)
-    free = 64_000_000 + 2 * (facts.attention.cache_bytes(512) + compute_bytes(facts, 512, 512))
+    free = 64_000_000 + 2 * (facts.attention.cache_bytes(512) + working(facts, 512))
     planned, _ = planned_stream(reference, facts, spec, options, paths, 512, free)
-    assert planned.room == facts.attention.cache_bytes(512) + compute_bytes(facts, 512)
+    assert planned.room == facts.attention.cache_bytes(512) + working(facts, CHUNK)
 
 
 def test_without_a_measured_disk_no_speed_is_claimed(
@@ -100,7 +105,7 @@ def test_a_speed_that_was_measured_takes_the_place_of_the_estimate(
     paths, reference = Paths.of_this_user(), Reference("target", target)
     options, facts = SessionOptions("target", "off", ctx=512), facts_of(target)
     spec = draft_spec.parse("off", paths, reference)
-    free = 64_000_000 + facts.attention.cache_bytes(512) + compute_bytes(facts, 512, STREAMED_CHUNK)
+    free = 64_000_000 + facts.attention.cache_bytes(512) + working(facts)
     planned, expected = planned_stream(reference, facts, spec, options, paths, 512, free)
     assert expected.rate is not None
     with closing(load(target, None, 0, lock_bytes=planned.lock_bytes)) as model:

@@ -204,6 +204,18 @@ def test_a_state_beyond_the_bound_is_not_even_copied(
     assert not chat.keeper.is_unsaved
 
 
+def test_a_running_state_counts_once_however_many_copies_a_context_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A context of MLX holds two, and goes back further than by two tokens."""
+    monkeypatch.setattr(ScriptedContext, "state_bytes", 4000)
+    monkeypatch.setattr(ScriptedContext, "saved_state_bytes", 2000)
+    for most_bytes, is_unsaved in ((2099, False), (2100, True)):
+        chat = Chat(SavedStates(tmp_path, most_bytes=most_bytes))
+        chat.answer(FIRST)
+        assert chat.keeper.is_unsaved == is_unsaved
+
+
 def test_a_state_too_large_to_write_in_time_is_left_at_the_end(
     states: SavedStates, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """The header: one row that says less as it narrows."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -36,3 +37,12 @@ async def test_the_row_of_the_mock_up(width: int, title: str, used: int, row: st
         prompt.store.title = title
         prompt.store.live = using(used)
         assert (await prompt.lines())[0] == f" {row}"
+
+
+async def test_a_model_that_streams_says_so() -> None:
+    async with prompting((80, 12)) as prompt:
+        status = prompt.store.status
+        assert status.loaded is not None
+        info = replace(status.loaded.info, streamed_bytes_per_token=1)
+        prompt.store.status = replace(status, loaded=replace(status.loaded, info=info))
+        assert (await prompt.lines())[0].endswith("qwen3-4b · CPU, streams")

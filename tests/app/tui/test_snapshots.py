@@ -382,7 +382,7 @@ _FIGURES = (
 )  # fmt: skip
 
 
-_FINISHED = re.compile(r"^ +\d+ tokens · [\d.]+ s.*(\n +\S.*)*", re.MULTILINE)
+_FINISHED = re.compile(r"^ +[\d,]+ tokens · [\d.]+ s.*(\n +\S.*)*", re.MULTILINE)
 """The line of a finished answer, which may wrap: each has figures of its own."""
 
 _OTHERS = re.compile(r"this session.*|(about |~)\d+ tok/s|10 tok/s is about")

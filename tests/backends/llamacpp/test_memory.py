@@ -44,7 +44,8 @@ def test_fifty_rounds_of_loading_and_unloading_do_not_grow(demo_file: Path):
         context.forward([1, 2, 3], 1)
         model.close()
         after.append(process.memory_info().rss)
-    assert max(after[-5:]) - min(after[4:9]) < 8_000_000
+    # The least of each: what is freed late, as by the allocator, comes and goes between rounds.
+    assert min(after[-5:]) - min(after[4:9]) < 8_000_000
 
 
 def test_memory_grows_with_the_cache_and_with_no_prompt(demo_file: Path):

@@ -10,8 +10,17 @@ import pytest
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
-from backends.base import CacheState, Context, Logits, Model, ModelError, OutOfMemoryError
-from decoding.prefill import prefill
+from backends.base import (
+    CacheState,
+    Context,
+    Logits,
+    Model,
+    ModelError,
+    OutOfMemoryError,
+    RollbackRefusedError,
+)
+from decoding.prefill import prefill, reuse
+from tests.fixtures.tiny.kinds import Tiny
 
 PROMPT = [504, 2210, 282, 4649, 314, 260, 3575, 30] * 5
 
@@ -134,3 +143,30 @@ def test_a_running_state_is_restored_too(tiny_mamba: Path) -> None:
         other.restore([5, 6, 7, 8], context.save())
         assert list(other.tokens) == [5, 6, 7, 8]
         assert np.array_equal(greedy(context, 9)[1], greedy(other, 9)[1])
+
+
+@pytest.mark.parametrize("back", [0, 1, 5, 40])
+def test_of_a_restored_state_with_windows_only_what_it_holds_is_reached(
+    tiny: Tiny, back: int
+) -> None:
+    """llama.cpp saves of layers with a window what the last token sees, and nothing before."""
+    text = [1, *range(100, 160)]
+    with closing(llamacpp.load(tiny("gemma4"), threads=1)) as model:
+        context = model.open(128)
+        context.forward(text, 1)
+        context.restore(text, context.save())
+        assert context.reachable(len(text) - back) == (0 if back else len(text))
+        if back:
+            with pytest.raises(RollbackRefusedError):
+                context.truncate(len(text) - back)
+        following = [*text[: len(text) - back], 7, 8, 9]
+        *_, (_, row) = prefill_after_reuse(context, following)
+        fresh = model.open(128)
+        assert np.abs(row - fresh.forward(following, 1)).max() < 2e-3, "without them 0.06 and more"
+        context.truncate(0)
+        assert context.reachable(0) == 0
+
+
+def prefill_after_reuse(context: Context, text: list[int]) -> list[tuple[int, Logits]]:
+    reuse(context, text)
+    return list(prefill(context, text))

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from backends import llamacpp
 from backends.base import Context, Model, ModelError, PassStoppedError, UsageError
 from backends.base.pass_stop import stopping_passes
 from backends.engines import model_loading
-from backends.streaming import file_cache, memory_lock
+from backends.streaming import file_cache, locked_weights, memory_lock
 
 LOCKED = 40_000_000
 
@@ -148,6 +149,69 @@ def test_a_file_cut_short_ends_the_answer_and_not_the_process(demo_file: Path, t
     with pytest.raises(ModelError, match="was changed while the model ran"):
         context.forward([3], 1)
     assert context.tokens == [1, 2]
+    model.close()
+
+
+@pytest.mark.parametrize("happens", ["cut", "overwritten"])
+@pytest.mark.parametrize("is_tree", [False, True])
+def test_a_file_that_changes_within_a_pass_ends_it_with_words(
+    demo_file: Path, tmp_path: Path, happens: str, is_tree: bool
+):
+    if happens == "cut" and sys.platform != "linux":
+        pytest.skip("reading what was cut off ends the process")
+    path = tmp_path / "copy.gguf"
+    shutil.copyfile(demo_file, path)
+    model = llamacpp.load(path, lock_bytes=LOCKED)
+    context = model.open(64)
+    context.forward([1, 2], 1)
+    asked = 0
+
+    def change() -> bool:  # after each operation; never stops the pass itself
+        nonlocal asked
+        asked += 1
+        if asked == 100 and happens == "cut":
+            os.truncate(path, 1_000_000)
+        elif asked == 100:
+            with path.open("r+b") as file:
+                file.seek(50_000_000)
+                file.write(bytes(8))
+        return False
+
+    with (
+        pytest.raises(ModelError, match="was changed while the model ran"),
+        stopping_passes(change),
+    ):
+        context.forward_tree([3, 4], [-1, -1]) if is_tree else context.forward([3], 1)
+    assert asked >= 100
+    assert context.tokens == [1, 2]
+    with pytest.raises(ModelError, match="was changed while the model ran"):
+        context.forward([3], 1)
+    model.close()
+
+
+def test_locks_are_let_go_within_a_pass_and_it_is_told(
+    demo_file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(locked_weights, "_SECONDS_BETWEEN_LOOKS", 0)
+    model = llamacpp.load(demo_file, lock_bytes=LOCKED)
+    context = model.open(64)
+    expected = context.forward([1, 2], 1).copy()
+    assert model.shortage == ""
+    context.truncate(0)
+    asked = 0
+
+    def take_memory() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == 100:
+            monkeypatch.setattr(locked_weights, "available_memory", lambda: 0)
+        return False
+
+    with stopping_passes(take_memory):
+        rows = context.forward([1, 2], 1)
+    assert np.array_equal(rows, expected)
+    if model.info.locked_bytes:
+        assert "other programs need memory" in model.shortage
     model.close()
 
 

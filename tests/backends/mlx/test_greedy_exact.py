@@ -15,7 +15,7 @@ from decoding.drafters.lookup.prompt_lookup import PromptLookup
 from decoding.drafters.model.draft_model import DraftModel
 from decoding.drafters.ngram.ngram import Ngram
 from decoding.generation import Limits
-from tests.fixtures.mlx_models import KINDS, N_VOCAB
+from tests.fixtures.mlx_models import HYBRIDS, KINDS, N_VOCAB
 from tests.fixtures.replied import said
 
 LIMITS = Limits(64, frozenset())
@@ -23,7 +23,15 @@ PROMPTS = (
     "Once upon a time, 12 things",
     "the rain in Spain stays on the hill, the rain in Spain stays",
 )
-NOISE = {"plain": 0.03, "sliding": 0.02, "experts": 0.02}
+ALL = (*KINDS, *HYBRIDS[1:])
+NOISE = {
+    "plain": 0.03,
+    "sliding": 0.02,
+    "experts": 0.02,
+    "hybrid": 0.02,
+    "deltanet": 0.02,
+    "mamba2": 0.02,
+}
 """By which a drafter's weights are disturbed, so that it is right often and wrong often."""
 
 
@@ -43,7 +51,7 @@ def reply(
     return ids, sum(step.drafted for step in steps), sum(step.accepted for step in steps)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL)
 def test_prompt_lookup_changes_nothing(kind: str, small_mlx: Callable[..., Path]):
     model = mlx.load(small_mlx(kind))
     context, drafted = model.open(256), 0
@@ -54,10 +62,10 @@ def test_prompt_lookup_changes_nothing(kind: str, small_mlx: Callable[..., Path]
         assert ids == plain
         assert len(set(plain)) > 20
         drafted += tried
-    assert (drafted > 0) == context.can_roll_back
+    assert drafted > 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL)
 def test_what_was_learned_changes_nothing(kind: str, small_mlx: Callable[..., Path]):
     """Each prompt is answered again by a drafter that heard the answers before."""
     model = mlx.load(small_mlx(kind))
@@ -68,7 +76,8 @@ def test_what_was_learned_changes_nothing(kind: str, small_mlx: Callable[..., Pa
         ids, tried, right = reply(context, prompt, drafter)
         assert ids == plain
         drafted, accepted = drafted + tried, accepted + right
-    assert (drafted > 0) == (accepted > 0) == context.can_roll_back
+    assert drafted > 0
+    assert accepted > 0
 
 
 @pytest.mark.parametrize("kind", sorted(NOISE))

@@ -15,10 +15,12 @@ from app.loading.proven_models import ProvenModels
 from app.paths import Paths
 from backends import mlx
 from backends.base import Model
+from backends.mlx.caches.held_states import HeldStates
 from models.metadata.memory_bill import bill
 from models.metadata.model_facts import facts_of
 from models.self_draft.recipe import Recipe
 from scripts.models.make_mlx_folder import make_folder
+from tests.fixtures.mlx_models import HYBRIDS
 
 SmallMlx = Callable[..., Path]
 
@@ -40,13 +42,24 @@ def check(path: Path, model: Model) -> None:
     context = model.open(64)
     assert facts.weight_bytes == model.info.weight_bytes
     assert facts.attention.cache_bytes(64) == 64 * context.kv_bytes_per_token
-    assert facts.attention.cache_bytes(64) > 0
+    assert facts.state_bytes == context.state_bytes
+    assert facts.attention.cache_bytes(64) + facts.state_bytes > 0
 
+
+_HEADER = 4096
+"""Most bytes that describe a saved state."""
 
 HALVES = ("float16", "bfloat16")
 KINDS = [
-    *((kind, dtype) for kind in ("plain", "sliding", "hybrid") for dtype in ("float32", *HALVES)),
+    *((kind, dtype) for kind in ("plain", "sliding") for dtype in ("float32", *HALVES)),
     ("experts", "float32"),  # MLX on a processor runs no others
+]
+
+STATES = [
+    *((kind, "bfloat16") for kind in HYBRIDS),
+    *(("hybrid", dtype) for dtype in ("float32", "float16")),
+    *((kind, "float32") for kind in ("parallel", "rwkv")),
+    *(pytest.param(kind, "float16", marks=pytest.mark.slow) for kind in ("mamba2", "rwkv")),
 ]
 
 
@@ -55,6 +68,21 @@ def test_a_folder(small_mlx: SmallMlx, tmp_path: Path, kind: str, dtype: str) ->
     path = cast(small_mlx(kind), tmp_path / "folder", dtype)
     with closing(mlx.load(path)) as model:
         check(path, model)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), STATES)
+def test_a_running_state(small_mlx: SmallMlx, tmp_path: Path, kind: str, dtype: str) -> None:
+    """With the copy before the last pass; the bill of a model that is saved has one."""
+    path = cast(small_mlx(kind), tmp_path / "folder", dtype)
+    facts = facts_of(path)
+    with closing(mlx.load(path)) as model:
+        check(path, model)
+        context = model.open(64)
+        context.forward(list(range(1, 33)), 1)
+        held = 2 * HeldStates(context._caches).nbytes
+        assert facts.state_bytes == context.state_bytes == held > 0
+        needed = facts.attention.cache_bytes(32) + context.saved_state_bytes
+        assert needed <= context.save().nbytes <= needed + _HEADER
 
 
 @pytest.mark.parametrize("word", ["norm", "embed_tokens"])

@@ -29,7 +29,7 @@ def test_it_is_that_of_the_loaded_model(small_mlx: SmallMlx) -> None:
 
 def test_a_running_state_is_told(small_mlx: SmallMlx) -> None:
     with vocabulary(small_mlx("hybrid")) as found:
-        assert found.rollback is Rollback.NONE
+        assert found.rollback is Rollback.BOUNDED
 
 
 def test_an_unknown_architecture_is_told(small_mlx: SmallMlx, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from backends.base import ModelError
+from backends.base.pass_stop import stopping_passes
 from backends.streaming import locked_weights, memory_lock
 from backends.streaming.lock_plan import LockPlan, lock_plan
 from backends.streaming.locked_weights import LockedWeights
@@ -98,6 +99,12 @@ def test_nothing_is_locked_that_is_needed_from_moment_to_moment(
     assert weights.refusal == "no more memory is free"
 
 
+def test_locking_can_be_stopped(file: MappedFile, plan: LockPlan, locks: list[tuple[int, int]]):
+    with stopping_passes(lambda: len(locks) == 2):
+        LockedWeights([file], plan)
+    assert len(locks) == 2
+
+
 def test_locks_are_let_go_when_others_need_memory_the_least_important_first(
     file: MappedFile, plan: LockPlan, free: list[int], locks: list[tuple[int, int]]
 ):
@@ -125,15 +132,19 @@ def test_what_was_let_go_is_locked_again_once_memory_has_been_free_for_a_while(
     assert let_go >= 3 * MB
     free[0] = 1000 * MB
     now[0] = locked_weights._SECONDS_OF_CALM - 0.1
+    weights.retake()
     assert (weights.relieve(), weights.locked_bytes) == (0, held - let_go)
+    assert weights.has_let_go
     now[0] += 0.2
+    weights.retake()
     assert (weights.relieve(), weights.locked_bytes) == (0, held)
+    assert not weights.has_let_go
     free[0] = 0
     now[0] += 0.1
     weights.relieve()
     free[0] = 2 * locked_weights._RESERVE + MB  # enough for now, and none to spare
     now[0] += 2 * locked_weights._SECONDS_OF_CALM
-    weights.relieve()
+    weights.retake()
     assert weights.locked_bytes <= MB
     assert weights.locked_bytes == sum(size for _, size in locks)
 
@@ -151,7 +162,7 @@ def test_locks_that_the_system_refuses_are_not_tried_again(
     now = [0.0]
     weights = LockedWeights([file], plan, lambda: now[0])
     now[0] = 10 * locked_weights._SECONDS_OF_CALM
-    weights.relieve()
+    weights.retake()
     assert len(tried) == 1
 
 
@@ -175,10 +186,11 @@ def test_a_file_that_was_cut_short_is_refused_before_it_ends_the_process(tmp_pat
     path.write_bytes(bytes(100_000))
     with ExitStack() as closing:
         mapped = MappedFile(path, closing)
-        mapped.check()
+        assert mapped.fault() is None
         os.truncate(path, 50_000)
-        with pytest.raises(ModelError, match="was changed"):
-            mapped.check()
+        fault = mapped.fault()
+        assert fault is not None
+        assert "was changed" in fault.why
 
 
 def test_a_file_replaced_by_another_stays_usable(tmp_path: Path):
@@ -188,7 +200,7 @@ def test_a_file_replaced_by_another_stays_usable(tmp_path: Path):
     with ExitStack() as closing:
         mapped = MappedFile(path, closing)
         other.replace(path)
-        mapped.check()
+        assert mapped.fault() is None
 
 
 @pytest.mark.parametrize("content", [None, b""])

@@ -57,20 +57,27 @@ def test_every_layer_is_dropped_once_and_none_that_may_be_in_use(
     file: MappedFile, plan: LockPlan, monkeypatch: pytest.MonkeyPatch
 ):
     dropped: list[Extent] = []
-    monkeypatch.setattr(file_cache, "_mappings", lambda _file: [])
-    monkeypatch.setattr(
-        drop_behind.CacheDropper, "drop", lambda _self, extent: dropped.append(extent)
-    )
-    drop = DropBehind([file], plan, LAYERS)
     of_layer = {one.extent: one.layer for one in plan.streamed}
-    for _ in range(2):
-        dropped.clear()
-        drop.begin()
-        for layer in range(1, LAYERS + 1):
-            drop.reach(layer)
-            assert all((of_layer[extent] or 0) < layer - 1 for extent in dropped)
-        drop.end()
-        assert dropped == [one.extent for one in plan.streamed]
+    reached = 0
+
+    def note(_self: object, extent: Extent) -> None:
+        dropped.append(extent)
+        early.extend([extent] if (of_layer[extent] or 0) >= reached - 1 else [])
+
+    monkeypatch.setattr(file_cache, "_mappings", lambda _file: [])
+    monkeypatch.setattr(drop_behind.CacheDropper, "drop", note)
+    early: list[Extent] = []
+    drop = DropBehind([file], plan, LAYERS)
+    drop.begin()
+    for reached in range(1, LAYERS + 1):
+        drop.reach(reached)
+    drop.wait()
+    assert early == []
+    drop.end()
+    drop.begin()
+    drop.end()
+    drop.close()
+    assert dropped == 2 * [one.extent for one in plan.streamed]
 
 
 def pieces_read(monkeypatch: pytest.MonkeyPatch) -> "Queue[tuple[int, int]]":

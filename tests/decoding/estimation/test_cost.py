@@ -64,3 +64,28 @@ def test_a_drafter_reads_all_but_the_last_before_it_draws() -> None:
         cost.observe(2, 1, 0.016)
     assert cost.draw_seconds == pytest.approx(0.008, rel=0.01)
     assert cost.read_seconds == pytest.approx(0.002, rel=0.01)
+
+
+def test_a_draft_may_cost_something_whatever_its_length() -> None:
+    cost = DraftCost(0.001, 0.0, 0.010)
+    assert cost.seconds(0, 5) == 0.0
+    assert cost.seconds(1, 1) == pytest.approx(0.011)
+    assert cost.seconds(7, 1) == pytest.approx(0.017)
+    for _ in range(60):
+        cost.observe(7, 1, 0.034)
+    assert cost.begin_seconds == pytest.approx(0.020, rel=0.02)
+    assert cost.draw_seconds == pytest.approx(0.002, rel=0.02)
+
+
+def test_what_slows_the_target_slows_layers_that_share_its_device() -> None:
+    costs = CostModel(POINTS)
+    cost = DraftCost.of_shares(costs, draw=0.05, read=0.01, begin=0.2)
+    alone = DraftCost(0.0005, 0.0001, 0.002)
+    assert cost.seconds(2, 3) == pytest.approx(alone.seconds(2, 3))
+    for _ in range(60):
+        costs.observe(1, 0.030)
+    assert cost.seconds(2, 3) == pytest.approx(3.0 * alone.seconds(2, 3), rel=0.02)
+    assert cost.draw_seconds / costs.seconds(1) == pytest.approx(0.05)
+    for _ in range(60):
+        cost.observe(2, 3, 0.030)
+    assert cost.seconds(2, 3) == pytest.approx(0.030, rel=0.02)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from decoding.estimation.trial import MOST_SAID, trial, trial_across
+from decoding.estimation.trial import MOST_SAID, trial, trial_across, trial_of_head
 from decoding.sampling.distribution import SamplingSettings, warp
 
 TEXT = [1, 2, 3, 4, 5] * 4
@@ -68,3 +68,23 @@ def test_a_drafter_of_another_vocabulary_is_asked_at_each_word(
     assert [len(history) for history in asked] == [*range(len(TEXT), len(TEXT) + MOST_SAID)]
     assert asked[-1][: len(asked[-2])] == asked[-2]
     assert target.tokens == []
+
+
+def test_a_head_drafts_before_its_model_passes_the_last_token(
+    table: Callable, fake_context: Callable
+) -> None:
+    """As for an answer: it may read what the model's passes left, and that alone."""
+    target, head = fake_context(table(3), n_chunk=8), fake_context(table(3), n_chunk=8)
+    forward, lengths = head.forward, []
+
+    def reading(tokens, n_logits):
+        rows = forward(tokens, n_logits)
+        if n_logits:
+            lengths.append((len(target.tokens), len(head.tokens)))
+        return rows
+
+    head.forward = reading
+    found = shares(trial_of_head(target, head, TEXT, 6, clock=lambda: 0.0))
+    assert all(share == pytest.approx(1.0) for share in found.values())
+    assert lengths == [(len(TEXT) + n, len(TEXT) + n + 1) for n in range(MOST_SAID - 1)]
+    assert target.tokens == head.tokens == []

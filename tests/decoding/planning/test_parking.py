@@ -171,3 +171,15 @@ def test_what_takes_longer_passes_than_were_measured_says_so() -> None:
     assert found.state is State.PARKED
     assert "longer than the 16 tokens" in found.reason
     assert drafter_status(managed, CostModel({1: 1.0, 16: 1.2, 64: 1.4})).state is State.ON
+
+
+def test_what_a_draft_costs_whatever_its_length_counts_too() -> None:
+    costs = CostModel({1: 1.0, 4: 1.25})
+    cheap, dear = (
+        ManagedDrafter(IdleDrafter(), cost=DraftCost.of_shares(costs, 0.0, 0.0, begin), prior=0.8)
+        for begin in (0.2, 3.0)
+    )
+    assert drafter_status(cheap, costs).state is State.ON
+    assert drafter_status(dear, costs).state is State.PARKED
+    assert break_even(costs) < break_even(costs, 0.0, 0.2) < 0.5
+    assert break_even(costs, 0.0, 3.0) == float("inf")

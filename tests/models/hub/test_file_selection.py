@@ -47,6 +47,16 @@ def test_a_wish_is_understood(wanted: str | None, expected: list[str]) -> None:
     assert [file.path for file in files_wanted(_repository(FILES), wanted)] == expected
 
 
+def test_a_drafter_trained_for_one_model_is_had_by_its_name_alone() -> None:
+    """Or where the repository has nothing else."""
+    head = {"MTP/mtp-Model-Q8_0.gguf": 900_000_000}
+    named = files_wanted(_repository(FILES | head), "MTP/mtp-Model-Q8_0.gguf")
+    assert [file.path for file in named] == list(head)
+    assert [file.path for file in files_wanted(_repository(head), None)] == list(head)
+    with pytest.raises(UsageError):
+        files_wanted(_repository(FILES | head), "mtp")
+
+
 def test_a_single_model_needs_no_wish() -> None:
     files = {"Model-Q8_0.gguf": 1, "mmproj-Model.gguf": 1}
     assert files_wanted(_repository(files), None)[0].path == "Model-Q8_0.gguf"
@@ -103,3 +113,18 @@ def test_a_repository_without_models() -> None:
 def test_quantizations_in_names(name: str, quantization: str | None) -> None:
     assert quantization_of(name) == quantization
     assert is_model_file(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_model"),
+    [
+        ("MTP/mtp-gemma-4-E4B-it-Q8_0.gguf", False),
+        ("eagle3-gpt-oss-20b-Q8_0.gguf", False),
+        ("Qwen3.8-27B-DFlash2-Q4_K_M.gguf", False),
+        ("LFM2.5-2.6B-DSpark-F16.gguf", False),
+        ("Qwen3.6-27B-MTP-UD-IQ3_XXS.gguf", True),
+        ("my-assistant-Q4_K_M.gguf", True),
+    ],
+)
+def test_drafters_trained_for_one_model_are_no_models(name: str, is_model: bool) -> None:
+    assert is_model_file(name) is is_model

@@ -5,6 +5,7 @@ import itertools
 import re
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 
@@ -15,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.base import Model, ModelError
+from backends.files.gguf_header import read_header
+from backends.files.gguf_state import state_bytes
 from models.attention import Attention, Layers
 from models.byte_sizes import gigabytes
-from models.metadata.memory_bill import Fit, MemoryBill, bill, fit
+from models.metadata.memory_bill import Fit, MemoryBill, bill, compute_bytes, fit, host_bytes
 from models.metadata.model_facts import ModelFacts, facts_of
 
 
@@ -89,19 +92,54 @@ def engine_buffers(model: Model, n_ctx: int) -> dict[str, float]:
         model.open(n_ctx).close()
     finally:
         api.llama_log_set(library._keep_log, ctypes.c_void_p(0))
-    found = re.findall(r"(compute|KV) buffer size\s*=\s*([\d.]+) MiB", "".join(lines))
+    found = re.findall(r"(compute|KV|RS|output) buffer size\s*=\s*([\d.]+) MiB", "".join(lines))
     return {name: float(size) * (1 << 20) for name, size in found}
 
 
 @pytest.mark.parametrize("n_ctx", [512, 4096])
 def test_the_engine_stays_within_the_bill(demo: Model, demo_file: Path, n_ctx: int) -> None:
-    found, taken = bill(facts_of(demo_file), n_ctx), engine_buffers(demo, n_ctx)
+    facts = facts_of(demo_file)
+    found, taken = bill(facts, n_ctx), engine_buffers(demo, n_ctx)
     assert taken["KV"] == found.cache
-    assert 0.4 * found.compute < taken["compute"] <= found.compute
+    computed = compute_bytes(facts, n_ctx)
+    assert found.compute == host_bytes(facts, n_ctx) + computed
+    assert abs(taken["output"] - 4 * facts.output_rows * facts.n_vocab) <= 0.0051 * (1 << 20)
+    assert 0.4 * computed < taken["compute"] <= computed
 
 
 def test_a_model_with_a_running_state_has_no_cache(tiny_mamba: Path) -> None:
     assert facts_of(tiny_mamba).attention.cache_bytes(512) == 0
+
+
+def test_running_states_are_those_of_the_engine(llamacpp: ModuleType, hybrid_file: Path) -> None:
+    """It logs sizes in MiB with two decimals."""
+    with closing(llamacpp.load(hybrid_file)) as model, closing(model.open(512)) as context:
+        found, taken = bill(facts_of(hybrid_file), 512), engine_buffers(model, 512)
+        assert found.state == context.state_bytes
+        assert found.cache == 512 * context.kv_bytes_per_token
+    for purpose, size in (("RS", found.state), ("KV", found.cache)):
+        assert abs(taken[purpose] - size) <= 0.0051 * (1 << 20)
+    facts = facts_of(hybrid_file)
+    assert taken["compute"] <= compute_bytes(facts, 512)
+    assert taken["output"] <= host_bytes(facts, 512)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "layers", "heads", "megabytes"),
+    [("qwen35", 65, 48, 157), ("qwen35moe", 41, 32, 66), ("qwen35", 32, 32, 53)],
+)
+def test_a_copy_of_a_running_state_is_as_large_as_published(
+    tmp_path: Path, architecture: str, layers: int, heads: int, megabytes: int
+) -> None:
+    """Of Qwen 3.5 with 27B, 35B and 9B parameters; two of the files also predict further tokens."""
+    path = header(
+        tmp_path / "hybrid.gguf", architecture,
+        block_count=layers, nextn_predict_layers=layers % 2, embedding_length=64,
+        ssm__conv_kernel=4, ssm__state_size=128, ssm__group_count=16,
+        ssm__inner_size=128 * heads, ssm__time_step_rank=heads,
+    )  # fmt: skip
+    assert round(state_bytes(read_header(path)) / 1e6) == megabytes
+    assert facts_of(path).state_bytes == 4 * state_bytes(read_header(path))
 
 
 def header(path: Path, architecture: str, **figures: int | list[int] | list[bool]) -> Path:
@@ -133,6 +171,15 @@ def test_layers_of_several_kinds_are_counted_by_kind(tmp_path: Path) -> None:
     found = facts_of(path).attention
     assert found.layers == (Layers(2, 2, 16, 16, 8), Layers(1, 1, 32, 32))
     assert found.cache_bytes(100) == 100 * (2 * 2 * 32 * 2 + 64 * 2)
+
+
+def test_layers_that_read_the_cache_of_others_have_none(tmp_path: Path) -> None:
+    path = header(
+        tmp_path / "shared.gguf", "gemma4",
+        block_count=5, embedding_length=64, attention__head_count=4, attention__head_count_kv=2,
+        attention__shared_kv_layers=3,
+    )  # fmt: skip
+    assert facts_of(path).attention.layers == (Layers(2, 2, 16, 16),)
 
 
 def test_only_every_so_many_layers_of_a_hybrid_keep_a_cache(tmp_path: Path) -> None:

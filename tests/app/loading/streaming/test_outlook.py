@@ -58,5 +58,5 @@ def test_an_agreement_is_kept_for_one_model(tmp_path: Path) -> None:
     agreed.add(one)
     assert agreed.has(one)
     assert not agreed.has(other)
-    (tmp_path / "agreed.json").write_text('{"schema": 1, "models": 7}')
-    assert not agreed.has(one)
+    (tmp_path / "damaged.json").write_text('{"schema": 1, "models": 7}')
+    assert not AgreedModels(tmp_path / "damaged.json").has(one)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("llamacpp")
 def test_it_streams_only_if_it_has_to_and_may(demo_file: Path, home: Path) -> None:
     paths, facts = Paths.of_this_user(), facts_of(demo_file)
     reference = Reference("demo", demo_file)
-    small, large = round(1.15 * demo_file.stat().st_size), 10 * demo_file.stat().st_size
+    small, large = round(1.45 * demo_file.stat().st_size), 10 * demo_file.stat().st_size
 
     def planned(stream: str, free: int | None = small) -> int | None:
         options = SessionOptions("demo", ctx=512, stream=stream)

@@ -11,6 +11,7 @@ from textual.widgets import Input
 
 from app.loading.model_list import ModelList, Offered, Speed
 from app.tui.screens.models_screen import ModelsScreen
+from models.catalogue import find
 from models.metadata.memory_bill import Fit
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.small_app import SmallApp, compare_screen
@@ -105,6 +106,34 @@ async def test_the_picker_at_every_size(size: tuple[int, int], pytestconfig: pyt
         picking = await opened(pilot, app, downloads={"llama3.2-3b": "34 %, 2 min left"})
         await picking.press("down", "down")
         compare_screen(app, f"picker_{size[0]}x{size[1]}", pytestconfig)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_what_drafts_for_a_model_is_told(size: tuple[int, int]) -> None:
+    """Also what others measured with a drafter that was trained for it, where there is room."""
+    entry = find("gemma4-31b")
+    assert entry is not None
+    gemma = replace(offered("gemma4-31b", 19e9, 3), drafters=entry.drafters)
+    app = SmallApp()
+    async with app.run_test(size=size) as pilot:
+        picking = await opened(pilot, app, replace(MODELS, models=(gemma,), loaded=""))
+        told = " ".join(line.strip("│ ") for line in picking.text.splitlines())
+        is_told = "Drafts with 124m, e2b, assistant. Published for assistant" in told
+        assert is_told is (size[0] > 40)
+        assert ("0.8 to 1.0 on an M1 Ultra." in told) is is_told
+
+
+async def test_a_drafter_for_one_model_cannot_be_used_as_one() -> None:
+    head = replace(installed("eagle3-head", 1e9, 0), speed=None, fit=None, trained="EAGLE-3 head")
+    app = SmallApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        picking = await opened(pilot, app, replace(MODELS, models=(head, *MODELS.models)))
+        await picking.press("up", "enter")
+        assert "eagle3-head" in picking.text
+        assert "a drafter" in picking.text
+        assert "eagle3-head is no model: it drafts for one (EAGLE-3 head)." in picking.text
+        assert "Enter use" not in picking.text
+        assert app.returned == []
 
 
 async def test_every_row_begins_with_a_name_in_a_small_terminal() -> None:

@@ -94,4 +94,4 @@ def test_growth_past_a_limit_drops_the_tree(small_mlx: Callable[..., Path]):
 def test_a_running_state_has_no_branches(small_mlx: Callable[..., Path]):
     context = mlx.load(small_mlx("hybrid")).open(64)
     assert not context.can_verify_tree
-    assert "side by side" in context.tree_refusal
+    assert "several branches" in context.tree_refusal

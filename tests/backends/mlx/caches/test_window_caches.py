@@ -15,7 +15,13 @@ from mlx_lm.utils import load_model
 
 from backends import mlx as backend
 from backends.base import Rollback, RollbackRefusedError
-from backends.mlx.caches.layer_caches import make_caches, pack, rollback_refusal, unpack
+from backends.mlx.caches.layer_caches import (
+    make_caches,
+    pack,
+    rollback_of,
+    rollback_refusal,
+    unpack,
+)
 from backends.mlx.caches.window_cache import WindowKVCache
 from tests.fixtures.mlx_models import N_VOCAB, WINDOW
 
@@ -132,20 +138,27 @@ def test_a_saved_cache_is_taken_up_again(small: Any) -> None:
     assert (logits(small, caches, [5, 6]) == logits(small, copies, [5, 6])).all()
 
 
-def test_a_running_state_is_named_and_not_rolled_back(small_mlx: Callable[..., Path]) -> None:
+def test_a_running_state_is_taken_back_within_the_last_pass(small_mlx: Callable[..., Path]) -> None:
     model = backend.load(small_mlx("hybrid"))
-    assert model.info.rollback is Rollback.NONE
-    assert model.info.rollback_refusal.startswith("keeps a running state")
+    assert model.info.rollback is Rollback.BOUNDED
+    assert model.info.rollback_refusal == ""
     context = model.open(64)
     context.forward([1, 2, 3], 1)
-    with pytest.raises(RollbackRefusedError):
-        context.truncate(2)
+    with pytest.raises(RollbackRefusedError, match="running state"):
+        context.truncate(1)
     model.close()
 
 
 def test_a_layer_of_several_caches_is_rolled_back_where_all_of_them_can() -> None:
-    from mlx_lm.models.cache import ArraysCache, CacheList, ChunkedKVCache, KVCache
+    from mlx_lm.models.cache import (
+        ArraysCache,
+        CacheList,
+        ChunkedKVCache,
+        KVCache,
+        QuantizedKVCache,
+    )
 
     assert rollback_refusal([CacheList(KVCache(), KVCache()), WindowKVCache(8)]) == ""
-    assert "running state" in rollback_refusal([CacheList(KVCache(), ArraysCache(1))])
+    assert rollback_of([CacheList(KVCache(), ArraysCache(1))]) is Rollback.BOUNDED
+    assert "a kind of cache" in rollback_refusal([KVCache(), QuantizedKVCache()])
     assert "only the latest tokens" in rollback_refusal([KVCache(), ChunkedKVCache(8)])

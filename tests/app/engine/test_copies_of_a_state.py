@@ -1,0 +1,95 @@
+"""A model with a running state keeps copies of it only once something may draft."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
+
+from app.engine.reply import Reply, new_reply
+from app.engine.session import Session
+from app.engine.session_opening import open_session
+from app.loading.session_options import SessionOptions
+from app.loading.target_context import ContextInUseError
+from app.paths import Paths
+from decoding.sampling.sampling_settings import SamplingSettings
+from tests.fixtures.tiny.kinds import Tiny
+
+GREEDY = SamplingSettings(temperature=0.0)
+PROMPT = "one two one two one two"
+
+
+def opened(model: Path, draft: str) -> Session:
+    options = SessionOptions(str(model), draft=draft, threads=1, ctx=512)
+    return open_session(options, Paths.of_this_user(), lambda _: None)
+
+
+@pytest.fixture
+def undrafted(tiny: Tiny) -> Iterator[Session]:
+    with closing(opened(tiny("qwen35"), "off")) as session:
+        yield session
+
+
+def answered(session: Session, most: int = 24) -> Reply:
+    reply = new_reply()
+    for _ in session.stream(session.raw_prompt(PROMPT), GREEDY, most, reply, lambda: False):
+        pass
+    return reply
+
+
+def test_none_are_kept_while_nothing_drafts(undrafted: Session, tiny: Tiny) -> None:
+    with closing(opened(tiny("qwen35"), "lookup")) as drafted:
+        assert drafted.context.depth > 0
+        copies = 1 + drafted.context.depth
+        assert drafted.context.state_bytes == copies * undrafted.context.state_bytes
+        assert answered(drafted).token_ids == answered(undrafted).token_ids
+
+
+def test_with_a_drafter_they_come_and_what_was_read_stays(undrafted: Session) -> None:
+    plain = answered(undrafted)
+    held = list(undrafted.context.tokens)
+    single = undrafted.context.state_bytes
+    undrafted.redraft("lookup", lambda _: None)
+    assert undrafted.context.depth > 0
+    assert undrafted.context.state_bytes == (1 + undrafted.context.depth) * single
+    assert list(undrafted.context.tokens) == held
+    again = answered(undrafted)
+    assert again.token_ids == plain.token_ids
+    assert undrafted.drafting.missing == ""
+    undrafted.redraft("off", lambda _: None)
+    assert undrafted.context.depth > 0, "they stay for the next drafter"
+
+
+def test_what_continues_is_as_if_nothing_had_changed(undrafted: Session) -> None:
+    """The state itself was kept, and not read anew."""
+    answered(undrafted, 8)
+    with undrafted.context.use() as context:
+        tokens = list(context.tokens)
+        expected = context.forward([75], 1).copy()
+        context.truncate(0)
+        context.forward(tokens, 1)
+    undrafted.context.be_ready_to_draft()
+    with undrafted.context.use() as context:
+        assert list(context.tokens) == tokens
+        assert abs(context.forward([75], 1) - expected).max() < 1e-3
+
+
+def test_during_an_answer_they_wait_for_its_end(undrafted: Session) -> None:
+    stream = undrafted.stream(undrafted.raw_prompt(PROMPT), GREEDY, 24, new_reply(), lambda: False)
+    with closing(stream):
+        next(stream)
+        present = undrafted.drafting
+        with pytest.raises(ContextInUseError, match="no copies of the model's running state"):
+            undrafted.redraft("lookup", lambda _: None)
+        assert undrafted.drafting is present
+        undrafted.redraft("off", lambda _: None)
+    undrafted.redraft("lookup", lambda _: None)
+    assert undrafted.context.depth > 0
+
+
+def test_other_models_are_opened_once(tiny: Tiny) -> None:
+    with closing(opened(tiny("llama"), "off")) as session, session.context.use() as context:
+        session.redraft("lookup", lambda _: None)
+        assert session.context.beside(lambda own: own) is context

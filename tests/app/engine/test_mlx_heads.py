@@ -1,0 +1,227 @@
+"""What was trained for an MLX model drafts for it in sessions: found, measured, billed, refused."""
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mlx.core", reason="MLX is not installed")
+
+from app.drafting.spec.head_reference import head_of_catalogue
+from app.engine.session_opening import open_session
+from app.engine.session_ranking import list_for
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
+from backends import mlx
+from backends.base import ModelError
+from backends.engines.backend_names import LLAMACPP, MLX
+from backends.files.gguf_drafter import TrainedKind
+from backends.mlx.heads.mlx_head import load_head
+from models import catalogue
+from models.hub.hub_settings import hub_cache
+from models.metadata.head_facts import head_facts
+from models.metadata.memory_bill import bill
+from models.metadata.trained_drafters import found_for
+from models.reference import HubReference, Reference, entry_of
+from tests.fixtures.heard import hurry
+from tests.fixtures.mlx_prediction import Layout, SmallPrediction
+from tests.fixtures.tiny.assisted_pair import Assisted
+from tests.fixtures.tiny.kinds import HEADS, Tiny
+from tests.fixtures.tiny.twin_pair import Twin
+
+ASK = ("abc abc abc abc", "--temperature", "0", "--max-tokens", "24", "--raw", "--ctx", "256")
+SLOW = pytest.mark.slow
+PREDICTIONS = {"own": Layout(says_few=True), "beside": Layout(alone=True, says_few=True)}
+
+AskJson = Callable[..., dict[str, Any]]
+Specchat = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(autouse=True)
+def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry(monkeypatch)
+
+
+def together(model: Path, head: Path, place: Path) -> tuple[Path, Path]:
+    """Copies of the folders of a model and of its head, side by side."""
+    place.mkdir()
+    if head == model:
+        own = Path(shutil.copytree(model, place / "model"))
+        return own, own
+    found = (shutil.copytree(folder, place / folder.name) for folder in (model, head))
+    first, second = map(Path, found)
+    return first, second
+
+
+@pytest.fixture
+def pair(
+    small_prediction: SmallPrediction, twin_of: Twin, assisted: Assisted, tmp_path: Path
+) -> Callable[[str], tuple[Path, Path]]:
+    """Folders side by side of a model and of a head for it, by the head's kind."""
+
+    def make(kind: str) -> tuple[Path, Path]:
+        if kind == "assistant":
+            folders = assisted(talkative=True)
+            found = folders.model, folders.assistant
+        elif kind in PREDICTIONS:
+            found = small_prediction(layout=PREDICTIONS[kind])
+        else:
+            found = twin_of(HEADS[kind][1]), twin_of(kind)
+        return together(*found, tmp_path / "here")
+
+    return make
+
+
+@pytest.mark.usefixtures("drafting_pays", "heads_are_trusted")
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        ("beside", "mtp"),
+        ("eagle3", "eagle3"),
+        pytest.param("own", "mtp", marks=SLOW),
+        pytest.param("dflash", "dflash", marks=SLOW),
+        pytest.param("dflash2", "dflash", marks=SLOW),
+        pytest.param("dspark", "dspark", marks=SLOW),
+        pytest.param("assistant", "assistant", marks=SLOW),
+    ],
+)
+def test_an_answer_is_the_models_own_with_each_kind_of_head(
+    ask_json: AskJson, pair: Callable[[str], tuple[Path, Path]], kind: str, word: str
+) -> None:
+    model, head = pair(kind)
+    options = (*ASK, "--model", str(model))
+    plain = ask_json(*options, "--draft", "off")
+    for draft in (word, f"{word}:{head}"):
+        found = ask_json(*options, "--draft", draft)
+        assert found["token_ids"] == plain["token_ids"]
+        assert found["draft"]["drafters"] == [draft]
+        if draft == word:  # what it was worth is remembered
+            assert found["stats"]["by_drafter"][draft]["drafted"] > 0
+            assert (found["draft"]["state"], found["model"]["backend"]) == ("on", "mlx")
+
+
+@pytest.mark.usefixtures("drafting_pays", "heads_are_trusted")
+def test_auto_finds_what_lies_beside_a_model(pair: Callable[[str], tuple[Path, Path]]) -> None:
+    model, _ = pair("beside")
+    options = SessionOptions(str(model), draft="auto", ctx=256)
+    with closing(open_session(options, Paths.of_this_user(), lambda _: None)) as session:
+        names = [one.member.name for one in session.drafting.handles if one.model]
+        assert names == ["mtp"]
+        (found,) = [one for one in list_for(session).pairs if one.drafter.name == "mtp"]
+    assert found.drafter.is_compatible
+    assert found.drafter.why.startswith("next-token layers beside the model")
+
+
+def test_info_and_list_tell_heads_from_models(
+    specchat: Specchat, pair: Callable[[str], tuple[Path, Path]]
+) -> None:
+    model, head = pair("beside")
+    facts = json.loads(specchat("models", "info", str(model), "--json").stdout)
+    (found,) = facts["trained_drafters"]
+    told = (found["alias"], found["kind"], found["path"], found["misfit"])
+    assert told == ("mtp", "next-token layers", str(head), None)
+    here = Path(shutil.copytree(head, Paths.of_this_user().models / "mtp-mlx"))
+    listed = json.loads(specchat("models", "list", "--json").stdout)["models"]
+    (one,) = [each for each in listed if each["path"] == str(here)]
+    assert one["trained_drafter"] == "next-token layers"
+    refused = specchat("ask", "hi", "--model", str(here))
+    assert refused.returncode == 1
+    words = " ".join(refused.stderr.split())
+    assert "it is the next-token layers of a model" in words
+    assert "--draft mtp:" in words
+
+
+def test_a_model_of_which_nothing_is_known_says_so(
+    ask_json: AskJson, small_mlx: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(small_mlx("plain"), tmp_path / "one"))
+    found = ask_json(*ASK, "--model", str(folder), "--draft", "mtp")
+    assert found["draft"]["state"] == "off"
+    assert "it brings none, and the catalogue names none" in found["draft"]["reason"]
+
+
+def test_a_file_for_llama_cpp_is_refused_in_words(
+    ask_json: AskJson, small_mlx: Callable[..., Path], tiny: Tiny
+) -> None:
+    draft = f"eagle3:{tiny('eagle3')}"
+    found = ask_json(*ASK, "--model", str(small_mlx("plain")), "--draft", draft)
+    assert found["draft"]["state"] == "off"
+    assert (
+        "MLX reads heads in folders of safetensors, and this is a file" in found["draft"]["reason"]
+    )
+
+
+@pytest.mark.usefixtures("llamacpp")
+def test_a_folder_for_mlx_is_refused_for_a_file_in_words(
+    ask_json: AskJson, pair: Callable[[str], tuple[Path, Path]], tiny: Tiny
+) -> None:
+    _, head = pair("beside")
+    found = ask_json(*ASK, "--model", str(tiny("llama")), "--draft", f"mtp:{head}")
+    assert found["draft"]["state"] == "off"
+    assert "llama.cpp reads heads in GGUF" in found["draft"]["reason"]
+
+
+def test_a_head_that_fits_another_model_is_found_with_the_reason(
+    pair: Callable[[str], tuple[Path, Path]], small_mlx: Callable[..., Path]
+) -> None:
+    model, head = pair("beside")
+    other = Path(shutil.copytree(small_mlx("plain"), model.parent / "other"))
+    (found,) = found_for(other)
+    assert found.path == head
+    assert found.misfit == "it drafts for qwen3_5, not for llama"
+    (head / "model.safetensors").write_bytes(b"damaged")
+    assert found_for(other) == found_for(model) == []
+
+
+BILLED = ("own", "beside", "eagle3", "dflash", "dspark", "assistant")
+
+
+@pytest.mark.parametrize("kind", BILLED)
+def test_the_bill_of_a_head_is_what_mlx_holds(
+    pair: Callable[[str], tuple[Path, Path]], kind: str
+) -> None:
+    model, head = pair(kind)
+    facts = head_facts(head, model)
+    said = bill(facts, 64)
+    with (
+        closing(mlx.load(model)) as loaded,
+        closing(loaded.open(64)) as context,
+        closing(load_head(head, loaded, context)) as opened,
+    ):
+        assert said.weights == opened.info.weight_bytes
+        per_token = opened.open(64).kv_bytes_per_token + facts.row_bytes
+        assert said.cache == 64 * per_token
+        rows = [states.width for states in context.taps._states]
+        assert facts.row_bytes == 4 * sum(rows)
+
+
+def test_what_is_no_head_has_no_bill(small_mlx: Callable[..., Path]) -> None:
+    with pytest.raises(ModelError, match="it brings nothing that drafts"):
+        head_facts(small_mlx("plain"), small_mlx("plain"))
+
+
+def test_the_catalogue_names_a_head_for_each_engine(home: Path) -> None:
+    entry, folder = catalogue.find("qwen3.8-27b"), Paths.of_this_user().models
+    kind = TrainedKind.NEXT_TOKEN_LAYERS
+    assert head_of_catalogue(kind, entry, folder, LLAMACPP) is None  # in the model's own file
+    named = head_of_catalogue(kind, entry, folder, MLX)
+    repository = "mlx-community/Qwen3.8-27B-MTP-4bit"
+    assert named == HubReference(repository, repository)
+    assert head_of_catalogue(kind, catalogue.find("qwen3.5-9b"), folder, MLX) is None
+    snapshot = hub_cache() / "models--mlx-community--Qwen3.8-27B-MTP-4bit" / "snapshots" / "0"
+    snapshot.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        (snapshot / name).write_text("{}")
+    found = head_of_catalogue(kind, entry, folder, MLX)
+    assert found == Reference(repository, snapshot)
+
+
+def test_a_snapshot_is_known_by_its_repository(home: Path) -> None:
+    """The name of its folder is a commit."""
+    snapshot = hub_cache() / "models--mlx-community--Qwen3.8-27B-4bit" / "snapshots" / "0123abcd"
+    assert entry_of(Reference("0123abcd", snapshot)) is catalogue.find("qwen3.8-27b")

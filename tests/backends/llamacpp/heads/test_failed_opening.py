@@ -1,0 +1,120 @@
+"""A head whose context does not open leaves nothing behind, wherever it fails."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+
+pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
+
+from llama_cpp import llama_cpp as api
+
+from backends import llamacpp
+from backends.llamacpp import LlamaContext
+from backends.llamacpp.heads import (
+    assistant_head,
+    block_passes,
+    chain_context,
+    dflash_head,
+    eagle3_head,
+    final_states,
+    layer_states,
+    prediction_head,
+)
+from tests.fixtures.tiny.pairs import Pair
+
+STEPS = (
+    (api, "llama_init_from_model", "llama_set_causal_attn", "llama_get_memory"),
+    (assistant_head, "keep_hidden", "RowBatch"),
+    (block_passes, "RowBatch"),
+    (chain_context, "RowBatch"),
+    (dflash_head, "keep_hidden"),
+    (eagle3_head, "keep_hidden", "RowBatch"),
+    (final_states, "keep_hidden", "HiddenStates"),
+    (layer_states, "keep_layer_inputs", "HiddenStates"),
+    (prediction_head, "keep_hidden"),
+)
+PROMPT = [1, 75, 300, 299]
+
+
+class Left:
+    """What was opened and not closed: engine's contexts, and what passes leave for heads."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.contexts: list[Any] = []
+        self.states: list[object] = []
+        begin, end = api.llama_init_from_model, api.llama_free
+        add, remove = LlamaContext.add_states, LlamaContext.remove_states
+
+        def init(*given: Any) -> Any:
+            self.contexts.append(begin(*given))
+            return self.contexts[-1]
+
+        def free(pointer: Any) -> None:
+            self.contexts.remove(pointer)
+            end(pointer)
+
+        def added(context: LlamaContext, states: Any) -> None:
+            self.states.append(states)
+            add(context, states)
+
+        def removed(context: LlamaContext, states: Any) -> bool:
+            self.states.remove(states)
+            return remove(context, states)
+
+        patch.setattr(api, "llama_init_from_model", init)
+        patch.setattr(api, "llama_free", free)
+        patch.setattr(LlamaContext, "add_states", added)
+        patch.setattr(LlamaContext, "remove_states", removed)
+
+
+@contextmanager
+def failing(at: int) -> Iterator[None]:
+    """Let the at-th step of opening fail."""
+    steps = count(1)
+
+    def failed_in_turn(step: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any, **named: Any) -> Any:
+            if next(steps) == at:
+                raise MemoryError
+            return step(*given, **named)
+
+        return run
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module, *names in STEPS:
+            for name in names:
+                patch.setattr(module, name, failed_in_turn(getattr(module, name)))
+        yield
+
+
+@pytest.mark.parametrize("kind", ["qwen35", "eagle3", "gemma4-assistant", "dflash", "dflash2"])
+def test_a_failure_at_any_step_leaves_nothing(
+    pair: Pair, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from backends.engines.model_loading import load_head
+
+    path, head_path = pair(kind)
+    with closing(llamacpp.load(path, threads=1)) as model:
+        context = model.open(64)
+        assert isinstance(context, LlamaContext)
+        expected = context.forward(PROMPT, 1).copy()
+        context.truncate(0)
+        with closing(load_head(head_path, model, context)) as head:
+            left = Left(monkeypatch)
+            step, drafting = 1, None
+            while drafting is None:
+                try:
+                    with failing(step):
+                        drafting = head.open(64)
+                except MemoryError:
+                    assert (left.contexts, left.states, context.read_layers) == ([], [], set())
+                    step += 1
+            assert step > 4
+            assert len(left.contexts) == len(left.states) == 1
+            assert (context.forward(PROMPT, 1) == expected).all()
+            drafting.forward([*PROMPT, 5], 1)
+        assert (left.contexts, left.states, context.read_layers) == ([], [], set())
+        monkeypatch.undo()

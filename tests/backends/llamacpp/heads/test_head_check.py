@@ -1,0 +1,164 @@
+"""Heads that do not fit a model are refused by name before llama.cpp sees them."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
+
+from backends.base import ModelError
+from backends.files.gguf_header import read_header
+from backends.llamacpp.head_checks.head_check import checked_head
+from backends.llamacpp.head_checks.prediction_check import predicts
+from backends.llamacpp.loading.load_checks import checked_header
+from scripts.fuzzing.gguf_parts import GgufParts
+from tests.fixtures.damaged_heads import (
+    Damage,
+    fewer_tokens,
+    number,
+    numbers,
+    other_tokens,
+    renamed,
+    stored,
+    tokens_out_of_range,
+    without,
+    without_key,
+)
+from tests.fixtures.tiny.kinds import HEADS, MODELS, PREDICTING, Tiny
+
+HIDDEN, OUT = "target_hidden_size", "embedding_length_out"
+TAPS, NEXTN = "target_layers", "nextn_predict_layers"
+HEADS_KV, SWA = "attention.head_count_kv", "attention.sliding_window_pattern"
+
+DAMAGED_HEADS: list[tuple[str, Damage, str]] = [
+    ("eagle3", number(HIDDEN, 128), "for models of width 128, and this one's is 64"),
+    ("eagle3", numbers(TAPS, 2, 3), "does not read 3 layers"),
+    ("eagle3", numbers(TAPS, 2, 3, 6), "reads layer 6 of a model whose last one to be read is 5"),
+    ("eagle3", numbers(TAPS, -1, 3, 4), "reads layer -1"),
+    ("eagle3", without_key(f".{TAPS}"), "does not read 3 layers"),
+    ("eagle3", number("block_count", 2), "has 2 layers, and 1 can be run"),
+    ("eagle3", number("attention.value_length", 16), "its values 16"),
+    ("eagle3", without("token_embd.weight"), "of another width"),
+    ("eagle3", without("output.weight"), "of another width"),
+    ("eagle3", tokens_out_of_range, "tokens that are not among"),
+    ("eagle3", fewer_tokens, "has 353 tokens, and the model 354"),
+    ("eagle3", other_tokens, "its token 352 is '~', and the model's is '}'"),
+    ("eagle3-borrowing", without("output.weight"), "no output for just these"),
+    ("eagle3", number("rope.dimension_count", 0), "rotates 0 numbers"),
+    ("dflash", number("embedding_length", 96), "for models of width 96"),
+    ("dflash", numbers(TAPS, 2, 6), "reads layer 6"),
+    ("dflash", without_key(f".{TAPS}"), "does not say which layers"),
+    ("dflash", number("block_size", 1), "how many tokens it drafts at once"),
+    ("dflash", without_key(".mask_token_id"), "which token stands for"),
+    ("dflash2", number("selector_top_k", 0), "selects among 0 tokens"),
+    ("dflash2", number("selector_top_k", 8), "selects among 8 tokens"),
+    ("dflash2", stored("selector_successor.weight", 26), "has a type without multiplication"),
+    ("dflash2", stored("blk.0.attn_conv_base", 1), "attn_conv_base is not of 32-bit floats"),
+    ("dspark", without_key(".block_size"), "how many tokens it drafts at once"),
+    ("dspark", fewer_tokens, "353 tokens"),
+    ("dspark", stored("conf_proj.bias", 1), "conf_proj.bias is not of 32-bit floats"),
+    ("qwen35-sidecar", number(OUT, 512), "hidden states of width 512"),
+    (
+        "gemma4-assistant",
+        number("rope.dimension_count_swa", 64),
+        "heads that have 32",
+    ),
+    ("qwen35-sidecar", number("rope.dimension_count", 0), "in sections of [4, 2, 2, 0]"),
+    ("eagle3", stored("fc.weight", 9), "fc.weight has a type without multiplication"),
+    ("gemma4-assistant", number(OUT, 32), "for models of width 32"),
+    ("gemma4-assistant", number(NEXTN, 1), "1 of its 2 layers predict"),
+    ("gemma4-assistant", number("attention.key_length_swa", 16), "differ in size"),
+    ("gemma4-assistant", number("attention.head_count", 0), "cannot share"),
+    ("gemma4-assistant", without_key(HEADS_KV), "reads 2 heads of a cache that has 1"),
+    ("gemma4-assistant", numbers(SWA, 1), "which of its layers see a window"),
+    ("qwen35-sidecar", number("embedding_length", 96), "for models of width 96"),
+    ("qwen35-sidecar", without("nextn.eh_proj.weight"), "prediction layer 4 is missing"),
+    ("qwen35-sidecar", number(NEXTN, 2), "2 prediction layers, and 1 of a qwen35 can be run"),
+    ("qwen35-sidecar", number("block_count", 7), "prediction layer 6 is missing"),
+    ("qwen35-sidecar", without_key(f".{NEXTN}"), "no prediction layers"),
+    ("qwen35-sidecar", renamed("glm5-next"), "cannot draft with layers of a glm5-next"),
+]
+OTHER_MODELS: list[tuple[str, str, Damage, str]] = [
+    ("eagle3", "llama", renamed("smollm3"), "does not hand out the layers of smollm3"),
+    ("eagle3", "lfm2", fewer_tokens, "and the model 353"),
+    ("eagle3", "gemma4", number("vocab_size", 1), "reads layer 4"),
+    ("dflash", "qwen3", number("embedding_length", 128), "and this one's is 128"),
+    ("dflash", "qwen35", number("vocab_size", 1), "reads layer 4"),
+    ("gemma4-assistant", "llama", number("vocab_size", 1), "this model is a llama"),
+    ("gemma4-assistant", "gemma4", numbers(SWA, 0, 0, 0, 0), "last two layers"),
+    ("gemma4-assistant", "gemma4", number(HEADS_KV, 3), "cannot share 3"),
+    ("qwen35-sidecar", "lfm2", number("vocab_size", 1), "for a qwen35"),
+]
+
+
+def changed(path: Path, damage: Damage, folder: Path) -> Path:
+    parts = GgufParts.of(path.read_bytes())
+    damage(parts)
+    damaged = folder / path.name
+    damaged.write_bytes(parts.whole())
+    return damaged
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_head_of_its_model_is_not_refused(tiny: Tiny, kind: str) -> None:
+    assert checked_head(tiny(kind), tiny(HEADS[kind][1])).tensors
+
+
+@pytest.mark.parametrize("kind", PREDICTING)
+def test_prediction_layers_in_the_models_own_file_are_not_refused(tiny: Tiny, kind: str) -> None:
+    assert checked_head(tiny(kind), tiny(kind)).tensors
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("glm4moe", "blk.3.ffn_gate_inp"),
+        ("nemotron_h_moe", "blk.4.nextn.shared_head_norm"),
+        ("mimo2", "blk.5.attn_qkv"),
+    ],
+)
+def test_prediction_layers_without_what_their_graph_asserts_are_refused(
+    tiny: Tiny, tmp_path: Path, kind: str, name: str
+) -> None:
+    path = changed(tiny(kind), without(f"{name}.weight"), tmp_path)
+    _, layer, part = name.split(".", 2)
+    with pytest.raises(ModelError, match=f"prediction layer {layer} lacks {part}"):
+        checked_head(path, path)
+    assert not predicts(read_header(path))
+
+
+@pytest.mark.parametrize(("kind", "damage", "told"), DAMAGED_HEADS)
+def test_a_head_that_does_not_fit_is_refused(
+    tiny: Tiny, tmp_path: Path, kind: str, damage: Damage, told: str
+) -> None:
+    head = changed(tiny(kind), damage, tmp_path)
+    with pytest.raises(ModelError) as refusal:
+        checked_head(head, tiny(HEADS[kind][1]))
+    assert told in str(refusal.value)
+    assert head.name in str(refusal.value)
+
+
+@pytest.mark.parametrize(("kind", "model", "damage", "told"), OTHER_MODELS)
+def test_a_head_of_another_model_is_refused(
+    tiny: Tiny, tmp_path: Path, kind: str, model: str, damage: Damage, told: str
+) -> None:
+    with pytest.raises(ModelError) as refusal:
+        checked_head(tiny(kind), changed(tiny(model), damage, tmp_path))
+    assert told in str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_head_cannot_be_run_as_a_model(tiny: Tiny, kind: str) -> None:
+    with pytest.raises(ModelError, match=r"for another model and|without the model"):
+        checked_header(tiny(kind))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_of_every_kind_can_be_run(tiny: Tiny, kind: str) -> None:
+    assert checked_header(tiny(kind)).tensors
+
+
+@pytest.mark.parametrize("kind", ["llama", "lfm2"])
+def test_a_model_without_prediction_layers_cannot_draft_for_itself(tiny: Tiny, kind: str) -> None:
+    with pytest.raises(ModelError, match="cannot draft with layers of"):
+        checked_head(tiny(kind), tiny(kind))

@@ -1,0 +1,132 @@
+"""What heads draft: as the engine alone does, and replies stay those of the model."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
+
+from backends.base import BlockContext
+from backends.files import rollback_depth
+from decoding.checks.greedy_check import divergences
+from decoding.draft import Drafter
+from decoding.drafters.model.block_draft import BlockDraft
+from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.model.of_head import drafter_of_head
+from decoding.generation import Limits
+from decoding.sampling.sampling_settings import SamplingSettings
+from tests.fixtures.chance import chance
+from tests.fixtures.replied import replied, said
+from tests.fixtures.tiny.dflash import BLOCK, write_dflash
+from tests.fixtures.tiny.head_pair import N_CTX, Opened, Pair, opened
+from tests.fixtures.tiny.head_run import PROMPT, drafted
+from tests.fixtures.tiny.kinds import PREDICTING, Tiny, target_of
+
+KINDS = (*PREDICTING, "qwen35-sidecar", "gemma4-assistant", "dflash", "dflash2", "dspark",
+         "lfm2-dspark")  # fmt: skip
+"""EAGLE-3 is in tests/endtoend/test_heads_exact.py."""
+LAST = 305
+
+GREEDY = SamplingSettings(temperature=0.0)
+SAMPLED = SamplingSettings(1.0, top_k=2)
+ROUNDING = 1e-3
+"""Logits of passes of other lengths differ, as sums are in another order: one reply of twelve had a
+token that was less likely by 0.00007."""
+
+ALARM = 1e-4
+"""A right program fails below it once in 10,000 times."""
+
+
+def likeliest(pair: Pair, count: int) -> list[int]:
+    """The likeliest tokens that a head drafts after the prompt and a last token."""
+    pair.context.forward(PROMPT, 1)
+    tokens: list[int] = []
+    if isinstance(pair.drafts, BlockContext):
+        pair.drafts.forward([*PROMPT, LAST], 0)
+        after = pair.drafts.draft(count)
+        while (row := after(tokens)) is not None:
+            tokens.append(int(row.argmax()))
+        return tokens
+    rows = pair.drafts.forward([*PROMPT, LAST], 1)
+    while len(tokens) < count:
+        tokens.append(int(rows[-1].argmax()))
+        rows = pair.drafts.forward(tokens[-1:], 1)
+    return tokens
+
+
+def drafter_of(pair: Pair) -> Drafter:
+    drafter = drafter_of_head("head", pair.drafts, n_vocab=pair.model.info.n_vocab)
+    if isinstance(drafter, BlockDraft):
+        return drafter
+    return DraftModel("head", pair.drafts, n_vocab=pair.model.info.n_vocab, max_draft=4)
+
+
+def prompts(count: int) -> Iterator[list[int]]:
+    """Random prompts of a few words that repeat."""
+    random = np.random.default_rng(0)
+    for _ in range(count):
+        yield random.choice(random.integers(3, 300, 12), 40).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_head_drafts_what_the_engine_alone_does(tiny: Tiny, kind: str) -> None:
+    target, head = tiny(target_of(kind)), tiny(kind)
+    expected = drafted(target, head)
+    with opened(target, head) as pair:
+        assert likeliest(pair, len(expected)) == expected
+
+
+def test_the_last_tokens_row_may_be_left_out(tiny: Tiny, tmp_path: Path) -> None:
+    """DSpark heads say whether it drafts."""
+    head = write_dflash(tmp_path / "head.gguf", is_dspark=True, from_last=False)
+    expected = drafted(tiny("qwen3"), head)
+    with opened(tiny("qwen3"), head) as pair:
+        assert likeliest(pair, len(expected)) == expected
+        assert isinstance(pair.drafts, BlockContext)
+        assert pair.drafts.longest == BLOCK - 1
+
+
+def test_a_block_head_drafts_for_a_model_with_a_running_state(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its entries follow the state back to what was kept; its positions are those of images."""
+    monkeypatch.setattr(rollback_depth, "_SHARE", 1)  # of tiny weights, which no state fits into
+    head = write_dflash(tmp_path / "head.gguf", taps=(1, 3), sections=(16, 0, 0, 0))
+    with opened(tiny("qwen35"), head) as pair:
+        assert 0 < pair.context.depth < N_CTX
+        limits, drafter = Limits(64, frozenset()), drafter_of(pair)
+        for prompt in prompts(2):
+            found = replied(pair.context, prompt, GREEDY, limits, drafter)
+            assert sum(step.drafted for step in found) > 64
+            for turned in divergences(pair.context, prompt, said(found)):
+                assert turned.margin < ROUNDING
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_replies_are_plain_ones(talkative: Opened, kind: str) -> None:
+    """More prompts, and all other drafters, are in tests/endtoend/test_every_drafter.py."""
+    proposed = 0
+    with talkative(kind) as pair:
+        drafter = drafter_of(pair)
+        for prompt in prompts(1):
+            found = replied(pair.context, prompt, GREEDY, Limits(128, frozenset()), drafter)
+            plain = replied(pair.context, prompt, GREEDY, Limits(128, frozenset()), None)
+            proposed += sum(step.drafted for step in found)
+            if said(found) != said(plain):
+                for turned in divergences(pair.context, prompt, said(found)):
+                    assert turned.margin < ROUNDING
+    assert proposed > 128
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [60, pytest.param(600, marks=pytest.mark.slow)])
+def test_sampled_replies_follow_the_models_own_law(
+    talkative: Opened, kind: str, count: int
+) -> None:
+    with talkative(kind) as pair:
+        found = chance(
+            pair.context, PROMPT, SAMPLED, drafter_of(pair), count, more=3, accepted=0.05
+        )
+    assert found >= ALARM

@@ -1,0 +1,76 @@
+"""Memory that models and heads really take, against their bill: in a process of their own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import pytest
+
+pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
+
+from models.metadata.head_facts import head_facts
+from models.metadata.memory_bill import bill
+from models.metadata.model_facts import facts_of
+from tests.fixtures.tiny.dense import write_dense
+from tests.fixtures.tiny.dflash import write_dflash
+from tests.fixtures.tiny.eagle3 import write_eagle3
+from tests.fixtures.tiny.gemma4 import write_gemma4, write_gemma4_assistant
+from tests.fixtures.tiny.qwen35 import write_qwen35
+from tests.fixtures.tiny.tiny_file import Shape
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="anonymous memory is told by Linux"),
+]
+
+N_CTX = 2048
+SHAPE = Shape(
+    width=1024,
+    feed_forward=3072,
+    heads=8,
+    kv_heads=4,
+    head=128,
+    context=N_CTX,
+    n_vocab=32_000,
+    hollow=gguf.GGMLQuantizationType.F16,
+)
+
+
+def written(kind: str, folder: Path) -> tuple[Path, Path | None]:
+    """A model and its head, of a kind."""
+    model, head = folder / "model.gguf", folder / "head.gguf"
+    match kind:
+        case "qwen35":
+            return write_qwen35(model, shape=SHAPE, state=128, rank=16), model
+        case "eagle3":
+            drafted = range(16_000)
+            write_eagle3(
+                head, target_width=SHAPE.width, own_embeddings=False, drafted=drafted, shape=SHAPE
+            )
+            return write_dense(model, shape=SHAPE), head
+        case "dflash":
+            write_dflash(head, shape=SHAPE)
+            return write_dense(model, "qwen3", shape=SHAPE), head
+        case "assistant":
+            write_gemma4_assistant(head, target_width=SHAPE.width, shape=SHAPE)
+            return write_gemma4(model, shape=SHAPE), head
+        case _:
+            return write_dense(model, shape=SHAPE), None
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen35", "eagle3", "dflash", "assistant"])
+def test_a_bill_is_within_three_percent(kind: str, tmp_path: Path) -> None:
+    model, head = written(kind, tmp_path)
+    command = [sys.executable, "-m", "scripts.heads.measure_memory", str(model)]
+    command += [str(head)] if head else []
+    done = subprocess.run(
+        [*command, "--ctx", str(N_CTX)], capture_output=True, check=True, text=True
+    )
+    found = json.loads(done.stdout)
+    drafter = bill(head_facts(head, model), N_CTX) if head else None
+    billed = bill(facts_of(model), N_CTX, drafter)
+    mapped = facts_of(model).weight_bytes
+    mapped += head_facts(head, model).weight_bytes if head else 0
+    assert billed.total == pytest.approx(mapped + found["taken"], rel=0.03)

@@ -1,0 +1,211 @@
+"""EAGLE-3 heads on MLX: logits by definition, in every variant, and replies of the model's own."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
+
+from backends.base import Context, Logits, ModelError
+from backends.files.head_folders.head_folder import checked_head_folder
+from backends.mlx.heads.mlx_head import load_head
+from decoding.checks.greedy_check import divergences
+from decoding.drafters.model.draft_model import DraftModel
+from decoding.drafters.model.reader import Reader
+from decoding.generation import Limits
+from decoding.sampling.sampling_settings import SamplingSettings
+from tests.fixtures.chance import chance
+from tests.fixtures.replied import replied, said
+from tests.fixtures.tiny.eagle3 import DRAFTED, OWN_WIDTH, TAPS, write_eagle3
+from tests.fixtures.tiny.eagle3_reference import Eagle3Reference
+from tests.fixtures.tiny.few_tokens import SAID
+from tests.fixtures.tiny.head_folder import HeadFolderParts, parts_of_folder
+from tests.fixtures.tiny.tiny_file import HEAD, WIDTH
+from tests.fixtures.tiny.twin_pair import N_CTX, Twin, opened, opened_kind
+from tests.fixtures.tiny.twins import twin
+
+KINDS = ("eagle3", "eagle3-borrowing")
+TEXT = [1, 75, 300, 299, 310, 75, 98, 112, 40, 41, 250]
+GUESSED = [305, 210, 220]
+GREEDY = SamplingSettings(temperature=0.0)
+SAMPLED = SamplingSettings(1.0, top_k=2)
+ROUNDING = 1e-3
+"""Of logits of 6, in float32 against float64, and in passes of other lengths."""
+
+ALARM = 1e-4
+"""A right program fails below it once in 10,000 times."""
+
+Variant = Callable[[HeadFolderParts], None]
+
+
+def norms(name: str, size: int) -> Variant:
+    random = np.random.default_rng(8)
+
+    def change(parts: HeadFolderParts) -> None:
+        values = 1.0 + 0.3 * random.normal(size=size)
+        parts.tensors[f"{name}.weight"] = values.astype(np.float32)
+
+    return change
+
+
+def setting(**values: Any) -> Variant:
+    return lambda parts: parts.settings.update(values)
+
+
+VARIANTS: dict[str, list[Variant]] = {
+    "plain": [],
+    "adds to the normed": [setting(norm_before_residual=True)],
+    "normed together": [setting(norm_before_fc=True), norms("input_norm", len(TAPS) * WIDTH)],
+    "normed each": [
+        setting(fc_norm=True),
+        *(norms(f"fc_norm.{tap}", WIDTH) for tap in range(len(TAPS))),
+    ],
+    "hands on the normed": [setting(norm_output=True)],
+    "norms of heads": [norms(f"midlayer.self_attn.{part}_norm", HEAD) for part in "qk"],
+    "a window": [setting(layer_types=["sliding_attention"], sliding_window=4)],
+    "another base": [setting(rope_theta=500.0)],
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_logits_are_those_of_the_definition(twin_of: Twin, tmp_path: Path, name: str) -> None:
+    parts = parts_of_folder(twin_of("eagle3"))
+    for change in VARIANTS[name]:
+        change(parts)
+    with opened(twin_of("llama"), parts.write(tmp_path)) as pair:
+        pair.context.forward(TEXT, 1)
+        states = pair.drafts._states.rows(0, len(TEXT)).copy()
+        found = [pair.drafts.forward([*TEXT, GUESSED[0]], len(TEXT))]
+        found += [pair.drafts.forward([token], 1).copy() for token in GUESSED[1:]]
+    rows = np.vstack(found)[:, list(DRAFTED)]
+    reference = Eagle3Reference(parts.settings, parts.tensors)
+    expected = reference.logits([*TEXT, *GUESSED], states, own=len(GUESSED) - 1)
+    assert np.abs(rows - expected).max() < ROUNDING
+    plain = Eagle3Reference(*_plain(twin_of)).logits([*TEXT, *GUESSED], states, len(GUESSED) - 1)
+    is_other = bool(np.abs(plain - expected).max() > 0.01)
+    assert is_other is (name != "plain"), "a variant is another head"
+
+
+def _plain(twin_of: Twin) -> tuple[dict[str, Any], dict[str, Any]]:
+    parts = parts_of_folder(twin_of("eagle3"))
+    return parts.settings, parts.tensors
+
+
+def read(context: Context, history: list[int]) -> Logits:
+    """The row after a history, as a drafter reads it."""
+    *_, (_, rows) = Reader(context).rows(history)
+    return rows.copy()
+
+
+def difference(ours: Logits, theirs: Logits) -> float:
+    known = np.isfinite(theirs)
+    assert np.array_equal(np.isfinite(ours), known)
+    return float(np.abs(ours[known] - theirs[known]).max())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(3))
+def test_drafts_accepted_and_rejected_leave_what_a_new_context_reads(
+    twin_of: Twin, kind: str, seed: int
+) -> None:
+    """Lines, steps without a draft, and rewinds, after a text of any length."""
+    random = np.random.default_rng(seed)
+    with opened_kind(twin_of, kind) as pair:
+        context, drafts = pair.context, pair.drafts
+        history = random.integers(3, 300, int(random.integers(1, 90))).tolist()
+        for start in range(0, len(history) - 1, 40):
+            context.forward(history[start : min(start + 40, len(history) - 1)], 0)
+        for step in range(10):
+            tokens = random.integers(3, 300, int(random.integers(0, 6))).tolist()
+            if random.integers(4):  # a step that this head did not draft for
+                row = read(drafts, history)
+                with closing(pair.model.open(N_CTX)) as fresh:
+                    beside = pair.head.open_beside(fresh)
+                    if len(history) > 1:
+                        fresh.forward(history[:-1], 0)
+                    assert difference(row, read(beside, history)) < ROUNDING
+                    beside.close()
+                for token in tokens[:-1]:
+                    drafts.forward([token], 1)
+            if step == 6 and len(history) > 3:  # an answer is asked for anew
+                del history[-2:]
+                context.truncate(len(history) - 1)
+                continue
+            held, kept = context.length, int(random.integers(len(tokens) + 1))
+            context.forward([history[-1], *tokens], len(tokens) + 1)
+            context.truncate(held + 1 + kept)
+            history += [*tokens[:kept], int(random.integers(3, 300))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_replies_are_plain_ones(twin_of: Twin, kind: str) -> None:
+    random, proposed = np.random.default_rng(0), 0
+    limits = Limits(48, frozenset())
+    with opened_kind(twin_of, kind, few=True) as pair:
+        drafter = DraftModel("a", pair.drafts, n_vocab=pair.model.info.n_vocab, max_draft=4)
+        for _ in range(2):
+            prompt = random.choice(random.integers(3, 300, 12), 40).tolist()
+            found = replied(pair.context, prompt, GREEDY, limits, drafter)
+            plain = replied(pair.context, prompt, GREEDY, limits, None)
+            proposed += sum(step.drafted for step in found)
+            if said(found) != said(plain):
+                for turned in divergences(pair.context, prompt, said(found)):
+                    assert turned.margin < ROUNDING
+    assert proposed > 48
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(120, marks=pytest.mark.slow)])
+def test_sampled_replies_follow_the_models_own_law(
+    twin_of: Twin, tmp_path: Path, count: int
+) -> None:
+    """Drawn and judged on the device, by a head that knows the tokens which the model says."""
+    head = twin(write_eagle3(tmp_path / "head.gguf", drafted=SAID), tmp_path / "head")
+    with opened(twin_of("few-llama"), head) as pair:
+        drafter = DraftModel("a", pair.drafts, n_vocab=pair.model.info.n_vocab, max_draft=4)
+        found = chance(pair.context, TEXT, SAMPLED, drafter, count, more=3, accepted=0.05)
+    assert found >= ALARM
+
+
+def test_quantized_heads_draft_about_the_same(twin_of: Twin, tmp_path: Path) -> None:
+    parts = parts_of_folder(twin_of("eagle3"))
+    parts.settings["quantization"] = {"group_size": 32, "bits": 8}
+    for name in [name for name, values in parts.tensors.items() if values.ndim == 2]:
+        packed = mx.quantize(mx.array(parts.tensors.pop(name)), group_size=32, bits=8)
+        stem = name.removesuffix(".weight")
+        for part, values in zip(("weight", "scales", "biases"), packed, strict=True):
+            parts.tensors[f"{stem}.{part}"] = np.array(values)
+    rows: list[Logits] = []
+    for head in (twin_of("eagle3"), parts.write(tmp_path)):
+        with opened(twin_of("llama"), head) as pair:
+            pair.context.forward(TEXT, 1)
+            rows.append(read(pair.drafts, [*TEXT, 40]))
+    assert 0.0 < difference(rows[1], rows[0]) < 0.3
+
+
+def test_a_head_of_another_width_is_refused_before_mlx_sees_it(twin_of: Twin) -> None:
+    with opened_kind(twin_of, "eagle3") as pair:
+        folder = pair.model.folder
+        other = type(folder)(folder.config | {"hidden_size": OWN_WIDTH}, 0)
+        with pytest.raises(ModelError, match=f"the model's have {OWN_WIDTH}"):
+            checked_head_folder(twin_of("eagle3"), other)
+        with pytest.raises(ModelError, match="brings nothing that drafts"):
+            load_head(twin_of("llama"), pair.model, pair.context)
+
+
+def test_a_head_that_opens_late_reads_from_there_on(twin_of: Twin) -> None:
+    """What passed before it was there is unknown to it."""
+    text = list(range(100, 140))
+    with opened_kind(twin_of, "eagle3") as pair:
+        late_context = pair.model.open(N_CTX)
+        late_context.forward(text[:30], 0)
+        late = pair.head.open_beside(late_context)
+        late_context.forward(text[30:], 0)
+        pair.context.forward(text, 0)
+        row = read(late, [*text, 75])
+        assert difference(row, read(pair.drafts, [*text, 75])) > 0.01
+        late.close()
+        late_context.close()

@@ -1,0 +1,45 @@
+"""With a quantized KV cache, drafting gives the token ids of plain decoding with the same cache."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from backends.base import CacheType, Model
+from decoding.draft import Drafter
+from decoding.drafters.lookup.prompt_lookup import PromptLookup
+from decoding.generation import Limits
+from decoding.sampling.distribution import SamplingSettings
+from scripts.prompts import tokenized
+from tests.fixtures.replied import replied, said
+
+GREEDY = SamplingSettings(temperature=0.0)
+CONTEXT = 2048
+
+
+@pytest.fixture(
+    scope="module",
+    params=[CacheType.Q8_0, pytest.param(CacheType.Q4_0, marks=pytest.mark.slow)],
+)
+def model(llamacpp: ModuleType, demo_file: Path, request: pytest.FixtureRequest) -> Iterator[Model]:
+    with closing(llamacpp.load(demo_file, threads=1, cache_type=request.param)) as loaded:
+        yield loaded
+
+
+def _said(model: Model, prompt: list[int], tokens: int, drafter: Drafter | None) -> list[int]:
+    limits = Limits(tokens, model.tokenizer.end_tokens)
+    with closing(model.open(CONTEXT)) as context:
+        return said(replied(context, prompt, GREEDY, limits, drafter))
+
+
+def test_lookup_gives_plain_decodings_tokens(model: Model) -> None:
+    prompt = tokenized(model)[0][1]
+    assert _said(model, prompt, 24, PromptLookup()) == _said(model, prompt, 24, None)
+
+
+@pytest.mark.slow
+def test_lookup_gives_plain_decodings_tokens_on_other_prompts(model: Model) -> None:
+    for _, prompt in tokenized(model)[::4]:
+        assert _said(model, prompt, 96, PromptLookup()) == _said(model, prompt, 96, None)

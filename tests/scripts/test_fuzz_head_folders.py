@@ -1,0 +1,15 @@
+"""A short campaign of damaged folders with heads, by a seed of its own."""
+
+from scripts.fuzzing.campaign import Summary, readings
+from scripts.fuzzing.heads.folder_kind import HeadFolders
+from scripts.fuzzing.kind import READ, REFUSED
+
+SEED = 61
+
+
+def test_a_damaged_head_is_refused_by_name_or_sound() -> None:
+    summary = Summary()
+    for found in readings(HeadFolders, 2000, SEED, workers=1):
+        summary.add(found)
+    assert not summary.faults
+    assert min(summary.outcomes[READ], summary.outcomes[REFUSED]) > 100
