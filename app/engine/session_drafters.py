@@ -32,6 +32,9 @@ _ENOUGH_STEPS = 32.0
 controller's initial 10 steps about 30 steps, in which a drafter that is always wrong was tried to
 the end of its budget (measured on a streaming 1.1B body)."""
 
+_NEVER_SLOWER_THAN = 0.98
+"""Of decoding without them, as promised: a drafter that takes little may wait for better text."""
+
 _LEAST_WITHOUT = 0.25
 """Least share of a plain step's time that is expected to be left with weights in the drafters'
 place, whatever the disk was measured to do. A guess; not measured."""
@@ -121,7 +124,7 @@ class Drafting:
             return True
         plain = controller.costs.seconds(1)
         without = max(plain - self.displaced_seconds, _LEAST_WITHOUT * plain)
-        return controller.rate >= plain / without
+        return controller.rate >= _NEVER_SLOWER_THAN * plain / without
 
     def without_models(self) -> "Drafting":
         """Free the drafters that take time and memory, and keep the others. Not during a step."""

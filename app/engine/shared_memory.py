@@ -9,6 +9,7 @@ from app.drafting.drafter_building import DrafterEnvironment
 from app.drafting.spec.draft_spec import DraftSpec
 from app.drafting.spec.drafter_node import DrafterNode
 from app.engine.session_drafters import Drafting, build
+from app.large_blocks import return_freed_memory
 from app.learned.calibrations import Calibrations
 from app.learned.tuned_recipe import own_recipe
 from app.loading.memory_plan import MemoryPlan, drafter_context
@@ -100,6 +101,7 @@ class SharedMemory:
         if not drafting.displaced_seconds or drafting.are_models_worth_memory:
             return drafting
         drafting = drafting.without_models()
+        return_freed_memory()
         self.settle(drafting, target)
         return drafting
 
