@@ -67,7 +67,7 @@ def bench(
     """Measure lookup, self, auto and --draft against plain decoding, on six kinds of prompts."""
     chosen = SUITES[known(suite, SUITES, f"there is no suite {suite!r}")]
     json = output or json
-    files = [file for file in (json, html, report) if _is_file(file)]
+    files = [file for file in (json if _is_file(json) else None, html, report) if file is not None]
     if len(set(files)) < len(files):
         raise UsageError("two results would be written to the same file", str(files[-1]))
     for file in files:

@@ -149,6 +149,19 @@ def test_a_report_that_cannot_be_written_is_found_before_the_long_part(specchat:
     assert "the same file" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments", [("bench", "--report"), ("doctor", "--report"), ("bench", "--html")]
+)
+def test_standard_output_is_no_file_of_that_name(
+    specchat: Specchat, arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = specchat(*arguments, "-")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "only --json writes to standard output" in ended.stderr
+    assert not [*tmp_path.iterdir()]
+
+
 def test_what_somebody_called_a_kernel_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "release", lambda: "6.1.0-annas-laptop")
     monkeypatch.setattr(platform, "mac_ver", lambda: ("", ("", "", ""), ""))
