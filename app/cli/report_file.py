@@ -33,6 +33,18 @@ def check_writable(file: Path) -> None:
         raise UsageError(f"cannot write {file}", why)
 
 
+def check_apart(*files: Path | None) -> None:
+    """Raise a usage error if two results would go to one file.
+
+    Raises:
+        UsageError: two of them are the same.
+    """
+    given = [os.path.realpath(file) for file in files if file is not None]
+    for index, file in enumerate(given):
+        if file in given[:index]:
+            raise UsageError("two results would be written to the same file", file)
+
+
 def _checked(file: Path | None) -> Path | None:
     if file is not None:
         check_writable(file)

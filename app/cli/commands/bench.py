@@ -22,7 +22,7 @@ from app.cli.command import STDOUT
 from app.cli.json_output import Output
 from app.cli.machine import machine, version
 from app.cli.opening import open_session
-from app.cli.report_file import ReportFile, check_writable, write_report
+from app.cli.report_file import ReportFile, check_apart, check_writable, write_report
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.exit_codes import EXIT_INTERRUPTED
 from app.cli.terminal.interrupt import interruptible
@@ -68,10 +68,9 @@ def bench(
     chosen = SUITES[known(suite, SUITES, f"there is no suite {suite!r}")]
     json = output or json
     files = [file for file in (json if _is_file(json) else None, html, report) if file is not None]
-    if len(set(files)) < len(files):
-        raise UsageError("two results would be written to the same file", str(files[-1]))
     for file in files:
         check_writable(file)
+    check_apart(*files)
     session_options = option_values.session_options(context)
     session = open_session(session_options, _CONTEXT)
     try:

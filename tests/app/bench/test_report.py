@@ -144,9 +144,24 @@ def test_a_report_that_cannot_be_written_is_found_before_the_long_part(specchat:
         ended = specchat(command, "--report", "/nonexistent/report.json")
         assert ended.returncode == 2
         assert "cannot write" in ended.stderr
-    ended = specchat("bench", "--report", "a.json", "--json", "a.json")
-    assert ended.returncode == 2
-    assert "the same file" in ended.stderr
+
+
+def test_two_results_do_not_go_to_one_file(
+    specchat: Specchat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "a.json"
+    file.write_text("before")
+    for arguments in (
+        ("bench", "--json", "a.json"),
+        ("bench", "--html", str(file)),
+        ("doctor", "--json", "--output", "a.json"),
+        ("doctor", "--json", "--output", str(tmp_path / ".." / tmp_path.name / "a.json")),
+    ):
+        ended = specchat(*arguments, "--report", "a.json")
+        assert ended.returncode == 2
+        assert "the same file" in ended.stderr
+        assert file.read_text() == "before"
 
 
 @pytest.mark.parametrize(
