@@ -81,6 +81,8 @@ def test_only_published_models_are_named() -> None:
     folder = Reference("mlx-community/Some-9B-4bit", Path("/home/somebody/some"))
     assert public_model(folder) == folder.name
     assert public_model(HubReference("mine/private", "mine/private")) is None
+    chosen = HubReference(f"{folder.name}:home/somebody", folder.name)
+    assert public_model(chosen) == folder.name
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,17 @@ def test_drafters_are_named_without_their_files(given: str, told: str, tmp_path:
     methods = ("off", text, f"{text}, always 3")
     named = {method: public_methods(methods, text, spec).get(method, method) for method in methods}
     assert named[f"{text}, always 3"] == f"{told}, always 3"
+
+
+def test_a_method_that_begins_like_a_file_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("look").touch()
+    methods = ("off", "lookup", "lookup, always 3", "look", "look, always 3", "llama.cpp lookup")
+    told = public_methods(methods, "look", parse("look", Paths.of_this_user()))
+    expected = ("off", "lookup", "lookup, always 3", "model", "model, always 3", "llama.cpp lookup")
+    assert tuple(told.get(method, method) for method in methods) == expected
 
 
 @pytest.mark.usefixtures("llamacpp")
