@@ -326,6 +326,7 @@ class MlxContext:
             self._forget_all()
             raise
         self.tokens.extend(tokens)
+        self.taps.begin(len(tokens))
         if self._state is not None:
             self._state.read = len(tokens)
 
