@@ -20,7 +20,6 @@ from app.pairing.pair_knowledge import share_of
 from app.paths import Paths
 from backends.base import ModelError
 from backends.files.gguf_drafter import TrainedKind
-from backends.files.gguf_header import parts, read_header
 from decoding.estimation.acceptance_estimates import POSITION_PRIOR
 from models.metadata.fingerprint import fingerprint
 from models.metadata.head_facts import head_facts
@@ -29,6 +28,7 @@ from models.metadata.model_facts import ModelFacts, facts_of
 from models.metadata.model_files import stored_bytes
 from models.metadata.trained_drafters import drafter_of
 from models.reference import HubReference, Reference
+from models.self_draft.file_size import weights_made
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 
@@ -130,14 +130,7 @@ class StreamContenders:
             return replace(self.facts, weight_bytes=0)
         for path in self._made(recipe):
             return facts_of(path)
-        facts, bits = self.facts, recipe.file_bits
-        kept = 1.0 - len(recipe.skipped_layers) / max(facts.n_layers, 1)
-        whole = facts.weight_bytes
-        if bits is not None:
-            headers = map(read_header, parts(self.reference.path))
-            count = sum(tensor.parameters for header in headers for tensor in header.tensors)
-            whole = min(whole, count * bits / 8)
-        return replace(facts, weight_bytes=round(kept * whole))
+        return replace(self.facts, weight_bytes=weights_made(self.reference.path, recipe))
 
     def _contender(
         self, candidate: Candidate, memory: AcceptanceMemory, bandwidth: float

@@ -242,7 +242,7 @@ def _is_sidecar(head: StoredHead) -> bool:
 def _fault(head: StoredHead, why: str) -> str:
     if not head.tensors and head.pickles:
         return f"its weights are in {head.pickles[0][:64]}, a program, which is never run"
-    return why
+    return why or "it is not as any head is"
 
 
 def _bytes(head: StoredHead, names: Mapping[str, str], prefixes: tuple[str, ...]) -> int:

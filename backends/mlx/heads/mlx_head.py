@@ -77,8 +77,9 @@ class MlxHead:
         self.tokenizer: Tokenizer = target.tokenizer
         self.info = _describe(folder, loaded, target.info)
 
-    def open(self, n_ctx: int) -> Context:
+    def open(self, n_ctx: int, *, drafts: bool = True) -> Context:
         """A context beside that of the model, and of its size: n_ctx is the least."""
+        assert drafts, "a head does nothing else"
         assert n_ctx <= self._context.n_ctx
         return self.open_beside(self._context)
 

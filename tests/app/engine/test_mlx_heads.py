@@ -225,3 +225,14 @@ def test_a_snapshot_is_known_by_its_repository(home: Path) -> None:
     """The name of its folder is a commit."""
     snapshot = hub_cache() / "models--mlx-community--Qwen3.8-27B-4bit" / "snapshots" / "0123abcd"
     assert entry_of(Reference("0123abcd", snapshot)) is catalogue.find("qwen3.8-27b")
+
+
+def test_a_model_that_is_named_like_a_published_head_is_refused_in_words(
+    ask_json: AskJson, small_mlx: Callable[..., Path], tmp_path: Path
+) -> None:
+    name = "Qwen3.8-27B-MTP-4bit"
+    model = Path(shutil.copytree(small_mlx("plain"), tmp_path / "qwen3.8-27b"))
+    shutil.copytree(small_mlx("plain"), Paths.of_this_user().models / name)
+    found = ask_json(*ASK, "--model", str(model), "--draft", "mtp")
+    assert found["draft"]["state"] == "off"
+    assert f"{name} is a model" in found["draft"]["reason"]
