@@ -28,6 +28,7 @@ from backends.chat.chat_template import Message
 from decoding.events import Finish, Prefill, Step
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.heard import Heard, assert_plain, hear, hurry
+from tests.fixtures.tiny.folder_pairs import FOLDER_WORDS, FolderPair
 from tests.fixtures.tiny.pairs import Pair
 
 MOST_TOKENS = 32
@@ -243,7 +244,31 @@ def test_heads(
     """
     monkeypatch.setattr(f"{__name__}.SETTINGS", (GREEDY,))
     path, head = pair(kind)
-    word = HEADS[kind]
+    specs = specs_of_head(HEADS[kind], head)
+    assert_plain(play(path, specs, actions, [("models", "pair")]).said, path, rounds=True)
+
+
+def specs_of_head(word: str, head: Path) -> list[str]:
+    """A head alone and with others: by its word, and by its path."""
     specs = ["off", "auto", word, f"lookup,{word}", f"vote(lookup,{word})", f"{word}:{head}"]
-    specs += [f"cascade(lookup,{word})", f"tree({word})", f"paths({word})"]
+    return [*specs, f"cascade(lookup,{word})", f"tree({word})", f"paths({word})"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "actions"),
+    [
+        ("own", 20),
+        *(
+            pytest.param(kind, 100, marks=pytest.mark.slow)
+            for kind in ("own", "beside", "eagle3", "dflash", "assistant")
+        ),
+    ],
+)
+def test_mlx_heads(
+    play: Play, folder_pair: FolderPair, kind: str, actions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of what they draft is right, so that answers go on from what passes of theirs left."""
+    monkeypatch.setattr(f"{__name__}.SETTINGS", (GREEDY,))
+    path, head = folder_pair(kind)
+    specs = specs_of_head(FOLDER_WORDS[kind], head)
     assert_plain(play(path, specs, actions, [("models", "pair")]).said, path, rounds=True)
