@@ -68,6 +68,7 @@ def of_file(path: Path, drafter: TrainedDrafter, target: Target, name: str) -> C
         read_bytes=drafter.draw_bytes,
         variant=drafter.kind.name.lower(),
         prior=TRAINED_PRIOR,
+        longest=drafter.longest,
     )
 
 
