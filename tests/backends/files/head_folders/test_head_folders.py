@@ -159,6 +159,7 @@ def added(name: str, *shape: int) -> Change:
 REFUSED: list[tuple[str, Change, str]] = [
     ("eagle3", without("fc.weight"), "lacks fc.weight"),
     ("eagle3", without("d2t"), "lacks d2t"),
+    ("eagle3", without("embed_tokens.weight"), "embeddings that it borrows"),
     ("eagle3", without("midlayer.self_attn.v_proj.weight"), "lacks layer.self_attn.v_proj"),
     ("eagle3", without("norm.weight"), "lacks norm.weight"),
     ("eagle3", added("midlayer.extra.weight", 4), "a tensor layer.extra.weight"),
