@@ -19,7 +19,7 @@ from threading import Event
 import pytest
 
 from app.chat.conversation import Conversation
-from app.engine.answer import Answer, Request, Stage
+from app.engine.answer import Answer, Request
 from app.engine.engine import Engine
 from app.engine.engine_status import Phase
 from app.loading.session_options import SessionOptions
@@ -49,7 +49,7 @@ COMMANDS = (("models", "pair"), ("models", "tune"), ("models", "info"), ("verify
 
 GREEDY = SamplingSettings(temperature=0.0)
 SETTINGS = (GREEDY, replace(GREEDY, repeat_penalty=1.3), replace(GREEDY, top_k=5, seed=7))
-QUESTIONS = ("hi", "the the the the", "say on and on and on", "ab" * 20)
+QUESTIONS = ("hi", "the the the the", "say on and on and on", "ab" * 50)
 Specchat = Callable[..., CompletedProcess[str]]
 Play = Callable[..., "Player"]
 
@@ -105,8 +105,8 @@ class Player:
         assert answer.error is None, answer.error
 
     def heard(self, answer: Answer) -> None:
-        """Something came of an answer: do nothing, or something."""
-        if answer.stage is not Stage.ANSWERING or self._left == 0 or self._random.random() < 0.3:
+        """A piece of an answer or of its prompt has come: do nothing, or something."""
+        if self._left == 0 or self._random.random() < 0.3:
             return
         self._left -= 1
         if self._left in self._commands:
