@@ -161,19 +161,14 @@ def _tried(candidate: Candidate, known: Knowledge, builder: Builder) -> DrafterH
         known.trials.add(key, TrialResult(failed=words))
         return None
     if handle.member.cost is not None:
-        known.trials.add(key, TrialResult(_of_token(handle.member.cost, known.costs)))
+        draw_cost = handle.member.cost.of_token / known.costs.seconds(1)
+        known.trials.add(key, TrialResult(draw_cost))
     known.memory.remember(handle.key, handle.member.estimates.acceptance, handle.facts)
     known.memory.save()
     if pays(handle.member, known.costs):
         return handle
     builder.drop(handle)
     return None
-
-
-def _of_token(cost: DraftCost, costs: CostModel) -> float:
-    """Cost of a drafted token in plain steps, of a block if all of it is drafted from."""
-    count = cost.longest if isinstance(cost, BlockCost) else 1
-    return cost.seconds(count, 1) / count / costs.seconds(1)
 
 
 def _node(candidate: Candidate) -> DrafterNode:
