@@ -34,8 +34,9 @@ from tests.fixtures.tiny.kinds import Tiny
 
 ASK = ("abc abc abc abc", "--temperature", "0", "--max-tokens", "24", "--raw", "--ctx", "256")
 SLOW = pytest.mark.slow
+FULL = ("abc abc abc abc", "--temperature", "0", "--max-tokens", "400", "--raw", "--ctx", "48")
 QUICK = ("beside", "eagle3")
-"""Kinds of heads; the others take long."""
+KINDS = [*QUICK, *(pytest.param(one, marks=SLOW) for one in FOLDER_WORDS if one not in QUICK)]
 
 AskJson = Callable[..., dict[str, Any]]
 Specchat = Callable[..., CompletedProcess[str]]
@@ -47,9 +48,7 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("drafting_pays", "heads_are_trusted")
-@pytest.mark.parametrize(
-    "kind", [*QUICK, *(pytest.param(one, marks=SLOW) for one in FOLDER_WORDS if one not in QUICK)]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_answer_is_the_models_own_with_each_kind_of_head(
     ask_json: AskJson, folder_pair: FolderPair, kind: str
 ) -> None:
@@ -63,6 +62,23 @@ def test_an_answer_is_the_models_own_with_each_kind_of_head(
         if draft == word:  # what it was worth is remembered
             assert found["stats"]["by_drafter"][draft]["drafted"] > 0
             assert (found["draft"]["state"], found["model"]["backend"]) == ("on", "mlx")
+
+
+@pytest.mark.usefixtures("drafting_pays", "heads_are_trusted")
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_contexts_of_a_head_draft_until_the_models_is_full(
+    ask_json: AskJson, folder_pair: FolderPair, kind: str
+) -> None:
+    (model, head), word = folder_pair(kind), FOLDER_WORDS[kind]
+    options = (*FULL, "--model", str(model))
+    plain = ask_json(*options, "--draft", "off")
+    assert plain["finish_reason"] == "context"
+    named = f"{word}:{head}"
+    found = ask_json(*options, "--draft", f"{word},{named}")
+    assert found["draft"]["drafters"] == [word, named]
+    assert found["stats"]["drafted"] > 0
+    assert found["finish_reason"] == "context"
+    assert found["token_ids"] == plain["token_ids"]
 
 
 @pytest.mark.usefixtures("drafting_pays", "heads_are_trusted")
