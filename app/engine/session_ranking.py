@@ -116,7 +116,8 @@ def list_for(session: Session) -> Ranking:
     known = None
     if measured is not None and info.rollback is not Rollback.NONE:
         costs = CostModel.of(measured)
-        target = replace(target, tree_refusal=session.context.tree_refusal)
+        if session.drafting.controller is not None:  # it has asked: the first answer takes passes
+            target = replace(target, tree_refusal=session.context.tree_refusal)
         threads, gpu_layers = options.threads, options.gpu_layers
         known = Knowledge.of(
             target, session.model, costs, calibrations, memory, threads, gpu_layers

@@ -308,6 +308,11 @@ class DraftCost:
         return self._begin * self._load
 
     @property
+    def of_token(self) -> float:
+        """Seconds of a drafted token, with its share of what a draft costs whatever its length."""
+        return self.seconds(1, 1)
+
+    @property
     def _load(self) -> float:
         """By how much the target's passes have become longer since the cost was measured."""
         return self._beside.seconds(1) / self._plain if self._beside else 1.0

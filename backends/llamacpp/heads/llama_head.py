@@ -158,5 +158,5 @@ def _describe(
         engine=target.engine,
         device=target.device,
         threads=target.threads,
-        variant=drafter.kind.name.lower(),
+        variant=drafter.kind.variant,
     )

@@ -251,6 +251,20 @@ def test_restored_text_is_left_out(
 
 
 @pytest.mark.parametrize("skips_first", [False, True])
+def test_a_draft_before_any_state_is_known_leaves_nothing(chain: Chain, skips_first: bool) -> None:
+    """As of a head that opens in mid-answer, and drafts before its model's next pass."""
+    chain.context.forward(TEXT[:20], 0)
+    opened = chain.open(skips_first=skips_first)
+    read(opened, TEXT[:21])
+    opened.forward([200], 1)
+    chain.context.forward(TEXT[20:], 0)
+    row = read(opened, [*TEXT, 7])
+    states = _states(chain, [*TEXT, 7])[20:]
+    of_rest = rows_after(chain.module, [*TEXT[20:], 7], states, (), skips_first=skips_first)
+    assert np.abs(row - of_rest).max() < ROUNDING
+
+
+@pytest.mark.parametrize("skips_first", [False, True])
 def test_another_text_from_before_the_first_state(chain: Chain, skips_first: bool) -> None:
     chain.context.forward(TEXT[:20], 0)
     opened = chain.open(skips_first=skips_first)
