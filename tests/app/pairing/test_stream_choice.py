@@ -29,6 +29,7 @@ from models.metadata.fingerprint import fingerprint
 from models.metadata.memory_bill import bill, compute_bytes, host_bytes
 from models.metadata.model_facts import CHUNK, ModelFacts, facts_of
 from models.reference import Reference
+from models.self_draft.file_size import weights_made
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 from tests.fixtures.tiny.pairs import Pair
@@ -153,12 +154,16 @@ def test_a_self_drafter_is_counted_before_and_after_it_is_made(demo: Model, home
         spec = draft_spec.parse(draft, paths, reference)
         return StreamContenders(reference, facts, spec, options, paths, 512)
 
-    expected = bill(replace(facts, weight_bytes=round(info.parameters * 4.5 / 8)), 512).total
-    assert contenders("lookup,self:q4_0").named_bytes == pytest.approx(expected, rel=0.01)
+    weights = weights_made(info.path, Recipe("q4_0"))
+    expected = bill(replace(facts, weight_bytes=weights), 512).total
+    assert contenders("lookup,self:q4_0").named_bytes == expected
+    without_layers = contenders("self:skip=1-28").named_bytes
+    assert without_layers > bill(replace(facts, weight_bytes=30_000_000), 512).total, "embeddings"
     assert contenders("self").named_bytes == contenders("vote(lookup,self:q4_0)").named_bytes
     assert list(contenders("auto").all(20e9)) == []
     made = SelfDrafts(paths.self_drafts).get(info, recipe, lambda _done, _total: None)
     assert contenders("self:skip=1-28").named_bytes == bill(facts_of(made), 512).total
+    assert bill(facts_of(made), 512).total <= without_layers
     (found,) = contenders("auto").all(20e9)
     assert (found.name, found.is_measured) == ("self:skip1to28", False)
     assert found.memory_bytes == bill(facts_of(made), 512).total
