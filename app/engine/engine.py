@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
+from app.ahead.expected import Expected
 from app.engine.answer import Answer, Request, Stage
 from app.engine.crash_report import crash_report
 from app.engine.engine_status import Loaded, Phase, Status
@@ -47,15 +48,22 @@ OpenSession = Callable[[SessionOptions, Paths, Callable[[str], None]], "Session"
 class Engine:
     """Loads a model and answers requests in turn on its own thread; no method but close blocks.
 
-    open_session: None for the usual way.
+    open_session: None for the usual way. may_read: why nothing may be read ahead now, "" if it
+    may; called often, on the engine's thread.
     """
 
     def __init__(
-        self, options: SessionOptions, paths: Paths, open_session: OpenSession | None = None
+        self,
+        options: SessionOptions,
+        paths: Paths,
+        open_session: OpenSession | None = None,
+        may_read: Callable[[], str] = lambda: "",
     ) -> None:
         self.options: SessionOptions = options
         self.paths = paths
         self._open = open_session
+        self._may_read = may_read
+        self._expected: Expected | None = None
         self._status = Status(Phase.LOADING, "starting")
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._active: ActiveSession | None = None
@@ -93,6 +101,13 @@ class Engine:
     def is_answering(self) -> bool:
         """Whether an answer is in progress, of the chat or of a race."""
         return self._current is not None
+
+    def expect(self, expected: Expected | None) -> None:
+        """Tell what the next request will begin with, None if nothing is known of it.
+
+        It is read while no job waits, and replaces what was expected before.
+        """
+        self._expected = expected
 
     def load(self, model: str) -> None:
         """Stop the current answer and change to another model."""
