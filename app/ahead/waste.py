@@ -50,5 +50,4 @@ class AheadTime:
 
 
 def _seconds(value: object) -> float:
-    is_sound = isinstance(value, int | float) and 0.0 <= value < math.inf
-    return float(value) if is_sound else 0.0
+    return float(value) if isinstance(value, int | float) and 0.0 <= value < math.inf else 0.0
