@@ -105,6 +105,7 @@ class ReadingAhead:
         if latest is not self._seen:
             self._examine(latest)
         if latest is None:
+            self._ports.publish(None)
             return False
         if reason := self._ports.may_read():
             self._look_again_at = time.monotonic() + _LOOK_AGAIN_SECONDS
@@ -115,13 +116,12 @@ class ReadingAhead:
             return True
         length = self._rested.length(time.monotonic())
         tokens, reason = self._readable(length)
+        self._tell(reason)
         if self._reader.read(tokens, time.monotonic() - latest.typed_at):
-            self._tell(reason)
             return True
         self._reader.read_along(tokens, SHORT_SECONDS, is_wanted)
         if is_wanted():
             self._end(length)
-            self._tell(reason)
         return False
 
     def _examine(self, latest: Expected | None) -> None:
@@ -131,7 +131,6 @@ class ReadingAhead:
         is_typing = latest is not None and latest.is_typing
         since = latest.typed_at if latest is not None and is_typing else float("-inf")
         self._rested.update(self._begun.tokens, since)
-        self._tell("")
 
     def _prepare(self) -> None:
         """Restore a saved state of the conversation, which saves the one that it replaces."""
@@ -156,10 +155,7 @@ class ReadingAhead:
             self._keeper.answered()
 
     def _tell(self, paused: str) -> None:
-        """Publish how much of the prompt is ready."""
-        if self._seen is None:
-            self._ports.publish(None)
-            return
+        """Publish how much of the prompt is ready, and why no more is read."""
         read = common_prefix(self._context.tokens, self._begun.tokens)
         self._ports.publish(AheadState(read, self._begun.total, paused))
 

@@ -53,6 +53,9 @@ def test_the_last_word_is_certain_only_when_white_space_follows() -> None:
     assert finished_words("one\n\ntwo\n") == "one\n\ntwo"
     assert finished_words(" one") == ""
     assert finished_words("") == ""
+    assert finished_words("one 我们今天下午三点钟在图书馆门口见面然后一起去看电影吧") == (
+        "one 我们今天下午三点钟在图书馆门口见面然后"
+    )
 
 
 @given(words=st.lists(st.text("ab<|im_end>", min_size=1, max_size=9), max_size=4), more=st.text())
