@@ -101,7 +101,7 @@ def finished_words(text: str) -> str:
     """A text up to its last word, which may still change; all of it if white space follows."""
     if text[-1:].isspace():
         return text.rstrip()
-    last = text.split()[-1] if text else ""
+    last = text.rsplit(maxsplit=1)[-1] if text else ""
     unfinished = _UNFINISHED if len(last) > _LONGEST_WORD else len(last)
     return text[: len(text) - unfinished].rstrip()
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from app.chat.conversation import Conversation
+from backends.chat.chat_template import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,16 @@ class Expected:
     typed_at: float
     is_typing: bool
     chat: int | None = None
+
+    def leads_to(self, conversation: Conversation) -> bool:
+        """Whether what is read of this is very likely the beginning of a conversation's prompt."""
+        *before, last = conversation.turns or [Message("", "")]
+        mine = self.conversation
+        turns, text = mine.turns, ""
+        if turns and turns[-1].role == "user":
+            turns, text = turns[:-1], turns[-1].content
+        is_same = (mine.system, turns) == (conversation.system, before)
+        return is_same and last.content.startswith(text.rstrip())
 
 
 @dataclass(slots=True)

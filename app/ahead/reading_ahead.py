@@ -15,7 +15,6 @@ from app.loading.target_context import TargetContext
 from app.paths import Paths
 from app.prompt_cache.state_keeper import StateKeeper
 from backends.base import PassStoppedError
-from backends.base.pass_stop import stopping_passes
 from decoding.prefill import common_prefix
 
 _LOOK_AGAIN_SECONDS = 1.0
@@ -90,10 +89,9 @@ class ReadingAhead:
     def run(self, is_wanted: Callable[[], bool]) -> None:
         """Read piece by piece until nothing is left or is_wanted returns False."""
         try:
-            with stopping_passes(lambda: not is_wanted()):
-                while is_wanted() and self._advance(is_wanted):
-                    pass
-        except PassStoppedError:
+            while is_wanted() and self._advance(is_wanted):
+                pass
+        except PassStoppedError:  # a job is more urgent
             pass
         except Exception as error:  # whatever it is, it must not reach the user as an error
             self._failure = f"reading ahead failed: {str(error) or type(error).__name__}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from app.ahead.ahead_state import AheadState
 from app.ahead.expected import Expectation, Expected
 from app.ahead.idle_work import IdleTime
-from app.ahead.job_queue import Job, JobQueue
+from app.ahead.job_queue import Job, JobQueue, in_turn
 from app.ahead.waste import MOST_WASTE
 from app.engine.answer import Answer, Request, Stage
 from app.engine.crash_report import crash_report
@@ -103,9 +103,16 @@ class Engine:
         return answer
 
     def begin(self, answer: Answer) -> None:
-        """Queue the request of an answer, which fills in the background."""
+        """Queue the request of an answer, which fills in the background.
+
+        A pass that reads its prompt already goes on, as it is a part of the answer, until stopped.
+        """
         answer.asked_at = time.perf_counter()
-        self._jobs.put(lambda: self._answer(answer))
+        expected = self._expectation.latest
+        is_begun = expected is not None and expected.leads_to(answer.request.conversation)
+        self._jobs.put(
+            lambda: self._answer(answer), lambda: answer.is_stopped if is_begun else True
+        )
 
     @property
     def is_answering(self) -> bool:
@@ -153,7 +160,7 @@ class Engine:
     def count(self, text: str) -> Future[int]:
         """Number of tokens of a text, counted between two steps."""
         future = self._counts.ask(text)
-        self._jobs.put(self._count)
+        self._jobs.put(self._count, in_turn)
         return future
 
     def drafters(self) -> "Ranking | None":
@@ -195,7 +202,7 @@ class Engine:
         """Request other drafters from the next step on; an unusable spec changes nothing."""
         with self._draft_lock:
             self._draft = spec
-        self._jobs.put(self._follow_draft)
+        self._jobs.put(self._follow_draft, in_turn)
 
     def close(self, seconds: float) -> bool:
         """Stop the current answer, free everything and end the thread; False after a timeout."""

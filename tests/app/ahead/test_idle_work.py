@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from threading import Thread
 
 from app.ahead.idle_work import IdleTime
-from app.ahead.job_queue import JobQueue
+from app.ahead.job_queue import JobQueue, in_turn
+from backends.base.pass_stop import pass_is_stopped
 
 
 class Clock:
@@ -106,3 +107,24 @@ def test_a_wake_lets_work_begin_that_was_not_due_before() -> None:
     thread.join(30)
     assert log == ["read"]
     assert taken == [None]
+
+
+def test_passes_are_stopped_only_for_jobs_that_cannot_wait_for_their_end() -> None:
+    clock, log, jobs = Clock(), list[str](), JobQueue()
+    idle = IdleTime(jobs, clock)
+    stopped: list[bool] = []
+    urgent = [False]
+
+    def put_each() -> None:
+        stopped.append(pass_is_stopped())
+        jobs.put(job, in_turn)
+        stopped.append(pass_is_stopped())
+        jobs.put(job, lambda: urgent[0])
+        stopped.append(pass_is_stopped())
+        urgent[0] = True
+        stopped.append(pass_is_stopped())
+
+    work = Work("read", log, clock, 2, then={1: put_each})
+    assert idle.next_job([work]) is job
+    assert stopped == [False, False, False, True]
+    assert log == ["read"]
