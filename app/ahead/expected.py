@@ -32,8 +32,22 @@ class Expected:
         return is_same and last.content.startswith(text.rstrip())
 
 
-@dataclass(slots=True)
 class Expectation:
-    """What is expected at present: any thread sets it, the engine's thread follows."""
+    """What is expected at present: any thread tells it, the engine's thread follows."""
 
-    latest: Expected | None = None
+    def __init__(self) -> None:
+        self.latest: Expected | None = None
+        self._known: Expected | None = None
+        """The latest that was not None."""
+
+    def tell(self, expected: Expected | None) -> None:
+        """Replace what is expected, None for nothing."""
+        self.latest = expected
+        self._known = expected or self._known
+
+    def led_to(self, conversation: Conversation) -> bool:
+        """Whether what was read last is very likely the beginning of a conversation's prompt.
+
+        Also if nothing is expected any more, as the request is on its way.
+        """
+        return self._known is not None and self._known.leads_to(conversation)

@@ -180,7 +180,7 @@ class ReadingAhead:
 
     def expect_nothing(self) -> None:
         """Forget what is expected, until something is again."""
-        self._ports.expectation.latest = None
+        self._ports.expectation.tell(None)
         self._forget()
         self._ports.publish(None)
 

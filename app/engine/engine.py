@@ -108,8 +108,7 @@ class Engine:
         A pass that reads its prompt already goes on, as it is a part of the answer, until stopped.
         """
         answer.asked_at = time.perf_counter()
-        expected = self._expectation.latest
-        is_begun = expected is not None and expected.leads_to(answer.request.conversation)
+        is_begun = self._expectation.led_to(answer.request.conversation)
         self._jobs.put(
             lambda: self._answer(answer), lambda: answer.is_stopped if is_begun else True
         )
@@ -125,7 +124,7 @@ class Engine:
         To be called at every change: how long text has to rest before it is read is decided here.
         It is read while no job waits. An answer makes it void, when it begins and when it ends.
         """
-        self._expectation.latest = expected
+        self._expectation.tell(expected)
         self._idle_time.disturb()
 
     def load(self, model: str) -> None:
@@ -360,7 +359,7 @@ class Engine:
 
     def _expect_nothing(self) -> None:
         """Forget what was expected before an answer, which would take back what it left."""
-        self._expectation.latest = None
+        self._expectation.tell(None)
         if self._active is not None:
             self._active.reading.answered()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.ahead.expected import Expected
+from app.ahead.expected import Expectation, Expected
 from app.chat.conversation import Conversation
 from backends.chat.chat_template import Message
 
@@ -34,3 +34,15 @@ def test_what_is_typed_leads_to_the_message_that_is_sent() -> None:
 def test_another_chat_or_text_is_another_request(sent: Conversation) -> None:
     typed = conversation(*BEFORE, Message("user", "one two "))
     assert not Expected(typed, 0.0, True).leads_to(sent)
+
+
+def test_what_was_expected_leads_to_a_request_that_is_on_its_way() -> None:
+    typed, sent = conversation(Message("user", "one ")), conversation(Message("user", "one two"))
+    expectation = Expectation()
+    assert not expectation.led_to(sent)
+    expectation.tell(Expected(typed, 0.0, True))
+    expectation.tell(None)
+    assert expectation.latest is None
+    assert expectation.led_to(sent)
+    expectation.tell(Expected(conversation(*BEFORE), 0.0, True))
+    assert not expectation.led_to(sent)
