@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
+from app.ahead.ahead_state import AheadState
 from backends.base import ModelInfo, SpecchatError
 
 if TYPE_CHECKING:
@@ -85,9 +86,13 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A snapshot of the engine; text: progress, or an announcement."""
+    """A snapshot of the engine; text: progress, or an announcement.
+
+    ahead: how much of the next request is read already, None while none is expected.
+    """
 
     phase: Phase
     text: str = ""
     loaded: Loaded | None = None
     error: SpecchatError | None = None
+    ahead: AheadState | None = None

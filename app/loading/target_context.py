@@ -70,6 +70,14 @@ class TargetContext:
         return self._context.depth
 
     @property
+    def block(self) -> int:
+        return self._context.block
+
+    @property
+    def stops_passes(self) -> bool:
+        return self._context.stops_passes
+
+    @property
     def draft_refusal(self) -> str:
         return self._context.draft_refusal
 

@@ -15,17 +15,18 @@ _LINES = "drafts lines only: the other branches of a tree would need states of t
 class HeadLimits:
     """Tokens of a head's context and room for more, and what such contexts cannot do.
 
-    That is sampling on a device, saved states, and trees for most.
+    That is sampling on a device, saved states, and trees for most. Their passes are too short to be
+    stopped.
     """
 
     n_ctx: int
     tokens: list[int]
     device_sampling: DeviceSampling | None = None
-    can_roll_back = can_verify_tree = False
+    can_roll_back = can_verify_tree = stops_passes = False
     max_branches = 1
     draft_refusal = ""
     tree_refusal = _LINES
-    state_bytes = saved_state_bytes = 0
+    state_bytes = saved_state_bytes = block = 0
 
     @property
     def length(self) -> int:

@@ -160,6 +160,23 @@ class ContextFacts(Protocol):
         ...
 
     @property
+    def block(self) -> int:
+        """Tokens from which on all passes compute a token alike, to the bit.
+
+        So do the shorter ones among themselves, in whole groups of 4 tokens. 0 where that depends
+        on each length, or where no pass is as long.
+        """
+        ...
+
+    @property
+    def stops_passes(self) -> bool:
+        """Whether forward ends a long pass early, with PassStoppedError (see base.pass_stop).
+
+        Where there is a running state, only right after a checkpoint: nothing is lost then.
+        """
+        ...
+
+    @property
     def draft_refusal(self) -> str:
         """Why depth is 0, as the rest of a sentence after the model's name; "" if it is not."""
         ...
@@ -212,6 +229,7 @@ class Context(ContextFacts, Protocol):
 
         Raises:
             ModelError: the engine failed; the context is unchanged.
+            PassStoppedError: it was stopped (see base.pass_stop); the context is unchanged.
         """
         ...
 

@@ -30,9 +30,9 @@ def test_files_are_read_when_they_are_named(tmp_path: Path) -> None:
     (attachment,), faults = read_files(text)
     assert faults == ["no file nosuch.md"]
     assert (attachment.name, attachment.text) == (str(file), "walrus")
-    full = in_full(text, [attachment])
-    assert full == f"{text}\n\nwith space.md:\n```\nwalrus\n```"
-    assert without_files(full) == text
+    file_block = "with space.md:\n```\nwalrus\n```"
+    assert in_full(text, [attachment]) == f"{file_block}\n\n{text}"
+    assert without_files(f"{text}\n\n{file_block}") == text  # as earlier versions stored it
     file.write_bytes(b"\xff\0")
     assert read_files(text) == ((), [f"{file} is not UTF-8 text", "no file nosuch.md"])
 

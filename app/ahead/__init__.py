@@ -1,0 +1,1 @@
+"""Reading ahead: the model reads what will be asked while the user still types."""
