@@ -1,4 +1,7 @@
-"""What the model reads of a message: its folded pastes in place, then the files that it names."""
+"""What the model reads of a message: the files that it names, then its text with pastes in place.
+
+Files come first: they can then be read while the text is still typed.
+"""
 
 import re
 from collections.abc import Sequence
@@ -9,9 +12,9 @@ from app.chat.named_files import NAMED
 
 
 def in_full(text: str, attachments: Sequence[Attachment]) -> str:
-    """A message as the model reads it: pastes in place, then the files that it names."""
+    """A message as the model reads it: the files that it names, then its text, pastes in place."""
     files = [one for one in attachments if one.kind is AttachmentKind.FILE]
-    return "\n\n".join([with_pastes(text, attachments), *map(block, files)])
+    return "\n\n".join([*map(block, files), with_pastes(text, attachments)])
 
 
 def block(file: Attachment) -> str:

@@ -37,7 +37,7 @@ class Turn:
 
 
 def full_text(turn: Turn) -> str:
-    """What the model reads: pastes in place of their placeholders, files appended."""
+    """What the model reads: files, then the text with pastes in place of their placeholders."""
     return in_full(turn.text, turn.attachments)
 
 

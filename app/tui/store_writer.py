@@ -28,6 +28,7 @@ class StoreWriter:
         status = self._engine.status
         if status is not self._store.status:
             self._store.status = status
+        self._store.ahead = status.ahead if self._view.is_idle else None
         self._store.draft = self._engine.draft
         self.write_chat()
         self._write_figures()

@@ -113,7 +113,7 @@ def test_what_the_model_reads(dialogue: Dialogue) -> None:
     question = dialogue.add(USER, "see [pasted 6 lines] and @~/notes/a.md", (PASTE, FILE))
     exchange(dialogue, "more")
     (message,) = dialogue.conversation(question).turns
-    assert message.content == f"see {PASTE.text} and @~/notes/a.md\n\na.md:\n```\nwalrus\n```"
+    assert message.content == f"a.md:\n```\nwalrus\n```\n\nsee {PASTE.text} and @~/notes/a.md"
     assert [one.role for one in dialogue.conversation().turns] == [USER, USER, ASSISTANT]
     dialogue.drop_oldest(1)
     assert len(dialogue.conversation().turns) == 2
@@ -127,7 +127,7 @@ def test_attachments_stay_beside_the_message(dialogue: Dialogue, path: Path) -> 
     assert (turn.text, turn.attachments) == ("see [pasted 6 lines]", (PASTE, FILE))
     assert dialogue.questions() == [f"see {PASTE.text}"]
     written = dialogue.export(path.with_name("chat.md")).read_text(encoding="utf-8")
-    assert f"see {PASTE.text}\n\na.md:\n```\nwalrus\n```" in written
+    assert f"a.md:\n```\nwalrus\n```\n\nsee {PASTE.text}" in written
 
 
 def test_the_queue_is_kept_until_its_questions_stand_elsewhere(
