@@ -49,6 +49,11 @@ class Paths:
         return self.cache / "plain-replies"
 
     @property
+    def read_ahead(self) -> Path:
+        """Processor time of reading ahead, used and wasted."""
+        return self.data / "read-ahead.json"
+
+    @property
     def own_names(self) -> tuple[str, ...]:
         """Prefixes of the names of all files that specchat writes to its folders."""
         files = (
@@ -56,7 +61,7 @@ class Paths:
             self.retrieval, self.ngrams, self.history, self.unsent, self.cleared, self.last_error,
             self.last_model, self.self_drafts, self.calibrations, self.tuning, self.saved_states,
             self.agreed_models, self.disk_speeds, self.findings, self.bandwidth,
-            self.plain_replies, self.proofs, self.plotting,
+            self.plain_replies, self.proofs, self.plotting, self.read_ahead,
         )  # fmt: skip
         names = [path.with_suffix("").name for path in files]
         return (*names, *(f".{name}" for name in names))

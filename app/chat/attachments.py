@@ -1,6 +1,6 @@
-"""What the model reads of a message: the files that it names, then its text with pastes in place.
+"""What the model reads of a message: the files that it names, then its text with folded pastes.
 
-Files come first: they can then be read while the text is still typed.
+The files come first so that they can be read before the text is complete.
 """
 
 import re

@@ -13,6 +13,7 @@ from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 from app.ahead.expected import Expected
+from app.ahead.waste import MOST_WASTE
 from app.engine.answer import Answer, Request, Stage
 from app.engine.crash_report import crash_report
 from app.engine.engine_status import Loaded, Phase, Status
@@ -49,7 +50,8 @@ class Engine:
     """Loads a model and answers requests in turn on its own thread; no method but close blocks.
 
     open_session: None for the usual way. may_read: why nothing may be read ahead now, "" if it
-    may; called often, on the engine's thread.
+    may. most_waste: processor seconds per message that may be spent on reading text which is then
+    changed. Both are called often, on the engine's thread.
     """
 
     def __init__(
@@ -58,11 +60,13 @@ class Engine:
         paths: Paths,
         open_session: OpenSession | None = None,
         may_read: Callable[[], str] = lambda: "",
+        most_waste: Callable[[], float] = lambda: MOST_WASTE,
     ) -> None:
         self.options: SessionOptions = options
         self.paths = paths
         self._open = open_session
         self._may_read = may_read
+        self._most_waste = most_waste
         self._expected: Expected | None = None
         self._status = Status(Phase.LOADING, "starting")
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -105,7 +109,8 @@ class Engine:
     def expect(self, expected: Expected | None) -> None:
         """Tell what the next request will begin with, None if nothing is known of it.
 
-        It is read while no job waits, and replaces what was expected before.
+        To be called at every change: how long text has to rest before it is read is decided here.
+        It is read while no job waits. An answer that begins makes it void.
         """
         self._expected = expected
 

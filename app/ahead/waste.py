@@ -1,0 +1,54 @@
+"""Processor time of reading ahead: what replies used, and what was read in vain."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Self
+
+from app.paths import Paths
+from models.json_file import change_object, read_object
+
+SCHEMA = 1
+
+MOST_WASTE = 60.0
+"""Usual bound on processor seconds per message that are spent on text which is then changed: about
+two prompts of 2,000 tokens, as a 1.1B model reads them on two processors (36 s each). A guess; not
+measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class AheadTime:
+    """Processor seconds of reading ahead: of text that was then asked, and of text that was not."""
+
+    used: float = 0.0
+    wasted: float = 0.0
+
+    @classmethod
+    def kept(cls, paths: Paths) -> Self:
+        """Totals of all sessions; zeros if none are kept."""
+        return cls._parsed(read_object(paths.read_ahead))
+
+    def keep(self, paths: Paths) -> None:
+        """Add these seconds to the totals; a failure to write is ignored."""
+        if self.used <= 0.0 and self.wasted <= 0.0:
+            return
+
+        def added(value: dict[str, Any]) -> dict[str, Any]:
+            before = self._parsed(value)
+            return {
+                "schema": SCHEMA,
+                "used_seconds": before.used + self.used,
+                "wasted_seconds": before.wasted + self.wasted,
+            }
+
+        change_object(paths.read_ahead, added)
+
+    @classmethod
+    def _parsed(cls, value: dict[str, Any]) -> Self:
+        if value.get("schema") != SCHEMA:
+            return cls()
+        return cls(_seconds(value.get("used_seconds")), _seconds(value.get("wasted_seconds")))
+
+
+def _seconds(value: object) -> float:
+    is_sound = isinstance(value, int | float) and 0.0 <= value < math.inf
+    return float(value) if is_sound else 0.0
