@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from app.settings.reading_ahead import AHEAD_AUTO, AHEAD_OFF, AHEAD_ON
+from app.settings.reading_ahead import AHEAD_AUTO, AHEAD_OFF, AHEAD_ON, DEFAULT_AHEAD_WASTE
 
 if TYPE_CHECKING:
     from app.ahead.machine_readings import MachineReadings
@@ -18,19 +18,21 @@ measured."""
 
 
 class Permission:
-    """Tells why nothing may be read ahead; any thread may change the setting.
+    """Tells why nothing may be read ahead; any thread may change the settings.
 
-    setting: one of AHEAD_CHOICES. machine: None for this one. The program's own work never makes
-    the machine busy.
+    setting: one of AHEAD_CHOICES. waste: processor seconds a message that may be read in vain.
+    machine: None for this one. The program's own work never makes the machine busy.
     """
 
     def __init__(
         self,
         setting: str = AHEAD_AUTO,
+        waste: float = DEFAULT_AHEAD_WASTE,
         machine: "MachineReadings | None" = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.setting = setting
+        self.waste = waste
         self._machine = machine
         self._now = now
         self._looked_at = float("-inf")
@@ -46,6 +48,10 @@ class Permission:
             self._looked_at = self._now()
             self._refusal = self._look()
         return self._refusal
+
+    def most_waste(self) -> float:
+        """The bound on what is read in vain."""
+        return self.waste
 
     def _look(self) -> str:
         if self._machine is None:

@@ -10,7 +10,9 @@ import pytest
 from app.ahead import machine_readings
 from app.ahead.machine_readings import ThisMachine
 from app.ahead.permission import Permission
+from app.ahead.waste import MOST_WASTE
 from app.learned.machine_load import ProcessorTimes
+from app.settings.reading_ahead import DEFAULT_AHEAD_WASTE
 
 
 @dataclass
@@ -46,14 +48,14 @@ class Machine:
     ],
 )
 def test_each_reason(machine: Machine, refusal: str) -> None:
-    assert Permission("auto", machine)() == refusal
-    assert Permission("on", machine)() == ""
-    assert Permission("off", machine)() == "switched off"
+    assert Permission("auto", machine=machine)() == refusal
+    assert Permission("on", machine=machine)() == ""
+    assert Permission("off", machine=machine)() == "switched off"
 
 
 def test_the_machine_is_looked_at_once_a_second() -> None:
     machine, clock = Machine(), [100.0]
-    permission = Permission("auto", machine, lambda: clock[0])
+    permission = Permission("auto", machine=machine, now=lambda: clock[0])
     assert permission() == ""
     machine.battery = True
     clock[0] += 0.9
@@ -66,12 +68,16 @@ def test_the_machine_is_looked_at_once_a_second() -> None:
 
 
 def test_a_changed_setting_holds_at_once() -> None:
-    permission = Permission("auto", Machine(battery=True), lambda: 100.0)
+    permission = Permission("auto", machine=Machine(battery=True), now=lambda: 100.0)
     assert permission() == "on battery"
     permission.setting = "on"
     assert permission() == ""
     permission.setting = "off"
     assert permission() == "switched off"
+
+
+def test_the_bound_of_the_settings_is_that_of_the_engine() -> None:
+    assert DEFAULT_AHEAD_WASTE == MOST_WASTE == Permission().most_waste()
 
 
 @pytest.mark.parametrize(

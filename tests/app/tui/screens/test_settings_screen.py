@@ -40,7 +40,7 @@ class Target:
             "animations": True,
             "enter_sends": True,
             "ahead": "auto",
-            "ahead_waste": 10.0,
+            "ahead_waste": 60.0,
         }
         self.new_chats: tuple[Answering, str] | None = None
         self.shown = 0
