@@ -6,8 +6,8 @@ AHEAD_AUTO, AHEAD_ON, AHEAD_OFF = "auto", "on", "off"
 AHEAD_CHOICES = (AHEAD_AUTO, AHEAD_ON, AHEAD_OFF)
 
 DEFAULT_AHEAD_WASTE = 60.0
-"""Processor seconds a message that may be read in vain: about two prompts of 2,000 tokens, as a 1.1B
-model reads them on two processors (36 s each). A guess; not measured."""
+"""Processor seconds a message that may be read in vain: about two prompts of 2,000 tokens, as a
+1.1B model reads them on two processors (36 s each). A guess; not measured."""
 
 MOST_AHEAD_WASTE = 3600.0
 """Largest value of the setting: an hour."""
