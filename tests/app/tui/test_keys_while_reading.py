@@ -1,4 +1,4 @@
-"""Keys pressed while a real model reads ahead: what is answered is what is asked, and nothing else."""
+"""Keys pressed while a real model reads ahead: the answers are those of prompts read at once."""
 
 import random
 from collections.abc import Callable

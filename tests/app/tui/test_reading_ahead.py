@@ -14,8 +14,8 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.settings import file
 from app.tui.app import SpecchatApp
-from tests.app.tui.conftest import Chat, Chatting, start
 from backends.base import Logits, ModelError
+from tests.app.tui.conftest import Chat, Chatting, start
 from tests.fixtures.scripted import ScriptedContext, ScriptedModel, opened
 
 WORDS = [f"word{number} " for number in range(12)]
