@@ -19,7 +19,7 @@ from app.chat.composer_draft import ComposerDraft
 from app.chat.named_files import read_files
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.expectation import Expectation, Typed
+from app.dialogue.next_request import NextRequest, Typed
 from app.dialogue.settings_editor import SettingsEditor
 from app.dialogue.turn import USER
 from app.engine.engine import Engine
@@ -126,7 +126,7 @@ class ChatScreen(Screen[None]):
         self._composer_draft = ComposerDraft(engine.paths)
         self._cleared = ClearedTexts(engine.paths.cleared)
         self._typed = Typed()
-        self._expectation = Expectation()
+        self._next_request = NextRequest()
         self._expected: Expected | None = None
         """What the engine was told last."""
         app, perform = self.app, self.action_perform
@@ -448,12 +448,11 @@ class ChatScreen(Screen[None]):
 
     def _expect(self) -> None:
         """Tell the engine what the next request will begin with, if that has changed."""
-        view = self.view
-        if view.is_idle and not self.prompt.is_followed:
-            return  # the text is about to be known
-        expected = None
-        if view.is_idle:
-            expected = self._expectation.of(view.dialogue, self._typed, view.edited)
+        view, expected = self.view, None
+        if view.is_idle and not self._engine.is_answering:  # a race; or an answer about to stop
+            if not self.prompt.is_followed:
+                return  # the text is about to be known
+            expected = self._next_request.expected(view.dialogue, self._typed, view.edited)
         if expected != self._expected:
             self._expected = expected
             self._engine.expect(expected)

@@ -2,10 +2,11 @@
 
 from app.engine.reply_metrics import ReplyMetrics
 from app.printable import one_line
+from app.tui import wording
 from app.tui.panel.bar import bar
 from app.tui.panel.headline import rate_number
 from app.tui.panel.line import Line
-from app.tui.panel.terms import ACCEPTED, IN_A_ROW, LIMIT, MEMORY, STEP, TIME, Term
+from app.tui.panel.terms import ACCEPTED, IN_A_ROW, LIMIT, MEMORY, START, STEP, TIME, Term
 from models.byte_sizes import short_size
 
 _WIDE = 35
@@ -57,7 +58,7 @@ def memory_limit(metrics: ReplyMetrics) -> list[Line]:
 
 
 def counts(metrics: ReplyMetrics) -> list[Line]:
-    """Memory, steps, and what became of the last draft; the drafters' memory, if any, below."""
+    """Memory, start, steps, and what became of the last draft; the drafters' memory, if any."""
     memory = metrics.memory
     used = f"model {short_size(memory.target_bytes)}, chat {short_size(memory.kv_bytes)}"
     drafters = [Line.of(f"{'':8}drafters {short_size(memory.drafter_bytes)}", MEMORY)]
@@ -65,9 +66,19 @@ def counts(metrics: ReplyMetrics) -> list[Line]:
     return [
         Line.of(f"Memory  {used}", MEMORY),
         *(drafters if memory.drafter_bytes else []),
+        Line.of(f"Start   {_start(metrics)}", START),
         Line.of(f"Steps   {metrics.steps:,}, {drafts:,} of them with a draft", STEP),
         Line.of(f"Last    {one_line(metrics.last_draft) or 'no draft'}", ACCEPTED),
     ]
+
+
+def _start(metrics: ReplyMetrics) -> str:
+    """When an answer began, and how much of its prompt was read before it was asked for."""
+    first, ahead = metrics.ttft_seconds, metrics.ahead_tokens
+    if first is None:
+        return "not measured"
+    ready = f", {wording.tokens_in_words(ahead)} ready" if ahead else ""
+    return f"{wording.seconds(first)}{ready}"
 
 
 def _titled(title: str, term: Term, *rows: str) -> list[Line]:

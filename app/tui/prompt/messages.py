@@ -4,7 +4,7 @@ from textual.message import Message
 
 from app.actions import Action
 from app.chat.attachment import Attachment
-from app.dialogue.expectation import Typed
+from app.dialogue.next_request import Typed
 
 
 class Submitted(Message):

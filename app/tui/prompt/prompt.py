@@ -12,7 +12,7 @@ from textual.widgets import Static, TextArea
 
 from app.actions import awaiting_argument
 from app.chat.attachment import Attachment
-from app.dialogue.expectation import Typed
+from app.dialogue.next_request import Typed
 from app.engine.token_counts import CountTokens
 from app.printable import one_line
 from app.settings.preferences import Preferences

@@ -29,7 +29,7 @@ class Typed:
     at: float = 0.0
 
 
-class Expectation:
+class NextRequest:
     """Follows a chat and its prompt; what leads to the next question is put together only once."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Expectation:
         self._made_of: tuple[object, ...] = ()
         self._made: Expected | None = None
 
-    def of(self, dialogue: Dialogue, typed: Typed, edited: Turn | None = None) -> Expected:
+    def expected(self, dialogue: Dialogue, typed: Typed, edited: Turn | None = None) -> Expected:
         """What is expected of a chat that waits for a question.
 
         edited: the question that the typed one would stand beside.
