@@ -19,3 +19,10 @@ class Expected:
     typed_at: float
     is_typing: bool
     chat: int | None = None
+
+
+@dataclass(slots=True)
+class Expectation:
+    """What is expected at present: any thread sets it, the engine's thread follows."""
+
+    latest: Expected | None = None

@@ -27,6 +27,9 @@ class AheadTime:
         """Totals of all sessions; zeros if none are kept."""
         return cls._parsed(read_object(paths.read_ahead))
 
+    def __add__(self, other: "AheadTime") -> "AheadTime":
+        return AheadTime(self.used + other.used, self.wasted + other.wasted)
+
     def keep(self, paths: Paths) -> None:
         """Add these seconds to the totals; a failure to write is ignored."""
         if self.used <= 0.0 and self.wasted <= 0.0:
@@ -50,5 +53,4 @@ class AheadTime:
 
 
 def _seconds(value: object) -> float:
-    is_sound = isinstance(value, int | float) and 0.0 <= value < math.inf
-    return float(value) if is_sound else 0.0
+    return float(value) if isinstance(value, int | float) and 0.0 <= value < math.inf else 0.0

@@ -2,27 +2,31 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Self
 
+from app.ahead.certain_tokens import CertainTokens
+from app.ahead.idle_work import IdleWork
+from app.ahead.piece_reader import PieceReader
+from app.ahead.reading_ahead import AheadPorts, ReadingAhead
 from app.engine.indexing import Indexing
 from app.engine.session import Session
 from app.loading.loaded_files import LoadedFiles
 from app.prompt_cache.saved_states import SavedStates
-from app.prompt_cache.state_keeper import Job, StateKeeper
+from app.prompt_cache.state_keeper import StateKeeper
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveSession:
-    """A session, the keeper of its prompt cache, the index of earlier chats, the model's files."""
+    """A session, its idle work (reading ahead, saved prompt caches, an index), its files."""
 
     session: Session
+    reading: ReadingAhead
     keeper: StateKeeper
     indexing: Indexing
     files: LoadedFiles
 
     @classmethod
-    def of(cls, session: Session) -> Self:
+    def of(cls, session: Session, ports: AheadPorts) -> Self:
         """Take over a session; it is closed if that fails.
 
         Raises:
@@ -33,14 +37,15 @@ class ActiveSession:
             states = SavedStates(session.paths.saved_states)
             keeper = StateKeeper(session.model.info, session.context, states)
             files = LoadedFiles.of(session.model.info.path)
-            active = cls(session, keeper, Indexing.of(session), files)
+            reading = _reading(session, keeper, ports)
+            active = cls(session, reading, keeper, Indexing.of(session), files)
             stack.pop_all()
         return active
 
-    def next_job(self, jobs: SimpleQueue[Job]) -> Job:
-        """The next job of a queue; after a while without one, background work."""
-        worker = self.indexing if self.indexing.is_due else self.keeper
-        return worker.next_job(jobs)
+    @property
+    def idle_work(self) -> tuple[IdleWork, ...]:
+        """Work for the time between requests, the most urgent first."""
+        return self.reading, self.keeper, self.indexing
 
     def answered(self) -> None:
         """Note that the context and the history have changed."""
@@ -49,6 +54,14 @@ class ActiveSession:
 
     def close(self) -> None:
         """Save what is worth it and free everything."""
+        self.reading.close()
         self.indexing.close()
         self.keeper.close()
         self.session.close()
+
+
+def _reading(session: Session, keeper: StateKeeper, ports: AheadPorts) -> ReadingAhead:
+    context = session.context
+    reader = PieceReader(context, lambda: session.drafting.controller)
+    certain = CertainTokens(session.template, context.n_ctx)
+    return ReadingAhead(ports, context, certain, reader, keeper, session.paths)

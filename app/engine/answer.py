@@ -49,6 +49,8 @@ class Answer:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.stage = Stage.QUEUED
+        self.asked_at = 0.0
+        """When it was asked for, by time.perf_counter()."""
         self.read: tuple[int, int] = (0, 0)
         """Prompt tokens read so far, and in all."""
         self.dropped = 0

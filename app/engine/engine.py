@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
-from app.ahead.expected import Expected
+from app.ahead.ahead_state import AheadState
+from app.ahead.expected import Expectation, Expected
+from app.ahead.idle_work import IdleTime
+from app.ahead.job_queue import Job, JobQueue
 from app.ahead.waste import MOST_WASTE
 from app.engine.answer import Answer, Request, Stage
 from app.engine.crash_report import crash_report
@@ -67,9 +69,12 @@ class Engine:
         self._open = open_session
         self._may_read = may_read
         self._most_waste = most_waste
-        self._expected: Expected | None = None
+        self._expectation = Expectation()
         self._status = Status(Phase.LOADING, "starting")
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._jobs = JobQueue()
+        self._idle_time = IdleTime(self._jobs)
+        self._free_at = 0.0
+        """When the last job ended, by time.perf_counter()."""
         self._active: ActiveSession | None = None
         self._draft = options.draft
         self._draft_lock = Lock()
@@ -99,6 +104,7 @@ class Engine:
 
     def begin(self, answer: Answer) -> None:
         """Queue the request of an answer, which fills in the background."""
+        answer.asked_at = time.perf_counter()
         self._jobs.put(lambda: self._answer(answer))
 
     @property
@@ -110,9 +116,10 @@ class Engine:
         """Tell what the next request will begin with, None if nothing is known of it.
 
         To be called at every change: how long text has to rest before it is read is decided here.
-        It is read while no job waits. An answer that begins makes it void.
+        It is read while no job waits. An answer makes it void, when it begins and when it ends.
         """
-        self._expected = expected
+        self._expectation.latest = expected
+        self._idle_time.disturb()
 
     def load(self, model: str) -> None:
         """Stop the current answer and change to another model."""
@@ -205,25 +212,40 @@ class Engine:
             current.stop()
 
     def _run(self) -> None:
-        while (job := self._next_job()) is not None:
-            try:
-                job()
-            except Exception as error:
-                phase = Phase.FAILED if self._active is None else Phase.READY
-                self._status = replace(
-                    self._status, phase=phase, text="", error=self._reported(error)
-                )
+        while self._run_next():
+            pass
         self._close_session()
         self._status = Status(Phase.CLOSED)
 
-    def _next_job(self) -> Callable[[], None] | None:
-        return self._active.next_job(self._jobs) if self._active else self._jobs.get()
+    def _run_next(self) -> bool:
+        """Run the next job, and idle work before it comes; False at the end."""
+        try:
+            job = self._next_job()
+            if job is None:
+                return False
+            try:
+                job()
+            finally:
+                self._free_at = time.perf_counter()
+                if self._active is not None:
+                    self._active.reading.look_again()
+        except Exception as error:
+            phase = Phase.FAILED if self._active is None else Phase.READY
+            self._status = replace(self._status, phase=phase, text="", error=self._reported(error))
+        return True
+
+    def _next_job(self) -> Job:
+        return self._idle_time.next_job(self._active.idle_work if self._active else ())
 
     def _reported(self, error: Exception) -> SpecchatError:
         return error if isinstance(error, SpecchatError) else crash_report(error, self.paths)
 
     def _publish_text(self, text: str) -> None:
         self._status = replace(self._status, text=text)
+
+    def _publish_ahead(self, ahead: AheadState | None) -> None:
+        if ahead != self._status.ahead:
+            self._status = replace(self._status, ahead=ahead)
 
     def _publish_ready(self, session: "Session") -> None:
         self._status = Status(Phase.READY, "", Loaded.of(session))
@@ -237,6 +259,7 @@ class Engine:
         self._loading_stopped.clear()
         self._status = Status(Phase.LOADING, "loading")
         self._close_session()
+        from app.ahead.reading_ahead import AheadPorts
         from app.engine.active_session import ActiveSession
         from app.engine.session_opening import open_session
 
@@ -249,7 +272,8 @@ class Engine:
                 raise PassStoppedError
         except PassStoppedError as stopped:
             raise LoadingStoppedError from stopped
-        self._active = ActiveSession.of(session)
+        ports = AheadPorts(self._expectation, self._may_read, self._most_waste, self._publish_ahead)
+        self._active = ActiveSession.of(session, ports)
         self._publish_ready(session)
 
     def _notify_of_load(self, text: str) -> None:
@@ -324,7 +348,14 @@ class Engine:
         finally:
             self._current = None
             self._deferred_draft = ""
+            self._expect_nothing()
             answer.finish()
+
+    def _expect_nothing(self) -> None:
+        """Forget what was expected before an answer, which would take back what it left."""
+        self._expectation.latest = None
+        if self._active is not None:
+            self._active.reading.answered()
 
     def _fill(self, answer: Answer) -> None:
         from app.engine.reply_metrics import reply_metrics
@@ -343,10 +374,11 @@ class Engine:
         answer.stage = Stage.READING
         prompt, answer.dropped = session.prompt(request.conversation, request.partial)
         answer.note = "; ".join(filter(None, [prompt.note, active.indexing.news()]))
-        reply, known = new_reply(), session.plain_replies.replies
+        reply = new_reply(max(answer.asked_at, self._free_at))
+        known = session.plain_replies.replies
         answer.begin(reply)
         try:
-            active.keeper.prepare(prompt.tokens)
+            reply.ahead_tokens = active.reading.hand_over(prompt.tokens)
             self._stream(session, answer, prompt, reply)
         finally:
             active.answered()

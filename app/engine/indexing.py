@@ -4,7 +4,6 @@ import shutil
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
-from queue import Empty, SimpleQueue
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from app.history import History, HistoryError
 from app.history.chat import Version
 from app.history.derived_data import open_history
 from app.paths import Paths
-from app.prompt_cache.state_keeper import Job
 from app.settings.learning import may_index
 from backends.base import SpecchatError
 from backends.chat.chat_template import ChatTemplate, Message
@@ -75,12 +73,9 @@ class Indexing:
         self._corpus.faults.clear()
         return messages
 
-    def next_job(self, jobs: SimpleQueue[Job]) -> Job:
-        """The next job of a queue; if none comes for a while, a part of the indexing."""
-        try:
-            return jobs.get(timeout=_PAUSE_SECONDS)
-        except Empty:
-            return lambda: self.run(jobs.empty)
+    def due_in(self, idle: float) -> float | None:
+        """Seconds until it begins, after so many idle ones; None if there is nothing to index."""
+        return _PAUSE_SECONDS - idle if self.is_due else None
 
     def run(self, is_wanted: Callable[[], bool]) -> None:
         """Index until all is done or is_wanted, called every few milliseconds, returns False."""

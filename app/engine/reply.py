@@ -42,6 +42,8 @@ class Reply:
     finish_reason: FinishReason | None = None
     joules: float | None = None
     """Energy used for decoding, where the machine can measure it."""
+    ahead_tokens: int = 0
+    """Prompt tokens that were read before the request came."""
     rule: LossyRule | None = None
     """Lossy rule that its drafts are verified by."""
 
@@ -75,6 +77,6 @@ def _append(pieces: list[Piece], text: str, origin: str) -> None:
         pieces.append(Piece(text, origin))
 
 
-def new_reply() -> Reply:
-    """An empty reply whose clock starts now."""
-    return Reply(Statistics(time.perf_counter()))
+def new_reply(asked_at: float | None = None) -> Reply:
+    """An empty reply whose clock starts when it was asked for, by time.perf_counter(); else now."""
+    return Reply(Statistics(time.perf_counter() if asked_at is None else asked_at))

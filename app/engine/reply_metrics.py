@@ -59,6 +59,8 @@ class ReplyMetrics:
     """The lossy rule that tokens may depend on, in words; empty for a lossless reply."""
     prompt_tokens: int
     cached_prompt_tokens: int
+    ahead_tokens: int
+    """Cached prompt tokens that were read before the request came."""
     completion_tokens: int
     steps: int
     drafted: int
@@ -137,6 +139,7 @@ def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) ->
         lossy=reply.lossy.words if reply.lossy else "",
         prompt_tokens=statistics.prompt_tokens,
         cached_prompt_tokens=statistics.cached_prompt_tokens,
+        ahead_tokens=reply.ahead_tokens,
         completion_tokens=statistics.completion_tokens,
         steps=statistics.steps,
         drafted=statistics.drafted,

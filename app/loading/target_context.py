@@ -68,6 +68,10 @@ class TargetContext:
         return self._context.depth
 
     @property
+    def stops_passes(self) -> bool:
+        return self._context.stops_passes
+
+    @property
     def draft_refusal(self) -> str:
         return self._context.draft_refusal
 

@@ -4,7 +4,6 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 
 from app.loading.target_context import TargetContext
 from app.prompt_cache.saved_states import SavedStates
@@ -14,9 +13,6 @@ from decoding.prefill import common_prefix
 from models.metadata.content_hash import stamp
 from models.metadata.fingerprint import fingerprint
 from models.metadata.model_files import model_files
-
-Job = Callable[[], None] | None
-"""A unit of work for the engine's thread, None to end it."""
 
 WORTHWHILE = 64
 """Tokens that saving or restoring a state must spare at least."""
@@ -51,46 +47,57 @@ class StateKeeper:
         self._saved: Sequence[int] = ()
         states.tidy()
 
-    def next_job(self, jobs: SimpleQueue[Job]) -> Job:
-        """The next job of a queue; after a while without one, a save of the state."""
-        if not self.is_unsaved:
-            return jobs.get()
-        try:
-            return jobs.get(timeout=self._idle_seconds)
-        except Empty:
-            return lambda: self.save(jobs.empty)
+    def due_in(self, idle: float) -> float | None:
+        """Seconds until the state is worth saving, after so many idle ones; None if it is not."""
+        return self._idle_seconds - idle if self.is_unsaved else None
 
     def close(self) -> None:
         """Save the state, unless that would delay the exit noticeably."""
         self._save_within(_CLOSE_SECONDS)
 
     def answered(self) -> None:
-        """Note the context's tokens at the end of an answer, which are worth saving."""
+        """Note the context's tokens at the end of a conversation, which are worth saving."""
         self._answered = list(self._context.tokens)
 
     @property
     def is_unsaved(self) -> bool:
-        """Whether the context holds an answered conversation that is worth saving."""
-        answered = self._answered
+        """Whether the context holds a conversation that is worth saving.
+
+        What is read of the next question may follow it, if a context can do without that later.
+        """
+        answered, held = self._answered, list(self._context.tokens)
         gained = len(answered) - common_prefix(list(self._saved), answered)
         is_possible = self._key is not None and self._state_bytes <= self._states.most_bytes
-        return is_possible and gained >= WORTHWHILE and answered == list(self._context.tokens)
+        is_there = answered == (held[: len(answered)] if self._context.can_roll_back else held)
+        return is_possible and gained >= WORTHWHILE and is_there
 
-    def prepare(self, prompt: Sequence[int]) -> None:
-        """Restore the saved state that spares most of a prompt; first save the one it replaces."""
+    def prepare(self, prompt: Sequence[int]) -> bool:
+        """Restore the saved state that spares most of a prompt; first save the one it replaces.
+
+        Returns whether a state was restored, or the context emptied by one that is unusable.
+        """
         context = self._context
         shared = common_prefix(list(context.tokens), list(prompt))
         kept = context.reachable(min(shared, len(prompt) - 1))
         if kept < context.length / 2:
             self._save_within(_CHANGE_SECONDS)
         if self._key is None or len(prompt) - 1 - kept < WORTHWHILE:
-            return
+            return False
         states = [
             (self._spared(saved.tokens, prompt), saved) for saved in self._states.of(self._key)
         ]
+        is_changed = False
         for spared, saved in sorted(states, key=lambda pair: pair[0], reverse=True):
-            if spared - kept < WORTHWHILE or self._restore(saved):
-                return
+            if spared - kept < WORTHWHILE:
+                break
+            is_changed = True
+            if self._restore(saved):
+                break
+        return is_changed
+
+    def run(self, is_wanted: Callable[[], bool]) -> None:
+        """Save the state in idle time."""
+        self.save(is_wanted)
 
     def _save_within(self, seconds: float) -> None:
         """Save the state if that takes no longer than this."""
@@ -102,7 +109,7 @@ class StateKeeper:
         """Save the state if it is worth it; stops once is_wanted returns False."""
         if self._key is None or not self.is_unsaved or not is_wanted():
             return
-        previous, self._saved = self._saved, self._answered
+        previous, self._saved = self._saved, list(self._context.tokens)
         with suppress(ModelError, MemoryError):
             with self._context.use() as context:
                 state = context.save()

@@ -13,10 +13,13 @@ _LINES = "drafts lines only: the other branches of a tree would need states of t
 
 
 class HeadLimits:
-    """What contexts of heads cannot do: sampling on a device, saved states, and trees for most."""
+    """What contexts of heads cannot do: sampling on a device, saved states, and trees for most.
+
+    Their passes are too short to be stopped.
+    """
 
     device_sampling: DeviceSampling | None = None
-    can_roll_back = can_verify_tree = False
+    can_roll_back = can_verify_tree = stops_passes = False
     max_branches = 1
     draft_refusal = ""
     tree_refusal = _LINES

@@ -156,6 +156,14 @@ class ContextFacts(Protocol):
         ...
 
     @property
+    def stops_passes(self) -> bool:
+        """Whether forward ends a long pass early, with PassStoppedError (see base.pass_stop).
+
+        Where there is a running state, only right after a checkpoint: nothing is lost then.
+        """
+        ...
+
+    @property
     def draft_refusal(self) -> str:
         """Why depth is 0, as the rest of a sentence after the model's name; "" if it is not."""
         ...
@@ -208,6 +216,7 @@ class Context(ContextFacts, Protocol):
 
         Raises:
             ModelError: the engine failed; the context is unchanged.
+            PassStoppedError: it was stopped (see base.pass_stop); the context is unchanged.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Stopping a pass that takes long, such as one that reads its weights from disk, before its end."""
+"""Stopping a pass that takes long before its end: one over many tokens, or that reads weights."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ _is_stopped: ContextVar[Callable[[], bool] | None] = ContextVar("is_stopped", de
 def stopping_passes(is_stopped: Callable[[], bool]) -> Generator[None]:
     """Let passes within the block end early, with PassStoppedError, once is_stopped holds.
 
-    Only engines with long passes ask; a pass in memory is over within the second anyway.
+    Contexts whose passes it can stop say so (stops_passes). It may be asked on another thread.
     """
     token = _is_stopped.set(is_stopped)
     try:
@@ -24,3 +24,8 @@ def pass_is_stopped() -> bool:
     """Whether the pass that runs in this thread shall end."""
     is_stopped = _is_stopped.get()
     return is_stopped is not None and is_stopped()
+
+
+def stop_of_passes() -> Callable[[], bool] | None:
+    """What tells whether passes that run in this thread shall end; None outside of such a block."""
+    return _is_stopped.get()

@@ -1,7 +1,8 @@
 """Rendering a conversation into a prompt with the chat template the model ships."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from backends.base import Tokenizer, UsageError
@@ -12,6 +13,9 @@ _MARKS = range(0xE000, 0xF900)
 """Private-use characters, of which an unused one, with a number, replaces a control text."""
 
 _LONGEST_NUMBER = 9
+
+_PROBE = "\t"
+"""White space that shows whether a template trims contents: none writes it around them itself."""
 
 PLAIN_STOPS = ("\nUser:", "\nSystem:")
 """Texts that end a reply in the plain form, which has no control tokens."""
@@ -35,6 +39,35 @@ class Prompt:
     """Why the model's own template was not used, "" if it was."""
 
 
+@dataclass(frozen=True, slots=True)
+class PromptFrame:
+    """A prompt around the content of its last message, for a content that changes as it is typed.
+
+    before, after: the prompt's text around the content. is_trimmed: whether the template drops
+    white space at its ends.
+    """
+
+    before: str
+    after: str
+    is_trimmed: bool
+    _marks: "_Marks"
+    _encode: Callable[[str, "_Marks"], list[int]]
+
+    def whole(self, content: str) -> list[int]:
+        """Tokens of the prompt with this content."""
+        return self._tokens(content, self.after)
+
+    def beginning(self, content: str) -> list[int]:
+        """Tokens of the prompt up to the end of this content."""
+        return self._tokens(content, "")
+
+    def _tokens(self, content: str, after: str) -> list[int]:
+        marks = self._marks.copy()
+        content = marks.hide(whole_characters(content))
+        content = content.strip() if self.is_trimmed else content
+        return self._encode(f"{self.before}{content}{after}", marks)
+
+
 class ChatTemplate:
     """Chat template of a model, rendered in a child process; a plain form if that fails."""
 
@@ -52,6 +85,25 @@ class ChatTemplate:
         stops = PLAIN_STOPS if text is None else ()
         text = plain_form(guarded) if text is None else text
         return Prompt(self._encode(text, marks), stops, note)
+
+    def frame(self, messages: Sequence[Message]) -> PromptFrame | None:
+        """The prompt around the content of a user's message after these.
+
+        None if the template writes that content otherwise than once and as it is.
+        """
+        whole = [Message(message.role, whole_characters(message.content)) for message in messages]
+        known = [*self._tokenizer.special_texts, self._source or "", *_contents(whole)]
+        marks = _Marks(self._tokenizer.special_texts, known)
+        hole = _unused((*known, marks.mark))
+        guarded = [Message(message.role, marks.hide(message.content)) for message in whole]
+        guarded.append(Message("user", f"{_PROBE}{hole}{_PROBE}"))
+        text, _ = self._render(guarded)
+        before, *others = (plain_form(guarded) if text is None else text).split(hole)
+        if len(others) != 1:
+            return None
+        is_trimmed = not before.endswith(_PROBE)
+        before, after = before.removesuffix(_PROBE), others[0].removeprefix(_PROBE)
+        return PromptFrame(before, after, is_trimmed, marks, self._encode)
 
     def raw(self, text: str) -> Prompt:
         """Tokens of a text, without the template.
@@ -138,21 +190,27 @@ class _Marks:
 
     def __init__(self, special_texts: Sequence[str], known: Sequence[str]) -> None:
         self._special_texts = sorted(filter(None, special_texts), key=len, reverse=True)
-        self._hidden: list[str] = []
-        self._mark = _unused((*known, *special_texts))
+        self.hidden: list[str] = []
+        self.mark = _unused((*known, *special_texts))
         number = rf"([0-9]{{1,{_LONGEST_NUMBER}}})"
-        self._shown_mark = re.compile(f"{self._mark}{number}{self._mark}")
+        self._shown_mark = re.compile(f"{self.mark}{number}{self.mark}")
+
+    def copy(self) -> "_Marks":
+        """Marks of the same texts, to which more can be added."""
+        marks = copy(self)
+        marks.hidden = list(self.hidden)
+        return marks
 
     def hide(self, content: str) -> str:
         for text in self._special_texts:
             if text in content:
-                content = content.replace(text, f"{self._mark}{len(self._hidden)}{self._mark}")
-                self._hidden.append(text)
+                content = content.replace(text, f"{self.mark}{len(self.hidden)}{self.mark}")
+                self.hidden.append(text)
         return content
 
     def split(self, text: str) -> list[tuple[str, bool]]:
         """Pieces of text, each with whether control texts in it are control tokens."""
-        if not self._hidden:
+        if not self.hidden:
             return [(text, True)]
         return [
             (piece, True) if index % 2 == 0 else (self._shown(piece), False)
@@ -162,4 +220,4 @@ class _Marks:
 
     def _shown(self, number: str) -> str:
         """Text behind a mark; a template may write marks of its own."""
-        return self._hidden[int(number)] if int(number) < len(self._hidden) else number
+        return self.hidden[int(number)] if int(number) < len(self.hidden) else number

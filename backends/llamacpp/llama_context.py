@@ -27,6 +27,7 @@ from backends.base.parent_array import check_branches
 from backends.base.pass_stop import pass_is_stopped
 from backends.hardware.host import available_memory
 from backends.llamacpp.chosen_experts import ChosenExperts
+from backends.llamacpp.passes.pass_stopper import STOPPABLE, PassStopper
 from backends.llamacpp.recurrent.running_state import RunningState
 from backends.llamacpp.tree_sequences import TreePass
 from backends.streaming.streamed_weights import StreamedWeights
@@ -67,8 +68,12 @@ class LlamaContext:
         weights: StreamedWeights | None = None,
         choices: ChosenExperts | None = None,
         has_window: bool = False,
+        is_on_processor: bool = False,
     ) -> None:
-        """Take over an open context; has_window: whether layers see only the last tokens."""
+        """Take over an open context; has_window: whether layers see only the last tokens.
+
+        is_on_processor: whether all passes run there, where the engine lets them be stopped.
+        """
         self.pointer: api.llama_context_p | None = pointer
         self._memory = memory
         self._batch = api.llama_batch_init(n_chunk, 0, 1)
@@ -97,8 +102,12 @@ class LlamaContext:
         """Tokens of a restored state that lacks entries which none of its own tokens sees."""
         self._states: list[HiddenStates] = []
         self._readers: WeakSet[Context] = WeakSet()
-        if weights is not None:  # passes in memory end soon enough
+        self.stops_passes = weights is not None or is_on_processor
+        self._stopper: PassStopper | None = None
+        if weights is not None:
             self._callback = _follow_passes(pointer, weights)
+        elif is_on_processor:
+            self._stopper = PassStopper(pointer)
 
     def _fill_constant_part(self) -> None:
         """Create views of the batch, to be written once per step instead of once per token."""
@@ -143,7 +152,7 @@ class LlamaContext:
         assert self.pointer is not None, "the context is closed"
         if self._weights is not None:
             self._weights.begin_pass()
-        status, error = self._ended(api.llama_decode(self.pointer, self._batch))
+        status, error = self._ended(self._decode(self.pointer, start, n_logits))
         if error is not None:
             self._undo(start, status)
             raise error
@@ -155,6 +164,19 @@ class LlamaContext:
         if n_logits == 0:
             return np.empty((0, self._n_vocab), dtype=np.float32)
         return self._rows(n_logits)
+
+    def _decode(self, pointer: api.llama_context_p, start: int, n_logits: int) -> int:
+        """Run the batch at the position start, and return the engine's status.
+
+        A pass over several tokens of a prompt may be stopped, unless that would lose a running
+        state.
+        """
+        if self._stopper is None or self._batch.n_tokens < STOPPABLE or n_logits > 1:
+            return api.llama_decode(pointer, self._batch)
+        if self._state is not None and not self._state.is_held(start):
+            return api.llama_decode(pointer, self._batch)
+        with self._stopper.watching():
+            return api.llama_decode(pointer, self._batch)
 
     def _ended(self, status: int) -> tuple[int, SpecchatError | None]:
         """The status of a pass that has ended, and why it failed, None if it did not.

@@ -167,6 +167,7 @@ class LlamaModel:
             weights=self._weights,
             choices=choices,
             has_window=api.llama_model_n_swa(self._pointer) > 0,
+            is_on_processor=not self._offloaded,
         )
         self._contexts.add(context)
         return context

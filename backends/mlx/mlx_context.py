@@ -47,6 +47,8 @@ _CHECKPOINTS_SHARE = 16
 class MlxContext:
     """Context of a loaded model. To be used only by the thread that loaded the model."""
 
+    stops_passes = False  # the engine runs what it was given to its end
+
     def __init__(
         self,
         model: nn.Module,

@@ -182,6 +182,18 @@ class Controller:
             if is_promising(managed, self._costs):
                 yield from managed.read(history)
 
+    def read_ahead(self, history: Sequence[int], seconds: float) -> Iterator[int]:
+        """Let promising drafter models read what the next reply's history begins with.
+
+        They read in pieces that take about so many seconds; yields after each. Nothing else of the
+        reply begins, and nothing is learned.
+        """
+        for managed in self._active():
+            if managed.cost is not None and is_promising(managed, self._costs):
+                price = managed.cost.read_seconds
+                most = int(seconds / price) if price > 0.0 else len(history)
+                yield from managed.read_ahead(history, max(most, 1))
+
     def backlog(self, history: Sequence[int]) -> int:
         del history
         return 0

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from backends.base import Listener, PassStoppedError
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
+from decoding.sampling.sampler import Sampler
+from decoding.sampling.sampling_settings import SamplingSettings
 from decoding.verification.soundness import is_sound
 
 Result = TypeVar("Result")
@@ -55,6 +57,24 @@ class FaultGuard:
             yield from self.drafter.read(history)
         except PassStoppedError:
             raise  # of the reply
+        except Exception as error:
+            self._failed(error)
+
+    def read_ahead(self, history: Sequence[int], most: int) -> Iterator[int]:
+        """Let the drafter read a history that no reply follows yet, at most so many tokens at once.
+
+        Yields after each piece. The last token counts as read: it is read again in any case.
+        """
+        try:
+            if self.drafter.refusal(history):
+                return
+            self.drafter.begin(history, Sampler(SamplingSettings()))
+            left = len(history) + 1
+            while 1 < (backlog := self.drafter.backlog(history)) < left:
+                left = backlog
+                yield from self.drafter.read(history[: len(history) - backlog + most])
+        except PassStoppedError:
+            raise  # not a fault: something else is more urgent
         except Exception as error:
             self._failed(error)
 

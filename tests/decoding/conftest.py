@@ -21,6 +21,7 @@ class FakeContext:
 
     can_verify_tree = True
     tree_refusal = ""
+    stops_passes = False
     device_sampling = None
     kv_bytes_per_token = 1
 

@@ -62,6 +62,10 @@ class RunningState:
         self._checkpoints.forget_after(reached)
         return reached
 
+    def is_held(self, length: int) -> bool:
+        """Whether there is a checkpoint after just so many tokens, or nothing was read."""
+        return self._checkpoints.latest(length) == length
+
     def checkpoint(self, length: int, *, is_brief: bool) -> None:
         """Keep a copy of the state after length tokens, which is the present one."""
         if length:

@@ -1,0 +1,108 @@
+"""Which tokens the next prompt surely begins with, while its last message is still typed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.ahead.expected import Expected
+from app.chat.conversation import Conversation
+from backends.base import PromptTooLongError
+from backends.chat.chat_template import ChatTemplate, Message, Prompt, PromptFrame
+from decoding.prefill import common_prefix
+
+_FOLLOWING = (" a", "\n\n1")
+_BEGINNINGS = ("a", "1")
+"""What may follow finished words, and what a message may begin with: what prompts with either of
+them share does not depend on what is typed next."""
+
+_MOST_FRAMES = 16
+"""Frames kept: as many as may be needed to find the turns that fit the context."""
+
+
+@dataclass(frozen=True, slots=True)
+class BegunPrompt:
+    """The beginning of the next prompt.
+
+    tokens: those that are certain. untyped: as many of them stand before the message that is typed.
+    total: tokens of the prompt if it were sent now, more or
+    less. has_text: whether anything is typed. messages:
+    those before it, by which another conversation is known.
+    """
+
+    tokens: Sequence[int] = ()
+    untyped: int = 0
+    total: int = 0
+    has_text: bool = False
+    messages: Sequence[Message] = ()
+
+
+class CertainTokens:
+    """Finds the certain tokens of prompts by a model's template, for a context of n_ctx tokens.
+
+    A template is rendered once for each conversation, not for each word that is typed.
+    """
+
+    def __init__(self, template: ChatTemplate, n_ctx: int) -> None:
+        self._template = template
+        self._n_ctx = n_ctx
+        self._frames: dict[tuple[Message, ...], PromptFrame | None] = {}
+        self._last: tuple[object, BegunPrompt] = None, BegunPrompt()
+        """The latest prompt, and what it was found for."""
+
+    def of(self, expected: Expected) -> BegunPrompt:
+        """The beginning of the prompt that is expected; nothing of one that does not fit."""
+        system, turns = expected.conversation.system, list(expected.conversation.turns)
+        text = turns.pop().content if turns and turns[-1].role == "user" else ""
+        words = finished_words(text) if expected.is_typing else None
+        key = (system, turns, text if words is None else words, bool(text), words is None)
+        if key != self._last[0]:
+            self._last = key, self._found(Conversation(system, turns), text, words)
+        return self._last[1]
+
+    def _found(self, before: Conversation, text: str, words: str | None) -> BegunPrompt:
+        """The beginning of a prompt; words: those of the text that are finished, None for all."""
+        turns = [*before.turns, Message("user", text or _BEGINNINGS[0])]
+        try:
+            prompt, dropped = Conversation(before.system, turns).fit(self._prompt, self._n_ctx)
+        except PromptTooLongError:
+            return BegunPrompt()
+        head = [Message("system", before.system)] if before.system else []
+        messages = (*head, *turns[dropped:-1])
+        frame = self._frame(messages)
+        if frame is None:
+            return BegunPrompt()
+        untyped = certain(frame, "")
+        if not text:
+            return BegunPrompt(untyped, len(untyped), len(untyped), messages=messages)
+        # The last token is left to the reply, which needs its logits.
+        tokens = prompt.tokens[:-1] if words is None else certain(frame, words)
+        untyped_length = min(len(untyped), len(tokens))
+        return BegunPrompt(tokens, untyped_length, len(prompt.tokens), True, messages)
+
+    def _prompt(self, messages: Sequence[Message]) -> Prompt:
+        """The prompt of messages, the last of which changes."""
+        frame = self._frame(tuple(messages[:-1]))
+        if frame is None:
+            return self._template.prompt(messages)
+        return Prompt(frame.whole(messages[-1].content))
+
+    def _frame(self, messages: tuple[Message, ...]) -> PromptFrame | None:
+        if messages not in self._frames:
+            while len(self._frames) >= _MOST_FRAMES:
+                del self._frames[next(iter(self._frames))]
+            self._frames[messages] = self._template.frame(messages)
+        return self._frames[messages]
+
+
+def finished_words(text: str) -> str:
+    """A text up to its last word, which may still change; all of it if white space follows."""
+    if text[-1:].isspace():
+        return text.rstrip()
+    words = text.split()
+    return text[: len(text) - len(words[-1])].rstrip() if words else ""
+
+
+def certain(frame: PromptFrame, words: str) -> list[int]:
+    """Tokens of a prompt that do not depend on what follows these words."""
+    endings = _FOLLOWING if words else _BEGINNINGS
+    some, others = (frame.beginning(words + ending) for ending in endings)
+    return some[: common_prefix(some, others)]

@@ -1,0 +1,56 @@
+"""What the engine's thread does while no job waits: the user's next request comes first."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from app.ahead.job_queue import Job, JobQueue
+
+
+class IdleWork(Protocol):
+    """Work for idle time."""
+
+    def due_in(self, idle: float) -> float | None:
+        """Seconds until it is due, after so many idle ones; None if there is nothing to do."""
+        ...
+
+    def run(self, is_wanted: Callable[[], bool]) -> None:
+        """Work until all is done for now, or is_wanted, called every few ms, returns False."""
+        ...
+
+
+class IdleTime:
+    """Schedules idle work: a waiting job comes before all of it, the most urgent work first."""
+
+    def __init__(self, jobs: JobQueue, clock: Callable[[], float] = time.monotonic) -> None:
+        self._jobs = jobs
+        self._clock = clock
+        self._since = clock()
+
+    def disturb(self) -> None:
+        """Note that the user does something: work that waits for silence waits on. Any thread."""
+        self._since = self._clock()
+        self._jobs.wake()
+
+    def next_job(self, works: Sequence[IdleWork]) -> Job:
+        """The next job; until one comes, idle work is done. works: the most urgent first."""
+        self._since = self._clock()
+        while self._jobs.is_empty():
+            due = self._due(works)
+            ready = next((place for place, seconds in due if seconds <= 0.0), None)
+            if ready is None:
+                self._jobs.wait(min((seconds for _, seconds in due), default=None))
+            else:
+                works[ready].run(lambda above=works[:ready]: self._is_wanted(above))
+        return self._jobs.take()
+
+    def _due(self, works: Sequence[IdleWork]) -> list[tuple[int, float]]:
+        """Seconds until each of the works that has something to do, by its place."""
+        idle = self._clock() - self._since
+        seconds = [(place, work.due_in(idle)) for place, work in enumerate(works)]
+        return [(place, until) for place, until in seconds if until is not None]
+
+    def _is_wanted(self, above: Sequence[IdleWork]) -> bool:
+        """Whether neither a job waits nor one of the works that are more urgent."""
+        is_free = all(seconds > 0.0 for _, seconds in self._due(above))
+        return self._jobs.is_empty() and is_free

@@ -1,0 +1,43 @@
+"""The queue of jobs for the engine's thread."""
+
+from collections import deque
+from collections.abc import Callable
+from threading import Condition
+
+Job = Callable[[], None] | None
+"""A unit of work for the engine's thread, None to end it."""
+
+
+class JobQueue:
+    """Jobs in turn: any thread puts them, one takes them, which other events may wake too."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[Job] = deque()
+        self._changed = Condition()
+        self._is_woken = False
+
+    def put(self, job: Job) -> None:
+        """Add a job."""
+        with self._changed:
+            self._jobs.append(job)
+            self._changed.notify()
+
+    def wake(self) -> None:
+        """Let the thread that waits for a job look for other work."""
+        with self._changed:
+            self._is_woken = True
+            self._changed.notify()
+
+    def is_empty(self) -> bool:
+        """Whether no job waits."""
+        return not self._jobs
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait for a job or a wake, at most so many seconds; None for as long as it takes."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._is_woken, seconds)
+            self._is_woken = False
+
+    def take(self) -> Job:
+        """The next job; there must be one."""
+        return self._jobs.popleft()

@@ -1,0 +1,155 @@
+"""Reads the beginning of a prompt into a context, piece by piece, and takes it back if it changes.
+
+A prompt that was read so gives the reply that it gives when it is read at once.
+"""
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+
+from app.ahead.piece_length import GROUP, PieceLength
+from app.ahead.read_pieces import ReadPieces
+from app.ahead.waste import AheadTime
+from app.loading.target_context import TargetContext
+from backends.base import Context
+from decoding.estimation.cost import CostModel
+from decoding.planning.controller import Controller
+from decoding.prefill import common_prefix
+
+_WORTHWHILE = 64
+"""Tokens after which a lasting checkpoint of a running state is worth its memory, as in prompts. A
+guess; not measured."""
+
+
+class PieceReader:
+    """Reads for one message after another, each followed by a reply.
+
+    controller: of the drafters, None where nothing drafts.
+    """
+
+    def __init__(self, context: TargetContext, controller: Callable[[], Controller | None]) -> None:
+        self._context = context
+        self._controller = controller
+        self._lengths = PieceLength(self._costs)
+        self._pieces = ReadPieces()
+        self._anchor: int | None = None
+        """Length from which the message is read; groups are counted from it."""
+        self._checkpointed = 0
+        """Tokens at the last lasting checkpoint."""
+        self._drafters_have: tuple[Controller | None, Sequence[int]] = None, ()
+        """Drafters, and the tokens that they have read."""
+
+    def _costs(self) -> CostModel | None:
+        controller = self._controller()
+        return controller.costs if controller else None
+
+    @property
+    def wasted(self) -> float:
+        """Processor seconds spent on text of this message that was taken back."""
+        return self._pieces.wasted
+
+    def replaced(self) -> None:
+        """Note that the context holds something else."""
+        self._pieces.cut(0)
+        self._anchor, self._checkpointed = None, 0
+
+    def read(self, tokens: Sequence[int], silence: float) -> bool:
+        """Read one piece of tokens that the context lacks; False if it lacks too few of them.
+
+        silence: seconds since the last key. What the context holds instead of them is taken back,
+        but not what it holds beyond them.
+
+        Raises:
+            ModelError: the engine failed.
+            PassStoppedError: the piece was stopped, and the context is as it was before.
+        """
+        with self._context.use() as context:
+            held = common_prefix(context.tokens, tokens)
+            if len(tokens) - held < min(GROUP, context.n_chunk):
+                return False
+            start = self._go_back(context, held)
+            most = self._lengths.choose(context.n_chunk, silence, stops_passes=context.stops_passes)
+            count = min(most, len(tokens) - start)
+            count -= count % GROUP if count > GROUP else 0
+            with self._measured(start, start + count):
+                started = time.perf_counter()
+                context.forward(tokens[start : start + count], 0)
+                self._lengths.observe(count, time.perf_counter() - started)
+        return True
+
+    def _go_back(self, context: Context, held: int) -> int:
+        """Keep so many tokens, or fewer; prepare to come back here. Returns how many are kept."""
+        start = context.reachable(self._at_group(held) if held < context.length else held)
+        context.truncate(start)
+        self._pieces.cut(start)
+        self._checkpointed = min(self._checkpointed, start)
+        is_new = self._anchor is None or start < self._anchor
+        if is_new:
+            self._anchor = self._checkpointed = start
+        if context.state_bytes:
+            context.checkpoint(is_brief=not is_new)
+        return start
+
+    def _at_group(self, length: int) -> int:
+        """The end of the last whole group up to a length."""
+        if self._anchor is None or length <= self._anchor:
+            return length
+        return length - (length - self._anchor) % GROUP
+
+    def rest(self) -> None:
+        """Prepare to come back to where the certain text ends, as nothing more is to be read."""
+        if self._context.state_bytes and self._context.length - self._checkpointed >= _WORTHWHILE:
+            with self._context.use() as context:
+                context.checkpoint()
+            self._checkpointed = self._context.length
+
+    def read_along(
+        self, tokens: Sequence[int], seconds: float, is_wanted: Callable[[], bool]
+    ) -> None:
+        """Let drafters read the tokens that the context holds, in pieces of so many seconds.
+
+        Raises:
+            PassStoppedError: a piece was stopped.
+        """
+        controller = self._controller()
+        held = tokens[: common_prefix(self._context.tokens, tokens)]
+        if controller is None or not held or (controller, held) == self._drafters_have:
+            return
+        reading = controller.read_ahead(held, seconds)
+        start = common_prefix(self._drafters_have[1], held)
+        while is_wanted():
+            with self._measured(start, len(held), is_drafters=True):
+                if next(reading, None) is None:
+                    self._drafters_have = controller, held
+                    return
+
+    def hand_over(self, prompt: Sequence[int]) -> tuple[int, AheadTime]:
+        """Leave the context to a reply, as it would be if its prompt were read at once.
+
+        Returns how many tokens of the prompt were read ahead, and what became of the time.
+        """
+        context = self._context
+        kept = min(common_prefix(context.tokens, prompt), len(prompt) - 1)
+        start = self._at_group(kept)
+        if start < kept and context.reachable(start) == start:
+            kept = start
+            with self._context.use() as used:
+                used.truncate(start)
+        self._anchor, self._drafters_have = None, (None, ())
+        return self._pieces.settle(context.reachable(kept))
+
+    def abandon(self) -> AheadTime:
+        """Give up the message; returns the time that was wasted on it."""
+        return self._pieces.settle(0)[1]
+
+    @contextmanager
+    def _measured(self, start: int, end: int, *, is_drafters: bool = False) -> Generator[None]:
+        """Account for the processor time of the block, which reads these positions."""
+        before = time.process_time()
+        try:
+            yield
+        except BaseException:
+            self._pieces.lost(time.process_time() - before)
+            raise
+        spent = time.process_time() - before
+        self._pieces.add(start, end, spent, is_drafters=is_drafters)

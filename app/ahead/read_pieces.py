@@ -1,0 +1,58 @@
+"""The account of a message: what was read ahead for it, at which cost, and what became of it."""
+
+from dataclasses import dataclass, replace
+
+from app.ahead.waste import AheadTime
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Tokens from start to end of a context, and the processor seconds of reading them."""
+
+    start: int
+    end: int
+    seconds: float
+    is_drafters: bool
+
+    def upto(self, length: int) -> "_Piece":
+        """The part of it before a length."""
+        if self.end <= length:
+            return self
+        end = max(self.start, min(self.end, length))
+        share = (end - self.start) / (self.end - self.start)
+        return replace(self, end=end, seconds=share * self.seconds)
+
+
+class ReadPieces:
+    """Pieces read for the next message, by their places in the context."""
+
+    def __init__(self) -> None:
+        self._pieces: list[_Piece] = []
+        self.wasted = 0.0
+        """Processor seconds spent on what was taken back since the last message."""
+
+    def add(self, start: int, end: int, seconds: float, *, is_drafters: bool = False) -> None:
+        """Note a piece that was read; is_drafters: by drafters, after the target."""
+        self._pieces.append(_Piece(start, end, seconds, is_drafters))
+
+    def lost(self, seconds: float) -> None:
+        """Note time of a piece that was stopped or failed."""
+        self.wasted += seconds
+
+    def cut(self, length: int) -> None:
+        """Note that no more than so many tokens are kept."""
+        before = sum(piece.seconds for piece in self._pieces)
+        kept = [piece.upto(length) for piece in self._pieces if piece.start < length]
+        self._pieces = kept
+        self.wasted += before - sum(piece.seconds for piece in kept)
+
+    def settle(self, length: int) -> tuple[int, AheadTime]:
+        """Close the account of a message that begins with so many tokens of the context.
+
+        Returns how many of them were read ahead, and the time that was used and wasted.
+        """
+        self.cut(length)
+        tokens = sum(piece.end - piece.start for piece in self._pieces if not piece.is_drafters)
+        time = AheadTime(sum(piece.seconds for piece in self._pieces), self.wasted)
+        self._pieces, self.wasted = [], 0.0
+        return tokens, time

@@ -1,0 +1,200 @@
+"""Reads what the next request will begin with, before it comes."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from app.ahead.ahead_state import AheadState
+from app.ahead.certain_tokens import BegunPrompt, CertainTokens
+from app.ahead.expected import Expectation, Expected
+from app.ahead.piece_length import SHORT_SECONDS
+from app.ahead.piece_reader import PieceReader
+from app.ahead.rested_text import RestedText
+from app.ahead.waste import AheadTime
+from app.loading.target_context import TargetContext
+from app.paths import Paths
+from app.prompt_cache.state_keeper import StateKeeper
+from backends.base import PassStoppedError
+from backends.base.pass_stop import stopping_passes
+from decoding.prefill import common_prefix
+
+_LOOK_AGAIN_SECONDS = 1.0
+"""Time after which it is asked again whether reading is allowed."""
+
+_ENOUGH_WASTED = "enough of this message was read in vain"
+_NOTHING = BegunPrompt()
+
+
+@dataclass(frozen=True, slots=True)
+class AheadPorts:
+    """What reading ahead is told, and where it reports.
+
+    may_read: why nothing may be read now, "" if it may. most_waste: processor seconds per message
+    after which nothing that is typed is read until it is sent.
+    """
+
+    expectation: Expectation
+    may_read: Callable[[], str]
+    most_waste: Callable[[], float]
+    publish: Callable[[AheadState | None], None]
+
+
+class ReadingAhead:
+    """Idle work that reads what is expected, as far as it is certain, in short pieces.
+
+    A failure ends it for this model: the reply reads its prompt itself, and has errors of its own.
+    """
+
+    def __init__(
+        self,
+        ports: AheadPorts,
+        context: TargetContext,
+        certain: CertainTokens,
+        reader: PieceReader,
+        keeper: StateKeeper,
+        paths: Paths,
+    ) -> None:
+        self._ports = ports
+        self._context = context
+        self._certain = certain
+        self._reader = reader
+        self._keeper = keeper
+        self._paths = paths
+        self._failure = ""
+        self._spent = AheadTime()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin with another message."""
+        self._seen: Expected | None = None
+        self._begun = _NOTHING
+        self._rested = RestedText()
+        self._done = -1
+        """Rested tokens of which nothing is left to read; -1 until that was tried."""
+        self._prepared: object = None
+        """Messages for which the context was prepared."""
+        self._look_again_at = 0.0
+
+    def due_in(self, idle: float) -> float | None:
+        """Seconds until more can be read; None if there is nothing to read."""
+        del idle  # what counts is the time since the last key
+        latest, now = self._ports.expectation.latest, time.monotonic()
+        if self._failure or (latest is None and self._seen is None):
+            return None
+        if latest is not self._seen:
+            return 0.0
+        if self._look_again_at > now:
+            return self._look_again_at - now
+        return 0.0 if self._rested.length(now) > self._done else self._rested.next_in(now)
+
+    def run(self, is_wanted: Callable[[], bool]) -> None:
+        """Read piece by piece until nothing is left or is_wanted returns False."""
+        try:
+            with stopping_passes(lambda: not is_wanted()):
+                while is_wanted() and self._advance(is_wanted):
+                    pass
+        except PassStoppedError:
+            pass
+        except Exception as error:  # whatever it is, it must not reach the user as an error
+            self._failure = f"reading ahead failed: {str(error) or type(error).__name__}"
+            self._tell(self._failure)
+
+    def _advance(self, is_wanted: Callable[[], bool]) -> bool:
+        """Do the next part of the work; False if nothing can be done now."""
+        latest = self._ports.expectation.latest
+        if latest is not self._seen:
+            self._examine(latest)
+        if latest is None:
+            return False
+        if reason := self._ports.may_read():
+            self._look_again_at = time.monotonic() + _LOOK_AGAIN_SECONDS
+            self._tell(reason)
+            return False
+        if self._prepared != self._begun.messages:
+            self._prepare()
+            return True
+        length = self._rested.length(time.monotonic())
+        tokens, reason = self._readable(length)
+        if self._reader.read(tokens, time.monotonic() - latest.typed_at):
+            self._tell(reason)
+            return True
+        self._reader.read_along(tokens, SHORT_SECONDS, is_wanted)
+        if is_wanted():
+            self._end(length)
+            self._tell(reason)
+        return False
+
+    def _examine(self, latest: Expected | None) -> None:
+        """Find out what is certain of what is expected now."""
+        self._seen, self._done, self._look_again_at = latest, -1, 0.0
+        self._begun = self._certain.of(latest) if latest is not None else _NOTHING
+        is_typing = latest is not None and latest.is_typing
+        since = latest.typed_at if latest is not None and is_typing else float("-inf")
+        self._rested.update(self._begun.tokens, since)
+        self._tell("")
+
+    def _prepare(self) -> None:
+        """Restore a saved state of the conversation, which saves the one that it replaces."""
+        self._prepared = self._begun.messages
+        if self._begun.tokens and self._keeper.prepare(self._begun.tokens):
+            self._reader.replaced()
+
+    def _readable(self, length: int) -> tuple[Sequence[int], str]:
+        """Tokens to read of those that have rested, and why it is not all of them."""
+        tokens, untyped = self._begun.tokens, self._begun.untyped
+        reason = ""
+        if length > untyped and self._reader.wasted >= self._ports.most_waste():
+            length, reason = untyped, _ENOUGH_WASTED
+        return tokens[: min(length, self._context.n_ctx - 1)], reason
+
+    def _end(self, length: int) -> None:
+        """Note that nothing is left to read of what has rested."""
+        self._done = length
+        self._reader.rest()
+        is_conversation = bool(self._begun.messages) and not self._begun.has_text
+        if is_conversation and self._context.length <= len(self._begun.tokens):
+            self._keeper.answered()
+
+    def _tell(self, paused: str) -> None:
+        """Publish how much of the prompt is ready."""
+        if self._seen is None:
+            self._ports.publish(None)
+            return
+        read = common_prefix(self._context.tokens, self._begun.tokens)
+        self._ports.publish(AheadState(read, self._begun.total, paused))
+
+    def hand_over(self, prompt: Sequence[int]) -> int:
+        """Prepare the context for a reply; returns how many tokens of its prompt were read ahead.
+
+        Nothing is expected any more.
+        """
+        if self._keeper.prepare(prompt):
+            self._reader.replaced()
+        tokens, spent = self._reader.hand_over(prompt)
+        self._spent += spent
+        self.expect_nothing()
+        return tokens
+
+    def look_again(self) -> None:
+        """Note that a job has run, which may have changed the context or the drafters."""
+        self._done = -1
+
+    def answered(self) -> None:
+        """Keep the account of a message after its reply; what was expected before it is void."""
+        self._keep_account()
+        self.expect_nothing()
+
+    def expect_nothing(self) -> None:
+        """Forget what is expected, until something is again."""
+        self._ports.expectation.latest = None
+        self._forget()
+        self._ports.publish(None)
+
+    def close(self) -> None:
+        """Keep the account of what was read for a message that was not sent."""
+        self._spent += self._reader.abandon()
+        self._keep_account()
+
+    def _keep_account(self) -> None:
+        spent, self._spent = self._spent, AheadTime()
+        spent.keep(self._paths)

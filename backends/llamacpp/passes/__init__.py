@@ -1,0 +1,1 @@
+"""Passes of llama.cpp: stopping one before its end."""
