@@ -27,8 +27,8 @@ KEYS = {
     "sampling": "temperature top_k top_p min_p repeat_penalty seed max_tokens",
     "stats": """
         prompt_tokens cached_prompt_tokens ahead_tokens completion_tokens steps drafted accepted
-        acceptance drafted_share tokens_per_step accepted_by_position accepted_lengths steps_by_shape
-        by_drafter load_seconds prefill_seconds ttft_seconds
+        acceptance drafted_share tokens_per_step accepted_by_position accepted_lengths
+        steps_by_shape by_drafter load_seconds prefill_seconds ttft_seconds
         decode_seconds decode_tokens_per_second draft_seconds verify_seconds overhead_seconds
         plain_tokens_per_second speedup speedup_error bytes_per_token bandwidth_bytes_per_second
         bandwidth_source wall_tokens_per_second times_wall peak_memory_bytes
