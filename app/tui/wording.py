@@ -23,6 +23,9 @@ _LONGEST_TITLE = 40
 _FEW_AHEAD = 100
 """Tokens of a prompt that are read so soon that nobody waits for them. A guess; not measured."""
 
+_LAST_TOKENS = 16
+"""Tokens of a conversation that may be left to the reply: too few to be read by themselves."""
+
 _SLOW_START = 2.0
 """Seconds before the first token from which they are worth telling."""
 
@@ -34,7 +37,7 @@ def read_ahead(state: AheadState | None, *, is_typing: bool) -> list[str]:
     """
     if state is None or state.paused or state.read <= 0 or state.total < _FEW_AHEAD:
         return []
-    if state.read >= state.total and not is_typing:
+    if state.total - state.read < _LAST_TOKENS and not is_typing:
         return []
     share = percent(state.read / state.total)
     return [f"read {state.read:,} of {state.total:,}", f"read {share}"]

@@ -27,6 +27,9 @@ from decoding.sampling.sampling_settings import SamplingSettings
 
 PATIENCE_SECONDS = 300.0
 _LOOK_SECONDS = 0.002
+_LAST_TOKENS = 40
+"""Of a prompt: the last word, and what the template has behind it."""
+
 _MOST_TOKENS = 16
 """Of an answer: only its beginning is measured."""
 
@@ -68,11 +71,12 @@ class DrivenApp:
         """Its chat."""
         return cast(ChatScreen, self.app.screen)
 
-    @property
-    def is_read(self) -> bool:
-        """Whether all that is certain is read."""
+    def has_read(self, tokens: int) -> bool:
+        """Whether a prompt of about so many tokens is read but for its last words."""
         state = self.engine.status.ahead
-        return state is not None and state.read >= state.total > 0
+        if state is None or state.read < 0.9 * tokens:
+            return False
+        return state.total - state.read < _LAST_TOKENS
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Let the app go on until something holds."""

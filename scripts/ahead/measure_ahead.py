@@ -75,17 +75,12 @@ async def _file(model: Path, folder: Path, *, is_read_first: bool) -> None:
             path = await shown.file_of(FILE_TOKENS, folder, seed)
             await shown.type(f"@{path} ", 0.5)
             if is_read_first:
-                await shown.until(lambda: _has_read(shown, FILE_TOKENS))
+                await shown.until(lambda: shown.has_read(FILE_TOKENS))
             await shown.type(SHORT_QUESTION, TYPING_SECONDS)
             begun.append(await shown.send())
             await shown.screen.action_perform("new")
     order = "read, then" if is_read_first else "attached, at once"
     print_begun(f"a file of {FILE_TOKENS:,} tokens {order} {TYPING_SECONDS:.0f} s of typing", begun)
-
-
-def _has_read(shown: DrivenApp, tokens: int) -> bool:
-    state = shown.engine.status.ahead
-    return state is not None and shown.is_read and state.read > 0.9 * tokens
 
 
 async def reopened(model: Path, folder: Path) -> None:
@@ -101,7 +96,7 @@ async def reopened(model: Path, folder: Path) -> None:
         loading = time.perf_counter()
         async with driven(model, "on", continues=True) as shown:
             loaded = time.perf_counter()
-            await shown.until(lambda shown=shown: _has_read(shown, CHAT_TOKENS))
+            await shown.until(lambda shown=shown: shown.has_read(CHAT_TOKENS))
             restored = time.perf_counter()
             print(f"loaded in {loaded - loading:.1f} s, chat ready {restored - loaded:.2f} s later")
             await shown.type("And least often?", 1.6)

@@ -130,6 +130,8 @@ def test_the_prompt_tells_what_becomes_of_drafting() -> None:
         (AheadState(1850, 2010), False, ["read 1,850 of 2,010", "read 92 %"]),
         (AheadState(2010, 2010), True, ["read 2,010 of 2,010", "read 100 %"]),
         (AheadState(2010, 2010), False, []),
+        (AheadState(2007, 2010), False, []),
+        (AheadState(2007, 2010), True, ["read 2,007 of 2,010", "read 100 %"]),
         (AheadState(0, 2010), True, []),
         (AheadState(40, 60), True, []),
         (AheadState(1850, 2010, "on battery"), True, []),
