@@ -14,6 +14,11 @@ _BEGINNINGS = ("a", "1")
 """What may follow finished words, and what a message may begin with: what prompts with either of
 them share does not depend on what is typed next."""
 
+_LONGEST_WORD = 24
+_UNFINISHED = 8
+"""Characters of a word: a longer one is an address, or text of a script without spaces, of which
+the last few characters may still change. Guesses; not measured."""
+
 _MOST_FRAMES = 16
 """Frames kept: as many as may be needed to find the turns that fit the context."""
 
@@ -23,9 +28,8 @@ class BegunPrompt:
     """The beginning of the next prompt.
 
     tokens: those that are certain. untyped: as many of them stand before the message that is typed.
-    total: tokens of the prompt if it were sent now, more or
-    less. has_text: whether anything is typed. messages:
-    those before it, by which another conversation is known.
+    total: tokens of the prompt if it were sent now, more or less. has_text: whether anything is
+    typed. messages: those before it, by which another conversation is known.
     """
 
     tokens: Sequence[int] = ()
@@ -97,8 +101,9 @@ def finished_words(text: str) -> str:
     """A text up to its last word, which may still change; all of it if white space follows."""
     if text[-1:].isspace():
         return text.rstrip()
-    words = text.split()
-    return text[: len(text) - len(words[-1])].rstrip() if words else ""
+    last = text.rsplit(maxsplit=1)[-1] if text else ""
+    unfinished = _UNFINISHED if len(last) > _LONGEST_WORD else len(last)
+    return text[: len(text) - unfinished].rstrip()
 
 
 def certain(frame: PromptFrame, words: str) -> list[int]:

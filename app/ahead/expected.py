@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from app.chat.conversation import Conversation
+from backends.chat.chat_template import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +21,33 @@ class Expected:
     is_typing: bool
     chat: int | None = None
 
+    def leads_to(self, conversation: Conversation) -> bool:
+        """Whether what is read of this is very likely the beginning of a conversation's prompt."""
+        *before, last = conversation.turns or [Message("", "")]
+        mine = self.conversation
+        turns, text = mine.turns, ""
+        if turns and turns[-1].role == "user":
+            turns, text = turns[:-1], turns[-1].content
+        is_same = (mine.system, turns) == (conversation.system, before)
+        return is_same and last.content.startswith(text.rstrip())
 
-@dataclass(slots=True)
+
 class Expectation:
-    """What is expected at present: any thread sets it, the engine's thread follows."""
+    """What is expected at present: any thread tells it, the engine's thread follows."""
 
-    latest: Expected | None = None
+    def __init__(self) -> None:
+        self.latest: Expected | None = None
+        self._known: Expected | None = None
+        """The latest that was not None."""
+
+    def tell(self, expected: Expected | None) -> None:
+        """Replace what is expected, None for nothing."""
+        self.latest = expected
+        self._known = expected or self._known
+
+    def led_to(self, conversation: Conversation) -> bool:
+        """Whether what was read last is very likely the beginning of a conversation's prompt.
+
+        Also if nothing is expected any more, as the request is on its way.
+        """
+        return self._known is not None and self._known.leads_to(conversation)

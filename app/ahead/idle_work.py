@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from app.ahead.job_queue import Job, JobQueue
+from backends.base.pass_stop import stopping_passes
 
 
 class IdleWork(Protocol):
@@ -15,7 +16,10 @@ class IdleWork(Protocol):
         ...
 
     def run(self, is_wanted: Callable[[], bool]) -> None:
-        """Work until all is done for now, or is_wanted, called every few ms, returns False."""
+        """Work until all is done for now, or is_wanted, called every few ms, returns False.
+
+        Passes are stopped for a job that is urgent, as stopping_passes says.
+        """
         ...
 
 
@@ -41,7 +45,8 @@ class IdleTime:
             if ready is None:
                 self._jobs.wait(min((seconds for _, seconds in due), default=None))
             else:
-                works[ready].run(lambda above=works[:ready]: self._is_wanted(above))
+                with stopping_passes(self._jobs.is_urgent):
+                    works[ready].run(lambda above=works[:ready]: self._is_wanted(above))
         return self._jobs.take()
 
     def _due(self, works: Sequence[IdleWork]) -> list[tuple[int, float]]:

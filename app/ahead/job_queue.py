@@ -8,18 +8,31 @@ Job = Callable[[], None] | None
 """A unit of work for the engine's thread, None to end it."""
 
 
+IsUrgent = Callable[[], bool]
+
+
+def at_once() -> bool:
+    """Urgency of a job that somebody waits for."""
+    return True
+
+
+def in_turn() -> bool:
+    """Urgency of a job that may wait until a pass is over."""
+    return False
+
+
 class JobQueue:
     """Jobs in turn: any thread puts them, one takes them, which other events may wake too."""
 
     def __init__(self) -> None:
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[tuple[Job, IsUrgent]] = deque()
         self._changed = Condition()
         self._is_woken = False
 
-    def put(self, job: Job) -> None:
-        """Add a job."""
+    def put(self, job: Job, is_urgent: IsUrgent = at_once) -> None:
+        """Add a job; is_urgent: whether a pass that runs meanwhile shall be dropped for it."""
         with self._changed:
-            self._jobs.append(job)
+            self._jobs.append((job, is_urgent))
             self._changed.notify()
 
     def wake(self) -> None:
@@ -32,6 +45,12 @@ class JobQueue:
         """Whether no job waits."""
         return not self._jobs
 
+    def is_urgent(self) -> bool:
+        """Whether a job waits for which a pass shall be dropped; any thread may ask."""
+        with self._changed:
+            waiting = list(self._jobs)
+        return any(is_urgent() for _, is_urgent in waiting)
+
     def wait(self, seconds: float | None) -> None:
         """Wait for a job or a wake, at most so many seconds; None for as long as it takes."""
         with self._changed:
@@ -40,4 +59,5 @@ class JobQueue:
 
     def take(self) -> Job:
         """The next job; there must be one."""
-        return self._jobs.popleft()
+        with self._changed:
+            return self._jobs.popleft()[0]

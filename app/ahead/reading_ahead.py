@@ -15,7 +15,6 @@ from app.loading.target_context import TargetContext
 from app.paths import Paths
 from app.prompt_cache.state_keeper import StateKeeper
 from backends.base import PassStoppedError
-from backends.base.pass_stop import stopping_passes
 from decoding.prefill import common_prefix
 
 _LOOK_AGAIN_SECONDS = 1.0
@@ -90,10 +89,9 @@ class ReadingAhead:
     def run(self, is_wanted: Callable[[], bool]) -> None:
         """Read piece by piece until nothing is left or is_wanted returns False."""
         try:
-            with stopping_passes(lambda: not is_wanted()):
-                while is_wanted() and self._advance(is_wanted):
-                    pass
-        except PassStoppedError:
+            while is_wanted() and self._advance(is_wanted):
+                pass
+        except PassStoppedError:  # a job is more urgent
             pass
         except Exception as error:  # whatever it is, it must not reach the user as an error
             self._failure = f"reading ahead failed: {str(error) or type(error).__name__}"
@@ -105,6 +103,7 @@ class ReadingAhead:
         if latest is not self._seen:
             self._examine(latest)
         if latest is None:
+            self._ports.publish(None)
             return False
         if reason := self._ports.may_read():
             self._look_again_at = time.monotonic() + _LOOK_AGAIN_SECONDS
@@ -115,13 +114,12 @@ class ReadingAhead:
             return True
         length = self._rested.length(time.monotonic())
         tokens, reason = self._readable(length)
+        self._tell(reason)
         if self._reader.read(tokens, time.monotonic() - latest.typed_at):
-            self._tell(reason)
             return True
         self._reader.read_along(tokens, SHORT_SECONDS, is_wanted)
         if is_wanted():
             self._end(length)
-            self._tell(reason)
         return False
 
     def _examine(self, latest: Expected | None) -> None:
@@ -131,7 +129,6 @@ class ReadingAhead:
         is_typing = latest is not None and latest.is_typing
         since = latest.typed_at if latest is not None and is_typing else float("-inf")
         self._rested.update(self._begun.tokens, since)
-        self._tell("")
 
     def _prepare(self) -> None:
         """Restore a saved state of the conversation, which saves the one that it replaces."""
@@ -156,10 +153,7 @@ class ReadingAhead:
             self._keeper.answered()
 
     def _tell(self, paused: str) -> None:
-        """Publish how much of the prompt is ready."""
-        if self._seen is None:
-            self._ports.publish(None)
-            return
+        """Publish how much of the prompt is ready, and why no more is read."""
         read = common_prefix(self._context.tokens, self._begun.tokens)
         self._ports.publish(AheadState(read, self._begun.total, paused))
 
@@ -186,7 +180,7 @@ class ReadingAhead:
 
     def expect_nothing(self) -> None:
         """Forget what is expected, until something is again."""
-        self._ports.expectation.latest = None
+        self._ports.expectation.tell(None)
         self._forget()
         self._ports.publish(None)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from app.ahead.ahead_state import AheadState
 from app.ahead.expected import Expectation, Expected
 from app.ahead.idle_work import IdleTime
-from app.ahead.job_queue import Job, JobQueue
+from app.ahead.job_queue import Job, JobQueue, in_turn
 from app.ahead.waste import MOST_WASTE
 from app.engine.answer import Answer, Request, Stage
 from app.engine.crash_report import crash_report
@@ -103,9 +103,15 @@ class Engine:
         return answer
 
     def begin(self, answer: Answer) -> None:
-        """Queue the request of an answer, which fills in the background."""
+        """Queue the request of an answer, which fills in the background.
+
+        A pass that reads its prompt already goes on, as it is a part of the answer, until stopped.
+        """
         answer.asked_at = time.perf_counter()
-        self._jobs.put(lambda: self._answer(answer))
+        is_begun = self._expectation.led_to(answer.request.conversation)
+        self._jobs.put(
+            lambda: self._answer(answer), lambda: answer.is_stopped if is_begun else True
+        )
 
     @property
     def is_answering(self) -> bool:
@@ -118,7 +124,7 @@ class Engine:
         To be called at every change: how long text has to rest before it is read is decided here.
         It is read while no job waits. An answer makes it void, when it begins and when it ends.
         """
-        self._expectation.latest = expected
+        self._expectation.tell(expected)
         self._idle_time.disturb()
 
     def load(self, model: str) -> None:
@@ -153,7 +159,7 @@ class Engine:
     def count(self, text: str) -> Future[int]:
         """Number of tokens of a text, counted between two steps."""
         future = self._counts.ask(text)
-        self._jobs.put(self._count)
+        self._jobs.put(self._count, in_turn)
         return future
 
     def drafters(self) -> "Ranking | None":
@@ -195,7 +201,7 @@ class Engine:
         """Request other drafters from the next step on; an unusable spec changes nothing."""
         with self._draft_lock:
             self._draft = spec
-        self._jobs.put(self._follow_draft)
+        self._jobs.put(self._follow_draft, in_turn)
 
     def close(self, seconds: float) -> bool:
         """Stop the current answer, free everything and end the thread; False after a timeout."""
@@ -353,7 +359,7 @@ class Engine:
 
     def _expect_nothing(self) -> None:
         """Forget what was expected before an answer, which would take back what it left."""
-        self._expectation.latest = None
+        self._expectation.tell(None)
         if self._active is not None:
             self._active.reading.answered()
 

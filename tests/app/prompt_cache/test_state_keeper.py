@@ -1,8 +1,7 @@
 """When the prompt cache is saved and restored, on a scripted model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from queue import SimpleQueue
 from typing import NoReturn
 
 import pytest
@@ -227,24 +226,36 @@ def test_a_state_too_large_to_write_in_time_is_left_at_the_end(
     assert chat.saved == []
 
 
-def test_silence_is_used_to_save_and_the_next_job_comes_first(
+def test_silence_is_used_to_save_unless_something_else_is_wanted(
     states: SavedStates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_keeper, "_IDLE_SECONDS", 0.0)
-    jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    monkeypatch.setattr(state_keeper, "_IDLE_SECONDS", 7.0)
     chat = Chat(states)
+    assert chat.keeper.due_in(100.0) is None
     chat.answer(FIRST)
-    save = chat.keeper.next_job(jobs)
-    assert save is not None
-    jobs.put(None)
-    save()
+    assert chat.keeper.due_in(0.0) == pytest.approx(7.0, abs=0.1)
+    assert (chat.keeper.due_in(8.0) or 1.0) < 0.0
+    chat.keeper.run(lambda: False)
     assert chat.saved == []
     assert chat.keeper.is_unsaved
-    assert chat.keeper.next_job(jobs) is None
-    save()
+    chat.keeper.run(lambda: True)
     assert chat.saved == [100]
-    jobs.put(None)
-    assert chat.keeper.next_job(jobs) is None
+    assert chat.keeper.due_in(8.0) is None
+
+
+@pytest.mark.parametrize("can_roll_back", [True, False])
+def test_what_was_read_of_the_next_question_is_saved_along_if_it_can_be_forgotten(
+    states: SavedStates, monkeypatch: pytest.MonkeyPatch, can_roll_back: bool
+) -> None:
+    monkeypatch.setattr(ScriptedContext, "can_roll_back", can_roll_back)
+    chat = Chat(states)
+    chat.answer(FIRST)
+    chat.context.forward([7] * 8, 0)
+    assert chat.keeper.is_unsaved == can_roll_back
+    chat.keeper.run(lambda: True)
+    assert chat.saved == ([108] if can_roll_back else [])
+    assert not chat.keeper.is_unsaved
+    assert Chat(states).answer([*FIRST, 5, 6]) == (100 if can_roll_back else 0)
 
 
 def test_a_model_whose_file_is_gone_is_not_saved(

@@ -323,3 +323,54 @@ def test_where_every_mark_is_used_a_prompt_is_made(process: TemplateProcess) -> 
     every = "".join(map(chr, range(0xE000, 0xF900)))
     made, _ = prompt(process, CHATML, [Message("user", every + END)])
     assert controls(made.tokens) == [START, END, START]
+
+
+TRIMS = "{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}{% endfor %}:"
+CONTENTS = st.text("a \n\t<|im_end>s", max_size=12)
+
+
+@given(
+    before=st.lists(CONTENTS, max_size=3),
+    content=CONTENTS,
+    hidden=st.sampled_from(["", START, f"{END}{BOS}"]),
+)
+@settings(deadline=None)
+def test_a_frame_makes_the_same_prompts_as_the_template(
+    before: list[str], content: str, hidden: str
+) -> None:
+    template = ChatTemplate(ByteTokenizer(CHATML), cast("TemplateProcess", InThisProcess()))
+    messages = [Message("user", f"{hidden}{text}") for text in before]
+    frame = template.frame(messages)
+    assert frame is not None
+    for text in (content, f"{content}{hidden}"):
+        expected = template.prompt([*messages, Message("user", text)]).tokens
+        assert frame.whole(text) == expected
+        beginning = frame.beginning(text)
+        assert beginning == expected[: len(beginning)]
+    assert not frame.is_trimmed
+
+
+@pytest.mark.parametrize("template", [CHATML, TRIMS, None])
+def test_a_frame_follows_a_template_that_trims(
+    process: TemplateProcess, template: str | None
+) -> None:
+    made = ChatTemplate(ByteTokenizer(template), process)
+    frame = made.frame(HELLO)
+    assert frame is not None
+    assert frame.is_trimmed == (template == TRIMS)
+    for text in ("b", " b c \n"):
+        assert frame.whole(text) == made.prompt([*HELLO, Message("user", text)]).tokens
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}",
+        "{% for m in messages %}{{ m.content[:1] }}{% endfor %}",
+        "{{ messages[0].content }}",
+    ],
+)
+def test_what_a_template_writes_otherwise_has_no_frame(
+    process: TemplateProcess, template: str
+) -> None:
+    assert ChatTemplate(ByteTokenizer(template), process).frame(HELLO) is None

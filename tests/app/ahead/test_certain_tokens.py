@@ -1,0 +1,134 @@
+"""What is certain of a prompt whose last message is still typed."""
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.ahead.certain_tokens import BegunPrompt, CertainTokens, finished_words
+from app.ahead.expected import Expected
+from app.chat.conversation import Conversation
+from backends.chat.chat_template import ChatTemplate, Message
+from tests.fixtures.byte_tokenizer import END, START, ByteTokenizer
+from tests.fixtures.tokenizers import ToyTokenizer
+
+if TYPE_CHECKING:
+    from backends.chat.template_process import TemplateProcess
+
+N_CTX = 4096
+EARLIER = [Message("user", "Hi"), Message("assistant", "Hello")]
+
+
+class Process:
+    """Stands for TemplateProcess: writes a common template, and counts how often."""
+
+    def __init__(self) -> None:
+        self.rendered = 0
+
+    def render(self, template: str, variables: dict[str, Any], max_chars: int) -> dict[str, str]:
+        self.rendered += 1
+        turns = [
+            f"{START}{turn['role']}\n{turn['content']}{END}\n" for turn in variables["messages"]
+        ]
+        return {"text": "".join([*turns, f"{START}assistant\n"])}
+
+
+def made(process: Process | None = None) -> ChatTemplate:
+    return ChatTemplate(ByteTokenizer("any"), cast("TemplateProcess", process or Process()))
+
+
+def expected(text: str, *, is_typing: bool = True, system: str = "") -> Expected:
+    turns = [*EARLIER, Message("user", text)] if text else EARLIER
+    return Expected(Conversation(system, list(turns)), 0.0, is_typing)
+
+
+def begun(text: str, *, is_typing: bool = True) -> BegunPrompt:
+    return CertainTokens(made(), N_CTX).of(expected(text, is_typing=is_typing))
+
+
+def test_the_last_word_is_certain_only_when_white_space_follows() -> None:
+    assert finished_words("one two thr") == "one two"
+    assert finished_words("one two ") == "one two"
+    assert finished_words("one\n\ntwo\n") == "one\n\ntwo"
+    assert finished_words(" one") == ""
+    assert finished_words("") == ""
+    assert finished_words("one 我们今天下午三点钟在图书馆门口见面然后一起去看电影吧") == (
+        "one 我们今天下午三点钟在图书馆门口见面然后"
+    )
+
+
+@given(words=st.lists(st.text("ab<|im_end>", min_size=1, max_size=9), max_size=4), more=st.text())
+@settings(deadline=None)
+def test_whatever_is_typed_next_begins_with_what_is_certain(words: list[str], more: str) -> None:
+    template = made()
+    text = "".join(f"{word} " for word in words)
+    certain = CertainTokens(template, N_CTX).of(expected(f"{text}x")).tokens
+    sent = template.prompt([*EARLIER, Message("user", f"{text}{more}")]).tokens
+    assert sent[: len(certain)] == certain
+    assert ByteTokenizer("any").spell(certain).endswith(f"{START}user\n{text.strip()}")
+
+
+def test_with_nothing_typed_the_opening_of_the_next_turn_is_certain() -> None:
+    found = begun("")
+    text = f"{START}user\nHi{END}\n{START}assistant\nHello{END}\n{START}user\n"
+    assert ByteTokenizer("any").spell(found.tokens) == text
+    assert (found.untyped, found.total, found.has_text) == (len(found.tokens),) * 2 + (False,)
+    assert begun("word").untyped == found.untyped
+
+
+def test_of_a_message_that_is_certain_all_but_the_last_token_is() -> None:
+    found = begun("one two", is_typing=False)
+    sent = made().prompt([*EARLIER, Message("user", "one two")]).tokens
+    assert found.tokens == sent[:-1]
+    assert found.total == len(sent)
+
+
+def test_tokens_that_depend_on_what_follows_are_not_certain() -> None:
+    """Here a token may end a word and begin the next one, and another a word and the line."""
+    pieces = [b"", *(bytes([code]) for code in range(256)), b"d a", b"d 1", b"d\n\n", b"w"]
+    tokenizer = ToyTokenizer(pieces)
+    found = CertainTokens(ChatTemplate(tokenizer, cast("TemplateProcess", Process())), N_CTX)
+    tokens = found.of(Expected(Conversation("", [Message("user", "a word x")]), 0.0, True)).tokens
+    assert b"".join(map(tokenizer.piece, tokens)).endswith(b"User: a wor")
+
+
+def test_a_template_is_rendered_once_for_a_conversation_not_for_each_word() -> None:
+    process = Process()
+    certain = CertainTokens(made(process), N_CTX)
+    text = ""
+    for word in ("these", "are", "six", "words", "of", "text"):
+        text += f"{word} "
+        assert len(certain.of(expected(text)).tokens) > len(text)
+    assert process.rendered == 1
+    certain.of(expected(text, system="Be brief."))
+    assert process.rendered == 2
+
+
+def test_oldest_turns_are_left_out_as_they_will_be_of_the_prompt() -> None:
+    template, n_ctx = made(), 600
+    turns = [
+        Message(role, f"{place} " * 30) for place in range(8) for role in ("user", "assistant")
+    ]
+    conversation = Conversation("", [*turns, Message("user", "one two ")])
+    prompt, dropped = conversation.fit(template.prompt, n_ctx)
+    found = CertainTokens(template, n_ctx).of(Expected(conversation, 0.0, True))
+    assert dropped > 0
+    assert prompt.tokens[: len(found.tokens)] == found.tokens
+    assert len(found.tokens) > len(prompt.tokens) - 30
+
+
+def test_of_a_message_that_does_not_fit_nothing_is_read() -> None:
+    assert CertainTokens(made(), 100).of(expected("x" * 99)) == BegunPrompt()
+
+
+@pytest.mark.parametrize("is_typing", [True, False])
+def test_a_template_without_a_place_for_the_text_leaves_all_to_the_reply(is_typing: bool) -> None:
+    class Silent(Process):
+        def render(
+            self, template: str, variables: dict[str, Any], max_chars: int
+        ) -> dict[str, str]:
+            return {"text": "always the same"}
+
+    certain = CertainTokens(made(Silent()), N_CTX)
+    assert certain.of(expected("one two ", is_typing=is_typing)) == BegunPrompt()

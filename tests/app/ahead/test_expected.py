@@ -1,0 +1,48 @@
+"""Whether a request is the one that was expected."""
+
+import pytest
+
+from app.ahead.expected import Expectation, Expected
+from app.chat.conversation import Conversation
+from backends.chat.chat_template import Message
+
+BEFORE = (Message("user", "Hi"), Message("assistant", "Hello"))
+
+
+def conversation(*turns: Message, system: str = "") -> Conversation:
+    return Conversation(system, list(turns))
+
+
+def test_what_is_typed_leads_to_the_message_that_is_sent() -> None:
+    typed = conversation(*BEFORE, Message("user", "one two "))
+    expected = Expected(typed, 0.0, True)
+    assert expected.leads_to(conversation(*BEFORE, Message("user", "one two")))
+    assert expected.leads_to(conversation(*BEFORE, Message("user", "one two three")))
+    assert Expected(conversation(*BEFORE), 0.0, False).leads_to(typed)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        conversation(),
+        conversation(Message("user", "one two")),
+        conversation(*BEFORE, Message("user", "other")),
+        conversation(*BEFORE, Message("user", "one two"), system="Be brief."),
+        conversation(*BEFORE[:1], Message("assistant", "No"), Message("user", "one two")),
+    ],
+)
+def test_another_chat_or_text_is_another_request(sent: Conversation) -> None:
+    typed = conversation(*BEFORE, Message("user", "one two "))
+    assert not Expected(typed, 0.0, True).leads_to(sent)
+
+
+def test_what_was_expected_leads_to_a_request_that_is_on_its_way() -> None:
+    typed, sent = conversation(Message("user", "one ")), conversation(Message("user", "one two"))
+    expectation = Expectation()
+    assert not expectation.led_to(sent)
+    expectation.tell(Expected(typed, 0.0, True))
+    expectation.tell(None)
+    assert expectation.latest is None
+    assert expectation.led_to(sent)
+    expectation.tell(Expected(conversation(*BEFORE), 0.0, True))
+    assert not expectation.led_to(sent)

@@ -1,0 +1,130 @@
+"""Idle time: a job comes before all work, and the more urgent work before the other."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Thread
+
+from app.ahead.idle_work import IdleTime
+from app.ahead.job_queue import JobQueue, in_turn
+from backends.base.pass_stop import pass_is_stopped
+
+
+class Clock:
+    """Time that passes when something is done."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Work:
+    """Work of so many parts, due after so many idle seconds."""
+
+    name: str
+    log: list[str]
+    clock: Clock
+    parts: int
+    after: float = 0.0
+    then: dict[int, Callable[[], None]] = field(default_factory=dict[int, Callable[[], None]])
+
+    def due_in(self, idle: float) -> float | None:
+        return self.after - idle if self.parts else None
+
+    def run(self, is_wanted: Callable[[], bool]) -> None:
+        while self.parts and is_wanted():
+            self.parts -= 1
+            self.clock.now += 1.0
+            self.log.append(self.name)
+            self.then.get(self.parts, lambda: None)()
+
+
+def job() -> None: ...
+
+
+def test_a_waiting_job_comes_before_all_work() -> None:
+    clock, log, jobs = Clock(), list[str](), JobQueue()
+    idle = IdleTime(jobs, clock)
+    jobs.put(job)
+    assert idle.next_job([Work("read", log, clock, 3)]) is job
+    assert log == []
+
+
+def test_work_ends_for_a_job_after_its_present_part_and_goes_on_later() -> None:
+    clock, log, jobs = Clock(), list[str](), JobQueue()
+    idle = IdleTime(jobs, clock)
+    work = Work("read", log, clock, 5, then={3: lambda: jobs.put(job)})
+    assert idle.next_job([work]) is job
+    assert log == ["read"] * 2
+    work.then = {0: lambda: jobs.put(None)}
+    assert idle.next_job([work]) is None
+    assert log == ["read"] * 5
+
+
+def test_more_urgent_work_interrupts_and_comes_first() -> None:
+    clock, log, jobs = Clock(), list[str](), JobQueue()
+    idle = IdleTime(jobs, clock)
+    read = Work("read", log, clock, 2, after=3.0)
+    index = Work("index", log, clock, 5, then={0: lambda: jobs.put(None)})
+    assert idle.next_job([read, index]) is None
+    assert log == ["index"] * 3 + ["read"] * 2 + ["index"] * 2
+
+
+def test_work_that_waits_for_silence_waits_on_while_keys_are_pressed() -> None:
+    clock, log, jobs = Clock(), list[str](), JobQueue()
+    idle = IdleTime(jobs, clock)
+    read = Work("read", log, clock, 4, then={0: idle.disturb})
+    save = Work("save", log, clock, 1, after=4.0)
+    third = Work("last", log, clock, 6, then={0: lambda: jobs.put(None)})
+    assert idle.next_job([read, save, third]) is None
+    # Four seconds of reading would have been enough; a key began them anew.
+    assert log == [*["read"] * 4, *["last"] * 4, "save", *["last"] * 2]
+
+
+def test_a_job_wakes_the_thread_that_waits_for_one() -> None:
+    jobs = JobQueue()
+    idle = IdleTime(jobs)
+    taken: list[object] = []
+    thread = Thread(target=lambda: taken.append(idle.next_job([])))
+    thread.start()
+    jobs.wake()
+    jobs.put(job)
+    thread.join(30)
+    assert taken == [job]
+
+
+def test_a_wake_lets_work_begin_that_was_not_due_before() -> None:
+    clock, log, jobs = Clock(), list[str](), JobQueue()
+    idle = IdleTime(jobs, clock)
+    work = Work("read", log, clock, 0, then={0: lambda: jobs.put(None)})
+    taken: list[object] = []
+    thread = Thread(target=lambda: taken.append(idle.next_job([work])))
+    thread.start()
+    work.parts = 1
+    idle.disturb()
+    thread.join(30)
+    assert log == ["read"]
+    assert taken == [None]
+
+
+def test_passes_are_stopped_only_for_jobs_that_cannot_wait_for_their_end() -> None:
+    clock, log, jobs = Clock(), list[str](), JobQueue()
+    idle = IdleTime(jobs, clock)
+    stopped: list[bool] = []
+    urgent = [False]
+
+    def put_each() -> None:
+        stopped.append(pass_is_stopped())
+        jobs.put(job, in_turn)
+        stopped.append(pass_is_stopped())
+        jobs.put(job, lambda: urgent[0])
+        stopped.append(pass_is_stopped())
+        urgent[0] = True
+        stopped.append(pass_is_stopped())
+
+    work = Work("read", log, clock, 2, then={1: put_each})
+    assert idle.next_job([work]) is job
+    assert stopped == [False, False, False, True]
+    assert log == ["read"]

@@ -1,0 +1,355 @@
+"""The engine reads ahead while no job waits: what is read, what is not, and what stops it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event
+from typing import Any, NoReturn
+
+import pytest
+
+from app.ahead import reading_ahead
+from app.ahead.expected import Expected
+from app.ahead.piece_length import GROUP
+from app.ahead.waste import AheadTime
+from app.chat.conversation import Conversation
+from app.engine.answer import Answer, Request
+from app.engine.engine import Engine
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
+from app.prompt_cache import state_keeper
+from app.prompt_cache.state_keeper import StateKeeper
+from backends.base import Logits, ModelError, OutOfMemoryError
+from backends.chat.chat_template import Message
+from decoding.sampling.distribution import SamplingSettings
+from tests.fixtures.scripted import ScriptedContext, ScriptedModel, opened
+from tests.fixtures.settled import long_ago, settle
+
+WORDS = [f"word{number} " for number in range(20)]
+GREEDY = SamplingSettings(temperature=0.0)
+LONG = "many words " * 40
+Start = Callable[..., Engine]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts an engine on a scripted model: start(model, may_read=...) -> engine, then closed."""
+    with ExitStack() as stack:
+
+        def begin(model: ScriptedModel | None = None, **ports: Any) -> Engine:
+            model = model or ScriptedModel(WORDS)
+            options = SessionOptions(draft="off")
+            engine = Engine(options, Paths.of_this_user(), opened(model), **ports)
+            engine.start()
+            stack.callback(engine.close, 10.0)
+            return engine
+
+        yield begin
+
+
+def conversation(*texts: str, system: str = "") -> Conversation:
+    roles = ("user", "assistant")
+    turns = [Message(roles[place % 2], text) for place, text in enumerate(texts)]
+    return Conversation(system, turns)
+
+
+def typed(*texts: str, system: str = "") -> Expected:
+    return Expected(conversation(*texts, system=system), long_ago(), True)
+
+
+def certain(*texts: str, system: str = "") -> Expected:
+    return Expected(conversation(*texts, system=system), long_ago(), False)
+
+
+def answered(engine: Engine, *texts: str, system: str = "") -> Answer:
+    asked = engine.ask(Request(conversation(*texts, system=system), GREEDY, 8))
+    assert asked.wait(30)
+    assert asked.error is None
+    return asked
+
+
+def read(engine: Engine) -> int:
+    """Tokens that are ready, each of which is a character here."""
+    ahead = engine.status.ahead
+    assert ahead is not None
+    assert ahead.paused == ""
+    return ahead.read
+
+
+def ahead_tokens(answer: Answer) -> int:
+    assert answer.metrics is not None
+    return answer.metrics.ahead_tokens
+
+
+def is_about(found: int, expected: str) -> bool:
+    """Whether all is read but for less than a group."""
+    return len(expected) - GROUP < found <= len(expected)
+
+
+def test_what_is_certain_is_read_before_anything_is_typed(start: Start) -> None:
+    engine = start()
+    engine.expect(certain(system=LONG))
+    settle(engine)
+    assert is_about(read(engine), f"System: {LONG}\n\nUser: ")
+    answer = answered(engine, "hi", system=LONG)
+    assert is_about(ahead_tokens(answer), f"System: {LONG}\n\nUser: ")
+    assert answer.metrics is not None
+    assert answer.metrics.cached_prompt_tokens >= ahead_tokens(answer)
+    assert ahead_tokens(answered(engine, "hi", system=LONG)) == 0  # read for the one before
+
+
+def test_finished_words_are_read_and_the_last_one_is_not(start: Start) -> None:
+    engine = start()
+    engine.expect(typed(f"{LONG} and a"))
+    settle(engine)
+    assert is_about(read(engine), f"User: {LONG} and")
+    assert engine.status.ahead is not None
+    assert engine.status.ahead.total == len(f"User: {LONG} and a\n\nAssistant:")
+
+
+def test_words_that_have_not_rested_are_not_read_before_they_have(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.ahead.rested_text.REST_SECONDS", 2 * 100.0)
+    engine = start()
+    engine.expect(certain(system=LONG))
+    settle(engine)
+    before = read(engine)
+    engine.expect(typed(LONG, system=LONG))
+    while engine.status.ahead is None or engine.status.ahead.total <= before:
+        Event().wait(0.001)
+    assert read(engine) == before
+    reading = engine._active.reading if engine._active else None
+    assert reading is not None
+    assert 0.0 < (reading.due_in(0.0) or 0.0) < 100.0
+
+
+def test_a_message_that_is_certain_is_read_to_its_end(start: Start) -> None:
+    engine = start()
+    engine.expect(certain(LONG))
+    settle(engine)
+    assert is_about(read(engine), f"User: {LONG}\n\nAssistant")
+
+
+def test_a_job_waits_for_one_piece_at_most(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    forward = ScriptedContext.forward
+
+    def counting(context: ScriptedContext, tokens: Sequence[int], n_logits: int) -> Logits:
+        events.append("piece")
+        if len(events) == 3:
+            engine._jobs.put(lambda: events.append("job"))
+        return forward(context, tokens, n_logits)
+
+    monkeypatch.setattr(ScriptedContext, "forward", counting)
+    monkeypatch.setattr("app.ahead.piece_length.PieceLength.choose", lambda *_, **__: GROUP)
+    engine = start()
+    engine.expect(typed(LONG * 3))
+    settle(engine)
+    assert events[:5] == ["piece", "piece", "piece", "job", "piece"]
+    assert events.count("piece") > 300
+
+
+def test_an_answer_begins_with_the_piece_that_is_read_and_counts_from_its_request(
+    start: Start,
+) -> None:
+    gate = Event()
+    model = ScriptedModel(WORDS, gate=gate)
+    engine = start(model)
+    engine.expect(typed(LONG))
+    while not model.passes:  # it reads the first piece
+        Event().wait(0.001)
+    answer = engine.ask(Request(conversation(LONG), GREEDY, 8))
+    gate.set()
+    assert answer.wait(30)
+    assert answer.text == "".join(WORDS[:8])
+    assert ahead_tokens(answer) == GROUP
+    assert answer._reply is not None
+    assert answer._reply.statistics.started_at == answer.asked_at
+
+
+def test_what_an_answer_left_is_not_taken_back_by_what_was_expected_before(start: Start) -> None:
+    model = ScriptedModel(WORDS)
+    engine = start(model)
+    engine.expect(typed(LONG))
+    settle(engine)
+    answered(engine, LONG)
+    settle(engine)
+    assert engine.status.ahead is None
+    active = engine._active
+    assert active is not None
+    left = list(active.session.context.tokens)
+    engine.expect(typed("many words "))  # nothing of it is missing
+    settle(engine)
+    assert list(active.session.context.tokens) == left
+
+
+def test_after_an_answer_the_opening_of_the_next_turn_is_read_and_the_state_still_saved(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_keeper, "_IDLE_SECONDS", 0.2)
+    saved = Event()
+    save = StateKeeper.run
+
+    def tell(keeper: StateKeeper, is_wanted: Callable[[], bool]) -> None:
+        save(keeper, is_wanted)
+        saved.set()
+
+    monkeypatch.setattr(StateKeeper, "run", tell)
+    engine = start()
+    answer = answered(engine, LONG)
+    engine.expect(certain(LONG, f"{answer.text}{LONG}"))
+    settle(engine)
+    assert is_about(read(engine), f"User: {LONG}\n\nAssistant: {answer.text}{LONG}\n\nUser: ")
+    assert saved.wait(30)
+    assert len(list(Paths.of_this_user().saved_states.glob("*.state"))) == 1
+
+
+def test_a_reopened_conversation_is_restored_before_it_is_read(start: Start) -> None:
+    model = ScriptedModel(WORDS)
+    first = start(model)
+    answer = answered(first, LONG)
+    assert first.close(10.0)
+    engine = start(model)
+    forwarded: list[int] = []
+    forward = ScriptedContext.forward
+    with pytest.MonkeyPatch.context() as patch:
+
+        def counting(context: ScriptedContext, tokens: Sequence[int], n_logits: int) -> Logits:
+            forwarded.append(len(tokens))
+            return forward(context, tokens, n_logits)
+
+        patch.setattr(ScriptedContext, "forward", counting)
+        engine.expect(certain(LONG, answer.text))
+        settle(engine)
+    assert sum(forwarded) < len(LONG) / 4
+    assert is_about(read(engine), f"User: {LONG}\n\nAssistant: {answer.text}\n\nUser: ")
+
+
+def test_nothing_is_read_while_it_is_not_allowed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading_ahead, "_LOOK_AGAIN_SECONDS", 0.001)
+    model, reasons = ScriptedModel(WORDS), ["on battery"]
+    engine = start(model, may_read=lambda: reasons[-1])
+    engine.expect(typed(LONG))
+    while engine.status.ahead is None or engine.status.ahead.paused != "on battery":
+        Event().wait(0.001)
+    assert model.passes == 0
+    reasons.append("")
+    settle(engine)
+    assert is_about(read(engine), f"User: {LONG.rstrip()}")
+
+
+def test_once_enough_is_wasted_nothing_typed_is_read_until_it_is_sent(start: Start) -> None:
+    engine = start(most_waste=lambda: 0.0)
+    engine.expect(typed(LONG, system=LONG))
+    settle(engine)
+    ahead = engine.status.ahead
+    assert ahead is not None
+    assert is_about(ahead.read, f"System: {LONG}\n\nUser: ")
+    assert "in vain" in ahead.paused
+    assert is_about(ahead_tokens(answered(engine, LONG, system=LONG)), f"System: {LONG}\n\nUser: ")
+
+
+@pytest.mark.parametrize("fault", [ModelError("it broke"), MemoryError(), ValueError("odd")])
+def test_a_failure_ends_reading_ahead_and_the_reply_comes_as_it_would_have(
+    start: Start, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    forward, failed = ScriptedContext.forward, list[int]()
+
+    def fails(context: ScriptedContext, tokens: Sequence[int], n_logits: int) -> Logits:
+        if n_logits == 0:
+            failed.append(len(tokens))
+            raise fault
+        return forward(context, tokens, n_logits)
+
+    monkeypatch.setattr(ScriptedContext, "forward", fails)
+    engine = start()
+    engine.expect(typed(LONG))
+    settle(engine)
+    assert engine.status.ahead is not None
+    assert "reading ahead failed" in engine.status.ahead.paused
+    answer = answered(engine, LONG)
+    assert answer.text == "".join(WORDS[:8])
+    engine.expect(certain(LONG, answer.text))
+    settle(engine)
+    assert len(failed) == 1
+    assert engine.status.error is None
+
+
+def test_memory_that_runs_short_while_a_state_is_restored_is_no_error(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short(*_: object) -> NoReturn:
+        raise OutOfMemoryError("memory is short", "others took it")
+
+    engine = start()
+    settle(engine)
+    with monkeypatch.context() as patch:
+        patch.setattr(StateKeeper, "prepare", short)
+        engine.expect(certain(LONG))
+        settle(engine)
+    assert engine.status.ahead is not None
+    assert "memory is short" in engine.status.ahead.paused
+    assert answered(engine, LONG).text == "".join(WORDS[:8])
+
+
+@pytest.mark.parametrize("change", ["context", "model", "close"])
+def test_what_is_read_gives_way_to_a_change(start: Start, change: str) -> None:
+    gate = Event()
+    model = ScriptedModel(WORDS, gate=gate)
+    engine = start(model)
+    engine.expect(typed(LONG))
+    while not model.passes:
+        Event().wait(0.001)
+    if change == "close":
+        assert not engine.close(0.0)
+        gate.set()
+        assert engine.close(10.0)
+        assert model.passes == 1
+        return
+    if change == "context":
+        engine.set_context(4096)
+    else:
+        engine.load("another")
+    gate.set()
+    settle(engine)
+    assert is_about(read(engine), f"User: {LONG.rstrip()}")  # by the new one
+    assert answered(engine, LONG).text == "".join(WORDS[:8])
+
+
+def test_nothing_is_read_past_the_context(start: Start) -> None:
+    engine = start(ScriptedModel(WORDS, n_ctx=256))
+    engine.expect(certain("x" * 256))
+    settle(engine)
+    assert engine.status.ahead is not None
+    assert engine.status.ahead.read == 0
+    engine.expect(certain("x" * 200))
+    settle(engine)
+    assert is_about(read(engine), "User: " + "x" * 200 + "\n\nAssistant")
+
+
+@pytest.mark.usefixtures("llamacpp")
+def test_time_that_was_used_and_wasted_is_kept(tiny_llama: Callable[..., Path]) -> None:
+    options = SessionOptions(str(tiny_llama(seed=3)), draft="off", threads=1)
+    engine = Engine(options, Paths.of_this_user())
+    engine.start()
+    try:
+        engine.expect(typed("one two three four five six "))
+        settle(engine)
+        answered(engine, "one two three four five six seven")
+        kept = AheadTime.kept(engine.paths)
+        assert kept.used > 0.0
+        engine.expect(typed("other words altogether, not one of which is sent "))
+        settle(engine)
+        engine.expect(typed("again "))
+        settle(engine)
+        answered(engine, "again others")
+        after = AheadTime.kept(engine.paths)
+        assert after.wasted > kept.wasted
+        engine.expect(typed("one two three four five six "))
+        settle(engine)
+    finally:
+        assert engine.close(30.0)
+    assert AheadTime.kept(engine.paths).wasted > after.wasted  # as it was never sent
