@@ -61,7 +61,7 @@ class PassStopper:
                 return
 
 
-def _strlen() -> ctypes._CFunctionType:
+def _strlen() -> "ctypes._CFunctionType":
     library = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
     return ctypes.cast(library.strlen, api.ggml_abort_callback)
 

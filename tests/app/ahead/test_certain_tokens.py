@@ -54,7 +54,7 @@ def test_the_last_word_is_certain_only_when_white_space_follows() -> None:
     assert finished_words(" one") == ""
     assert finished_words("") == ""
     assert finished_words("one 我们今天下午三点钟在图书馆门口见面然后一起去看电影吧") == (
-        "one 我们今天下午三点钟在图书馆门口见面然后"
+        "one 我们今天下午三点钟在图书馆门口见面然"
     )
 
 
