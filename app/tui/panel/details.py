@@ -42,6 +42,15 @@ def time_spent(metrics: ReplyMetrics) -> list[Line]:
     )
 
 
+def start(metrics: ReplyMetrics) -> Line:
+    """When an answer began, and how much of its prompt was read before it was asked for."""
+    first, ahead = metrics.ttft_seconds, metrics.ahead_tokens
+    if first is None:
+        return Line.of("first token not measured", START)
+    ready = f", {wording.tokens_in_words(ahead)} ready" if ahead else ""
+    return Line.of(f"first token {wording.seconds(first)}{ready}", START)
+
+
 def memory_limit(metrics: ReplyMetrics) -> list[Line]:
     """Plain speed as a part of what the memory's bandwidth, or the disk that is read, allows."""
     limited_by = "disk" if metrics.model.streamed_bytes_per_token else "memory"
@@ -58,7 +67,7 @@ def memory_limit(metrics: ReplyMetrics) -> list[Line]:
 
 
 def counts(metrics: ReplyMetrics) -> list[Line]:
-    """Memory, start, steps, and what became of the last draft; the drafters' memory, if any."""
+    """Memory, steps, and what became of the last draft; the drafters' memory, if any, below."""
     memory = metrics.memory
     used = f"model {short_size(memory.target_bytes)}, chat {short_size(memory.kv_bytes)}"
     drafters = [Line.of(f"{'':8}drafters {short_size(memory.drafter_bytes)}", MEMORY)]
@@ -66,19 +75,9 @@ def counts(metrics: ReplyMetrics) -> list[Line]:
     return [
         Line.of(f"Memory  {used}", MEMORY),
         *(drafters if memory.drafter_bytes else []),
-        Line.of(f"Start   {_start(metrics)}", START),
         Line.of(f"Steps   {metrics.steps:,}, {drafts:,} of them with a draft", STEP),
         Line.of(f"Last    {one_line(metrics.last_draft) or 'no draft'}", ACCEPTED),
     ]
-
-
-def _start(metrics: ReplyMetrics) -> str:
-    """When an answer began, and how much of its prompt was read before it was asked for."""
-    first, ahead = metrics.ttft_seconds, metrics.ahead_tokens
-    if first is None:
-        return "not measured"
-    ready = f", {wording.tokens_in_words(ahead)} ready" if ahead else ""
-    return f"{wording.seconds(first)}{ready}"
 
 
 def _titled(title: str, term: Term, *rows: str) -> list[Line]:
