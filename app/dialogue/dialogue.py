@@ -1,6 +1,6 @@
 """A chat: its tree of messages, its settings and its queue, each saved as it changes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from app.chat.attachment import Attachment
@@ -341,8 +341,11 @@ class Dialogue:
         """
         path = self.turns if end is None else path_to(end)
         kept = path[min(self.dropped, len(path) - 1) :] if path else []
-        messages = [Message(turn.role, full_text(turn)) for turn in kept if turn.text]
-        return Conversation(self.system, messages)
+        return Conversation(self.system, _messages(kept))
+
+    def leading_to(self, turn: Turn) -> Conversation:
+        """The beginning of the prompt for another version of a turn."""
+        return Conversation(self.system, _messages(path_to(turn)[:-1]))
 
     def drop_oldest(self, messages: int) -> None:
         """Leave the oldest messages of the last conversation out of all later ones.
@@ -352,6 +355,10 @@ class Dialogue:
         while messages > 0 and self.dropped < len(self.turns):
             messages -= bool(self.turns[self.dropped].text)
             self.dropped += 1
+
+
+def _messages(turns: Sequence[Turn]) -> list[Message]:
+    return [Message(turn.role, full_text(turn)) for turn in turns if turn.text]
 
 
 def _is_answered(turn: Turn) -> bool:

@@ -12,8 +12,8 @@ from decoding.sampling.sampling_settings import SamplingSettings
 SCHEMA = 1
 
 _STATISTICS = (
-    "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "steps", "drafted",
-    "accepted", "acceptance", "drafted_share", "tokens_per_step", "accepted_by_position",
+    "prompt_tokens", "cached_prompt_tokens", "ahead_tokens", "completion_tokens", "steps",
+    "drafted", "accepted", "acceptance", "drafted_share", "tokens_per_step", "accepted_by_position",
     "accepted_lengths", "steps_by_shape", "by_drafter", "load_seconds", "prefill_seconds",
     "ttft_seconds", "decode_seconds", "decode_tokens_per_second", "draft_seconds",
     "verify_seconds", "overhead_seconds", "plain_tokens_per_second", "plain_source", "speedup",

@@ -15,6 +15,12 @@ from app.loading.session_options import (
     STREAM_CHOICES,
     check_range,
 )
+from app.settings.reading_ahead import (
+    AHEAD_AUTO,
+    AHEAD_CHOICES,
+    DEFAULT_AHEAD_WASTE,
+    MOST_AHEAD_WASTE,
+)
 from backends.base import UsageError
 from backends.engines.backend_names import AUTO, BACKENDS, check_backend
 from decoding.sampling.lossy_rule import OFF, parse_lossy
@@ -120,6 +126,23 @@ KEYS = (
         Part.START,
         "store what drafters learn, on this machine only",
         True,
+    ),
+    Key(
+        "ahead",
+        Kind.TEXT,
+        Part.APP,
+        "read a question while it is typed: auto (not on battery or a busy machine), on, off",
+        AHEAD_AUTO,
+        AHEAD_CHOICES,
+        title="Read ahead",
+    ),
+    Key(
+        "ahead_waste",
+        Kind.NUMBER,
+        Part.APP,
+        "processor seconds a message that may be spent on text that then changes",
+        DEFAULT_AHEAD_WASTE,
+        title="Read in vain",
     ),
     Key(
         "system",
@@ -316,6 +339,9 @@ def _check_range(name: str, value: Value) -> None:
         raise UsageError(f"{name} cannot be {shown(value)}", error.why, error.remedy) from error
     if name == "max_tokens" and isinstance(value, int) and value < 1:
         raise UsageError(f"{name} cannot be {shown(value)}", "it is at least 1")
+    if name == "ahead_waste" and not 0 <= float(value) <= MOST_AHEAD_WASTE:
+        bounds = f"it is at least 0, at most {MOST_AHEAD_WASTE:g}"
+        raise UsageError(f"{name} cannot be {shown(value)}", bounds)
 
 
 def _wrong_kind(key: Key, value: object) -> UsageError:

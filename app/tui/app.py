@@ -11,12 +11,14 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from app.actions import ACTIONS, Action
+from app.ahead.permission import Permission
 from app.dialogue.dialogue import Dialogue
 from app.engine.engine import Engine
 from app.history import History, HistoryError
 from app.history.derived_data import open_history
 from app.paths import Paths
 from app.settings.app_start import AppStart
+from app.settings.preferences import Preferences
 from app.tui.chat_screen import ChatScreen
 from app.tui.keymap import keys_of
 from app.tui.keys_bar import shown_key
@@ -47,7 +49,8 @@ SWITCH_SECONDS = 0.0005
 class SpecchatApp(App[None]):
     """The terminal app.
 
-    start: options and settings, of which those that cannot work are left out and told.
+    start: options and settings, of which those that cannot work are left out and told. permission:
+    what the engine asks whether it may read ahead; it follows the settings.
     """
 
     TITLE = "specchat"
@@ -62,7 +65,12 @@ class SpecchatApp(App[None]):
     PAUSE_GC_ON_SCROLL: ClassVar[bool] = True
 
     def __init__(
-        self, engine: Engine, history: History | None, start: AppStart, fault: str = ""
+        self,
+        engine: Engine,
+        history: History | None,
+        start: AppStart,
+        fault: str = "",
+        permission: Permission | None = None,
     ) -> None:
         super().__init__(driver_class=driver_class())
         register_themes(self)  # now: style sheets name their colours
@@ -74,6 +82,7 @@ class SpecchatApp(App[None]):
         preferences, faults = usable_preferences(start.preferences)
         self.store = Store(preferences)
         self._start = start
+        self._permission = permission
         self._notices = (*start.notices, *map(str, faults))
         self._dialogue = Dialogue(history, start.system, engine.options.model or "")
         self._dialogue.fault = fault
@@ -90,6 +99,7 @@ class SpecchatApp(App[None]):
         self.set_keymap(
             {action.name: keys_of(action, keys) for action in ACTIONS if action.name in keys}
         )
+        self.watch(self.store, "preferences", self._follow_preferences)
         self._open_last()
         screen = ChatScreen(
             self.engine, self._dialogue, self._start.answering, self.store, self._notices
@@ -100,6 +110,11 @@ class SpecchatApp(App[None]):
         if not self.is_headless:
             self.set_timer(_STARTED_SECONDS, _collect_garbage)
             self.set_interval(_TERMINAL_CHECK_SECONDS, self._exit_without_terminal)
+
+    def _follow_preferences(self, preferences: Preferences) -> None:
+        if self._permission is not None:
+            self._permission.setting = preferences.ahead
+            self._permission.waste = preferences.ahead_waste
 
     def _open_last(self) -> None:
         """Open the chat that was used last, if the user asked for it and there is one."""
@@ -188,8 +203,9 @@ def run(start: AppStart, paths: Paths) -> int:
         history = open_history(paths)
     except HistoryError as error:
         fault = str(error)
-    engine = Engine(start.session, paths)
-    app = SpecchatApp(engine, history, start, fault)
+    permission = Permission()
+    engine = Engine(start.session, paths, None, permission, permission.most_waste)
+    app = SpecchatApp(engine, history, start, fault, permission)
     sys.setswitchinterval(SWITCH_SECONDS)
     with app.exit_signals.handled():
         try:

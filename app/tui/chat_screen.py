@@ -1,7 +1,7 @@
 """The main screen: it writes the store, and has widgets' messages carried out."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import constants, events, on
 from textual.actions import SkipAction
@@ -19,6 +19,7 @@ from app.chat.composer_draft import ComposerDraft
 from app.chat.named_files import read_files
 from app.dialogue.changes import Changes
 from app.dialogue.dialogue import Dialogue
+from app.dialogue.next_request import NextRequest, Typed
 from app.dialogue.settings_editor import SettingsEditor
 from app.dialogue.turn import USER
 from app.engine.engine import Engine
@@ -52,6 +53,9 @@ from app.tui.terminal.clipboard import copy
 from app.tui.typed_app import typed_app
 from app.tui.welcome.welcome import Welcome, WelcomeRows
 from backends.base import SpecchatError
+
+if TYPE_CHECKING:
+    from app.ahead.expected import Expected
 
 _UPDATE_SECONDS = 1 / 6
 """Between two looks at the engine."""
@@ -121,6 +125,10 @@ class ChatScreen(Screen[None]):
         self._faults = FaultReports(self.view, notices)
         self._composer_draft = ComposerDraft(engine.paths)
         self._cleared = ClearedTexts(engine.paths.cleared)
+        self._typed = Typed()
+        self._next_request = NextRequest()
+        self._expected: Expected | None = None
+        """What the engine was told last."""
         app, perform = self.app, self.action_perform
         models = ModelCommands(app, engine, self.view, self.downloads, store, perform)
         preferences = store.preferences
@@ -316,6 +324,13 @@ class ChatScreen(Screen[None]):
         event.stop()
         self.store.has_text = event.has_text
 
+    @on(messages.TextFollowed)
+    def _text_followed(self, event: messages.TextFollowed) -> None:
+        event.stop()
+        self._typed = event.typed
+        if event.typed.text:  # else it may have been sent, and is on its way
+            self._expect()
+
     @on(messages.ActionKey)
     async def _action_key(self, event: messages.ActionKey) -> None:
         event.stop()
@@ -368,12 +383,14 @@ class ChatScreen(Screen[None]):
             self.store.is_editing = False
         self.writer.write_chat()
         self._write_selection()
+        self._expect()
 
     @on(ChatView.AnswerEnded)
     def _answer_ended(self, event: ChatView.AnswerEnded) -> None:
         event.stop()
         if event.answer.metrics is not None:
             self.writer.add_answer(event.answer.metrics)
+        self._expect()
 
     @on(ChatView.QuestionReturned)
     def _question_returned(self, event: ChatView.QuestionReturned) -> None:
@@ -429,6 +446,17 @@ class ChatScreen(Screen[None]):
     def on_descendant_blur(self) -> None:
         self.call_after_refresh(self._write_selection)
 
+    def _expect(self) -> None:
+        """Tell the engine what the next request will begin with, if that has changed."""
+        view, expected = self.view, None
+        if view.is_idle and not self._engine.is_answering:  # a race; or an answer about to stop
+            if not self.prompt.is_followed:
+                return  # the text is about to be known
+            expected = self._next_request.expected(view.dialogue, self._typed, view.edited)
+        if expected != self._expected:
+            self._expected = expected
+            self._engine.expect(expected)
+
     # The store
 
     def _write_selection(self) -> None:
@@ -438,6 +466,7 @@ class ChatScreen(Screen[None]):
 
     async def _update(self) -> None:
         """Look at the engine and at the downloads."""
+        self._expect()
         self.writer.write()
         await self._faults.report(self._engine.status)
         for ended in self.downloads.update():

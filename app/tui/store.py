@@ -6,6 +6,7 @@ from pathlib import Path
 from textual.dom import DOMNode
 from textual.reactive import reactive
 
+from app.ahead.ahead_state import AheadState
 from app.engine.engine_status import Phase, Status
 from app.settings.preferences import Preferences
 from app.tui.live import Live
@@ -23,6 +24,8 @@ class Store(DOMNode):
     """The requested drafters."""
     drafting: reactive[str] = reactive("auto")
     """State of drafting: "auto", "off", "paused (11 % accepted, needs 22 %)" or "▲ lossy"."""
+    ahead: reactive[AheadState | None] = reactive[AheadState | None](None)
+    """How much of the next question is read already; None while an answer is in progress."""
     live: reactive[Live] = reactive(Live())
     """Figures of the newest answer."""
     title: reactive[str] = reactive("")

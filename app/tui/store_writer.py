@@ -1,5 +1,7 @@
 """Writes into the store what the engine and the chat are doing."""
 
+from dataclasses import replace
+
 from app.engine.engine import Engine
 from app.engine.pooled_comparison import PooledComparison
 from app.engine.reply_metrics import ReplyMetrics
@@ -26,8 +28,8 @@ class StoreWriter:
     def write(self) -> None:
         """Write everything that may have changed."""
         status = self._engine.status
-        if status is not self._store.status:
-            self._store.status = status
+        self._store.status = replace(status, ahead=None)  # which changes at each piece
+        self._store.ahead = status.ahead if self._view.is_idle else None
         self._store.draft = self._engine.draft
         self.write_chat()
         self._write_figures()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from app.ahead.ahead_state import AheadState
 from app.continuation import CONTINUES, SEPARATOR
 from app.engine.reply_metrics import ReplyMetrics
 from app.percentage import percentage
@@ -19,8 +20,27 @@ SEES_FROM_HERE = "the model sees from here on"
 _LONGEST_TITLE = 40
 """Cells of a title within a sentence."""
 
+_FEW_AHEAD = 100
+"""Tokens of a prompt that are read so soon that nobody waits for them. A guess; not measured."""
+
+_LAST_TOKENS = 16
+"""Tokens of a conversation that may be left to the reply: too few to be read by themselves."""
+
 _SLOW_START = 2.0
 """Seconds before the first token from which they are worth telling."""
+
+
+def read_ahead(state: AheadState | None, *, is_typing: bool) -> list[str]:
+    """How much of the next question is read, in ever shorter versions; empty if not worth telling.
+
+    What is complete is told only while something is typed.
+    """
+    if state is None or state.paused or state.read <= 0 or state.total < _FEW_AHEAD:
+        return []
+    if state.total - state.read < _LAST_TOKENS and not is_typing:
+        return []
+    share = percent(state.read / state.total)
+    return [f"read {state.read:,} of {state.total:,}", f"read {share}"]
 
 
 def quoted_title(title: str) -> str:

@@ -50,8 +50,9 @@ def ask(
         raise UsageError("--raw and --system contradict each other", "raw text has no roles")
     text = text_input.gather(prompt, file or [])
     conversation = Conversation(given.system, [Message("user", text)])
-    streaming, reply, failure = not (json or no_stream), new_reply(), None
+    streaming, failure = not (json or no_stream), None
     session = open_session(session_options)
+    reply = new_reply()
     try:
         question = session.raw_prompt(text) if raw else session.prompt(conversation)[0]
         sampling, max_tokens = given.answering.sampling, given.answering.max_tokens

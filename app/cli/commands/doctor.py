@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from app.ahead.waste import AheadTime
 from app.bench.report import Report
 from app.cli.json_output import Json, Output, write_result
 from app.cli.machine import llamacpp_gpus, machine, version
@@ -19,6 +20,7 @@ from app.learned.disk_speeds import disk_speed
 from app.learned.memory_bandwidth import mlx_bandwidth, processor_bandwidth
 from app.loading.fitting_layers import split_here
 from app.paths import Paths
+from app.tui.wording import seconds
 from backends.base import ModelError
 from backends.engines.backend_names import LLAMACPP, MLX
 from backends.engines.engine_overview import (
@@ -96,12 +98,19 @@ def _facts(
         "versions": {name: version(name) for name in _PACKAGES},
         "demo_model": str(demo_path()) if demo_path() else None,
         "models": sorted(readable_names(Paths.of_this_user().models)),
+        "reading_ahead": _ahead_time(),
         "settings": {
             "file": str(Paths.of_this_user().settings),
             "exists": Paths.of_this_user().settings.exists(),
             "faults": [fault.as_json() for fault in faults],
         },
     }
+
+
+def _ahead_time() -> dict[str, float]:
+    """Processor seconds that reading ahead took so far, and those of them that were in vain."""
+    spent = AheadTime.kept(Paths.of_this_user())
+    return {"used_seconds": spent.used, "wasted_seconds": spent.wasted}
 
 
 def _measured(chosen: EngineFacts) -> Bandwidth | None:
@@ -168,6 +177,14 @@ def _split(facts: dict[str, Any]) -> str:
     return f"{split['model']}: {split['words']}" if split else ""
 
 
+def _reading_ahead(spent: dict[str, float]) -> str:
+    """Processor time of reading ahead; empty before there is any."""
+    used, wasted = spent["used_seconds"], spent["wasted_seconds"]
+    if not used + wasted:
+        return ""
+    return f"{seconds(used)} of processor time used, {seconds(wasted)} in vain"
+
+
 def _engine(engine: dict[str, Any]) -> str:
     """An engine's build and device in a line."""
     if engine["problem"]:
@@ -193,6 +210,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
             f"{name} {version or 'missing'}" for name, version in facts["versions"].items()
         ),
         "models": ", ".join(facts["models"]) or "none",
+        "reading ahead": _reading_ahead(facts["reading_ahead"]),
         "settings": facts["settings"]["file"]
         + ("" if facts["settings"]["exists"] else " (missing: defaults apply)"),
         "for more speed": facts["advice"],

@@ -2,10 +2,11 @@
 
 from app.engine.reply_metrics import ReplyMetrics
 from app.printable import one_line
+from app.tui import wording
 from app.tui.panel.bar import bar
 from app.tui.panel.headline import rate_number
 from app.tui.panel.line import Line
-from app.tui.panel.terms import ACCEPTED, IN_A_ROW, LIMIT, MEMORY, STEP, TIME, Term
+from app.tui.panel.terms import ACCEPTED, IN_A_ROW, LIMIT, MEMORY, START, STEP, TIME, Term
 from models.byte_sizes import short_size
 
 _WIDE = 35
@@ -39,6 +40,15 @@ def time_spent(metrics: ReplyMetrics) -> list[Line]:
         "█" * cells[0] + "▓" * cells[1] + "▒" * rest,
         f"model {model} %  drafters {drafters} %  rest {100 - model - drafters} %",
     )
+
+
+def start(metrics: ReplyMetrics) -> Line:
+    """When an answer began, and how much of its prompt was read before it was asked for."""
+    first, ahead = metrics.ttft_seconds, metrics.ahead_tokens
+    if first is None:
+        return Line.of("first token not measured", START)
+    ready = f", {wording.tokens_in_words(ahead)} ready" if ahead else ""
+    return Line.of(f"first token {wording.seconds(first)}{ready}", START)
 
 
 def memory_limit(metrics: ReplyMetrics) -> list[Line]:

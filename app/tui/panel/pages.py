@@ -9,7 +9,7 @@ from textual.content import Content
 
 from app.engine.reply_metrics import ReplyMetrics
 from app.tui.live import Live
-from app.tui.panel.details import accepted_in_a_row, counts, memory_limit, time_spent
+from app.tui.panel.details import accepted_in_a_row, counts, memory_limit, start, time_spent
 from app.tui.panel.drafter_lines import drafter_lines, first_drafter
 from app.tui.panel.graph import graph
 from app.tui.panel.headline import digits_width, headline, shortened, summary, warned
@@ -125,7 +125,7 @@ def _strip(live: Live, layout: Layout, columns: int) -> list[Line]:
 
 def _details(metrics: ReplyMetrics, layout: Layout) -> list[Line]:
     in_a_row, numbers = accepted_in_a_row(metrics.accepted_lengths), counts(metrics)
-    time, limit = time_spent(metrics), memory_limit(metrics)
+    time, limit = [*time_spent(metrics), start(metrics)], memory_limit(metrics)
     if layout is not Layout.STRIP:
         title = [Line(Content.assemble(("Details", "bold"), f"{'':17}F2 closes")), BLANK]
         lines = [*in_a_row, BLANK, *time, BLANK, *limit, BLANK, *numbers]

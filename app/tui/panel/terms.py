@@ -35,6 +35,7 @@ FULL = Term("full", "how much of what the model can see is used, such as 720 of 
 LOSSY = Term("lossy", "drafts may change the answer; the default rules never do")
 SESSION = Term("this session", "all its answers together, so small gains and losses show too")
 STEP = Term("A step", "is one pass of the model: it checks a draft and adds one token", " ")
+START = Term("first token", "when the answer began; ready is what was read before you asked")
 IN_A_ROW = Term("in a row", "a draft counts up to the first token that the model rejects")
 TIME = Term("time", "what an answer spent in the model, in its drafters and elsewhere")
 LIMIT = Term("memory limit", "each plain token reads all weights once; none can be faster")

@@ -4,6 +4,7 @@ from textual.message import Message
 
 from app.actions import Action
 from app.chat.attachment import Attachment
+from app.dialogue.next_request import Typed
 
 
 class Submitted(Message):
@@ -47,6 +48,14 @@ class TextChanged(Message):
     def __init__(self, *, has_text: bool) -> None:
         super().__init__()
         self.has_text = has_text
+
+
+class TextFollowed(Message):
+    """What is typed is known anew, with the files that it names; a few times a second."""
+
+    def __init__(self, typed: Typed) -> None:
+        super().__init__()
+        self.typed = typed
 
 
 class EmptySubmitted(Message):

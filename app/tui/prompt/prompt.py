@@ -1,5 +1,6 @@
 """The prompt: a framed text area with suggestions above it, and what concerns it in its frame."""
 
+import time
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -11,9 +12,11 @@ from textual.widgets import Static, TextArea
 
 from app.actions import awaiting_argument
 from app.chat.attachment import Attachment
+from app.dialogue.next_request import Typed
 from app.engine.token_counts import CountTokens
 from app.printable import one_line
 from app.settings.preferences import Preferences
+from app.tui import wording
 from app.tui.fitting import longest_fitting
 from app.tui.prompt import messages
 from app.tui.prompt.completion import Completion
@@ -62,6 +65,9 @@ class Prompt(Vertical):
         """An error that is too long for the frame."""
         self._shown_title = self._shown_drafting = self._shown_fault = ""
         self._had_text = False
+        self._changed_at = 0.0
+        self._followed = PromptText()
+        """The text of the last TextFollowed."""
         self.area = PromptArea(store, self._completion)
 
     def compose(self) -> ComposeResult:
@@ -76,6 +82,8 @@ class Prompt(Vertical):
         self.watch(self._store, "downloads", self._show_title)
         self.watch(self._store, "status", self._show_title)
         self.watch(self._store, "drafting", self._show_drafting)
+        self.watch(self._store, "ahead", self._show_drafting, init=False)
+        self.watch(self._store, "has_text", self._show_drafting, init=False)
         self.watch(self._store, "is_answering", self._follow_answer)
         self.watch(self._store, "preferences", self._apply_preferences)
 
@@ -99,6 +107,11 @@ class Prompt(Vertical):
     def is_editing(self) -> bool:
         """Whether a question is being edited."""
         return self.area.edited_version is not None
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether the screen has heard of the text as it now is."""
+        return self.area.text == self._followed.text
 
     def write(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Replace the text; what stood there is among the earlier texts, and one undo away."""
@@ -145,6 +158,7 @@ class Prompt(Vertical):
     @on(TextArea.Changed)
     def _changed(self, event: TextArea.Changed) -> None:
         event.stop()
+        self._changed_at = time.monotonic()
         self.area.text_changed()
         has_text = bool(self.area.text)
         if has_text != self._had_text:
@@ -161,7 +175,12 @@ class Prompt(Vertical):
         self.area.complete(event.suggestion, run=True)
 
     def _count(self) -> None:
-        self._counts.update(self.area.written)
+        written = self.area.written
+        self._counts.update(written)
+        if written != self._followed:
+            self._followed = written
+            typed = Typed(written.text, self._counts.attachments, self._changed_at)
+            self.post_message(messages.TextFollowed(typed))
         if not self._counts.is_counting:
             self._counting.pause()
         self._show_title()
@@ -206,7 +225,9 @@ class Prompt(Vertical):
     def _show_drafting(self) -> None:
         drafting = f"drafting: {one_line(self._store.drafting)}"
         short = drafting.partition(" (")[0]
-        shown = longest_fitting([drafting, short], self.size.width - _FRAME_CELLS)
+        marks = wording.read_ahead(self._store.ahead, is_typing=self._store.has_text)
+        choices = [*(f"{mark}{wording.SEPARATOR}{drafting}" for mark in marks), drafting, short]
+        shown = longest_fitting(choices, self.size.width - _FRAME_CELLS)
         if shown != self._shown_drafting:
             self._shown_drafting = shown
             self.area.border_subtitle = Content(shown)

@@ -27,6 +27,8 @@ class TokenCounts:
         self._count_tokens = count_tokens
         self._written = PromptText()
         self._faults: list[str] = []
+        self.attachments: tuple[Attachment, ...] = ()
+        """What a question would be sent along with: pastes, and files as they were read last."""
         self._counts: dict[Attachment, _Count] = {}
         self._typed: Future[int] | None = None
         self._typed_text = ""
@@ -44,9 +46,11 @@ class TokenCounts:
         """Count what is new in a text; typed text as soon as its count before is finished."""
         if written != self._written:
             self._written = written
-            attached, self._faults = _examined(written)
+            self.attachments, self._faults = _examined(written)
             before = self._counts
-            self._counts = {one: before.get(one) or self._of_text(one.text) for one in attached}
+            self._counts = {
+                one: before.get(one) or self._of_text(one.text) for one in self.attachments
+            }
         self._count_typed(written.text)
 
     def _count_typed(self, text: str) -> None:
@@ -108,13 +112,13 @@ def in_short(faults: Sequence[str]) -> list[str]:
     ]
 
 
-def _examined(written: PromptText) -> tuple[list[Attachment], list[str]]:
+def _examined(written: PromptText) -> tuple[tuple[Attachment, ...], list[str]]:
     """What a text has attached, and why files that it names cannot be."""
     if "@" not in written.text:
-        return list(written.attachments), []
+        return written.attachments, []
     known = {one.name for one in written.attachments}
     files, faults = read_files(without_begun_name(written.text), known.__contains__)
-    return [*files, *written.attachments], faults
+    return (*written.attachments, *files), faults
 
 
 def _shown_name(one: Attachment) -> str:

@@ -7,6 +7,7 @@ from app.loading.context_check import LEAST_CONTEXT
 from app.loading.session_options import DEFAULT_CONTEXT
 from app.printable import one_line
 from app.settings.catalogue import Value
+from app.settings.reading_ahead import AHEAD_AUTO, AHEAD_OFF, AHEAD_ON, MOST_AHEAD_WASTE
 from app.tui.usable_preferences import THEMES
 
 
@@ -64,6 +65,11 @@ _PANEL = (
     ("shown", "always", "always"),
     ("hidden", "never", "never"),
 )
+_AHEAD = (
+    (AHEAD_AUTO, "when the machine has time to spare", "with spare time"),
+    (AHEAD_ON, "always", "always"),
+    (AHEAD_OFF, "never", "never"),
+)
 
 PRESET_FIELD = SettingField(
     "preset", "Preset", "Settings under a name, from the settings file.", Edit.CHOICE
@@ -107,6 +113,14 @@ EVERY_CHAT = (
         wanted=f"a whole number from {LEAST_CONTEXT}, such as {DEFAULT_CONTEXT}",
     ),
     _switch("learn", "Learn", "Drafters learn from answers, on this machine alone."),
+    SettingField(
+        "ahead", "Read ahead", "Reads what you type before you send it.", Edit.CHOICE,
+        words=_AHEAD, choices=tuple(value for value, _, _ in _AHEAD),
+    ),
+    SettingField(
+        "ahead_waste", "Read in vain", "At most, for text that changes before it is sent.",
+        unit="s a message", wanted=f"a number from 0 to {MOST_AHEAD_WASTE:g}, such as 5",
+    ),
 )  # fmt: skip
 APPEARANCE = (
     SettingField("theme", "Theme", "Colours of the app.", Edit.CHOICE, choices=THEMES),

@@ -85,7 +85,7 @@ class SettingsScreen(ModalScreen[str | None]):
     DEFAULT_CSS: ClassVar[str] = """
     SettingsScreen { align: center middle; }
     SettingsScreen Dialog { layers: below above; }
-    SettingsScreen.-wide Dialog { width: 84; height: 22; }
+    SettingsScreen.-wide Dialog { width: 84; height: 24; }
     SettingsScreen #value, SettingsScreen #lines,
     SettingsScreen #value:focus, SettingsScreen #lines:focus {
         layer: above; display: none; padding: 0; border: none; background: $panel;

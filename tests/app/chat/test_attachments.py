@@ -30,11 +30,18 @@ def test_files_are_read_when_they_are_named(tmp_path: Path) -> None:
     (attachment,), faults = read_files(text)
     assert faults == ["no file nosuch.md"]
     assert (attachment.name, attachment.text) == (str(file), "walrus")
-    file_block = "with space.md:\n```\nwalrus\n```"
-    assert in_full(text, [attachment]) == f"{file_block}\n\n{text}"
-    assert without_files(f"{text}\n\n{file_block}") == text  # as earlier versions stored it
+    block = "with space.md:\n```\nwalrus\n```"
+    assert in_full(text, [attachment]) == f"{block}\n\n{text}"
+    assert without_files(f"{text}\n\n{block}") == text  # as an earlier version wrote it
     file.write_bytes(b"\xff\0")
     assert read_files(text) == ((), [f"{file} is not UTF-8 text", "no file nosuch.md"])
+
+
+def test_what_follows_a_file_can_change_without_the_file() -> None:
+    file = Attachment(AttachmentKind.FILE, "a.md", "walrus")
+    first, second = (in_full(f"@a.md {words}", [file]) for words in ("why?", "how big?"))
+    assert first.removesuffix("why?") == second.removesuffix("how big?")
+    assert "walrus" in first.removesuffix("@a.md why?")
 
 
 def test_a_message_in_pieces_has_each_paste_where_it_stood() -> None:

@@ -6,6 +6,11 @@ from typing import Any
 
 import pytest
 
+from app.cli.opening import open_session
+from app.engine.reply import Reply, new_reply
+from app.engine.session import Session
+from app.loading.session_options import SessionOptions
+
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
 Specchat = Callable[..., CompletedProcess[str]]
@@ -21,9 +26,9 @@ KEYS = {
     "draft": "requested state reason drafters",
     "sampling": "temperature top_k top_p min_p repeat_penalty seed max_tokens",
     "stats": """
-        prompt_tokens cached_prompt_tokens completion_tokens steps drafted accepted acceptance
-        drafted_share tokens_per_step accepted_by_position accepted_lengths steps_by_shape
-        by_drafter load_seconds prefill_seconds ttft_seconds
+        prompt_tokens cached_prompt_tokens ahead_tokens completion_tokens steps drafted accepted
+        acceptance drafted_share tokens_per_step accepted_by_position accepted_lengths
+        steps_by_shape by_drafter load_seconds prefill_seconds ttft_seconds
         decode_seconds decode_tokens_per_second draft_seconds verify_seconds overhead_seconds
         plain_tokens_per_second speedup speedup_error bytes_per_token bandwidth_bytes_per_second
         bandwidth_source wall_tokens_per_second times_wall peak_memory_bytes
@@ -55,12 +60,34 @@ def test_figures_of_an_undrafted_answer(ask_json: AskJson) -> None:
     assert report["draft"]["reason"]
     assert report["draft"]["drafters"] == []
     assert stats["completion_tokens"] == stats["steps"] == len(report["token_ids"])
+    assert stats["ahead_tokens"] == 0  # the question comes with the command
     assert stats["by_drafter"] == {}
     assert (stats["drafted_share"], stats["speedup_error"]) == (0.0, None)
     assert stats["accepted_by_position"] == stats["accepted_lengths"] == []
     assert stats["steps_by_shape"] == {"none": stats["steps"] - 1, "line": 0, "paths": 0, "tree": 0}
     assert stats["acceptance"] is None
     assert stats["plain_tokens_per_second"] == stats["decode_tokens_per_second"] > 0
+
+
+def test_the_first_token_is_timed_from_the_request_and_not_from_loading(
+    ask_json: AskJson, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    def opened(options: SessionOptions) -> Session:
+        session = open_session(options)
+        order.append("loaded")
+        return session
+
+    def begun() -> Reply:
+        order.append("asked")
+        return new_reply()
+
+    monkeypatch.setattr("app.cli.commands.ask.open_session", opened)
+    monkeypatch.setattr("app.cli.commands.ask.new_reply", begun)
+    stats = ask_json("Say hello.", *GREEDY, "--draft", "off")["stats"]
+    assert order == ["loaded", "asked"]
+    assert stats["ttft_seconds"] > stats["prefill_seconds"] > 0
 
 
 REPEAT = "Repeat this: " + "one two three four five six seven eight nine ten, " * 8

@@ -10,6 +10,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from app.ahead.waste import AheadTime
+from app.cli.commands.doctor import _ahead_time, _reading_ahead
+from app.paths import Paths
+
 Specchat = Callable[..., CompletedProcess[str]]
 
 
@@ -42,6 +46,15 @@ def test_doctor_json_says_the_same(specchat: Specchat, home: Path, demo_file: Pa
     assert 0 < facts["device"]["available_memory_bytes"] <= facts["device"]["memory_bytes"]
     assert facts["device"]["bandwidth_bytes_per_second"] > 1e8
     assert facts["device"]["bandwidth_source"].startswith("measured: ")
+
+
+def test_doctor_tells_what_reading_ahead_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _ahead_time() == {"used_seconds": 0.0, "wasted_seconds": 0.0}
+    assert _reading_ahead(_ahead_time()) == ""
+    AheadTime(95.0, 0.25).keep(Paths.of_this_user())
+    AheadTime(30.0, 1.0).keep(Paths.of_this_user())
+    assert _ahead_time() == {"used_seconds": 125.0, "wasted_seconds": 1.25}
+    assert _reading_ahead(_ahead_time()) == "2 min 5 s of processor time used, 1.2 s in vain"
 
 
 @pytest.mark.parametrize(

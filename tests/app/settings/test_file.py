@@ -200,7 +200,18 @@ def test_a_typed_value(name: str, text: str, value: object) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("top_k", "7.5"), ("top_p", "much"), ("animations", "maybe"), ("top_p", "inf")],
+    [
+        ("top_k", "7.5"),
+        ("top_p", "much"),
+        ("animations", "maybe"),
+        ("top_p", "inf"),
+        ("ahead", "maybe"),
+        ("ahead_waste", "-1"),
+        ("ahead_waste", "3601"),
+        ("ahead_waste", "nan"),
+        ("ahead_waste", "inf"),
+        ("ahead_waste", "little"),
+    ],
 )
 def test_a_typed_value_that_cannot_be_used(name: str, text: str) -> None:
     with pytest.raises(UsageError, match=name):

@@ -22,7 +22,10 @@ def test_a_variable_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECCHAT_THEME", "gruvbox")
     monkeypatch.setenv("SPECCHAT_PANEL", "hidden")
     monkeypatch.setenv("SPECCHAT_ANIMATIONS", "0")
+    monkeypatch.setenv("SPECCHAT_AHEAD", "off")
+    monkeypatch.setenv("SPECCHAT_AHEAD_WASTE", "2.5")
     found = preferences_of(settings_in_effect(paths), paths.settings)
+    assert (found.ahead, found.ahead_waste) == ("off", 2.5)
     assert (found.theme, found.enter_sends, found.panel) == ("gruvbox", False, "hidden")
     assert not found.animations
 

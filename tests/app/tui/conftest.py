@@ -114,7 +114,8 @@ def start(max_tokens: int = 100_000, *, continues: bool = False) -> AppStart:
 def chatting() -> Chatting:
     """Opens the app: async with chatting(model, size=(80, 24)) as chat.
 
-    continues: whether the last chat opens. toasts: whether they are shown.
+    continues: whether the last chat opens. toasts: whether they are shown. reads_ahead: if not, the
+    model is at work for answers alone.
     """
 
     @asynccontextmanager
@@ -125,10 +126,12 @@ def chatting() -> Chatting:
         keeps: bool = True,
         toasts: bool = False,
         continues: bool = False,
+        reads_ahead: bool = True,
     ) -> AsyncIterator[Chat]:
         paths = Paths.of_this_user()
         history = History.open(paths.history) if keeps else None
-        engine = Engine(SessionOptions(draft="off"), paths, opened(model))
+        refusal = "" if reads_ahead else "switched off"
+        engine = Engine(SessionOptions(draft="off"), paths, opened(model), lambda: refusal)
         app = SpecchatApp(engine, history, start(continues=continues))
         try:
             async with app.run_test(size=size, notifications=toasts) as pilot:

@@ -271,7 +271,7 @@ async def test_a_race_of_the_last_question_leaves_the_chat_as_it_was(chatting: C
 async def test_a_race_that_is_left_early_leaves_the_drafter_as_it_was(chatting: Chatting) -> None:
     gate = Event()
     gate.set()
-    async with chatting(ScriptedModel(WORDS, gate=gate), (120, 40)) as chat:
+    async with chatting(ScriptedModel(WORDS, gate=gate), (120, 40), reads_ahead=False) as chat:
 
         def drafters() -> tuple[str, ...] | None:
             loaded = chat.app.engine.status.loaded
@@ -431,7 +431,9 @@ async def test_a_command_from_the_palette_is_no_edited_question(chatting: Chatti
 async def test_what_is_sent_while_an_answer_stops_is_answered(chatting: Chatting) -> None:
     gate = Event()
     gate.set()
-    async with chatting(ScriptedModel(WORDS * 40, rate=100.0, gate=gate)) as chat:
+    async with chatting(
+        ScriptedModel(WORDS * 40, rate=100.0, gate=gate), reads_ahead=False
+    ) as chat:
         await chat.ready()
         await chat.say("one")
         await chat.until(lambda: len(chat.texts) == 2 and len(chat.texts[1][1]) > 20)
@@ -453,7 +455,7 @@ async def test_what_is_sent_while_an_answer_stops_is_answered(chatting: Chatting
 async def test_the_queue_goes_on_after_an_earlier_answer_was_continued(chatting: Chatting) -> None:
     gate = Event()
     gate.set()
-    async with chatting(ScriptedModel(WORDS[:5], gate=gate)) as chat:
+    async with chatting(ScriptedModel(WORDS[:5], gate=gate), reads_ahead=False) as chat:
         await chat.ask("one")
         await chat.ask("two")
         answer = chat.view.transcript.view_of(chat.view.dialogue.turns[1])
@@ -480,7 +482,7 @@ async def test_an_unsaved_chat_is_given_one_second_thought(chatting: Chatting) -
 async def test_an_edit_stopped_before_its_answer_is_an_edit_again(chatting: Chatting) -> None:
     gate = Event()
     gate.set()
-    async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
+    async with chatting(ScriptedModel(WORDS, gate=gate), reads_ahead=False) as chat:
         await chat.ask("first")
         gate.clear()
         await chat.pilot.press("f9")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from app.ahead.ahead_state import AheadState
 from app.engine.speed.comparison import Comparison, Standing
 from app.tui import wording
 from decoding.events import FinishReason
@@ -119,3 +120,22 @@ def test_the_prompt_tells_what_becomes_of_drafting() -> None:
     assert wording.drafting("off", short, rule) == "off"
     assert wording.drafting("auto", short, rule) == "▲ lossy"
     assert wording.drafting("mtp", replace(LIVE, state=State.OFF), None) == "off"
+
+
+@pytest.mark.parametrize(
+    ("state", "is_typing", "told"),
+    [
+        (None, True, []),
+        (AheadState(1850, 2010), True, ["read 1,850 of 2,010", "read 92 %"]),
+        (AheadState(1850, 2010), False, ["read 1,850 of 2,010", "read 92 %"]),
+        (AheadState(2010, 2010), True, ["read 2,010 of 2,010", "read 100 %"]),
+        (AheadState(2010, 2010), False, []),
+        (AheadState(2007, 2010), False, []),
+        (AheadState(2007, 2010), True, ["read 2,007 of 2,010", "read 100 %"]),
+        (AheadState(0, 2010), True, []),
+        (AheadState(40, 60), True, []),
+        (AheadState(1850, 2010, "on battery"), True, []),
+    ],
+)
+def test_what_is_read_ahead(state: AheadState | None, is_typing: bool, told: list[str]) -> None:
+    assert wording.read_ahead(state, is_typing=is_typing) == told

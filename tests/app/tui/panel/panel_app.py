@@ -26,6 +26,8 @@ METRICS = replace(
         "ngram": DrafterMetrics(8, 16, 5, 0.01),
     },
     drafted_share=0.58,
+    cached_prompt_tokens=740,
+    ahead_tokens=700,
 )
 MINUTE = tuple(
     Second(10 + 5 * abs(second % 20 - 10) / 10, "lookup" if second % 20 < 10 else "ngram")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.ahead.ahead_state import AheadState
 from app.engine.engine_status import Phase, Status
 from app.settings.preferences import Preferences
 from app.tui.prompt.prompt_text import PromptText
@@ -30,6 +31,13 @@ STATES: dict[str, dict[str, object]] = {
     "stopped": {"queued": 2},
     "downloading": {"downloads": {"qwen3-4b": "34 %, 2 min left"}},
     "paused": {"drafting": "paused (11 % accepted, needs 22 %)"},
+    "reading ahead": {"ahead": AheadState(1850, 2010), "has_text": True},
+    "reading a chat ahead": {"ahead": AheadState(512, 3010)},
+    "all read": {"ahead": AheadState(2010, 2010), "has_text": True},
+    "reading ahead, paused": {
+        "ahead": AheadState(1850, 2010),
+        "drafting": "paused (11 % accepted, needs 22 %)",
+    },
     "lossy": {"drafting": "▲ lossy"},
     "editing": {"is_editing": True},
     "typed with a queue": {"is_answering": True, "queued": 2, "has_text": True},
@@ -108,6 +116,38 @@ async def test_each_title(size: tuple[int, int], folder: Path, pytestconfig: pyt
         await prompt.type("/s")
         await note(prompt, "completion")
     compare_snapshot(pytestconfig, f"prompt_titles_{size[0]}x{size[1]}", "\n\n".join(shown) + "\n")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_what_is_read_ahead_moves_nothing(size: tuple[int, int]) -> None:
+    async with prompting(size) as prompt:
+        prompt.store.has_text = True
+        before = await prompt.lines()
+        for read in (1, 99, 1850, 2010):
+            prompt.store.ahead = AheadState(read, 2010)
+            now = await prompt.lines()
+            assert len(now) == len(before)
+            changed = [row for row in range(len(now)) if now[row] != before[row]]
+            assert changed in ([], [len(before) - 2])
+            assert all(now[row].endswith(before[row][-17:]) for row in changed)
+        prompt.store.ahead = None
+        assert await prompt.lines() == before
+
+
+async def test_a_text_is_told_with_its_files_once_it_is_known(folder: Path) -> None:
+    (folder / "report.md").write_text("all I know")
+    async with prompting() as prompt:
+        told = prompt.app.followed
+        await prompt.type("see @report.md")
+        assert not prompt.prompt.is_followed
+        await prompt.until(lambda: prompt.prompt.is_followed)
+        assert told[-1].typed.text == "see @report.md"
+        assert [one.text for one in told[-1].typed.attachments] == ["all I know"]
+        count = len(told)
+        await prompt.press("ctrl+u")
+        await prompt.until(lambda: len(told) > count)
+        assert (told[-1].typed.text, told[-1].typed.attachments) == ("", ())
+        assert told[-1].typed.at > told[-2].typed.at
 
 
 def test_a_count_that_fails_is_left_out() -> None:

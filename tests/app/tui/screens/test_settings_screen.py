@@ -39,6 +39,8 @@ class Target:
             "panel": "auto",
             "animations": True,
             "enter_sends": True,
+            "ahead": "auto",
+            "ahead_waste": 60.0,
         }
         self.new_chats: tuple[Answering, str] | None = None
         self.shown = 0

@@ -1,0 +1,73 @@
+"""What the next request will begin with, worked out of a chat and of what is typed."""
+
+from dataclasses import dataclass
+
+from app.ahead.expected import Expected
+from app.chat.attachment import Attachment
+from app.chat.attachments import in_full
+from app.chat.conversation import Conversation
+from app.dialogue.dialogue import Dialogue
+from app.dialogue.queued import Queued
+from app.dialogue.turn import USER, Turn
+from backends.chat.chat_template import Message
+
+_MOST_CHARACTERS = 2_000_000
+"""Longest message that is expected: splitting more into tokens would hold up the model."""
+
+_COMMAND = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What stands in the prompt, with all that would be sent along.
+
+    attachments: as far as their names are complete. at: time.monotonic() of the last change.
+    """
+
+    text: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    at: float = 0.0
+
+
+class NextRequest:
+    """Follows a chat and its prompt; what leads to the next question is put together only once."""
+
+    def __init__(self) -> None:
+        self._led_by: tuple[object, ...] = ()
+        self._led = Conversation()
+        self._made_of: tuple[object, ...] = ()
+        self._made: Expected | None = None
+
+    def expected(self, dialogue: Dialogue, typed: Typed, edited: Turn | None = None) -> Expected:
+        """What is expected of a chat that waits for a question.
+
+        edited: the question that the typed one would stand beside.
+        """
+        led, text = self._what_leads(dialogue, edited), typed.text.lstrip()
+        is_new = edited is None
+        queued = dialogue.queue[0] if is_new and dialogue.queue and not text else None
+        is_typing = bool(text) and not (is_new and text.startswith(_COMMAND))
+        made_of = led, typed, is_typing, queued, dialogue.chat
+        if self._made is None or made_of != self._made_of:
+            asked = typed if is_typing else queued  # an empty prompt sends what is queued
+            message = _message(asked) if asked is not None else []
+            conversation = Conversation(led.system, [*led.turns, *message])
+            self._made_of = made_of
+            self._made = Expected(conversation, typed.at, is_typing, dialogue.chat)
+        return self._made
+
+    def _what_leads(self, dialogue: Dialogue, edited: Turn | None) -> Conversation:
+        turns = dialogue.turns
+        last = turns[-1].text if turns else ""
+        led_by = dialogue, edited, dialogue.system, dialogue.dropped, (*turns,), last
+        if led_by != self._led_by:
+            self._led_by = led_by
+            self._led = dialogue.conversation() if edited is None else dialogue.leading_to(edited)
+        return self._led
+
+
+def _message(asked: Typed | Queued) -> list[Message]:
+    size = len(asked.text) + sum(len(one.text) for one in asked.attachments)
+    if size > _MOST_CHARACTERS:
+        return []
+    return [Message(USER, in_full(asked.text.lstrip(), asked.attachments))]

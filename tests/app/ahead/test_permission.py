@@ -1,0 +1,130 @@
+"""When reading ahead is allowed, by what a machine tells."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from app.ahead import machine_readings
+from app.ahead.machine_readings import ThisMachine
+from app.ahead.permission import Permission
+from app.ahead.waste import MOST_WASTE
+from app.learned.machine_load import ProcessorTimes
+from app.settings.reading_ahead import DEFAULT_AHEAD_WASTE
+
+
+@dataclass
+class Machine:
+    """Given readings, which are counted."""
+
+    battery: bool | None = None
+    saves: bool | None = None
+    others: float = 0.0
+    looks: int = 0
+
+    def is_on_battery(self) -> bool | None:
+        return self.battery
+
+    def saves_power(self) -> bool | None:
+        return self.saves
+
+    def others_share(self) -> float:
+        self.looks += 1
+        return self.others
+
+
+@pytest.mark.parametrize(
+    ("machine", "refusal"),
+    [
+        (Machine(), ""),
+        (Machine(battery=False, saves=False), ""),
+        (Machine(battery=True), "on battery"),
+        (Machine(saves=True), "saving power"),
+        (Machine(others=0.5), "the machine is busy"),
+        (Machine(others=0.24), ""),
+        (Machine(battery=True, saves=True, others=1.0), "on battery"),
+    ],
+)
+def test_each_reason(machine: Machine, refusal: str) -> None:
+    assert Permission("auto", machine=machine)() == refusal
+    assert Permission("on", machine=machine)() == ""
+    assert Permission("off", machine=machine)() == "switched off"
+
+
+def test_the_machine_is_looked_at_once_a_second() -> None:
+    machine, clock = Machine(), [100.0]
+    permission = Permission("auto", machine=machine, now=lambda: clock[0])
+    assert permission() == ""
+    machine.battery = True
+    clock[0] += 0.9
+    assert permission() == ""
+    clock[0] += 0.2
+    assert permission() == "on battery"
+    machine.battery = False
+    assert [permission() for _ in range(50)] == ["on battery"] * 50
+    assert machine.looks == 2
+
+
+def test_a_changed_setting_holds_at_once() -> None:
+    permission = Permission("auto", machine=Machine(battery=True), now=lambda: 100.0)
+    assert permission() == "on battery"
+    permission.setting = "on"
+    assert permission() == ""
+    permission.setting = "off"
+    assert permission() == "switched off"
+
+
+def test_the_bound_of_the_settings_is_that_of_the_engine() -> None:
+    assert DEFAULT_AHEAD_WASTE == MOST_WASTE == Permission().most_waste()
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (None, None),
+        (SimpleNamespace(power_plugged=None), None),
+        (SimpleNamespace(power_plugged=True), False),
+        (SimpleNamespace(power_plugged=False), True),
+    ],
+)
+def test_a_battery(
+    monkeypatch: pytest.MonkeyPatch, told: SimpleNamespace | None, expected: bool | None
+) -> None:
+    monkeypatch.setattr(psutil, "sensors_battery", lambda: told, raising=False)
+    assert ThisMachine().is_on_battery() is expected
+
+
+def test_a_system_that_tells_nothing_of_batteries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(psutil, "sensors_battery", raising=False)
+    assert ThisMachine().is_on_battery() is None
+
+
+def test_a_power_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    profile = tmp_path / "platform_profile"
+    monkeypatch.setattr(machine_readings, "_PROFILE", profile)
+    assert ThisMachine().saves_power() is None
+    for text, saves in (("low-power\n", True), ("balanced\n", False), ("performance", False)):
+        profile.write_text(text)
+        assert ThisMachine().saves_power() is saves
+    profile.write_bytes(b"\xff\xfe")
+    assert ThisMachine().saves_power() is None
+
+
+def test_only_the_time_of_other_programs_makes_a_machine_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of four processors: one for this program, two for others, one idle; then all for this."""
+    monkeypatch.setattr(psutil, "cpu_count", lambda: 4)
+    readings = iter(
+        [
+            ProcessorTimes(wall=0.0, idle=0.0, own=0.0),
+            ProcessorTimes(wall=1.0, idle=1.0, own=1.0),
+            ProcessorTimes(wall=2.0, idle=1.0, own=5.0),
+            ProcessorTimes(wall=60.0, idle=1.0, own=5.0),  # a look after a long pause
+        ]
+    )
+    monkeypatch.setattr(ProcessorTimes, "now", classmethod(lambda _: next(readings)))
+    machine = ThisMachine()
+    assert [machine.others_share() for _ in range(4)] == [0.0, 0.5, 0.0, 0.0]

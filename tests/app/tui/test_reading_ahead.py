@@ -1,0 +1,310 @@
+"""Reading ahead as the app sees it: what it expects is what is asked, and no key disturbs it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from app.ahead.expected import Expected
+from app.ahead.permission import Permission
+from app.engine.answer import Answer, Request
+from app.engine.engine import Engine
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
+from app.settings import file
+from app.tui.app import SpecchatApp
+from backends.base import Logits, ModelError
+from tests.app.tui.conftest import Chat, Chatting, start
+from tests.fixtures.scripted import ScriptedContext, ScriptedModel, opened
+
+WORDS = [f"word{number} " for number in range(12)]
+ALL = "".join(WORDS)
+
+
+@dataclass
+class Told:
+    """What the engine was told to expect, and what it was asked, in order."""
+
+    order: list[Expected | Request | None] = field(default_factory=list)
+
+    @property
+    def expected(self) -> Expected | None:
+        """The latest; None if an answer was asked for since."""
+        last = self.order[-1] if self.order else None
+        return last if isinstance(last, Expected) else None
+
+    @property
+    def message(self) -> str:
+        """The last message of what is expected."""
+        turns = self.expected.conversation.turns if self.expected else []
+        return turns[-1].content if turns else ""
+
+    @property
+    def asked(self) -> list[Request]:
+        return [one for one in self.order if isinstance(one, Request)]
+
+    def before(self, request: Request) -> Expected:
+        """What was expected last when something was asked."""
+        told = self.order[: self.order.index(request)]
+        return next(one for one in reversed(told) if isinstance(one, Expected))
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    """Records in place of reading."""
+    kept, begin = Told(), Engine.begin
+
+    def began(engine: Engine, answer: Answer) -> None:
+        kept.order.append(answer.request)
+        begin(engine, answer)
+
+    monkeypatch.setattr(Engine, "expect", lambda _, expected: kept.order.append(expected))
+    monkeypatch.setattr(Engine, "begin", began)
+    return kept
+
+
+def contents(told: Told) -> list[str]:
+    return [turn.content for turn in told.expected.conversation.turns] if told.expected else []
+
+
+async def type_in(chat: Chat, text: str) -> None:
+    chat.screen.prompt.write(text)
+    await chat.until(lambda: chat.screen.prompt.is_followed)
+
+
+async def test_what_was_expected_is_what_is_asked(
+    chatting: Chatting, told: Told, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("all I know")
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ready()
+        for text in ("first", f"  on @{tmp_path / 'notes.txt'}: why?  ", "third"):
+            await type_in(chat, text)
+            await chat.until(lambda: told.expected is not None and told.expected.is_typing)
+            await chat.ask(text)
+            asked = told.asked[-1].conversation
+            expected = told.before(told.asked[-1]).conversation
+            assert expected.system == asked.system
+            assert expected.turns[:-1] == asked.turns[:-1]
+            assert expected.turns[-1].content.rstrip() == asked.turns[-1].content
+        assert "all I know" in told.asked[1].conversation.turns[-1].content
+
+
+async def test_a_pause_changes_what_is_expected_and_only_then(
+    chatting: Chatting, told: Told
+) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ready()
+        await type_in(chat, "why")
+        await chat.until(lambda: told.message == "why")
+        count = len(told.order)
+        for _ in range(5):
+            chat.screen._expect()
+        assert len(told.order) == count
+        await chat.pilot.press("ctrl+c")
+        await chat.until(lambda: told.expected is not None and not told.expected.is_typing)
+        assert told.message == ""
+        await type_in(chat, "/set temperature 0")
+        await chat.until(lambda: chat.screen.prompt.is_followed)
+        assert told.message == ""
+
+
+async def test_nothing_is_expected_while_it_answers(chatting: Chatting, told: Told) -> None:
+    gate = Event()
+    async with chatting(ScriptedModel(WORDS, gate=gate)) as chat:
+        await chat.ready()
+        await chat.say("hello")
+        await chat.until(lambda: bool(told.asked))
+        await type_in(chat, "and then")
+        chat.screen._expect()
+        assert told.expected is None
+        gate.set()
+        await chat.until(lambda: told.message == "and then")
+        assert contents(told) == ["hello", ALL, "and then"]
+
+
+async def test_sending_does_not_unsay_what_was_expected(chatting: Chatting, told: Told) -> None:
+    """What was read would be rolled back between Enter and the request."""
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ready()
+        for number in range(3):
+            await type_in(chat, f"question {number}")
+            await chat.until(lambda number=number: told.message == f"question {number}")
+            await chat.pilot.press("enter")
+            await chat.until(lambda number=number: len(told.asked) > number)
+            before = told.before(told.asked[number])
+            assert before.conversation.turns[-1].content == f"question {number}"
+            await chat.idle()
+
+
+async def test_other_chats_and_edits_are_followed(chatting: Chatting, told: Told) -> None:
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("one")
+        await chat.ask("two")
+        number = chat.view.dialogue.chat
+        await chat.until(lambda: told.message == ALL)
+        await chat.pilot.press("f9")
+        await chat.until(lambda: told.message == "two")
+        await chat.pilot.press("!")
+        await chat.until(lambda: told.message == "two!")
+        assert told.expected is not None
+        assert len(told.expected.conversation.turns) == 3
+        await chat.pilot.press("escape")
+        await chat.until(lambda: told.message == ALL)
+        assert told.expected.chat == number
+        await chat.say("/system Be brief.")
+        await chat.until(
+            lambda: bool(told.expected) and told.expected.conversation.system == "Be brief."
+        )
+        await chat.say("/clear")
+        await chat.until(lambda: bool(told.expected) and not told.expected.conversation.turns)
+        assert told.expected.chat is None
+        await chat.say(f"/chats {number}")
+        await chat.until(lambda: told.message == ALL)
+        assert told.expected.chat == number
+
+
+async def test_the_setting_reaches_the_engine_at_once() -> None:
+    paths, permission = Paths.of_this_user(), Permission()
+    file.save(paths.settings, {"ahead": "off", "ahead_waste": 7.0})
+    engine = Engine(SessionOptions(draft="off"), paths, opened(ScriptedModel(WORDS)))
+    app = SpecchatApp(engine, None, start(), permission=permission)
+    async with app.run_test() as pilot:
+        chat = Chat(app, pilot)
+        await chat.ready()
+        assert (permission(), permission.most_waste()) == ("switched off", 7.0)
+        await chat.say("/set ahead on")
+        await chat.until(lambda: permission() == "")
+        await chat.say("/set ahead_waste 3")
+        await chat.until(lambda: permission.most_waste() == 3.0)
+        await chat.say("/set ahead sometimes")
+        await chat.until(lambda: "ahead cannot be" in chat.shown)
+        assert permission() == ""
+    engine.close(10.0)
+    assert file.read(paths.settings) == {"ahead": "on", "ahead_waste": 3.0}
+
+
+# With a model that reads
+
+
+async def test_the_mark_appears_and_goes(chatting: Chatting, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x" * 2000)
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ready()
+        await chat.until(lambda: "drafting: off" in chat.shown)
+        before = chat.shown.splitlines()
+        chat.screen.prompt.write(f"see @{tmp_path / 'notes.txt'} now ")
+        await chat.until(lambda: "read 2," in chat.shown)
+        read = chat.shown.splitlines()
+        assert len(read) == len(before)
+        assert read[-2].endswith(" · drafting: off ─╯")
+        await chat.pilot.press("ctrl+c")
+        await chat.until(lambda: "read 2," not in chat.shown)
+
+
+async def test_what_was_read_is_told_of_the_answer(chatting: Chatting, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x" * 2000)
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ready()
+        chat.screen.prompt.write(f"see @{tmp_path / 'notes.txt'} now ")
+        await chat.until(lambda: "read 2," in chat.shown)
+        await chat.pilot.press("enter")
+        await chat.until(lambda: len(chat.view.dialogue.turns) == 2 and chat.view.is_idle)
+        answer = chat.view.answer
+        assert answer is not None
+        assert answer.metrics is not None
+        assert answer.metrics.ahead_tokens is not None
+        assert 2000 < answer.metrics.ahead_tokens <= answer.metrics.cached_prompt_tokens
+        assert chat.texts[-1] == ("assistant", ALL)
+
+
+WRONG_MOMENTS = {
+    "escape": ["escape"],
+    "continue": ["ctrl+t"],
+    "regenerate": ["ctrl+r"],
+    "clear": ["ctrl+c"],
+    "new chat": ["ctrl+n"],
+    "edit": ["f9"],
+    "undo and redo": ["ctrl+z", "ctrl+y"],
+    "panel": ["f2", "f2", "f2"],
+    "send": ["enter"],
+    "send and stop": ["enter", "escape"],
+}
+
+
+@pytest.mark.parametrize("keys", WRONG_MOMENTS.values(), ids=WRONG_MOMENTS)
+async def test_a_key_in_the_midst_of_reading(chatting: Chatting, keys: list[str]) -> None:
+    """Nothing waits for what is read, nothing is lost, and the next answer is whole."""
+    gate = Event()
+    gate.set()
+    model = ScriptedModel(WORDS, gate=gate)
+    async with chatting(model) as chat:
+        await chat.ask("hello")
+        gate.clear()
+        passes = model.passes
+        await type_in(chat, "typed " * 400)
+        await chat.until(lambda: model.passes > passes)
+        for key in keys:
+            await chat.pilot.press(key)
+        gate.set()
+        await chat.idle()
+        typed = [one.text for one in (*chat.prompt.unsent, *chat.prompt.earlier)]
+        typed += [turn.text for turn in chat.view.dialogue.turns]
+        assert any("typed typed" in text for text in typed)
+        chat.prompt.end_edit()
+        await chat.pilot.press("escape")
+        await chat.ask("and now?")
+        assert chat.texts[-1] == ("assistant", ALL)
+        assert model.most_at_once == 1
+
+
+async def test_another_model_in_the_midst_of_reading(chatting: Chatting) -> None:
+    gate = Event()
+    gate.set()
+    model = ScriptedModel(WORDS, gate=gate)
+    async with chatting(model) as chat:
+        await chat.ask("hello")
+        gate.clear()
+        passes = model.passes
+        await type_in(chat, "typed " * 400)
+        await chat.until(lambda: model.passes > passes)
+        engine = chat.app.engine
+        loaded = engine.status.loaded
+        engine.load("scripted")
+        gate.set()
+        await chat.until(lambda: engine.status.loaded is not loaded)
+        await chat.ready()
+        assert chat.prompt.text.startswith("typed typed")
+        await chat.ask("and now?")
+        assert chat.texts[-1] == ("assistant", ALL)
+
+
+async def test_an_engine_that_fails_while_it_reads_ahead(
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user has asked nothing yet, and sees no error."""
+
+    def fail(*_: object) -> Logits:
+        raise ModelError("the engine failed", "memory is short")
+
+    async with chatting(ScriptedModel(WORDS)) as chat:
+        await chat.ask("hello")
+        engine, told = chat.app.engine, chat.cards
+        with monkeypatch.context() as patch:
+            patch.setattr(ScriptedContext, "forward", fail)
+            await type_in(chat, "typed " * 400)
+            await chat.until(lambda: bool(engine.status.ahead and engine.status.ahead.paused))
+        await chat.until(lambda: "read " not in chat.shown)
+        assert chat.cards == told
+        assert engine.status.error is None
+        await chat.ask("and now?")
+        assert chat.texts[-1] == ("assistant", ALL)
+
+
+async def test_quitting_in_the_midst_of_reading(chatting: Chatting) -> None:
+    model = ScriptedModel(WORDS)
+    async with chatting(model) as chat:
+        await chat.ask("hello")
+        await type_in(chat, "typed " * 1000)
+    assert not chat.app.engine._thread.is_alive()
