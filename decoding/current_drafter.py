@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from decoding.draft import Drafter
+from decoding.draft import Drafter, Resting
 from decoding.events import Step
 from decoding.sampling.sampler import Sampler
 
@@ -41,6 +41,11 @@ class CurrentDrafter:
                     pass
             drafter.commit(history)
         return drafter
+
+    def rest(self) -> None:
+        """Let the drafter work no more: the reply has ended, however it did."""
+        if isinstance(self._drafter, Resting):
+            self._drafter.rest()
 
     def observe(self, step: Step) -> None:
         """Report a step to the drafter that was asked for its draft."""
