@@ -129,7 +129,8 @@ def test_a_drafter_rests_however_the_reply_ends(
     context = fake_context(table(3))
     events = generate(context, [1, 2, 3], GREEDY, LIMITS, drafters=always(drafter))
     steps = (event for event in events if isinstance(event, Step))
-    next(steps), next(steps)
+    next(steps)
+    next(steps)
     assert ("rest", 0) not in drafter.calls
     match end:
         case "finished":

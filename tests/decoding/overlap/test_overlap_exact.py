@@ -5,6 +5,7 @@ code. Wrong uses of the same drafts must fail the same enumeration.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -62,6 +63,10 @@ def as_it_is(keep_on: KeepOn | None = None) -> Second:
     return lambda drafter, history, limit, _: drafter.propose(history, limit, keep_on)
 
 
+def _given(line: SampledLine, _prefix: Prefix, _path: Path) -> SampledLine:
+    return line
+
+
 @pytest.fixture
 def distance(table: Callable[..., NDArray[np.float32]], fake_context: Open) -> Callable[..., float]:
     """How far two rounds are from the target's law; asserts that some drafts were made ahead."""
@@ -93,10 +98,10 @@ def distance(table: Callable[..., NDArray[np.float32]], fake_context: Open) -> C
                 else:
                     draft = drafter.propose(history, limit)
                 drafter.rest()  # drafting ahead ends before anything is verified
-                verdict = speculative(
-                    target, lambda *_, draft=draft: draft.form, cast("Judge", verify_line),
-                    spreads=is_last,
-                )(prefix + text, path)  # fmt: skip
+                line = cast("SampledLine", draft.form)
+                judge = cast("Judge", verify_line)
+                verify = speculative(target, partial(_given, line), judge, spreads=is_last)
+                verdict = verify(prefix + text, path)
                 text += verdict
                 history += verdict
                 drafter.commit(history)
