@@ -98,7 +98,7 @@ class Overlap:
                 lambda threads: self._measured(context, info, costs, threads),
             )
             ways = [_Way(threads, one, worth(one)) for threads, one in measured.items()]
-            return max(ways, key=lambda way: way.prediction.speedup)
+            return max(ways, key=lambda way: way.prediction.speedup, default=None)
         return None
 
     def _measured(

@@ -35,7 +35,8 @@ class OverlapMeasurements:
     ) -> dict[Threads, AtOnce]:
         """What both take at once, for each choice of threads; measured now if it is not known.
 
-        Under other load it is not kept: then it tells more of that than of the two.
+        Nothing where other programs ran meanwhile: it would tell of them, and is measured again at
+        the next start.
 
         Raises:
             ContextInUseError, ModelError: as of measure.
@@ -48,8 +49,9 @@ class OverlapMeasurements:
         self.notify("measuring what drafting during verification costs here")
         before = ProcessorTimes.now()
         found = {threads: measure(threads) for threads in choices}
-        if not before.load_until(ProcessorTimes.now()):
-            change_object(path, lambda record: _record(_read(record) | found))
+        if before.load_until(ProcessorTimes.now()):
+            return {}
+        change_object(path, lambda record: _record(_read(record) | found))
         return found
 
     def _file(self, target: ModelInfo, drafter: ModelInfo) -> Path:

@@ -16,6 +16,7 @@ from app.engine.reply import Reply, new_reply
 from app.engine.report import reply_report
 from app.engine.session import Session
 from app.engine.session_opening import open_session
+from app.learned.machine_load import ProcessorTimes
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import Context, Logits
@@ -57,6 +58,7 @@ def opened(
     for learned in (OverlapCost, Slowdown):  # waiting for all outcomes does not pay
         monkeypatch.setattr(learned, "observe", lambda *_: None)
     monkeypatch.setattr(RiskBudget, "settle", lambda *_: None)
+    monkeypatch.setattr(ProcessorTimes, "load_until", lambda *_: 0.0)
     monkeypatch.setattr(overlap, "thread_choices", lambda *_: ((0, 0),))
     monkeypatch.setattr(overlap, "measure_at_once", lambda *_: AtOnce(1.0, 1.0))
     monkeypatch.setattr(
@@ -215,3 +217,8 @@ def test_measurements_are_not_repeated_at_the_next_start(
         assert member.slowdown is not None
         assert member.slowdown.factor == 1.2
     assert len(calls) == 1
+
+
+def test_on_a_busy_machine_it_is_left_out(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProcessorTimes, "load_until", lambda *_: 0.5)
+    assert not [one for one in opened().drafting.handles if one.overlapping]
