@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from backends.base import PassStoppedError
 from backends.base.pass_stop import pass_is_stopped
-from decoding.draft import Drafter
+from decoding.draft import Drafter, Resting
 from decoding.events import Step
 from decoding.sampling.sampler import Sampler
 
@@ -58,6 +58,11 @@ class CurrentDrafter:
                         raise PassStoppedError
             drafter.commit(history)
         return drafter
+
+    def rest(self) -> None:
+        """Let the drafter work no more: the reply has ended, however it did."""
+        if isinstance(self._drafter, Resting):
+            self._drafter.rest()
 
     def observe(self, step: Step) -> None:
         """Report a step to the drafter that was asked for its draft."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from backends.base import Listener
 from backends.base.parent_array import count_leaves
-from decoding.events import Step
+from decoding.events import Ahead, Step
 from decoding.forms import (
     Form,
     HostLine,
@@ -43,6 +43,7 @@ class Draft:
     listener: receives the model's likeliest token after each drafted one, accepted or not, before
         the drafter commits.
     silences: drafters that were asked first and proposed nothing.
+    ahead: what drafting ahead did for it; None where it was not done.
     """
 
     form: Form
@@ -52,6 +53,7 @@ class Draft:
     sources: tuple[str, ...] = ()
     listener: Listener | None = None
     silences: tuple[Silence, ...] = ()
+    ahead: Ahead | None = None
 
     def __len__(self) -> int:
         return len(self.form.tokens)
@@ -194,6 +196,15 @@ class Drafter(Protocol):
         A guess that extends a history is verified too where one drafter drafts for another, so
         what was accepted need not be committed.
         """
+        ...
+
+
+@runtime_checkable
+class Resting(Protocol):
+    """A drafter that works between two of its calls, too."""
+
+    def rest(self) -> None:
+        """Work no more until the next draft: the reply has ended, however it did."""
         ...
 
 

@@ -1,7 +1,8 @@
 """The decoding loop: draft, verify in one target pass, emit, roll back rejected tokens."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from backends.base import Context, Logits, ModelError, PassStoppedError, PromptTooLongError
@@ -52,16 +53,18 @@ def generate(
     """
     if len(prompt) >= context.n_ctx:
         raise PromptTooLongError(len(prompt), context.n_ctx)
-    events = _events(context, prompt, settings, limits, drafters, is_cancelled, clock)
-    while True:
-        try:
-            with stopping_passes(is_cancelled):
-                event = next(events)
-        except StopIteration:
-            return
-        except PassStoppedError:
-            event = Finish(FinishReason.CANCELLED)
-        yield event
+    with closing(
+        _events(context, prompt, settings, limits, drafters, is_cancelled, clock)
+    ) as events:
+        while True:
+            try:
+                with stopping_passes(is_cancelled):
+                    event = next(events)
+            except StopIteration:
+                return
+            except PassStoppedError:
+                event = Finish(FinishReason.CANCELLED)
+            yield event
 
 
 def _events(
@@ -72,7 +75,7 @@ def _events(
     drafters: DrafterProvider,
     is_cancelled: Callable[[], bool],
     clock: Callable[[], float],
-) -> Iterator[Event]:
+) -> Generator[Event, None, None]:
     """Events of a reply; a pass that is stopped raises PassStoppedError."""
     started = clock()
     history = list(prompt)
@@ -87,13 +90,30 @@ def _events(
             return
     assert rows is not None, "reuse leaves the last token to be computed"
     drafter = CurrentDrafter(drafters if context.depth else always(None), sampler)
-    for _ in drafter.read(history):
-        yield Prefill(len(history), len(history), cached, clock() - started)
-        if is_cancelled():
-            yield Finish(FinishReason.CANCELLED)
-            return
+    try:
+        for _ in drafter.read(history):
+            yield Prefill(len(history), len(history), cached, clock() - started)
+            if is_cancelled():
+                yield Finish(FinishReason.CANCELLED)
+                return
+        step = _first_step(rows, sampler, history, clock)
+        yield from _steps(context, history, sampler, limits, drafter, step, is_cancelled, clock)
+    finally:
+        drafter.rest()
+
+
+def _steps(
+    context: Context,
+    history: list[int],
+    sampler: Sampler,
+    limits: Limits,
+    drafter: CurrentDrafter,
+    step: Step,
+    is_cancelled: Callable[[], bool],
+    clock: Callable[[], float],
+) -> Iterator[Event]:
+    """Steps from the first one on, and the end of the reply."""
     emitted = 0
-    step = _first_step(rows, sampler, history, clock)
     while True:
         history.extend(step.tokens)
         emitted += len(step.tokens)
@@ -164,6 +184,7 @@ def _step(
         draft.silences,
         judged.rule,
         judged.on_device,
+        draft.ahead,
     )
 
 

@@ -36,6 +36,12 @@ class Statistics:
     accepted: int = 0
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
+    predrafted_rounds: int = 0
+    """Drafts before which drafts were made ahead, during the verification before."""
+    predraft_hits: int = 0
+    """Those of them that one made ahead was used for."""
+    hidden_draft_seconds: float = 0.0
+    """Drafting time of what was used, which passed during verification; not in draft_seconds."""
     plain_steps: BatchMeans = field(default_factory=BatchMeans)
     """Steps without a draft that follow another such step; after a longer pass they are slower."""
     drafted_lengths: list[int] = field(default_factory=list[int])
@@ -69,6 +75,10 @@ class Statistics:
         else:
             _count(self.drafted_lengths, step.drafted)
             self.steps_by_shape[step.shape] += 1
+        if step.ahead is not None:
+            self.predrafted_rounds += 1
+            self.predraft_hits += step.ahead.is_hit
+            self.hidden_draft_seconds += step.ahead.hidden_seconds
         for silence in step.silences:
             self._drafter(silence.drafter).draft_seconds += silence.seconds
         before, self.last_step = self.last_step, step

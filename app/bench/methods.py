@@ -165,7 +165,8 @@ def _specs(given: str, session: Session) -> list[str]:
 
 def _draft_seconds(drafting: Drafting) -> DraftSeconds | None:
     """Cost of the one drafter that takes time; None if there are several, or none."""
-    costs = [handle.member.cost for handle in drafting.handles if handle.member.cost]
+    members = [handle.member for handle in drafting.handles if handle.member.in_turn is None]
+    costs = [member.cost for member in members if member.cost]
     if len(costs) != 1:
         return None
     return DraftSeconds(costs[0].draw_seconds, costs[0].read_seconds, costs[0].begin_seconds)

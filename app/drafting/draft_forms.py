@@ -16,6 +16,7 @@ from decoding.drafters.model.multi_draft import SeveralPaths
 from decoding.drafters.model.sampled_tree import SampledTree
 from decoding.drafters.model.tree_by_temperature import TreeByTemperature
 from decoding.events import Step
+from decoding.overlap.overlapping import Overlapping
 from decoding.planning.controller import Controller
 from decoding.rule import Rule
 from decoding.sampling.sampler import Sampler
@@ -74,7 +75,7 @@ def _of(drafter: Drafter, on_device: bool, *, is_greedy: bool) -> Form:
             return Form(name, Shape.PATHS, Rule.BLOCK)
         case DraftModel():
             return Form(name, Shape.LINE, Rule.BLOCK, on_device and drafter.draws_on_device)
-        case AcrossVocabularies() | Cascade() | BlockDraft():
+        case AcrossVocabularies() | Cascade() | BlockDraft() | Overlapping():
             return Form(name, Shape.LINE, Rule.BLOCK)
         case _:
             return Form(name, Shape.LINE, Rule.SAMPLE_MATCH, on_device)

@@ -12,6 +12,7 @@ from app.drafting.drafter_handle import DrafterHandle
 from app.drafting.drafter_id import composed
 from app.drafting.drafter_model import open_drafter, tried
 from app.drafting.model_source import LoadedDrafter, source_of
+from app.drafting.overlap import Overlap
 from app.drafting.spec.branching_spec import PathsSettings, TreeSettings
 from app.drafting.spec.drafter_node import DrafterNode, NodeKind
 from app.learned.acceptance_memory import AcceptanceMemory
@@ -77,9 +78,14 @@ class Builder:
         return handle
 
     def beside(self, handle: DrafterHandle, costs: CostModel) -> Iterator[DrafterHandle]:
-        """Drafters of trees and paths that may gain, which share a drafter's model."""
-        branching = Branching(self._environment.target, self._environment.context, self._memory)
-        yield from branching.beside(handle, costs, always=self._environment.every_form)
+        """Drafters of trees and paths, and those that draft ahead, which share a drafter's model.
+
+        They may gain beside its lines.
+        """
+        environment = self._environment
+        branching = Branching(environment.target, environment.context, self._memory)
+        yield from branching.beside(handle, costs, always=environment.every_form)
+        yield from Overlap(environment).beside(handle, costs, always=environment.every_form)
 
     def drop(self, handle: DrafterHandle) -> None:
         """Free a drafter that will not be used."""
@@ -205,4 +211,5 @@ class Builder:
             bill(source.facts, context.n_ctx).compute,
             note=opened.note,
             context=context,
+            is_head=source.is_head,
         )

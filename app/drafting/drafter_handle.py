@@ -7,6 +7,7 @@ from typing import Any
 from app.learned.ngram_memory import NgramMemory
 from backends.base import Context, Model
 from decoding.drafters.retrieval.corpus import Corpus
+from decoding.overlap.overlapping import Overlapping
 from decoding.planning.managed_drafter import ManagedDrafter
 
 
@@ -16,7 +17,8 @@ class DrafterHandle:
 
     model, context: that it runs, if any. compute_bytes: working memory of its passes. corpus: the
     index it reads, if any. learned: n-grams of the model's replies, saved on disk. parts: drafters
-    it is composed of. note: its peculiarities, in words.
+    it is composed of. note: its peculiarities, in words. is_head: whether it reads what passes of
+    the target leave. overlapping: the drafter, if it has a thread of its own.
     """
 
     key: str
@@ -29,6 +31,8 @@ class DrafterHandle:
     context: Context | None = None
     learned: NgramMemory | None = None
     corpus: Corpus | None = None
+    is_head: bool = False
+    overlapping: Overlapping | None = None
 
     @property
     def all(self) -> Iterator["DrafterHandle"]:
@@ -52,8 +56,10 @@ class DrafterHandle:
         return weights + sum(handle.kv_bytes for handle in self.all)
 
     def close(self) -> None:
-        """Free its models, close its files, and save learned n-grams."""
+        """End its thread, free its models, close its files, and save learned n-grams."""
         for handle in self.all:
+            if handle.overlapping:
+                handle.overlapping.close()
             if handle.model:
                 handle.model.close()
             if handle.corpus:

@@ -79,6 +79,9 @@ class ReplyMetrics:
     decode_seconds: float | None
     decode_tokens_per_second: float | None
     draft_seconds: float
+    predrafted_rounds: int
+    predraft_hits: int
+    hidden_draft_seconds: float
     verify_seconds: float
     overhead_seconds: float | None
     plain_tokens_per_second: float | None
@@ -163,6 +166,9 @@ def reply_metrics(session: "Session", reply: Reply, *, is_final: bool = True) ->
         decode_seconds=statistics.decode_seconds,
         decode_tokens_per_second=rate,
         draft_seconds=statistics.draft_seconds,
+        predrafted_rounds=statistics.predrafted_rounds,
+        predraft_hits=statistics.predraft_hits,
+        hidden_draft_seconds=statistics.hidden_draft_seconds,
         verify_seconds=statistics.verify_seconds,
         overhead_seconds=statistics.overhead_seconds,
         plain_tokens_per_second=plain.tokens_per_second if plain else None,

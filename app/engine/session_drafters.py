@@ -161,8 +161,9 @@ class Drafting:
                 self.costs_file.unlink(missing_ok=True)
         for handle in self.handles:
             member = handle.member
-            if member.lines is not None and member.estimates.judged.judged == 0.0:
-                continue  # its counts are still its drafter's
+            is_own = member.lines is None or member.estimates.judged.judged > 0.0
+            if not is_own or member.in_turn is not None:
+                continue  # its counts are its drafter's
             self.memory.remember(handle.key, member.estimates.acceptance, handle.facts)
             for part in handle.parts:
                 self._remember_part(part, self.memory)
@@ -192,7 +193,7 @@ class Drafting:
 
     def close(self) -> None:
         """Free the drafter models, and save learned n-grams."""
-        for handle in self.handles:
+        for handle in reversed(self.handles):  # threads that run a model end before it is freed
             handle.close()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from backends.base.cache_type import CacheType
 from backends.base.device_sampling import DeviceSampling
@@ -305,6 +305,15 @@ class Context(ContextFacts, Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class ThreadedContext(Context, Protocol):
+    """A context whose passes run on as many of the processor's threads as they are told to."""
+
+    def use_threads(self, count: int) -> None:
+        """Run passes on so many threads from now on. Not during one."""
+        ...
 
 
 class Model(Protocol):

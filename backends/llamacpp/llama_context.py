@@ -332,6 +332,10 @@ class LlamaContext:
         if self._state is not None:
             self._state.checkpoint(len(self.tokens), is_brief=is_brief)
 
+    def use_threads(self, count: int) -> None:
+        if self.pointer is not None:  # else there is nothing to run
+            api.llama_set_n_threads(self.pointer, count, count)
+
     def save(self) -> CacheState:
         self._drop_tree()
         assert self.pointer is not None, "the context is closed"

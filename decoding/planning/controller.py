@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from decoding.draft import NO_DRAFT, Draft, KeepOn, refusal_of_all
+from decoding.draft import NO_DRAFT, Draft, KeepOn, Resting, refusal_of_all
 from decoding.estimation.cost import CostModel
 from decoding.estimation.no_cost import NoCost
 from decoding.estimation.text_kind import TextKindReader
 from decoding.events import Step
+from decoding.overlap.overlap_cost import OverlapCost
 from decoding.planning.decision import Cause, Decision
 from decoding.planning.free_drafting import FreeDrafting, Offer
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -191,7 +192,9 @@ class Controller:
     def read(self, history: Sequence[int]) -> Iterator[int]:
         """Let promising drafter models read history; parked ones catch up when they are probed."""
         for managed in self._active():
-            if is_promising(managed, self._costs):
+            in_turn = managed.in_turn
+            is_read = in_turn is not None and is_promising(in_turn, self._costs)
+            if is_promising(managed, self._costs) and not is_read:
                 yield from managed.read(history)
 
     def read_ahead(self, history: Sequence[int], seconds: float) -> Iterator[int]:
@@ -216,6 +219,11 @@ class Controller:
     def commit(self, history: Sequence[int]) -> None:
         for managed in self._active():
             managed.commit(history)
+
+    def rest(self) -> None:
+        for managed in self._active():
+            if isinstance(managed.drafter, Resting):
+                managed.guarded(managed.drafter.rest, None)
 
     def _active(self) -> list[ManagedDrafter]:
         return [managed for managed in self.drafters if not managed.dropped]
@@ -296,7 +304,7 @@ class Controller:
     def _paying(
         self, draft: Draft, gain: float, silences: Sequence[Silence], made: ModelDraft | None = None
     ) -> _Selection:
-        self._budget.admit(self._extra_cost(len(draft), is_tree=draft.is_tree))
+        self._budget.admit(self._extra_cost(len(draft), made, is_tree=draft.is_tree))
         if silences:
             draft = replace(draft, silences=tuple(silences))
         return _Selection(Cause.PAYS, draft, gain, made)
@@ -314,8 +322,10 @@ class Controller:
             return replace(_silent(made.silence), is_probe=True)
         return _Selection(Cause.ASKED_AGAIN, made.draft, model_draft=made, is_probe=True)
 
-    def _extra_cost(self, drafted: int, *, is_tree: bool) -> float:
+    def _extra_cost(self, drafted: int, made: ModelDraft | None, *, is_tree: bool) -> float:
         """Cost of verifying drafted tokens beyond a plain step, in plain steps."""
+        if made is not None and made.plan.managed.slowdown is not None:
+            return made.plan.managed.costs(self._costs).of_draft(drafted)
         return self._costs.of_tree(drafted) if is_tree else self._costs.of_draft(drafted)
 
     def observe(self, step: Step) -> None:
@@ -338,22 +348,19 @@ class Controller:
 
     def _learn(self, step: Step, pending: _Pending) -> None:
         started = self._clock()
-        self._costs.observe(
-            step.passed,
-            step.seconds - step.draft_seconds,
-            after_draft=self._since_plain > 0,
-            is_tree=step.branch is not None,
-        )
+        made = pending.selection.model_draft
+        made = made if made is not None and step.drafter == made.plan.managed.name else None
+        self._observe_pass(step, made)
         if pending.refused is not None:
             self._budget.record_refusal(would_be_accepted=step.tokens[0] == pending.refused)
         sent = pending.selection.sent
-        drafting_cost = self._observe_drafting(step, pending.selection.model_draft)
+        drafting_cost = self._observe_drafting(step, made)
         for managed in pending.learners:
             proposal = pending.proposals.get(managed, NO_DRAFT)
             if proposal.tokens:
                 managed.unsent = 0 if managed.name in sent else managed.unsent + 1
             managed.learn(proposal, step)
-        verifying_cost = self._extra_cost(step.passed - 1, is_tree=step.branch is not None)
+        verifying_cost = self._extra_cost(step.passed - 1, made, is_tree=step.branch is not None)
         silence_cost = total_seconds(step.silences) / self._costs.seconds(1)
         cost = 1.0 + verifying_cost + silence_cost + drafting_cost
         saved = len(step.tokens) - cost
@@ -361,12 +368,25 @@ class Controller:
         self._settle(len(step.tokens), cost, is_probe=pending.selection.is_probe)
         self._since_plain = self._since_plain + 1 if step.passed > 1 else 0
 
+    def _observe_pass(self, step: Step, made: ModelDraft | None) -> None:
+        """Correct the cost of passes, or by how much drafting ahead slows them; made: if sent."""
+        seconds = step.seconds - step.draft_seconds
+        if made is not None and (slowdown := made.plan.managed.slowdown) is not None:
+            slowdown.observe(self._costs.seconds(step.passed), seconds)
+            return
+        is_tree, after_draft = step.branch is not None, self._since_plain > 0
+        self._costs.observe(step.passed, seconds, after_draft=after_draft, is_tree=is_tree)
+
     def _observe_drafting(self, step: Step, made: ModelDraft | None) -> float:
         """Correct the cost of the drafter model that drafted; returns its time in plain steps."""
-        if made is None or step.drafter != made.plan.managed.name:
+        if made is None:
             return 0.0
         drafted = min(step.drafted, made.proposal.body)
-        made.plan.cost.observe(drafted, made.backlog, step.own_draft_seconds)
+        cost, seconds = made.plan.cost, step.own_draft_seconds
+        if isinstance(cost, OverlapCost) and step.ahead is None:
+            cost.observe_unprepared(drafted, made.backlog, seconds)
+        else:
+            cost.observe(drafted, made.backlog, seconds)
         return step.own_draft_seconds / self._costs.seconds(1)
 
     def _settle(self, tokens: int, cost: float, *, is_probe: bool) -> None:

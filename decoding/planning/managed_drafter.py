@@ -1,8 +1,9 @@
 """A drafter under the controller, with its cost and its estimated acceptance."""
 
+from contextlib import suppress
 from dataclasses import replace
 
-from decoding.draft import Draft, Drafter
+from decoding.draft import Draft, Drafter, Resting
 from decoding.drafters.composed.cascade import Cascade
 from decoding.drafters.model.planned import Growth, PlannedDrafter
 from decoding.estimation import rank_acceptance
@@ -22,6 +23,7 @@ from decoding.estimation.level_cost import LevelCost
 from decoding.estimation.line_equivalent import as_line, kept_of
 from decoding.events import Step
 from decoding.forms import Tree
+from decoding.overlap.overlap_cost import OverlapCost, OverlappedPasses, Slowdown
 from decoding.planning.fault_guard import FaultGuard
 from decoding.sampling.lossy_rule import LossyRule
 from decoding.tree_shape import TreeShape
@@ -33,7 +35,9 @@ class ManagedDrafter(FaultGuard):
     cost: None for a free drafter. acceptance: counts learned in earlier sessions. tree: size of its
     drafts if these are trees, None for lines. prior: acceptance expected until it is known.
     planned: the drafter, if its trees can be planned. lines: the managed drafter of single lines of
-    the same drafter model, which learns from this one's drafts as if it had drafted them.
+    the same drafter model, which learns from this one's drafts as if it had drafted them. slowdown:
+    of the target's passes while it drafts ahead, None if it does not. in_turn: the managed drafter
+    of the same lines that are not drafted ahead, whose estimates it shares.
     """
 
     def __init__(
@@ -45,12 +49,16 @@ class ManagedDrafter(FaultGuard):
         prior: float = POSITION_PRIOR,
         planned: PlannedDrafter | None = None,
         lines: "ManagedDrafter | None" = None,
+        slowdown: Slowdown | None = None,
+        in_turn: "ManagedDrafter | None" = None,
     ) -> None:
         super().__init__(drafter)
         self.cost = cost
         self.planned = planned
         self.lines = lines
-        self.estimates = AcceptanceEstimates(acceptance, prior)
+        self.slowdown = slowdown
+        self.in_turn = in_turn
+        self.estimates = in_turn.estimates if in_turn else AcceptanceEstimates(acceptance, prior)
         self.unsent = 0
         """Number of proposals in a row that were not worth sending."""
         self._tree = tree
@@ -69,8 +77,16 @@ class ManagedDrafter(FaultGuard):
         """Start a reply at a temperature, under a lossy rule if one is given."""
         self.estimates.begin(temperature, rule)
 
+    def drop(self, reason: str) -> None:
+        super().drop(reason)
+        if isinstance(self.drafter, Resting):
+            with suppress(Exception):  # a reason is known already
+                self.drafter.rest()
+
     def costs(self, passes: CostModel) -> DraftCosts:
         """Cost of verifying its drafts, by number of tokens that may be accepted."""
+        if self.slowdown is not None:
+            return OverlappedPasses(passes, self.slowdown)
         if self.planned is not None:  # a lower bound: the tree may be a single branch
             return TreePasses(passes)
         return TreeCosts(passes, self._tree) if self._tree else passes
@@ -105,7 +121,9 @@ class ManagedDrafter(FaultGuard):
 
     def learn(self, draft: Draft, step: Step) -> None:
         """Learn from the outcome of its proposal at a step, sent or not; empty if it made none."""
-        if not draft.tokens:
+        if not draft.tokens and self.in_turn is not None:  # whose estimates are told themselves
+            self._recover()
+        elif not draft.tokens:
             self.estimates.acceptance.decay_bias()
         sent = step.passed > 1 and step.drafter == draft.drafter
         if sent:
@@ -117,6 +135,13 @@ class ManagedDrafter(FaultGuard):
                 estimates = self.estimates
                 rank_acceptance.learn(estimates.acceptance, estimates.bucket, draft, step)
             learn_tree(self.estimates, step)
+
+    def _recover(self) -> None:
+        """Let what was learned of drafting ahead fade at a step without it."""
+        if self.slowdown is not None:
+            self.slowdown.recover()
+        if isinstance(self.cost, OverlapCost):
+            self.cost.recover()
 
     def _teach_lines(self, draft: Draft, step: Step) -> None:
         """Let the drafter of lines learn from the line equivalent of this draft."""

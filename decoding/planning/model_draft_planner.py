@@ -220,7 +220,7 @@ class ModelDraftPlanner:
         seconds = self._clock() - started
         if plan.growth is not None and isinstance(proposal.form, Tree):
             managed.grew(proposal.form)
-        expected = plan.cost.seconds(max(proposal.body, 1), backlog)
+        expected = _alone(plan).seconds(max(proposal.body, 1), backlog)
         if seconds > max(_STALL_SECONDS, _STALL_FACTOR * expected):
             managed.drop(f"it stalled: {seconds:.1f} s for {len(proposal)} tokens")
         if not proposal.tokens:
@@ -243,6 +243,12 @@ class ModelDraftPlanner:
         return draft.first(draft.body + kept)
 
 
+def _alone(plan: DraftPlan) -> DraftCost:
+    """Cost of the draft if nothing of it was made ahead."""
+    in_turn = plan.managed.in_turn
+    return in_turn.cost if in_turn is not None and in_turn.cost is not None else plan.cost
+
+
 class _WorthOneMore:
     """Decides after each drafted token whether one more is worth its time."""
 
@@ -253,6 +259,7 @@ class _WorthOneMore:
             self._begin, self._draw = self._begin + plan.limit * self._draw, 0.0
         self._plan = plan
         self._costs = costs
+        self._passes = plan.managed.costs(costs) if plan.managed.slowdown else costs
         self._clock = clock
         self._started = clock()
         self._joint_acceptance = 1.0
@@ -274,10 +281,10 @@ class _WorthOneMore:
         further = estimates.by_position(drafted, plan.limit - drafted)
         if not further:
             return False
-        at_risk = self._costs.of_draft(drafted) + self.cost(drafted)
+        at_risk = self._passes.of_draft(drafted) + self.cost(drafted)
         best = best_length(
             [self._joint_acceptance * further[0], *further[1:]],
-            self._costs,
+            self._passes,
             rate=plan.rate,
             affordable=plan.affordable - at_risk,
             draft_cost=self._draw,

@@ -59,7 +59,7 @@ class Probing:
         probes: list[DraftPlan] = []
         for managed in drafters:
             learns_from_lines = managed.planned is not None and managed.shared_lines is not None
-            if managed.cost is None or learns_from_lines:
+            if managed.cost is None or learns_from_lines or managed.in_turn is not None:
                 continue
             length = self._best_length(managed, managed.cost, history, costs, limit)
             shape = _shape(managed, length)

@@ -28,6 +28,13 @@ class Sampler:
         object.__setattr__(self, "verification", np.random.default_rng(streams[0]))
         object.__setattr__(self, "drafting", np.random.default_rng(streams[1]))
 
+    def ahead(self) -> "Sampler":
+        """One of the same settings for drafts made ahead, with random numbers of their own."""
+        other = Sampler(self.settings)
+        stream = np.random.SeedSequence(self.settings.seed).spawn(3)[2]
+        object.__setattr__(other, "drafting", np.random.default_rng(stream))
+        return other
+
     @property
     def warping(self) -> Warping | None:
         """The settings for a device; None with a repetition penalty, which depends on the text."""

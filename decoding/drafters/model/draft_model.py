@@ -1,6 +1,9 @@
 """A drafter model: a cheaper model of the same vocabulary, sampled from its own distribution."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from backends.base import Context, DeviceRow, DeviceSampling, Warping
 from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, KeepOn, evidence_class, with_confidence
@@ -9,6 +12,7 @@ from decoding.drafters.model.reader import Reader
 from decoding.drafters.model.reads_backlog import ReadsBacklog
 from decoding.forms import DeviceLine
 from decoding.sampling.distribution import next_uniforms, skip_uniforms, uniform
+from decoding.sampling.sampler import Sampler
 
 _AT_ONCE = 2
 """Tokens that a device samples before keep_on is consulted."""
@@ -35,8 +39,18 @@ class DraftModel(ReadsBacklog[Reader]):
         self.name = name
         self._context = context
         self._n_vocab = n_vocab
-        self._end_tokens = end_tokens
+        self.end_tokens = end_tokens
         self._max_draft = max_draft
+
+    def anew(self) -> "DraftModel":
+        """Another one on the same context, which it reads for itself."""
+        return DraftModel(
+            self.name,
+            self._context,
+            n_vocab=self._n_vocab,
+            end_tokens=self.end_tokens,
+            max_draft=self._max_draft,
+        )
 
     @property
     def draws_on_device(self) -> bool:
@@ -44,26 +58,47 @@ class DraftModel(ReadsBacklog[Reader]):
         return self._context.device_sampling is not None
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
-        count = min(limit, self._max_draft, self._reader.room(history))
+        count = self.room(history, limit)
         if count <= 0:
             return NO_DRAFT
         device, warping = self._context.device_sampling, self._sampler.warping
         if device is not None and warping is not None:
             return self._propose_on_device(device, warping, history, count, keep_on)
-        *_, (_, rows) = self._reader.rows(history)
         draft = GrowingDraft()
-        while True:
-            q_draft = self._sampler.distribution(rows[0, : self._n_vocab], history, draft.tokens)
-            token = q_draft.draw(uniform(self._sampler.drafting))
-            confidence = q_draft.of(token)
-            evidence = evidence_class(confidence)
-            draft.add(token, confidence, evidence, q_draft)
-            if len(draft) == count or token in self._end_tokens:
+        for _ in self.drawing(history, count, draft, self._sampler):
+            if len(draft) == count or keep_on is None:
+                continue
+            if not keep_on(draft.confidence[-1], draft.evidence[-1]):
                 break
-            if keep_on is not None and not keep_on(confidence, evidence):
-                break
-            rows = self._context.forward([token], 1)
         return draft.done(self.name)
+
+    def room(self, history: Sequence[int], limit: int) -> int:
+        """Number of tokens that a draft of at most limit may have after history."""
+        return min(limit, self._max_draft, self._reader.room(history))
+
+    def logits(self, history: Sequence[int]) -> NDArray[np.float32]:
+        """Logits after history, of which nothing is drafted; a view until the next pass."""
+        *_, (_, rows) = self._reader.rows(history)
+        return rows[0, : self._n_vocab]
+
+    def drawing(
+        self, history: Sequence[int], count: int, draft: GrowingDraft, sampler: Sampler
+    ) -> Iterator[NDArray[np.float32]]:
+        """Sample tokens to follow history and draft, and add them, until draft has count of them.
+
+        Yields the logits of each, which are a view until the next pass. sampler: the drafting
+        numbers to use. It ends at a token that ends the reply.
+        """
+        row = self.logits([*history, *draft.tokens] if draft.tokens else history)
+        while True:
+            q_draft = sampler.distribution(row, history, draft.tokens)
+            token = q_draft.draw(uniform(sampler.drafting))
+            confidence = q_draft.of(token)
+            draft.add(token, confidence, evidence_class(confidence), q_draft)
+            yield row
+            if len(draft) == count or token in self.end_tokens:
+                return
+            row = self._context.forward([token], 1)[0, : self._n_vocab]
 
     def _propose_on_device(
         self,
@@ -93,7 +128,7 @@ class DraftModel(ReadsBacklog[Reader]):
                 rows.append(row)
                 confidence.append(probability)
                 skip_uniforms(self._sampler.drafting, 1)
-                if token in self._end_tokens:
+                if token in self.end_tokens:
                     wants_more = False
                     break
                 if keep_on is not None:

@@ -1,6 +1,7 @@
 """The llama.cpp context: logits as views, rollback, several contexts, recurrent models."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from backends.base import (
     OutOfMemoryError,
     Rollback,
     RollbackRefusedError,
+    ThreadedContext,
     UsageError,
 )
 from decoding.prefill import prefill
@@ -102,6 +104,38 @@ def test_contexts_of_one_model_do_not_disturb_each_other(demo: Model, context: C
     other.close()
     context.truncate(len(PROMPT) - 1)
     assert np.array_equal(context.forward(PROMPT[-1:], 1), expected)
+
+
+def test_logits_do_not_depend_on_the_number_of_threads(demo: Model):
+    context = demo.open(64)
+    assert isinstance(context, ThreadedContext)
+    expected = context.forward(PROMPT, 3).copy()
+    for threads in (2, 1):
+        context.use_threads(threads)
+        context.truncate(0)
+        assert np.array_equal(context.forward(PROMPT, 3), expected)
+    context.close()
+    context.use_threads(2)  # nothing to run, and no fault
+
+
+def test_contexts_of_two_threads_run_at_once_without_disturbing_each_other(demo: Model):
+    """Each thread has its own context; the engine leaves Python's lock to the other meanwhile."""
+    contexts = [demo.open(64) for _ in range(2)]
+    texts = PROMPT, [*reversed(PROMPT)]
+
+    def rows(context: Context, text: list[int]) -> list[np.ndarray]:
+        found: list[np.ndarray] = []
+        for _ in range(8):
+            context.truncate(0)
+            found.append(context.forward(text, 1).copy())
+        return found
+
+    expected = [rows(*one) for one in zip(contexts, texts, strict=True)]
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(rows, contexts, texts))
+    assert np.array_equal(found, expected)
+    for context in contexts:
+        context.close()
 
 
 def test_more_tokens_than_the_context_holds_are_refused_and_change_nothing(demo: Model):

@@ -1,0 +1,174 @@
+"""Builds the drafter that drafts ahead, during verification, beside one that drafts in turn."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from app.builtin_prompts import built_in_prompts
+from app.drafting.drafter_environment import DrafterEnvironment
+from app.drafting.drafter_handle import DrafterHandle
+from app.learned.overlap_measurements import OverlapMeasurements, Threads
+from app.loading.target_context import ContextInUseError
+from backends.base import Context, ModelError, ModelInfo, ThreadedContext
+from backends.engines.backend_names import LLAMACPP
+from backends.hardware.host import physical_cores
+from decoding.drafters.model.draft_model import DraftModel
+from decoding.estimation.cost import CostModel
+from decoding.overlap.both_at_once import AtOnce, measure_at_once
+from decoding.overlap.drafter_thread import DrafterThread
+from decoding.overlap.overlap_cost import OverlapCost, Slowdown
+from decoding.overlap.overlapping import Overlapping
+from decoding.overlap.prediction import FREE, Prediction, predicted
+from decoding.overlap.thread_split import ThreadSplit
+from decoding.planning.managed_drafter import ManagedDrafter
+
+_WORTH_MEASURING = 1.05
+"""Predicted gain over drafting in turn, if the two did not slow each other, from which it is
+measured whether they do. A guess; not measured."""
+
+_TEXT = 128
+"""Tokens of the text that both are measured on."""
+
+_UNDIVIDED = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How both run at once, what they then take, and what that is expected to be worth."""
+
+    threads: Threads
+    at_once: AtOnce
+    prediction: Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Builds drafters that draft ahead, for one target."""
+
+    environment: DrafterEnvironment
+
+    def beside(
+        self, part: DrafterHandle, costs: CostModel, *, always: bool = False
+    ) -> Iterator[DrafterHandle]:
+        """The drafter that drafts ahead with a drafter's model, if that could pay.
+
+        The controller parks it while it does not pay. part keeps owning the model. costs: of the
+        target's passes. always: even if no gain is possible, for checks.
+        """
+        drafter, context, model = part.member.drafter, part.context, part.model
+        if not isinstance(drafter, DraftModel) or context is None or model is None:
+            return
+        is_free = model.info.backend == LLAMACPP and not drafter.draws_on_device
+        if not is_free or not context.can_roll_back or part.is_head:
+            return  # what reads the target's passes, or belongs to its thread, cannot run beside it
+        way = self._best(part, context, model.info, costs, always=always)
+        if way is not None:
+            yield self._built(part, drafter, context, way)
+
+    def _best(
+        self,
+        part: DrafterHandle,
+        context: Context,
+        info: ModelInfo,
+        costs: CostModel,
+        *,
+        always: bool,
+    ) -> _Way | None:
+        """The best of the measured ways; None if none is possible, or worth measuring."""
+        choices = thread_choices(self.environment.target.info, info, physical_cores())
+        if always and not choices:
+            choices = (_UNDIVIDED,)
+        if not choices or part.member.cost is None:
+            return None
+        draw = part.member.cost.draw_seconds
+        acceptance = part.member.estimates.by_position(0, costs.largest - 1)
+
+        def worth(at_once: AtOnce | None) -> Prediction:
+            return predicted(acceptance, costs, draw, at_once)
+
+        if always:
+            return _Way(choices[0], FREE, worth(FREE))
+        if worth(FREE).speedup < _WORTH_MEASURING * max(worth(None).speedup, 1.0):
+            return None
+        with suppress(ContextInUseError, ModelError, OSError):
+            measured = OverlapMeasurements(self.environment.paths, self.environment.notify).of(
+                self.environment.target.info,
+                info,
+                choices,
+                lambda threads: self._measured(context, info, costs, threads),
+            )
+            ways = [_Way(threads, one, worth(one)) for threads, one in measured.items()]
+            return max(ways, key=lambda way: way.prediction.speedup, default=None)
+        return None
+
+    def _measured(
+        self, context: Context, info: ModelInfo, costs: CostModel, threads: Threads
+    ) -> AtOnce:
+        text = " ".join(prompt.text for prompt in built_in_prompts())
+        tokens = list(self.environment.target.tokenizer.encode(text, special=False))[:_TEXT]
+        length = min(5, costs.largest)  # of a usual draft, and the token before it
+        worker = DrafterThread()
+        try:
+            with self.environment.context.for_measuring(_TEXT) as own:
+                split = self._split(own, context, info, threads)
+                return measure_at_once(own, context, worker, tokens, length, split)
+        finally:
+            worker.close()
+
+    def _split(
+        self, target: Context, drafter: Context, info: ModelInfo, threads: Threads
+    ) -> ThreadSplit | None:
+        """The division of threads between two contexts, None if they are not divided."""
+        if threads == _UNDIVIDED:
+            return None
+        if not isinstance(target, ThreadedContext) or not isinstance(drafter, ThreadedContext):
+            return None
+        alone = self.environment.target.info.threads, info.threads
+        return ThreadSplit(target, drafter, threads, alone)
+
+    def _built(
+        self, part: DrafterHandle, drafter: DraftModel, context: Context, way: _Way
+    ) -> DrafterHandle:
+        lines = part.member
+        assert lines.cost is not None, "it has a model"
+        assert part.model is not None
+        info = part.model.info
+        name = f"overlap({lines.name})"
+        worker = DrafterThread()
+        overlapping = Overlapping(
+            name,
+            drafter.anew(),
+            worker,
+            acceptance=lines.estimates.of_draft,
+            split=self.environment.context.beside(
+                lambda own: self._split(own, context, info, way.threads)
+            ),
+        )
+        member = ManagedDrafter(
+            overlapping,
+            cost=OverlapCost(lines.cost, way.prediction.hidden),
+            slowdown=Slowdown(way.at_once.target),
+            in_turn=lines,
+        )
+        return DrafterHandle(f"overlap({part.key})", member, overlapping=overlapping)
+
+
+def thread_choices(target: ModelInfo, drafter: ModelInfo, cores: int) -> tuple[Threads, ...]:
+    """Divisions of the processor's cores that are worth measuring; none where there is one core.
+
+    A device of its own leaves nothing to divide.
+    """
+    if not (_uses_cores(target) and _uses_cores(drafter)):
+        return (_UNDIVIDED,)
+    shares = {1, cores // 2}
+    divided = {
+        (min(cores - share, target.threads), min(share, drafter.threads))
+        for share in shares
+        if 0 < share < cores
+    }
+    return tuple(sorted(divided))
+
+
+def _uses_cores(info: ModelInfo) -> bool:
+    """Whether a model computes on the processor, wholly or in part."""
+    return info.device.startswith("CPU") or info.gpu_layers is not None

@@ -1,0 +1,1 @@
+"""Measurements of drafting while the target verifies."""

@@ -1,0 +1,224 @@
+"""Drafting while the target verifies, in a session: the same answers, whatever happens to them."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from threading import Event, current_thread, main_thread
+from typing import Any
+
+import pytest
+
+pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
+
+from app.drafting import branching, overlap
+from app.engine.reply import Reply, new_reply
+from app.engine.report import reply_report
+from app.engine.session import Session
+from app.engine.session_opening import open_session
+from app.learned.machine_load import ProcessorTimes
+from app.loading.session_options import SessionOptions
+from app.paths import Paths
+from backends.base import Context, Logits
+from decoding.drafting_state import State
+from decoding.events import FinishReason
+from decoding.overlap import predrafting
+from decoding.overlap.both_at_once import AtOnce
+from decoding.overlap.overlap_cost import OverlapCost, Slowdown
+from decoding.overlap.prediction import Prediction
+from decoding.planning.parking import drafter_status
+from decoding.planning.risk_budget import RiskBudget
+from decoding.sampling.distribution import SamplingSettings
+from tests.fixtures.heard import assert_plain, hear
+from tests.fixtures.workers import ThoroughThread, few
+
+GREEDY = SamplingSettings(temperature=0.0)
+Open = Callable[..., Session]
+
+
+@pytest.fixture
+def path(tiny_llama: Callable[..., Path]) -> Path:
+    return tiny_llama(seed=3)
+
+
+@pytest.fixture
+def drafter(tiny_llama: Callable[..., Path]) -> str:
+    return str(tiny_llama(seed=3, noise=0.02))
+
+
+@pytest.fixture
+def opened(
+    path: Path, drafter: str, drafting_pays: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Open]:
+    """Opens a session that believes that drafting ahead hides nearly all; all is drafted ahead."""
+    for gains in ("trees_may_gain", "paths_may_gain"):  # near ties of trees may turn
+        monkeypatch.setattr(branching, gains, lambda *_: False)
+    monkeypatch.setattr(overlap, "DrafterThread", ThoroughThread)
+    monkeypatch.setattr(predrafting, "likeliest_outcomes", lambda given: few(given, 6))
+    for learned in (OverlapCost, Slowdown):  # waiting for all outcomes does not pay
+        monkeypatch.setattr(learned, "observe", lambda *_: None)
+    monkeypatch.setattr(RiskBudget, "settle", lambda *_: None)
+    monkeypatch.setattr(ProcessorTimes, "load_until", lambda *_: 0.0)
+    monkeypatch.setattr(overlap, "thread_choices", lambda *_: ((0, 0),))
+    monkeypatch.setattr(overlap, "measure_at_once", lambda *_: AtOnce(1.0, 1.0))
+    monkeypatch.setattr(
+        overlap, "predicted", lambda *given: Prediction(2.0 + (given[-1] is not None), 4, 0.9)
+    )
+    with ExitStack() as stack:
+
+        def open_one(draft: str = drafter) -> Session:
+            options = SessionOptions(str(path), draft=draft, threads=1)
+            session = open_session(options, Paths.of_this_user(), lambda _: None)
+            return stack.enter_context(closing(session))
+
+        yield open_one
+
+
+def answer(session: Session, count: int = 48, text: str = "hi") -> Reply:
+    reply = new_reply()
+    for _ in session.stream(session.raw_prompt(text), GREEDY, count, reply, lambda: False):
+        pass
+    return reply
+
+
+def test_an_answer_is_drafted_ahead_and_the_model_s_own(
+    opened: Open, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard, session = hear(monkeypatch), opened()
+    overlapped = next(name for name in session.drafting.names if name.startswith("overlap("))
+    reply = answer(session)
+    assert_plain(heard, path)
+    stats = reply_report(session, reply, GREEDY, 48)["stats"]
+    assert 0 < stats["predraft_hits"] <= stats["predrafted_rounds"]
+    assert stats["hidden_draft_seconds"] > 0.0
+    assert stats["by_drafter"][overlapped]["accepted"] > 0
+    assert reply.statistics.by_drafter[overlapped].steps >= stats["predrafted_rounds"]
+
+
+def test_random_stops_and_changes_of_the_drafter_in_mid_answer(
+    opened: Open, path: Path, drafter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard, session, chosen = hear(monkeypatch), opened(), random.Random(1)
+    rounds = hits = 0
+    for number in range(24):
+        reply = new_reply()
+        prompt = session.raw_prompt("ab" * (1 + number % 5))
+        acts_at = chosen.randrange(1, 24)
+        act = chosen.choice(("stop", "leave", "redraft", "nothing"))
+        stopped = Event()
+        with closing(session.stream(prompt, GREEDY, 32, reply, stopped.is_set)) as events:
+            for step, _ in enumerate(events):
+                if step != acts_at or act == "nothing":
+                    continue
+                if act == "leave":
+                    break
+                if act == "stop":
+                    stopped.set()
+                else:
+                    session.redraft(chosen.choice((drafter, "off", f"lookup,{drafter}")), print)
+        if "overlap" not in "".join(session.drafting.names):
+            session.redraft(drafter, print)
+        rounds += reply.statistics.predrafted_rounds
+        hits += reply.statistics.predraft_hits
+    assert rounds > 20
+    assert rounds >= hits > 5
+    assert_plain(heard, path)
+
+
+def fail_on_threads(monkeypatch: pytest.MonkeyPatch, context: Context, after: int) -> None:
+    """Let passes fail that are not run by the caller, from one of them on."""
+    forward, left = context.forward, [after]
+
+    def failing(tokens: Sequence[int], n_logits: int) -> Logits:
+        if current_thread() is not main_thread():
+            left[0] -= 1
+            if left[0] < 0:
+                raise RuntimeError("the drafter's device is gone")
+        return forward(tokens, n_logits)
+
+    monkeypatch.setattr(context, "forward", failing)
+
+
+@pytest.mark.parametrize("after", [0, 7])
+def test_a_crash_of_the_drafter_s_thread_costs_the_drafter_and_not_the_answer(
+    opened: Open, path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    heard, session = hear(monkeypatch), opened()
+    (context,) = (one.context for one in session.drafting.handles if one.context)
+    fail_on_threads(monkeypatch, context, after)
+    assert answer(session).finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
+    (failed,) = (one.member for one in session.drafting.handles if one.overlapping)
+    assert failed.dropped == "it failed: the drafter's device is gone"
+    assert answer(session).finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
+    assert [len(one.tokens) > 20 for one in heard] == [True, True]
+    assert_plain(heard, path)
+
+
+def test_closing_while_it_drafts_ahead_ends_it(opened: Open) -> None:
+    session = opened()
+    reply = new_reply()
+    events = session.stream(session.raw_prompt("hi"), GREEDY, 48, reply, lambda: False)
+    for _ in events:
+        if reply.statistics.predrafted_rounds:
+            break
+    (overlapped,) = (one.overlapping for one in session.drafting.handles if one.overlapping)
+    session.drafting.close()
+    worker: Any = overlapped._worker
+    assert worker._round is None
+    with pytest.raises(RuntimeError):
+        worker.start(iter([None]))
+
+
+def test_a_reply_that_is_left_early_leaves_no_work_behind(opened: Open) -> None:
+    session = opened()
+    reply = new_reply()
+    with closing(
+        session.stream(session.raw_prompt("hi"), GREEDY, 48, reply, lambda: False)
+    ) as events:
+        for _ in events:
+            if reply.statistics.predrafted_rounds:
+                break
+    (overlapped,) = (one.overlapping for one in session.drafting.handles if one.overlapping)
+    worker: Any = overlapped._worker
+    assert worker._round is None
+
+
+def test_where_it_does_not_pay_it_is_parked_and_says_why(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overlap, "measure_at_once", lambda *_: AtOnce(2.5, 2.5))
+    monkeypatch.setattr(
+        overlap, "predicted", lambda *given: Prediction(2.0 + (given[-1] is not None), 4, 0.1)
+    )
+    session = opened()
+    reply = answer(session)
+    assert reply.statistics.predrafted_rounds == 0
+    assert session.drafting.controller is not None
+    (parked,) = (one.member for one in session.drafting.handles if one.overlapping)
+    status = drafter_status(parked, session.drafting.controller.costs)
+    assert status.state is State.PARKED
+    assert "slower than drafting in turn: it hides 10 % of the drafting" in status.reason
+    assert "take 2.50 × as long" in status.reason
+
+
+def test_measurements_are_not_repeated_at_the_next_start(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def measure(*_: object) -> AtOnce:
+        calls.append(1)
+        return AtOnce(1.2, 1.3)
+
+    monkeypatch.setattr(overlap, "measure_at_once", measure)
+    for _ in range(2):
+        session = opened()
+        (member,) = (one.member for one in session.drafting.handles if one.overlapping)
+        assert member.slowdown is not None
+        assert member.slowdown.factor == 1.2
+    assert len(calls) == 1
+
+
+def test_on_a_busy_machine_it_is_left_out(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProcessorTimes, "load_until", lambda *_: 0.5)
+    assert not [one for one in opened().drafting.handles if one.overlapping]

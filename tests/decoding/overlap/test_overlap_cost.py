@@ -1,0 +1,78 @@
+"""What drafting ahead is expected to cost, and how that follows what it does."""
+
+import pytest
+
+from decoding.estimation.cost import CostModel, DraftCost
+from decoding.overlap.both_at_once import AtOnce
+from decoding.overlap.hidden_share import expected_hidden, expected_hits
+from decoding.overlap.overlap_cost import OverlapCost, OverlappedPasses, Slowdown
+from decoding.overlap.prediction import FREE, predicted
+
+PASSES = CostModel({1: 1.0, 2: 1.5, 4: 2.0, 16: 3.0})
+FLAT = CostModel({1: 1.0, 16: 1.1})
+
+
+def test_the_hidden_part_of_the_drafting_costs_nothing() -> None:
+    in_turn = DraftCost(0.1, 0.01, 0.02)
+    cost = OverlapCost(in_turn, 0.75)
+    assert cost.seconds(4, 1) == pytest.approx(0.02 + 4 * 0.025)
+    assert cost.seconds(0, 11) == pytest.approx(in_turn.seconds(0, 11))
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.6, 1.0, -0.5])
+def test_the_hidden_share_follows_what_drafts_took(hidden: float) -> None:
+    cost = OverlapCost(DraftCost(0.1, 0.01), 0.5)
+    for _ in range(200):
+        cost.observe(4, 1, (1.0 - hidden) * 0.4)
+    assert cost.hidden == pytest.approx(hidden, abs=0.01)
+    assert cost.draw_seconds == pytest.approx(0.1 * (1.0 - hidden), abs=0.002)
+
+
+def test_a_slower_drafter_is_slower_here_too() -> None:
+    in_turn = DraftCost(0.1, 0.01)
+    cost = OverlapCost(in_turn, 0.5)
+    before = cost.draw_seconds
+    in_turn.observe(4, 1, 0.8)
+    assert cost.draw_seconds > before
+
+
+def test_passes_take_longer_while_both_run() -> None:
+    slowdown = Slowdown(1.5)
+    passes = OverlappedPasses(PASSES, slowdown)
+    assert passes.of_draft(0) == 0.0
+    assert passes.of_draft(3) == pytest.approx(1.5 * 2.0 - 1.0)
+    for _ in range(60):
+        slowdown.observe(2.0, 2.4)
+    assert slowdown.factor == pytest.approx(1.2, abs=0.01)
+    for _ in range(60):
+        slowdown.observe(2.0, 1.0)
+    assert slowdown.factor == 1.0, "nobody is faster for the company"
+
+
+def test_more_outcomes_hit_more_often() -> None:
+    hits = [expected_hits([0.8, 0.8, 0.8], count, 0.8) for count in range(5)]
+    assert hits[0] == 0.0
+    assert hits == sorted(hits)
+    assert hits[1] == pytest.approx(0.8**3 * 0.8)
+
+
+def test_a_drafter_as_slow_as_the_target_hides_nothing() -> None:
+    assert expected_hidden([0.8] * 4, 1.0, 1.0, 1.0) < 0.0
+    assert expected_hidden([0.8] * 4, 1.0, 0.0, 0.0) == 0.0
+    assert expected_hidden([], 1.0, 0.1, 0.1) == 0.0
+    assert expected_hidden([0.9] * 4, 1.0, 0.02, 0.02) > 0.6
+
+
+def test_what_is_worth_it_depends_on_what_both_take() -> None:
+    share = [0.8] * 12
+    in_turn = predicted(share, FLAT, 0.1, None)
+    assert in_turn.hidden == 0.0
+    assert predicted(share, FLAT, 0.1, FREE).speedup > 1.05 * in_turn.speedup
+    assert predicted(share, FLAT, 0.1, AtOnce(1.9, 1.9)).speedup < in_turn.speedup
+
+
+def test_in_turn_is_the_formula_of_fixed_lengths() -> None:
+    found = predicted([0.8] * 12, FLAT, 0.1, None)
+    expected = (1.0 - 0.8 ** (found.length + 1)) / 0.2
+    spent = 1.0 + FLAT.of_draft(found.length) + found.length * 0.1
+    assert found.speedup == pytest.approx(expected / spent)

@@ -1,0 +1,281 @@
+"""A drafter that drafts ahead: what it uses, what it reads, and what it does when all ends."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from decoding.drafters.model.draft_model import DraftModel
+from decoding.events import Ahead
+from decoding.overlap.overlapping import Overlapping
+from decoding.overlap.thread_split import ThreadSplit
+from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.sampling.distribution import SamplingSettings
+from decoding.sampling.sampler import Sampler
+from tests.fixtures.workers import StepwiseWorker
+
+N_VOCAB = 12
+PROMPT = [3, 1, 4, 1, 5]
+GREEDY = SamplingSettings(temperature=0.0)
+Make = Callable[..., "Rig"]
+
+
+class Rig:
+    """A drafter on a table, and what it would draft in turn."""
+
+    def __init__(
+        self,
+        context: Any,
+        alone: Any,
+        passes: int | None,
+        split: ThreadSplit | None,
+        ends: frozenset[int],
+        share: float,
+    ) -> None:
+        self.context, self.worker = context, StepwiseWorker(passes)
+        made = DraftModel("model", context, n_vocab=N_VOCAB, end_tokens=ends)
+        self.drafter = Overlapping(
+            "overlap", made, self.worker, acceptance=lambda one: [share] * len(one), split=split
+        )
+        self.alone = DraftModel("model", alone, n_vocab=N_VOCAB, end_tokens=ends)
+        for drafter in (self.drafter, self.alone):
+            drafter.begin(PROMPT, Sampler(GREEDY))
+
+    def in_turn(self, history: Sequence[int], limit: int) -> tuple[int, ...]:
+        self.alone.commit(history)
+        return self.alone.propose(history, limit).tokens
+
+
+@pytest.fixture
+def rig(table: Callable[..., NDArray[np.float32]], fake_context: Callable[..., Any]) -> Make:
+    def make(
+        passes: int | None = None,
+        *,
+        split: ThreadSplit | None = None,
+        ends: frozenset[int] = frozenset(),
+        share: float = 0.8,
+        n_ctx: int = 64,
+    ) -> Rig:
+        rows = table(7, N_VOCAB)
+        contexts = fake_context(rows, n_ctx=n_ctx), fake_context(rows, n_ctx=n_ctx)
+        return Rig(*contexts, passes, split, ends, share)
+
+    return make
+
+
+def likeliest(rig: Rig, text: Sequence[int], rank: int = 0) -> int:
+    return int(np.argsort(-rig.context.row(text))[rank])
+
+
+def test_a_draft_that_was_made_ahead_takes_no_pass(rig: Make) -> None:
+    one = rig()
+    drafted = one.drafter.propose(PROMPT, 3).tokens
+    history = [*PROMPT, *drafted, likeliest(one, [*PROMPT, *drafted])]
+    one.drafter.commit(history)
+    assert one.drafter.backlog(history) == 1
+    before = len(one.context.forwards)
+    draft = one.drafter.propose(history, 3)
+    assert len(one.context.forwards) == before
+    assert draft.tokens == one.in_turn(history, 3)
+    assert draft.ahead is not None
+    assert draft.ahead.is_hit
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_after_a_rejection_other_likely_tokens_are_reckoned_with(
+    rig: Make, kept: int, rank: int
+) -> None:
+    one = rig()
+    drafted = one.drafter.propose(PROMPT, 3).tokens
+    text = [*PROMPT, *drafted[:kept]]
+    history = [*text, likeliest(one, text, rank)]
+    one.drafter.commit(history)
+    draft = one.drafter.propose(history, 3)
+    assert draft.tokens == one.in_turn(history, 3)
+    assert draft.ahead is not None
+    assert draft.ahead.is_hit
+
+
+def test_another_text_is_drafted_for_as_if_nothing_had_been_made(rig: Make) -> None:
+    one = rig()
+    drafted = one.drafter.propose(PROMPT, 3).tokens
+    history = [*PROMPT, drafted[0], likeliest(one, [*PROMPT, drafted[0]], N_VOCAB - 1)]
+    one.drafter.commit(history)
+    draft = one.drafter.propose(history, 3)
+    assert draft.tokens == one.in_turn(history, 3)
+    assert draft.ahead is not None
+    assert not draft.ahead.is_hit
+    assert draft.ahead.hidden_seconds == 0.0
+
+
+def test_a_draft_made_in_part_is_gone_on_with(rig: Make) -> None:
+    one = rig(2)  # a pass for the row after all of the draft, one for a token
+    drafted = one.drafter.propose(PROMPT, 3).tokens
+    history = [*PROMPT, *drafted, likeliest(one, [*PROMPT, *drafted])]
+    one.drafter.commit(history)
+    before = len(one.context.forwards)
+    assert one.drafter.propose(history, 3).tokens == one.in_turn(history, 3)
+    assert len(one.context.forwards) == before + 2
+
+
+def test_a_draft_made_ahead_is_used_once(rig: Make) -> None:
+    one = rig()
+    drafted = one.drafter.propose(PROMPT, 3).tokens
+    history = [*PROMPT, *drafted, likeliest(one, [*PROMPT, *drafted])]
+    one.drafter.commit(history)
+    one.worker.passes = 0
+    first = one.drafter.propose(history, 3)
+    before = len(one.context.forwards)
+    second = one.drafter.propose(history, 3)
+    assert len(one.context.forwards) > before
+    assert second.tokens == first.tokens
+    assert second.ahead is None
+
+
+def test_another_reply_uses_nothing_of_the_one_before(rig: Make) -> None:
+    one = rig()
+    drafted = one.drafter.propose(PROMPT, 3).tokens
+    history = [*PROMPT, *drafted, likeliest(one, [*PROMPT, *drafted])]
+    one.drafter.begin(history, Sampler(GREEDY))
+    one.drafter.commit(history)
+    before = len(one.context.forwards)
+    assert one.drafter.propose(history, 3).ahead is None
+    assert len(one.context.forwards) > before
+
+
+def test_what_ends_the_reply_is_not_drafted_for(rig: Make) -> None:
+    known = rig()
+    drafted = known.drafter.propose(PROMPT, 3).tokens
+    bonus = likeliest(known, [*PROMPT, *drafted])
+    one = rig(2, ends=frozenset({bonus}))
+    assert one.drafter.propose(PROMPT, 3).tokens == drafted
+    history = [*PROMPT, *drafted, bonus]
+    one.drafter.commit(history)
+    assert not one.drafter._predrafts.has(history)
+    assert len(one.drafter._predrafts) == 1, "the time went to the next likeliest outcome"
+
+
+def test_at_the_end_of_its_context_it_drafts_less_ahead(rig: Make) -> None:
+    one = rig(n_ctx=len(PROMPT) + 5)
+    drafted = one.drafter.propose(PROMPT, 3).tokens
+    history = [*PROMPT, *drafted, likeliest(one, [*PROMPT, *drafted])]
+    one.drafter.commit(history)
+    draft = one.drafter.propose(history, 3)
+    assert len(draft) == 1
+    one.drafter.commit([*history, *draft.tokens])
+    assert one.drafter.refusal([*history, *draft.tokens])
+    assert not one.drafter.propose([*history, *draft.tokens], 3).tokens
+
+
+def test_a_seed_draws_what_it_draws_in_turn_where_nothing_was_made_ahead(
+    table: Callable[..., NDArray[np.float32]], fake_context: Callable[..., Any]
+) -> None:
+    """Numbers of drafts made ahead are their own."""
+    rows = table(7, N_VOCAB)
+    drawn: list[list[tuple[int, ...]]] = []
+    for passes in (0, None):
+        model = DraftModel("model", fake_context(rows), n_vocab=N_VOCAB)
+        drafter = Overlapping("overlap", model, StepwiseWorker(passes))
+        drafter.begin(PROMPT, Sampler(SamplingSettings(seed=5)))
+        history, drafts = list(PROMPT), list[tuple[int, ...]]()
+        for _ in range(6):
+            drafter.commit(history)
+            drafts.append(drafter.propose(history, 2).tokens)
+            history += [N_VOCAB - 1, N_VOCAB - 1, 0, 0]  # no outcome of the draft before
+        drawn.append(drafts)
+    assert drawn[0] == drawn[1]
+
+
+class Threads:
+    """What would divide threads."""
+
+    def __init__(self) -> None:
+        self.used: list[int] = []
+
+    def use_threads(self, count: int) -> None:
+        self.used.append(count)
+
+
+def test_threads_are_divided_while_both_run_and_no_longer(rig: Make) -> None:
+    target, drafter = Threads(), Threads()
+    split = ThreadSplit(target, drafter, (3, 1), (4, 2))  # type: ignore[arg-type]
+    one = rig(split=split)
+    assert target.used == drafter.used == []
+    one.drafter.propose(PROMPT, 3)
+    assert (target.used, drafter.used) == ([3], [1])
+    one.drafter.rest()
+    one.drafter.rest()
+    assert (target.used, drafter.used) == ([3, 4], [1, 2])
+
+
+def failing(rig: Rig) -> None:
+    """Let the next pass fail."""
+
+    def forward(tokens: Sequence[int], n_logits: int) -> None:
+        raise RuntimeError("the engine failed")
+
+    rig.context.forward = forward
+
+
+@pytest.mark.parametrize("call", ["commit", "begin", "backlog", "propose", "rest"])
+def test_a_fault_in_a_pass_made_ahead_drops_the_drafter_and_gives_threads_back(
+    rig: Make, call: str
+) -> None:
+    target, drafter = Threads(), Threads()
+    one = rig(split=ThreadSplit(target, drafter, (3, 1), (4, 2)))  # type: ignore[arg-type]
+    managed = ManagedDrafter(one.drafter)
+    managed.propose(PROMPT, 3, N_VOCAB)
+    failing(one)
+    calls: dict[str, Callable[[], object]] = {
+        "commit": lambda: managed.commit(PROMPT),
+        "begin": lambda: managed.guarded(lambda: one.drafter.begin(PROMPT, Sampler(GREEDY)), None),
+        "backlog": lambda: managed.guarded(lambda: one.drafter.backlog(PROMPT), 0),
+        "propose": lambda: managed.propose(PROMPT, 3, N_VOCAB),
+        "rest": lambda: managed.guarded(one.drafter.rest, None),
+    }
+    calls[call]()
+    assert managed.dropped == "it failed: the engine failed"
+    assert (target.used[-1], drafter.used[-1]) == (4, 2)
+
+
+def test_a_drafter_that_is_dropped_for_its_draft_works_no_more(rig: Make) -> None:
+    one = rig()
+    managed = ManagedDrafter(one.drafter)
+    managed.propose(PROMPT, 3, N_VOCAB)
+    passes = one.worker.done
+    managed.drop("it proposed nonsense")
+    assert one.worker._round is None
+    assert one.worker.done >= passes
+    one.drafter.close()
+    assert one.worker.is_closed
+
+
+def test_what_was_hidden_is_the_time_of_what_was_used(
+    table: Callable[..., NDArray[np.float32]], fake_context: Callable[..., Any]
+) -> None:
+    context = fake_context(table(7, N_VOCAB))
+    now = [0.0]
+    forward = context.forward
+
+    def slow(tokens: Sequence[int], n_logits: int) -> Any:
+        now[0] += 1.0
+        return forward(tokens, n_logits)
+
+    context.forward = slow
+    model = DraftModel("model", context, n_vocab=N_VOCAB)
+    drafter = Overlapping(
+        "overlap",
+        model,
+        StepwiseWorker(4),
+        acceptance=lambda one: [0.9] * len(one),
+        clock=lambda: now[0],
+    )
+    drafter.begin(PROMPT, Sampler(GREEDY))
+    drafted = drafter.propose(PROMPT, 3).tokens
+    text = [*PROMPT, *drafted]
+    history = [*text, int(context.row(text).argmax())]
+    drafter.commit(history)
+    assert drafter.propose(history, 2).ahead == Ahead(1, is_hit=True, hidden_seconds=2.0)
