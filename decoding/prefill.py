@@ -52,13 +52,16 @@ def read_prompt(context: Context, tokens: Sequence[int]) -> Iterator[tuple[int, 
 def prefill(
     context: Context, tokens: Sequence[int], n_logits: int = 1
 ) -> Iterator[tuple[int, Logits]]:
-    """Forward the tokens that the context lacks, in chunks.
+    """Forward the tokens that the context lacks, in chunks, the last of them in whole blocks first.
 
-    Yields (tokens held, logits) after each; the last logits have n_logits rows, 0 or 1, the others
-    none.
+    So a token is computed alike whether the rest of its prompt is known or not. Yields (tokens
+    held, logits) after each; the last logits have n_logits rows, 0 or 1, the others none.
     """
     while context.length < len(tokens):
         end = min(context.length + context.n_chunk, len(tokens))
+        count = end - context.length
+        if context.block and count > context.block:
+            end -= count % context.block
         is_last = end == len(tokens)
         rows = context.forward(tokens[context.length : end], n_logits if is_last else 0)
         yield end, rows

@@ -65,21 +65,39 @@ class PieceReader:
         """
         with self._context.use() as context:
             held = common_prefix(context.tokens, tokens)
-            if len(tokens) - held < min(GROUP, context.n_chunk):
+            start = self._start(held, len(tokens))
+            is_block = bool(context.block) and len(tokens) - start >= context.block
+            if not is_block and len(tokens) - held < min(GROUP, context.n_chunk):
                 return False
-            start = self._go_back(context, held)
+            start = self._go_back(context, start)
             most = self._lengths.choose(context.n_chunk, silence, stops_passes=context.stops_passes)
-            count = min(most, len(tokens) - start)
-            count -= count % GROUP if count > GROUP else 0
+            least = context.block if is_block else min(GROUP, most)
+            count = min(max(most, least), len(tokens) - start)
+            count -= count % least
             with self._measured(start, start + count):
                 started = time.perf_counter()
                 context.forward(tokens[start : start + count], 0)
                 self._lengths.observe(count, time.perf_counter() - started)
         return True
 
-    def _go_back(self, context: Context, held: int) -> int:
+    def _start(self, held: int, end: int) -> int:
+        """Where to read on from, if so many tokens are held of the first end tokens of a prompt.
+
+        A block of which a part was read in short passes is read again once it is known whole, as a
+        prompt is read in whole blocks but for its end. There, whole groups are kept.
+        """
+        context, anchor = self._context, self._anchor
+        if anchor is None or held <= anchor or context.state_bytes:
+            return held
+        if context.block:
+            begun = (held - anchor) % context.block
+            if begun and held - begun + context.block <= end:
+                return held - begun
+        return held if held == context.length else held - (held - anchor) % GROUP
+
+    def _go_back(self, context: Context, start: int) -> int:
         """Keep so many tokens, or fewer; prepare to come back here. Returns how many are kept."""
-        start = context.reachable(self._at_group(held) if held < context.length else held)
+        start = context.reachable(start)
         context.truncate(start)
         self._pieces.cut(start)
         self._checkpointed = min(self._checkpointed, start)
@@ -89,12 +107,6 @@ class PieceReader:
         if context.state_bytes:
             context.checkpoint(is_brief=not is_new)
         return start
-
-    def _at_group(self, length: int) -> int:
-        """The end of the last whole group up to a length."""
-        if self._anchor is None or length <= self._anchor:
-            return length
-        return length - (length - self._anchor) % GROUP
 
     def rest(self) -> None:
         """Prepare to come back to where the certain text ends, as nothing more is to be read."""
@@ -130,7 +142,7 @@ class PieceReader:
         """
         context = self._context
         kept = min(common_prefix(context.tokens, prompt), len(prompt) - 1)
-        start = self._at_group(kept)
+        start = self._start(kept, len(prompt))
         if start < kept and context.reachable(start) == start:
             kept = start
             with self._context.use() as used:

@@ -68,6 +68,10 @@ class TargetContext:
         return self._context.depth
 
     @property
+    def block(self) -> int:
+        return self._context.block
+
+    @property
     def stops_passes(self) -> bool:
         return self._context.stops_passes
 

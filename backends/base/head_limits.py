@@ -23,7 +23,7 @@ class HeadLimits:
     max_branches = 1
     draft_refusal = ""
     tree_refusal = _LINES
-    state_bytes = saved_state_bytes = 0
+    state_bytes = saved_state_bytes = block = 0
 
     def checkpoint(self, *, is_brief: bool = False) -> None:
         """Nothing to do: what can be reached stays so."""

@@ -156,6 +156,15 @@ class ContextFacts(Protocol):
         ...
 
     @property
+    def block(self) -> int:
+        """Tokens from which on all passes compute a token alike, to the bit.
+
+        So do the shorter ones among themselves, in whole groups of 4 tokens. 0 where that depends
+        on each length, or where no pass is as long.
+        """
+        ...
+
+    @property
     def stops_passes(self) -> bool:
         """Whether forward ends a long pass early, with PassStoppedError (see base.pass_stop).
 

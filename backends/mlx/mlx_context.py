@@ -47,6 +47,7 @@ _CHECKPOINTS_SHARE = 16
 class MlxContext:
     """Context of a loaded model. To be used only by the thread that loaded the model."""
 
+    block = 0  # kernels are chosen by the length of each pass
     stops_passes = False  # the engine runs what it was given to its end
 
     def __init__(

@@ -22,6 +22,7 @@ class FakeContext:
     can_verify_tree = True
     tree_refusal = ""
     stops_passes = False
+    block = 0
     device_sampling = None
     kv_bytes_per_token = 1
 

@@ -18,6 +18,7 @@ from backends.base import (
     RollbackRefusedError,
     UsageError,
 )
+from decoding.prefill import prefill
 
 PROMPT = [504, 2210, 282, 4649, 314, 260, 3575, 30]
 
@@ -59,6 +60,26 @@ def test_several_tokens_at_once_give_the_same_bits_as_one_by_one(context: Contex
     context.truncate(len(PROMPT))
     alone = np.stack([context.forward([token], 1)[0].copy() for token in tokens])
     assert np.array_equal(together, alone)
+
+
+@pytest.mark.parametrize("lengths", [(64, 64, 32), (128, 32), (128, 16, 4, 12), (64, 64, 28, 4)])
+def test_a_block_is_computed_alike_in_every_long_pass_and_its_rest_in_every_short_one(
+    context: Context, lengths: tuple[int, ...]
+):
+    """What comes of a prompt does not depend on where it was cut, at the end of whole blocks."""
+    assert context.block == 64
+    tokens = list(range(1000, 1160))
+
+    def last_row(lengths: tuple[int, ...]) -> np.ndarray:
+        context.truncate(0)
+        for length in lengths:
+            rows = context.forward(tokens[context.length : context.length + length], 1)
+        return rows[0].copy()
+
+    *_, (_, rows) = prefill(context, tokens)
+    expected = rows[0].copy()
+    assert np.array_equal(last_row(lengths), expected)
+    assert not np.array_equal(last_row((160,)), expected)  # else blocks are not needed any more
 
 
 def test_rollback_leaves_no_trace_of_what_was_forgotten(context: Context):
