@@ -23,14 +23,19 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.prompt_cache.state_keeper import StateKeeper
 from backends.chat.chat_template import Message
+from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.heard import Heard, assert_plain, hear, hurry
 from tests.fixtures.settled import long_ago, settle
 from tests.fixtures.tiny.kinds import Tiny
+from tests.fixtures.tiny.pairs import Pair
 
 GREEDY = SamplingSettings(temperature=0.0)
 WORDS = ("one", "two", "the", "then", "and", "say", "on", "a\nline", "<|im_end|>", "12.5", "né")
 SYSTEMS = ("", "be brief", "answer the questions of the user in a friendly way")
+HEADS = {"qwen35": "mtp", "eagle3": "eagle3", "gemma4-assistant": "assistant"}
+"""Their words, by kind of file."""
+
 MOST_TOKENS = 12
 _LONGEST = 250
 """Characters of a message, which are nearly as many tokens, and have to fit the context."""
@@ -180,6 +185,45 @@ def test_llamacpp(play: Play, tiny_llama: Callable[..., Path], actions: int) -> 
     path = tiny_llama(seed=3)
     specs = ["off", "auto", "lookup", str(tiny_llama(seed=3, noise=0.1))]
     assert_plain(play(path, specs, actions), path)
+
+
+@pytest.mark.usefixtures("short_passes")
+@pytest.mark.parametrize(
+    ("kind", "actions"),
+    [
+        ("", 40),
+        ("gemma4-assistant", 20),
+        *(pytest.param(kind, 200, marks=pytest.mark.slow) for kind in ("", "qwen35", "eagle3")),
+    ],
+)
+def test_drafters_that_read_along(
+    play: Play,
+    tiny_llama: Callable[..., Path],
+    pair: Pair,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    actions: int,
+) -> None:
+    """All that are there, as if they were expected to pay; kind: of a head."""
+    read: list[int] = []
+    read_ahead = ManagedDrafter.read_ahead
+
+    def counting(managed: ManagedDrafter, history: Sequence[int], most: int) -> Iterator[int]:
+        for held in read_ahead(managed, history, most):
+            read.append(held)
+            yield held
+        assert managed.dropped == ""
+
+    monkeypatch.setattr(ManagedDrafter, "read_ahead", counting)
+    monkeypatch.setattr("decoding.planning.controller.is_promising", lambda *_: True)
+    if kind:
+        path, _ = pair(kind)
+        specs = [HEADS[kind], f"lookup,{HEADS[kind]}"]
+    else:
+        path, model = tiny_llama(seed=3), str(tiny_llama(seed=3, noise=0.1))
+        specs = [model, f"lookup,{model}", f"cascade(lookup,{model})", "self"]
+    assert_plain(play(path, specs, actions), path, rounds=bool(kind))
+    assert read or kind == "gemma4-assistant"  # which reads what its model has in the cache
 
 
 @pytest.mark.usefixtures("llamacpp")
