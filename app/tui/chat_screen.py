@@ -447,15 +447,19 @@ class ChatScreen(Screen[None]):
         self.call_after_refresh(self._write_selection)
 
     def _expect(self) -> None:
-        """Tell the engine what the next request will begin with, if that has changed."""
-        view, expected = self.view, None
-        if view.is_idle and not self._engine.is_answering:  # a race; or an answer about to stop
-            if not self.prompt.is_followed:
-                return  # the text is about to be known
+        """Tell the engine what the next request will begin with, if that has changed.
+
+        The engine forgets it as soon as it answers anything, also a race, and not before: what is
+        on its way to it is still read.
+        """
+        view = self.view
+        if not view.is_idle or self._engine.is_answering:
+            self._expected = None
+        elif self.prompt.is_followed:  # else the text is about to be known
             expected = self._next_request.expected(view.dialogue, self._typed, view.edited)
-        if expected != self._expected:
-            self._expected = expected
-            self._engine.expect(expected)
+            if expected != self._expected:
+                self._expected = expected
+                self._engine.expect(expected)
 
     # The store
 

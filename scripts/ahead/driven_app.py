@@ -44,13 +44,15 @@ class Begun:
     seconds: float
     ttft: float
     prompt: int
+    cached: int
+    """Tokens of the prompt that were there before Enter."""
     ahead: int
-    """Tokens of the prompt that were read before Enter."""
+    """Those of them that were read ahead, and not for an earlier answer."""
 
     def __str__(self) -> str:
         return (
             f"{self.seconds:.2f} s ({self.ttft:.2f} s from the request), "
-            f"{self.ahead:,} of {self.prompt:,} tokens read before"
+            f"{self.cached:,} of {self.prompt:,} tokens there before, {self.ahead:,} read ahead"
         )
 
 
@@ -148,5 +150,5 @@ def _begun(answer: Answer, seconds: float) -> Begun:
     metrics = answer.metrics
     if answer.error is not None or metrics is None or metrics.ttft_seconds is None:
         raise RuntimeError(f"there was no answer: {answer.error}")
-    ahead = metrics.ahead_tokens or 0
-    return Begun(seconds, metrics.ttft_seconds, metrics.prompt_tokens, ahead)
+    counts = metrics.prompt_tokens, metrics.cached_prompt_tokens, metrics.ahead_tokens
+    return Begun(seconds, metrics.ttft_seconds, *counts)

@@ -453,7 +453,6 @@ class ChatView(Vertical):
             previous=previous,
             begun=len(turn.text),
         )
-        self._engine.expect(None)  # from now on it is asked, and what it grows to is not known
         # The question is painted first: the engine's thread would make the screen wait.
         self.call_after_refresh(self._engine.begin, answer)
         self.post_message(self.AnswerStarted())

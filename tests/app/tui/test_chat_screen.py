@@ -186,7 +186,7 @@ async def test_an_export_spares_a_file_that_is_there(chatting: Chatting, tmp_pat
 
 
 async def test_regenerate_edit_and_go_on(chatting: Chatting) -> None:
-    async with chatting(ScriptedModel(WORDS)) as chat:
+    async with chatting(ScriptedModel(WORDS), reads_ahead=False) as chat:
         await chat.ask("hello")
         await chat.pilot.press("ctrl+r")
         await chat.until(lambda: chat.view.is_idle and "‹2/2›" in chat.shown)
